@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Makes the virtual environment with everything the build, the tests and the demo need. usage: setup.sh PYTHON VENV
+set -euo pipefail
+python=$1 venv=$2
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || {
+    echo "gpuferry needs Python 3.10 or newer; $python is $("$python" --version 2>&1). Set PYTHON=/path/to/python3." >&2
+    exit 1
+}
+[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+quiet="-q"
+[ -t 1 ] && quiet=""
+echo "Setting up $venv (one download of about 300 MB)"
+# shellcheck disable=SC2086
+"$venv/bin/python" -m pip install $quiet --disable-pip-version-check --upgrade "pip>=25.1"
+# The groups and extras in one resolution, so that all pins agree.
+# shellcheck disable=SC2046,SC2086
+"$venv/bin/python" -m pip install $quiet --disable-pip-version-check --group dev \
+    $("$venv/bin/python" .ci/requirements.py)

@@ -1,0 +1,55 @@
+# The only entry point: `make demo` and `make test` do all their own set-up in .venv and build/.
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+STAMP  := build/.setup
+LOCK   := flock build/.lock
+PYTEST := $(PY) -m pytest -n 2 --dist loadgroup
+
+.PHONY: help setup gen build check test test-all test-sanitize demo bench gpu clean
+
+help:
+	@echo "make demo           an unmodified CUDA program, natively and through gpuferry, compared"
+	@echo "make test           checks and the test suite (no GPU needed)"
+	@echo "make test-all       the long suite too"
+	@echo "make test-sanitize  the native parts under ASan, UBSan and TSan"
+	@echo "make bench          measurements with their floors -> build/bench/results.json"
+	@echo "make gpu            acceptance on a machine with a GPU"
+	@echo "make build | gen | check | clean"
+
+setup: $(STAMP)
+$(STAMP): pyproject.toml .ci/setup.sh
+	@mkdir -p build
+	@$(LOCK) .ci/setup.sh $(PYTHON) $(VENV)
+	@touch $@
+
+gen: $(STAMP)
+	@$(PY) -m codegen
+
+build: $(STAMP)
+	@$(LOCK) .ci/build.sh $(VENV)
+
+check: build
+	@.ci/check.sh $(VENV)
+
+test: check
+	@$(PYTEST) -m "not slow and not gpu"
+
+test-all: check
+	@$(PYTEST) -m "not gpu"
+
+test-sanitize: build
+	@.ci/sanitize.sh $(VENV)
+
+demo: build
+	@$(PY) -m bench.demo
+
+bench: build
+	@$(PY) -m bench
+
+gpu:
+	@.ci/gpu.sh
+
+clean:
+	rm -rf build .venv
+	find . -name _generated -type d -prune -exec rm -rf {} +
