@@ -124,7 +124,7 @@ struct gf_refused {
 
 /* One kernel of the table in the reply to sessionLoadImage: this, param_count * struct gf_kernel_param, then the name,
  * padded with zeroes to a multiple of 4. */
-#define GF_FUNCTION_ATTRIBUTE_COUNT 16
+#define GF_FUNCTION_ATTRIBUTE_COUNT 18
 struct gf_kernel {
     uint16_t name_size; /* without padding, no NUL */
     uint16_t param_count;

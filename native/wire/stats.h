@@ -1,4 +1,4 @@
-/* What `gpuferry_stats()` of the guest library returns: counters since the program started, live. */
+/* What `void gpuferry_stats(struct gf_stats *)`, exported by the guest library, fills in: counters since the program started. */
 #pragma once
 #include <stdint.h>
 
