@@ -95,6 +95,14 @@ void gf_sha256_final(struct gf_sha256 *hash, uint8_t digest[GF_SHA256_SIZE])
     }
 }
 
+void gf_sha256(const void *data, size_t size, uint8_t digest[GF_SHA256_SIZE])
+{
+    struct gf_sha256 hash;
+    gf_sha256_init(&hash);
+    gf_sha256_update(&hash, data, size);
+    gf_sha256_final(&hash, digest);
+}
+
 void gf_hmac_init(struct gf_hmac *hmac, const void *key, size_t size)
 {
     uint8_t block[GF_SHA256_BLOCK] = {0}, pad[GF_SHA256_BLOCK];

@@ -20,6 +20,9 @@ void gf_sha256_init(struct gf_sha256 *hash);
 void gf_sha256_update(struct gf_sha256 *hash, const void *data, size_t size);
 void gf_sha256_final(struct gf_sha256 *hash, uint8_t digest[GF_SHA256_SIZE]);
 
+/* All at once. */
+void gf_sha256(const void *data, size_t size, uint8_t digest[GF_SHA256_SIZE]);
+
 struct gf_hmac {
     struct gf_sha256 inner, outer;
 };
