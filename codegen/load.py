@@ -1,0 +1,209 @@
+"""From YAML files to the model. What one entry may say is checked here, what entries say together in `validate.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .document import Value, read
+from .model import (
+    Access,
+    Arg,
+    By,
+    Class,
+    Function,
+    Kind,
+    Library,
+    Lookup,
+    Needs,
+    Override,
+    PerThread,
+    Signature,
+    Spec,
+    Types,
+    Use,
+    Variant,
+)
+from .signature import parse_signature
+from .validate import validate
+
+SPECS = Path(__file__).resolve().parent.parent / "specs"
+TYPES = "cuda/types.yaml"
+DEVICE = "cuda/device.yaml"
+LIBRARIES = ("cuda/driver.yaml", "gpuferry/session.yaml")
+
+# Keys that say something only of some kinds of arguments.
+KEYS_OF_KIND = {
+    Kind.SCALAR: {"min", "max"},
+    Kind.ENUM: {"allow"},
+    Kind.FLAGS: {"allow"},
+    Kind.POINTER: {"size", "access", "nullable"},
+    Kind.HANDLE: {"of", "use", "nullable"},
+    Kind.IN: {"size", "nullable"},
+    Kind.OUT: {"size", "nullable"},
+    Kind.INOUT: {"size", "nullable"},
+    Kind.STRING: {"nullable"},
+    Kind.HOST: {"size", "nullable"},
+}
+
+
+def load_arg(name: str, value: Value, signature: Signature) -> Arg:
+    keys = value.mapping()
+    param = next((p for p in signature.params if p.name == name), None)
+    if param is None:
+        known = [p.name for p in signature.params]
+        raise keys.unknown("argument", name, known)
+    kind = keys.need("kind").choice(Kind)
+    of, use, size, access = keys.get("of"), keys.get("use"), keys.get("size"), keys.get("access")
+    nullable, allow, low, high = keys.get("nullable"), keys.get("allow"), keys.get("min"), keys.get("max")
+    keys.done()
+    misplaced = set(keys.keys) - {"kind"} - KEYS_OF_KIND.get(kind, set())
+    if misplaced:
+        key = sorted(misplaced)[0]
+        remedy = f"Remove it, or choose the kind that has it; '{kind.value}' takes {sorted(KEYS_OF_KIND.get(kind, set()))}"
+        raise keys.keys[key].fail(f"{key!r} says nothing of an argument of kind {kind.value!r}", remedy)
+    if kind is Kind.HANDLE and of is None:
+        raise keys.fail("a handle without 'of'", "Say which object it names, e.g. of: stream")
+    return Arg(
+        name=name,
+        kind=kind,
+        param=param,
+        where=keys.where,
+        of=of.texts() if of else (),
+        use=use.choice(Use) if use else Use.USE,
+        nullable=nullable.flag() if nullable else False,
+        size=size.text() if size else None,
+        access=access.choice(Access) if access else None,
+        allow=allow.texts() if allow else (),
+        min=low.integer() if low else None,
+        max=high.integer() if high else None,
+    )
+
+
+def load_args(value: Value | None, signature: Signature) -> tuple[Arg, ...]:
+    if value is None:
+        return ()
+    found = {name: load_arg(name, item, signature) for name, item in value.mapping().all()}
+    missing = [p.name for p in signature.params if p.name not in found]
+    if missing:
+        raise value.fail(f"argument {missing[0]!r} has no meaning", f"Add '{missing[0]}: {{kind: …}}'")
+    return tuple(found[p.name] for p in signature.params)
+
+
+def load_variant(base: str, group: str, value: Value) -> Variant:
+    keys = value.mapping()
+    symbol = keys.need("symbol").text()
+    text = keys.need("signature")
+    signature = parse_signature(text.text(), text.where)
+    if signature.name != symbol:
+        raise text.fail(f"the signature is of {signature.name!r}, the symbol is {symbol!r}", "Make them the same")
+    twin = keys.get("per_thread")
+    lookup, stream, via = keys.get("lookup"), keys.get("stream"), keys.get("via")
+    guest, server, needs, alias = keys.get("guest"), keys.get("server"), keys.get("needs"), keys.get("alias")
+    blocking = keys.get("blocking")
+    variant = Variant(
+        symbol=symbol,
+        base=base,
+        group=group,
+        since=keys.need("since").integer(),
+        id=keys.need("id").integer(),
+        klass=keys.need("class").choice(Class),
+        signature=signature,
+        where=keys.where,
+        alias=alias.text() if alias else None,
+        per_thread=load_twin(twin) if twin else None,
+        lookup=tuple(load_lookup(item) for item in lookup.items()) if lookup else (),
+        stream=stream.text() if stream else None,
+        guest=guest.choice(By) if guest else By.NONE,
+        server=server.choice(By) if server else By.NONE,
+        via=via.texts() if via else (),
+        blocking=blocking.flag() if blocking else False,
+        needs=needs.choice(Needs) if needs else Needs.DRIVER,
+        args=load_args(keys.get("args"), signature),
+    )
+    keys.done()
+    return variant
+
+
+def load_twin(value: Value) -> PerThread:
+    keys = value.mapping()
+    twin = PerThread(keys.need("symbol").text(), keys.need("since").integer())
+    keys.done()
+    return twin
+
+
+def load_lookup(value: Value) -> Lookup:
+    keys = value.mapping()
+    lookup = Lookup(keys.need("name").text(), keys.need("since").integer())
+    keys.done()
+    return lookup
+
+
+def load_function(base: str, value: Value) -> Function:
+    keys = value.mapping()
+    group = keys.need("group").text()
+    variants = tuple(load_variant(base, group, item) for item in keys.need("variants").items())
+    keys.done()
+    return Function(base, group, variants, keys.where)
+
+
+def load_library(path: Path, shown: str) -> Library:
+    keys = read(path, shown)
+    header, retired = keys.get("header"), keys.get("retired")
+    ids = [item.integer() for item in keys.need("ids").items()]
+    if len(ids) != 2:
+        raise keys.fail("'ids' is not a range", "Write ids: [first, last]")
+    library = Library(
+        name=keys.need("library").text(),
+        file=shown,
+        header=header.text() if header else None,
+        version=keys.need("version").integer(),
+        ids=(ids[0], ids[1]),
+        functions=tuple(load_function(name, item) for name, item in keys.need("functions").mapping().all()),
+        retired=tuple(item.integer() for item in retired.items()) if retired else (),
+    )
+    keys.done()
+    return library
+
+
+def load_types(path: Path, shown: str) -> Types:
+    keys = read(path, shown)
+
+    def texts(name: str) -> dict[str, str]:
+        return {key: item.text() for key, item in keys.need(name).mapping().all()}
+
+    types = Types(
+        scalars=texts("scalars"),
+        enums=texts("enums"),
+        handles=texts("handles"),
+        structs={key: item.integer() for key, item in keys.need("structs").mapping().all()},
+        aliases=texts("aliases"),
+    )
+    keys.done()
+    return types
+
+
+def load_device(path: Path, shown: str) -> tuple[Override, ...]:
+    keys = read(path, shown)
+    overrides = tuple(load_override(name, item) for name, item in keys.need("overrides").mapping().all())
+    keys.done()
+    return overrides
+
+
+def load_override(name: str, value: Value) -> Override:
+    keys = value.mapping()
+    override = Override(name, keys.need("value").integer(), keys.need("why").text(), keys.where)
+    keys.done()
+    return override
+
+
+def load(specs: Path = SPECS) -> Spec:
+    """The whole spec, checked as far as that is possible without cuda.h."""
+    types = load_types(specs / TYPES, f"specs/{TYPES}")
+    overrides = load_device(specs / DEVICE, f"specs/{DEVICE}")
+    libraries = tuple(load_library(specs / file, f"specs/{file}") for file in LIBRARIES)
+    by_symbol = {v.symbol: v for library in libraries for v in library.variants}
+    spec = Spec(types, libraries, overrides, by_symbol)
+    validate(spec)
+    return spec
+
+

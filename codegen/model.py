@@ -1,0 +1,284 @@
+"""The spec as typed, frozen values. No YAML, no output language and no function name in here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+PER_THREAD_SUFFIX = re.compile(r"_pt[sd][sz]$")
+
+
+class Class(Enum):
+    """How a call behaves towards the wire (design D3)."""
+
+    LOCAL = "local"
+    ASYNC = "async"
+    SYNC = "sync"
+    UNSUPPORTED = "unsupported"
+
+
+class By(Enum):
+    """Who writes one side of an operation."""
+
+    CUSTOM = "custom"
+    GENERATED = "generated"
+    NONE = "none"
+
+
+class Needs(Enum):
+    """What must exist before a call may do anything."""
+
+    NONE = "none"
+    DRIVER = "driver"
+    CONTEXT = "context"
+
+
+class Kind(Enum):
+    """What an argument means; `specs/README.md` explains each."""
+
+    SCALAR = "scalar"
+    ENUM = "enum"
+    FLAGS = "flags"
+    DEVICE = "device"
+    POINTER = "pointer"
+    HANDLE = "handle"
+    IN = "in"
+    OUT = "out"
+    INOUT = "inout"
+    STRING = "string"
+    PAYLOAD = "payload"
+    HOST = "host"
+    IMAGE = "image"
+    PARAMS = "params"
+    OPTIONS = "options"
+    IGNORED = "ignored"
+
+
+class Use(Enum):
+    """What a call does with a handle."""
+
+    USE = "use"
+    CREATE = "create"
+    DESTROY = "destroy"
+
+
+class Access(Enum):
+    """What a call does with device memory."""
+
+    READ = "read"
+    WRITE = "write"
+    READWRITE = "readwrite"
+
+
+@dataclass(frozen=True)
+class Where:
+    """A place in a spec file."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class SpecError(Exception):
+    """A mistake in the spec: where, what, and what to do about it."""
+
+    def __init__(self, where: Where, cause: str, remedy: str) -> None:
+        super().__init__(f"{where}: {cause}\n    {remedy}")
+        self.where = where
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter of a C signature."""
+
+    ctype: str
+    name: str
+    count: int = 1
+
+    @property
+    def pointee(self) -> str | None:
+        """The type behind one `*`, without const; None if this is not a pointer."""
+        if not self.ctype.endswith("*"):
+            return None
+        return re.sub(r"\bconst\b", "", self.ctype[:-1]).strip()
+
+    def __str__(self) -> str:
+        blank = "" if self.ctype.endswith("*") else " "
+        return f"{self.ctype}{blank}{self.name}{f'[{self.count}]' if self.count > 1 else ''}"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A C prototype."""
+
+    returns: str
+    name: str
+    params: tuple[Param, ...]
+
+    @property
+    def parameters(self) -> str:
+        """The parameter list as C text."""
+        return ", ".join(map(str, self.params)) or "void"
+
+    @property
+    def arguments(self) -> str:
+        """The names of the parameters, as a call passes them on."""
+        return ", ".join(p.name for p in self.params)
+
+    def prototype(self, name: str | None = None, leading: str = "") -> str:
+        """C text of the prototype, under another name or with a leading parameter if wanted."""
+        parameters = ", ".join(filter(None, [leading, ", ".join(map(str, self.params))])) or "void"
+        return f"{self.returns} {name or self.name}({parameters})"
+
+
+@dataclass(frozen=True)
+class Arg:
+    """The meaning of one parameter."""
+
+    name: str
+    kind: Kind
+    param: Param
+    where: Where
+    of: tuple[str, ...] = ()
+    use: Use = Use.USE
+    nullable: bool = False
+    size: str | None = None
+    access: Access | None = None
+    allow: tuple[str, ...] = ()
+    min: int | None = None
+    max: int | None = None
+
+
+@dataclass(frozen=True)
+class PerThread:
+    """The twin of a function for the per-thread default stream (`_ptsz`, `_ptds`)."""
+
+    symbol: str
+    since: int
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Another name under which cuGetProcAddress finds a symbol."""
+
+    name: str
+    since: int
+
+
+@dataclass(frozen=True)
+class Field:
+    """A member of a packed wire struct."""
+
+    name: str
+    type: str
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One distinct ABI symbol, and everything that is true of it."""
+
+    symbol: str
+    base: str
+    group: str
+    since: int
+    id: int
+    klass: Class
+    signature: Signature
+    where: Where
+    alias: str | None = None
+    per_thread: PerThread | None = None
+    lookup: tuple[Lookup, ...] = ()
+    stream: str | None = None
+    guest: By = By.NONE
+    server: By = By.NONE
+    via: tuple[str, ...] = ()
+    blocking: bool = False
+    needs: Needs = Needs.DRIVER
+    args: tuple[Arg, ...] = ()
+
+    @property
+    def on_wire(self) -> bool:
+        """Whether this operation has a message of its own."""
+        return self.klass in (Class.ASYNC, Class.SYNC) and self.server is not By.NONE
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The parameters that name a stream, where `stream: argument` holds."""
+        if self.stream != "argument":
+            return ()
+        return tuple(p.name for p in self.signature.params if p.ctype == "CUstream")
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function by its base name: all its ABI variants, oldest first."""
+
+    base: str
+    group: str
+    variants: tuple[Variant, ...]
+    where: Where
+
+
+@dataclass(frozen=True)
+class Types:
+    """How C types travel, from `types.yaml`."""
+
+    scalars: dict[str, str]
+    enums: dict[str, str]
+    handles: dict[str, str]
+    structs: dict[str, int]
+    aliases: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Library:
+    """One spec file."""
+
+    name: str
+    file: str
+    header: str | None
+    version: int
+    ids: tuple[int, int]
+    functions: tuple[Function, ...]
+    retired: tuple[int, ...] = ()
+
+    @property
+    def variants(self) -> Iterator[Variant]:
+        for function in self.functions:
+            yield from function.variants
+
+
+@dataclass(frozen=True)
+class Override:
+    """A device attribute that the guest reports otherwise than the device does, and why."""
+
+    attribute: str
+    value: int
+    why: str
+    where: Where
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Everything in `specs/` that code is generated from."""
+
+    types: Types
+    libraries: tuple[Library, ...]
+    overrides: tuple[Override, ...] = ()
+    by_symbol: dict[str, Variant] = field(default_factory=dict)
+
+    @property
+    def driver(self) -> Library:
+        """The library whose symbols the guest and the simulated device export."""
+        return next(library for library in self.libraries if library.header is not None)
+
+    @property
+    def operations(self) -> list[Variant]:
+        """Every operation that has a message, by wire id."""
+        found = [v for library in self.libraries for v in library.variants if v.on_wire]
+        return sorted(found, key=lambda v: v.id)

@@ -1,0 +1,153 @@
+"""What entries of the spec say together: ids, references, and combinations of keys that make sense."""
+
+from __future__ import annotations
+
+from . import expression
+from .model import Arg, By, Class, Kind, Library, Spec, SpecError, Use, Variant
+from .wire import BY_VALUE, UnknownType, message
+
+OBJECTS = ("context", "module", "library", "kernel", "function", "stream", "event", "memory_pool")
+TRAVELS = BY_VALUE | {Kind.IN, Kind.OUT, Kind.INOUT, Kind.PAYLOAD, Kind.IGNORED}
+NUMBERS = {Kind.SCALAR, Kind.FLAGS, Kind.ENUM}
+
+
+def fail(variant: Variant, cause: str, remedy: str) -> SpecError:
+    return SpecError(variant.where, f"{variant.symbol}: {cause}", remedy)
+
+
+def check_ids(spec: Spec) -> None:
+    seen: dict[int, Variant] = {}
+    names: dict[str, Variant] = {}
+    for library in spec.libraries:
+        low, high = library.ids
+        for variant in library.variants:
+            if variant.id in seen:
+                other = seen[variant.id]
+                cause = f"id {variant.id} is taken by {other.symbol} ({other.where})"
+                raise fail(variant, cause, f"Use {next_id(library)}, the next free one; ids are never reused")
+            if variant.id in library.retired:
+                cause = f"id {variant.id} is retired"
+                raise fail(variant, cause, f"Use {next_id(library)}, the next free one; ids are never reused")
+            if not low <= variant.id <= high:
+                raise fail(variant, f"id {variant.id} is outside {low}…{high}", "Take one from 'codegen next-id'")
+            if variant.symbol in names:
+                where = names[variant.symbol].where
+                raise fail(variant, f"the symbol is listed twice (first: {where})", "Remove one of the two")
+            seen[variant.id] = names[variant.symbol] = variant
+
+
+def next_id(library: Library) -> int:
+    """The lowest id that no entry ever had."""
+    return max([library.ids[0] - 1, *library.retired, *(v.id for v in library.variants)]) + 1
+
+
+def check_class(variant: Variant, exported: bool) -> None:
+    silent = variant.klass is Class.UNSUPPORTED or variant.alias is not None
+    spoken = [
+        key
+        for key, given in (
+            ("guest", variant.guest is not By.NONE),
+            ("server", variant.server is not By.NONE),
+            ("via", bool(variant.via)),
+            ("args", bool(variant.args)),
+            ("blocking", variant.blocking),
+        )
+        if given
+    ]
+    if silent:
+        if spoken:
+            why = "an alias says nothing but its target" if variant.alias else "it is unsupported"
+            raise fail(variant, f"{spoken[0]!r} is given, but {why}", f"Remove {spoken[0]!r}")
+        return
+    if exported and variant.guest is By.NONE:
+        raise fail(variant, "nobody implements it in the guest", "Add 'guest: custom' or 'guest: generated'")
+    if variant.klass is Class.LOCAL:
+        if variant.server is not By.NONE or variant.via:
+            raise fail(variant, "it is local, yet uses the wire", "Choose class async or sync, or remove 'server' and 'via'")
+    elif (variant.server is not By.NONE) == bool(variant.via):
+        raise fail(variant, "it needs either a message of its own or others' ", "Give one of 'server' and 'via'")
+    if variant.blocking and variant.klass is not Class.SYNC:
+        raise fail(variant, "blocking, but nobody waits for it", "Make it 'class: sync'")
+    if not variant.args and variant.signature.params:
+        raise fail(variant, "its arguments have no meaning", "Add 'args'")
+
+
+def check_references(spec: Spec, variant: Variant) -> None:
+    for name in variant.via:
+        target = spec.by_symbol.get(name)
+        if target is None or not target.on_wire:
+            raise fail(variant, f"via {name!r}, which is no operation with a message", "Name one that has 'server'")
+    if variant.alias is None:
+        return
+    target = spec.by_symbol.get(variant.alias)
+    if target is None or target.alias:
+        raise fail(variant, f"alias of {variant.alias!r}, which is no implementation", "Name the symbol that is implemented")
+    types = [[p.ctype for p in v.signature.params] for v in (variant, target)]
+    if types[0] != types[1]:
+        raise fail(variant, f"its signature differs from {variant.alias}'s", "Only the same binary interface can be an alias")
+    if variant.klass is not target.klass:
+        raise fail(variant, f"its class differs from {variant.alias}'s", f"Write 'class: {target.klass.value}'")
+
+
+def check_stream(variant: Variant) -> None:
+    if (variant.per_thread is None) != (variant.stream is None):
+        raise fail(variant, "'per_thread' and 'stream' go together", "Give both or neither")
+    if variant.stream in (None, "implicit"):
+        return
+    streams = [p for p in variant.signature.params if p.ctype == "CUstream"]
+    if variant.stream == "argument":
+        if not streams:
+            raise fail(variant, "'stream: argument' without a CUstream", "Write 'implicit' or parameter.member")
+        return
+    param, dot, _ = str(variant.stream).partition(".")
+    if not dot or param not in [p.name for p in variant.signature.params]:
+        raise fail(variant, f"unknown stream {variant.stream!r}", "Known: argument, implicit, parameter.member")
+
+
+def check_arg(variant: Variant, arg: Arg) -> None:
+    def wrong(cause: str, remedy: str) -> SpecError:
+        return SpecError(arg.where, f"{variant.symbol}({arg.name}): {cause}", remedy)
+
+    is_pointer = arg.param.pointee is not None
+    for name in arg.of:
+        if name not in OBJECTS:
+            raise wrong(f"unknown object {name!r}", f"Known: {', '.join(OBJECTS)}")
+    if arg.kind is Kind.HANDLE:
+        if (arg.use is Use.CREATE) != is_pointer:
+            raise wrong(f"a handle to {arg.use.value} of type {arg.param.ctype!r}", "Only a created handle is behind a pointer")
+    elif arg.kind in BY_VALUE and is_pointer:
+        raise wrong(f"{arg.kind.value!r} is by value, but the type is {arg.param.ctype!r}", "Use in, out, inout or host")
+    elif arg.kind in (Kind.IN, Kind.OUT, Kind.INOUT, Kind.STRING) and not is_pointer:
+        raise wrong(f"{arg.kind.value!r} is behind a pointer, but the type is {arg.param.ctype!r}", "Use scalar, enum or flags")
+    if variant.on_wire and arg.kind not in TRAVELS:
+        raise wrong(f"{arg.kind.value!r} has no place in a message", "Let the guest carry it by other operations ('via')")
+    if variant.klass is Class.ASYNC and variant.on_wire and arg.kind in (Kind.OUT, Kind.INOUT):
+        raise wrong("an async operation brings nothing back", "Make it sync, or let the guest answer")
+    if arg.size is not None:
+        try:
+            used = expression.names(arg.size)
+        except expression.ExpressionError as error:
+            raise wrong(str(error), "Sizes are numbers, arguments, + - * and parentheses") from None
+        numbers = {a.name for a in variant.args if a.kind in NUMBERS}
+        if used - numbers:
+            raise wrong(f"size uses {sorted(used - numbers)[0]!r}, which is no number given", f"Known: {sorted(numbers)}")
+
+
+def validate(spec: Spec) -> None:
+    check_ids(spec)
+    for library in spec.libraries:
+        for variant in library.variants:
+            check_class(variant, library.header is not None)
+            check_references(spec, variant)
+            check_stream(variant)
+            for arg in variant.args:
+                check_arg(variant, arg)
+            if variant.on_wire:
+                try:
+                    message(spec.types, variant)
+                except UnknownType as error:
+                    raise fail(variant, f"type {error} cannot travel", "Add it to specs/cuda/types.yaml") from None
+        for function in library.functions:
+            versions = [v.since for v in function.variants]
+            if versions != sorted(set(versions)):
+                raise SpecError(function.where, f"{function.base}: variants are not in order", "Oldest 'since' first")

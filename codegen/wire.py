@@ -1,0 +1,110 @@
+"""What an operation's messages look like: packed request and reply structs, and what follows them as payload."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from .model import Arg, Field, Kind, Param, Spec, Types, Use, Variant
+
+WIRE_SIZES = {"u8": 1, "i8": 1, "u16": 2, "i16": 2, "u32": 4, "i32": 4, "u64": 8, "i64": 8, "f32": 4, "f64": 8}
+C_TYPES = {
+    "u8": "uint8_t",
+    "i8": "int8_t",
+    "u16": "uint16_t",
+    "i16": "int16_t",
+    "u32": "uint32_t",
+    "i32": "int32_t",
+    "u64": "uint64_t",
+    "i64": "int64_t",
+    "f32": "float",
+    "f64": "double",
+}
+
+BY_VALUE = {Kind.SCALAR, Kind.ENUM, Kind.FLAGS, Kind.DEVICE, Kind.POINTER, Kind.HANDLE}
+
+
+class UnknownType(LookupError):
+    """A C type that `types.yaml` does not know."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One operation on the wire. A payload is the argument whose bytes follow the struct, in this order."""
+
+    variant: Variant
+    request: tuple[Field, ...]
+    reply: tuple[Field, ...]
+    request_payload: tuple[Arg, ...]
+    reply_payload: tuple[Arg, ...]
+
+    @property
+    def request_size(self) -> int:
+        return size_of(self.request)
+
+    @property
+    def reply_size(self) -> int:
+        return size_of(self.reply)
+
+
+def size_of(fields: tuple[Field, ...]) -> int:
+    return sum(WIRE_SIZES[field.type] * field.count for field in fields)
+
+
+def wire_field(types: Types, param: Param) -> Field:
+    """The member that carries a parameter, or what it points to."""
+    ctype = (param.pointee or param.ctype).removeprefix("const ")
+    ctype = types.aliases.get(ctype, ctype)
+    if ctype in types.scalars:
+        return Field(param.name, types.scalars[ctype], param.count)
+    if ctype in types.enums:
+        return Field(param.name, types.enums[ctype])
+    if ctype in types.handles:
+        return Field(param.name, "u64")
+    if ctype in types.structs:
+        return Field(param.name, "u8", types.structs[ctype])
+    raise UnknownType(ctype)
+
+
+def message(types: Types, variant: Variant) -> Message:
+    request: list[Field] = []
+    reply: list[Field] = []
+    request_payload: list[Arg] = []
+    reply_payload: list[Arg] = []
+    for arg in variant.args:
+        if arg.kind is Kind.PAYLOAD:
+            payload = request_payload if "const" in arg.param.ctype else reply_payload
+            payload.append(arg)
+        elif arg.kind in BY_VALUE:
+            request.append(wire_field(types, arg.param))
+        elif arg.size is not None:
+            (reply_payload if arg.kind is Kind.OUT else request_payload).append(arg)
+        elif arg.kind in (Kind.IN, Kind.INOUT):
+            request.append(wire_field(types, arg.param))
+        if arg.kind in (Kind.OUT, Kind.INOUT) and arg.size is None:
+            reply.append(wire_field(types, arg.param))
+    return Message(variant, tuple(request), tuple(reply), tuple(request_payload), tuple(reply_payload))
+
+
+def messages(spec: Spec) -> list[Message]:
+    return [message(spec.types, variant) for variant in spec.operations]
+
+
+def _fields(fields: tuple[Field, ...]) -> str:
+    return ",".join(f"{f.name}:{f.type}" + (f"[{f.count}]" if f.count > 1 else "") for f in fields)
+
+
+def canonical(spec: Spec) -> str:
+    """Every layout as text, in wire id order: two builds that agree on it understand each other."""
+    lines = []
+    for m in messages(spec):
+        payloads = ["|".join(a.name for a in part) for part in (m.request_payload, m.reply_payload)]
+        lines.append(
+            f"{m.variant.id} {m.variant.symbol} {m.variant.klass.value}"
+            f" request({_fields(m.request)};{payloads[0]}) reply({_fields(m.reply)};{payloads[1]})"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def spec_hash(spec: Spec) -> bytes:
+    return hashlib.sha256(canonical(spec).encode()).digest()
