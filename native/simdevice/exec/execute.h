@@ -1,10 +1,12 @@
-/* The execution engine's interface to the driver part of the simulated device: images, kernels, grids. Thread-safe. */
+/* The execution engine's interface to the driver part of the simulated device: images, kernels, grids.
+ * Thread-safe. */
 #pragma once
 #include "cuda.h"
 #include <stddef.h>
 #include <stdint.h>
 
-struct sim_image;  /* one module image: selected, decompressed, parsed; reference-counted, shared by content hash */
+struct sim_image;  /* one module image: selected, decompressed, parsed; reference-counted, shared by content
+                      hash */
 struct sim_kernel; /* one compiled kernel of an image */
 
 struct sim_param_info {
@@ -16,8 +18,8 @@ struct sim_kernel_info {
     const struct sim_param_info *params;
     uint32_t param_count, param_bytes;
     uint32_t shared_static, local_bytes, const_bytes, registers;
-    uint32_t max_threads;    /* .maxntid or the device limit */
-    uint32_t required_threads; /* .reqntid, 0 if none */
+    uint32_t max_threads;                 /* .maxntid or the device limit */
+    uint32_t required_threads;            /* .reqntid, 0 if none */
     uint32_t ptx_version, binary_version; /* 80 for sm_80 */
 };
 
@@ -35,17 +37,20 @@ struct sim_variable_info {
     int is_const, is_managed;
 };
 
-/* `image` is a fatbin wrapper, a fatbin container, PTX text, or a blob made by cuLinkComplete; size 0: derive it. `cc` is 80 for
- * compute capability 8.0. Errors: CUDA_ERROR_INVALID_IMAGE, _NO_BINARY_FOR_GPU (SASS only), _INVALID_PTX, _UNSUPPORTED_PTX_VERSION,
- * _JIT_COMPILER_NOT_FOUND. On error `log` (if not NULL) receives a message, at most log_size bytes. */
-CUresult sim_image_open(const void *image, size_t size, int cc, char *log, size_t log_size, struct sim_image **out);
+/* `image` is a fatbin wrapper, a fatbin container, PTX text, or a blob made by cuLinkComplete; size 0: derive
+ * it. `cc` is 80 for compute capability 8.0. Errors: CUDA_ERROR_INVALID_IMAGE, _NO_BINARY_FOR_GPU (SASS
+ * only), _INVALID_PTX, _UNSUPPORTED_PTX_VERSION, _JIT_COMPILER_NOT_FOUND. On error `log` (if not NULL)
+ * receives a message, at most log_size bytes. */
+CUresult sim_image_open(const void *image, size_t size, int cc, char *log, size_t log_size,
+                        struct sim_image **out);
 void sim_image_close(struct sim_image *image);
 uint32_t sim_image_kernel_count(const struct sim_image *image);
 const struct sim_kernel_info *sim_image_kernel(const struct sim_image *image, uint32_t index);
 uint32_t sim_image_variable_count(const struct sim_image *image);
 const struct sim_variable_info *sim_image_variable(const struct sim_image *image, uint32_t index);
 
-/* Compiles on first use (disk cache first). CUDA_ERROR_INVALID_PTX for an instruction that is not known: logged with name and line. */
+/* Compiles on first use (disk cache first). CUDA_ERROR_INVALID_PTX for an instruction that is not known:
+ * logged with name and line. */
 CUresult sim_kernel_prepare(struct sim_image *image, uint32_t index, struct sim_kernel **out);
 
 struct sim_grid {
@@ -55,6 +60,8 @@ struct sim_grid {
     const void *params; /* param_bytes bytes */
     uint8_t *const *globals;
     uint32_t multiprocessors;
+    uint32_t cooperative; /* its blocks wait for each other: all of them are made resident at once */
 };
-/* Runs the whole grid on the engine's threads and returns when it has ended: CUDA_SUCCESS or the error that ended it. */
+/* Runs the whole grid on the engine's threads and returns when it has ended: CUDA_SUCCESS or the error that
+ * ended it. */
 CUresult sim_grid_run(const struct sim_grid *grid);

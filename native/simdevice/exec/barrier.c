@@ -1,0 +1,91 @@
+/* bar.sync, bar.arrive, bar.red: sixteen counting barriers for each block. */
+#include "engine.h"
+
+static void release(struct sim_cta *cta, struct sim_barrier *barrier) {
+    struct sim_fiber *fiber = barrier->waiters;
+    uint32_t predicates = barrier->predicates, arrived = barrier->arrived;
+    *barrier = (struct sim_barrier){0};
+    while (fiber != NULL) {
+        struct sim_fiber *next = fiber->next;
+        fiber->lane.a = predicates;
+        fiber->lane.b = arrived;
+        sim_cta_wake(cta, fiber);
+        fiber = next;
+    }
+}
+
+static bool complete(const struct sim_cta *cta, const struct sim_barrier *barrier) {
+    return barrier->arrived >= (barrier->expected != 0 ? barrier->expected : cta->live);
+}
+
+static struct sim_barrier *arrive(struct sim_thread *t, uint32_t id, uint32_t count, uint32_t predicate) {
+    struct sim_cta *cta = sim_cta_of(t);
+    if (id >= BARRIERS || count % WARP != 0) {
+        sim_run_fail(cta->worker->run, CUDA_ERROR_LAUNCH_FAILED, "barrier %u with a count of %u", id, count);
+        sim_worker_abort(cta->worker);
+    }
+    struct sim_barrier *barrier = &cta->barriers[id];
+    if (barrier->arrived == 0)
+        barrier->expected = count;
+    barrier->arrived++;
+    barrier->predicates += predicate != 0;
+    cta->progress = true;
+    return barrier;
+}
+
+/* Waits and gives the number of true predicates and of arrivals. */
+static void wait(struct sim_thread *t, struct sim_barrier *barrier, uint32_t *predicates, uint32_t *arrived) {
+    struct sim_cta *cta = sim_cta_of(t);
+    struct sim_fiber *fiber = sim_fiber_of(t);
+    if (complete(cta, barrier)) {
+        *predicates = barrier->predicates;
+        *arrived = barrier->arrived;
+        release(cta, barrier);
+        return;
+    }
+    fiber->next = barrier->waiters;
+    barrier->waiters = fiber;
+    sim_cta_wait(cta, fiber);
+    *predicates = fiber->lane.a;
+    *arrived = fiber->lane.b;
+}
+
+void sim_rt_bar_sync(struct sim_thread *t, uint32_t id, uint32_t count) {
+    uint32_t predicates, arrived;
+    wait(t, arrive(t, id, count, 0), &predicates, &arrived);
+}
+
+void sim_rt_bar_arrive(struct sim_thread *t, uint32_t id, uint32_t count) {
+    struct sim_barrier *barrier = arrive(t, id, count, 0);
+    if (complete(sim_cta_of(t), barrier))
+        release(sim_cta_of(t), barrier);
+}
+
+uint32_t sim_rt_bar_red(struct sim_thread *t, uint32_t id, uint32_t count, uint32_t op, uint32_t predicate) {
+    uint32_t predicates, arrived;
+    wait(t, arrive(t, id, count, predicate), &predicates, &arrived);
+    return op == 0 ? predicates : op == 1 ? predicates == arrived : predicates != 0;
+}
+
+void sim_barriers_exited(struct sim_cta *cta) {
+    for (int id = 0; id < BARRIERS; id++) {
+        struct sim_barrier *barrier = &cta->barriers[id];
+        if (barrier->arrived != 0 && barrier->expected == 0 && complete(cta, barrier))
+            release(cta, barrier);
+    }
+}
+
+/* Nothing can run: a barrier with an explicit count may be waiting for threads that have exited. */
+bool sim_barriers_unlock(struct sim_cta *cta) {
+    uint32_t exited = cta->thread_count - cta->live;
+    bool released = false;
+    for (int id = 0; id < BARRIERS; id++) {
+        struct sim_barrier *barrier = &cta->barriers[id];
+        if (barrier->waiters != NULL && barrier->arrived + exited >= barrier->expected &&
+            barrier->expected != 0) {
+            release(cta, barrier);
+            released = true;
+        }
+    }
+    return released;
+}

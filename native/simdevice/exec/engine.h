@@ -1,0 +1,166 @@
+/* What the parts of the execution engine share. A grid is run by workers; a worker runs one block after
+ * another (several at once only when they wait for each other), and the threads of a block as fibers, or as a
+ * loop on one fiber. */
+#pragma once
+#include "cuda.h"
+#include "execute.h"
+#include "fiber.h"
+#include "kernel_abi.h"
+#include "loader.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+enum { WARP = 32, BARRIERS = 16, MAX_BLOCK_THREADS = 1024 };
+
+/* The kernel as the engine sees it; image.c owns it. */
+struct sim_kernel {
+    const struct sim_kernel_info *info;
+    struct sim_object object;
+    _Atomic uint64_t block_ns; /* running mean of what a block takes */
+    _Atomic bool ready;
+};
+
+/* Text that the kernels of a grid print, put out when the grid ends. */
+struct sim_output {
+    pthread_mutex_t lock;
+    char *text;
+    size_t size, capacity;
+};
+
+struct sim_run {
+    const struct sim_grid *grid;
+    uint64_t gridid;
+    uint64_t total;
+    _Atomic uint64_t next; /* the next block to start */
+    _Atomic int error;     /* CUresult */
+    struct sim_output output;
+    /* under the pool's lock */
+    uint32_t workers;
+    struct sim_run *link;
+};
+
+/* Ends the grid: the first error counts. */
+void sim_run_fail(struct sim_run *run, CUresult error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* What a lane gives to a warp operation and gets from it. */
+struct sim_lane {
+    uint64_t value;
+    uint32_t a, b, c;
+    uint32_t result, flag;
+    const uint32_t *in;
+    uint32_t *out;
+};
+
+struct sim_fiber {
+    struct sim_thread thread; /* first: a sim_thread of a fiber kernel is its fiber */
+    struct sim_context context;
+    uint8_t *stack;
+    struct sim_fiber *next; /* in the ready queue or among a barrier's waiters */
+    struct sim_lane lane;
+    uint32_t spins;
+};
+
+struct sim_barrier {
+    uint32_t expected; /* 0: all live threads */
+    uint32_t arrived, predicates;
+    struct sim_fiber *waiters;
+};
+
+enum sim_warp_op { OP_SYNC, OP_ACTIVEMASK, OP_SHFL, OP_VOTE, OP_MATCH, OP_REDUX, OP_GATHER };
+
+/* Lanes of one warp that wait for each other. */
+struct sim_meeting {
+    enum sim_warp_op op;
+    uint32_t key; /* the mask; for activemask the site */
+    uint32_t arrived;
+};
+
+struct sim_warp {
+    uint32_t live;     /* lanes that have not exited */
+    uint32_t runnable; /* lanes that run or could */
+    uint32_t spins;    /* yields since an activemask began to wait */
+    uint32_t meeting_count;
+    struct sim_meeting meetings[WARP];
+};
+
+struct sim_cta {
+    struct sim_block block;
+    struct sim_worker *worker;
+    struct sim_fiber *current;
+    struct sim_fiber *ready_first, **ready_last;
+    uint32_t thread_count, live;
+    bool progress; /* since it was cleared, something other than waiting in a loop has happened */
+    struct sim_barrier barriers[BARRIERS];
+    struct sim_warp *warps;
+    struct sim_fiber *fibers;
+    uint8_t *shared;
+    size_t shared_capacity;
+    uint32_t fiber_capacity;
+    struct sim_cta *link;
+};
+
+struct sim_worker {
+    struct sim_run *run;
+    uint32_t number, smid;
+    struct sim_context base;     /* the scheduler, on the thread's own stack */
+    struct sim_context *running; /* the fiber's context while one runs: faults are then the kernel's */
+    struct sim_stack_pool stacks;
+    struct sim_cta *spare; /* ended blocks, for reuse */
+    uint8_t *signal_stack;
+    size_t signal_stack_size;
+    struct sim_worker *link;
+    struct sim_context loop; /* of a kernel that needs one fiber only */
+};
+
+/* worker.c */
+struct sim_worker *sim_worker_acquire(void);
+void sim_worker_release(struct sim_worker *worker);
+void sim_workers_forget(void); /* after a fork, in the child */
+void sim_workers_trim(void);   /* gives memory of idle ones back */
+/* Runs blocks of `run` until none is left to start. */
+void sim_worker_run(struct sim_worker *worker, struct sim_run *run);
+/* Leaves the running fiber for good, its block and its grid having failed. */
+void sim_worker_abort(struct sim_worker *worker) __attribute__((noreturn));
+
+/* cta.c: a block whose threads are fibers. */
+bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, uint64_t index);
+/* Runs every thread that can once. False: all threads have exited. */
+bool sim_cta_round(struct sim_cta *cta);
+void sim_cta_discard(struct sim_cta *cta);
+void sim_cta_wait(struct sim_cta *cta, struct sim_fiber *fiber);
+void sim_cta_wake(struct sim_cta *cta, struct sim_fiber *fiber);
+void sim_cta_exit(struct sim_fiber *fiber) __attribute__((noreturn));
+void sim_block_describe(struct sim_block *block, const struct sim_run *run, uint64_t index);
+/* Makes room for the block's shared memory. */
+bool sim_cta_share(struct sim_cta *cta, const struct sim_grid *grid);
+void sim_cta_free(struct sim_cta *cta);
+
+/* barrier.c, warp.c: what changes for those who wait when a thread exits. */
+void sim_barriers_exited(struct sim_cta *cta);
+bool sim_barriers_unlock(struct sim_cta *cta);
+void sim_warp_exited(struct sim_fiber *fiber);
+void sim_warp_idle(struct sim_cta *cta, struct sim_warp *warp);
+void sim_warp_spun(struct sim_fiber *fiber);
+
+/* fault.c */
+void sim_faults_arm(void);
+extern _Thread_local struct sim_worker *sim_current_worker __attribute__((tls_model("initial-exec")));
+
+/* print.c */
+void sim_output_init(struct sim_output *output);
+void sim_output_flush(struct sim_output *output);
+
+/* log.c: one line on standard error, unless GPUFERRY_SIM_LOG=0. */
+void sim_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static inline struct sim_fiber *sim_fiber_of(struct sim_thread *thread) {
+    return (struct sim_fiber *)thread;
+}
+static inline struct sim_cta *sim_cta_of(struct sim_thread *thread) {
+    return thread->block->engine;
+}
+static inline struct sim_warp *sim_warp_of(struct sim_fiber *fiber) {
+    return &sim_cta_of(&fiber->thread)->warps[fiber->thread.linear / WARP];
+}

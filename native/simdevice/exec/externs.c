@@ -1,0 +1,84 @@
+/* The functions that a compiled kernel may call, by name. */
+#define _GNU_SOURCE
+#include "kernel_abi.h"
+#include "loader.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#if __has_include("ptx/fp_helpers.h")
+#include "ptx/fp_helpers.h"
+#else
+#define SIM_FP_HELPERS(X)
+#endif
+
+#define SERVICES(X)                                                                                          \
+    X(sim_rt_bar_sync)                                                                                       \
+    X(sim_rt_bar_arrive)                                                                                     \
+    X(sim_rt_bar_red)                                                                                        \
+    X(sim_rt_warp_sync)                                                                                      \
+    X(sim_rt_activemask)                                                                                     \
+    X(sim_rt_shfl)                                                                                           \
+    X(sim_rt_vote)                                                                                           \
+    X(sim_rt_match)                                                                                          \
+    X(sim_rt_redux)                                                                                          \
+    X(sim_rt_warp_gather)                                                                                    \
+    X(sim_rt_nanosleep)                                                                                      \
+    X(sim_rt_yield)                                                                                          \
+    X(sim_rt_trap)                                                                                           \
+    X(sim_rt_misaligned)                                                                                     \
+    X(sim_rt_illegal)                                                                                        \
+    X(sim_rt_assertfail)                                                                                     \
+    X(sim_rt_exit)                                                                                           \
+    X(sim_rt_vprintf)                                                                                        \
+    X(sim_rt_malloc)                                                                                         \
+    X(sim_rt_free)                                                                                           \
+    X(sim_rt_clock64)                                                                                        \
+    X(sim_rt_globaltimer)
+
+#define LIBC(X)                                                                                              \
+    X(memcpy)                                                                                                \
+    X(memmove)                                                                                               \
+    X(memset)                                                                                                \
+    X(memcmp)                                                                                                \
+    X(strlen)
+
+/* What LLVM makes of its intrinsics where no instruction does it; f and double forms. */
+#define LIBM(X)                                                                                              \
+    X(fma)                                                                                                   \
+    X(fmaf) X(sqrt) X(sqrtf) X(fmod) X(fmodf) X(sin) X(sinf) X(cos) X(cosf) X(tan) X(tanf) X(tanh) X(tanhf)  \
+        X(exp) X(expf) X(exp2) X(exp2f) X(log) X(logf) X(log2) X(log2f) X(pow) X(powf) X(ldexp) X(ldexpf)    \
+            X(floor) X(floorf) X(ceil) X(ceilf) X(trunc) X(truncf) X(rint) X(rintf) X(nearbyint)             \
+                X(nearbyintf) X(round) X(roundf) X(roundeven) X(roundevenf) X(fabs) X(fabsf) X(copysign)     \
+                    X(copysignf) X(fmin) X(fminf) X(fmax) X(fmaxf)
+
+/* Conversions between f16 and f32, and 128-bit division: from the compiler's runtime library. */
+#define RUNTIME(X) X(__divti3) X(__udivti3) X(__modti3) X(__umodti3) X(__multi3)
+
+__int128 __divti3(__int128, __int128);
+__int128 __modti3(__int128, __int128);
+__int128 __multi3(__int128, __int128);
+unsigned __int128 __udivti3(unsigned __int128, unsigned __int128);
+unsigned __int128 __umodti3(unsigned __int128, unsigned __int128);
+
+struct named {
+    const char *name;
+    void (*function)(void);
+};
+
+/* The cast is through void (*)(void): only the compiled kernel knows the types. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wcast-function-type"
+#define ENTRY(name) {#name, (void (*)(void))name},
+static const struct named functions[] = {SERVICES(ENTRY) LIBC(ENTRY) LIBM(ENTRY) RUNTIME(ENTRY)
+                                             SIM_FP_HELPERS(ENTRY)};
+#pragma GCC diagnostic pop
+
+void *sim_extern_find(const char *name) {
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (strcmp(functions[i].name, name) == 0) {
+            void *address;
+            memcpy(&address, &functions[i].function, sizeof address);
+            return address;
+        }
+    return NULL;
+}

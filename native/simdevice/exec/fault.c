@@ -1,0 +1,110 @@
+/* A fault inside a kernel ends its grid with a CUDA error. Any other fault is the program's and goes to its
+ * handler. */
+#define _GNU_SOURCE
+#include "engine.h"
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <ucontext.h>
+
+_Thread_local struct sim_worker *sim_current_worker __attribute__((tls_model("initial-exec")));
+
+static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+enum { SIGNALS = sizeof signals / sizeof *signals };
+
+static struct sigaction previous[SIGNALS];
+
+/* What the handler found, for the code that it makes the fiber go on with. One fault per thread at a time. */
+struct fault {
+    int signal;
+    uint64_t address;
+    bool in_guard;
+};
+static _Thread_local struct fault fault __attribute__((tls_model("initial-exec")));
+static _Thread_local bool chaining __attribute__((tls_model("initial-exec")));
+
+/* Runs on the dead fiber's stack, emptied. */
+static void landing(void) {
+    struct sim_worker *worker = sim_current_worker;
+    switch (fault.signal) {
+    case SIGFPE:
+        sim_run_fail(worker->run, CUDA_ERROR_LAUNCH_FAILED, "arithmetic fault at code address %#lx",
+                     (unsigned long)fault.address);
+        break;
+    case SIGILL:
+        sim_run_fail(worker->run, CUDA_ERROR_ILLEGAL_INSTRUCTION,
+                     "illegal instruction (unreachable code reached)");
+        break;
+    default:
+        if (fault.in_guard)
+            sim_run_fail(worker->run, CUDA_ERROR_LAUNCH_FAILED, "stack overflow");
+        else
+            sim_run_fail(worker->run, CUDA_ERROR_ILLEGAL_ADDRESS, "illegal access near address %#lx",
+                         (unsigned long)fault.address);
+    }
+    sim_worker_abort(worker);
+}
+
+static void divert(ucontext_t *context, const struct sim_context *fiber) {
+    /* as if called: the stack is 16-byte aligned before a return address is pushed */
+    uintptr_t top = ((uintptr_t)fiber->stack_low + fiber->stack_size) & ~(uintptr_t)15;
+    context->uc_mcontext.gregs[REG_RSP] = (greg_t)(top - 8);
+    context->uc_mcontext.gregs[REG_RBP] = 0;
+    context->uc_mcontext.gregs[REG_RIP] = (greg_t)(uintptr_t)landing;
+    context->uc_mcontext.gregs[REG_EFL] &= ~0x400; /* direction flag */
+}
+
+static void chain(int number, siginfo_t *info, void *context) {
+    int slot = 0;
+    while (signals[slot] != number)
+        slot++;
+    const struct sigaction *handler = &previous[slot];
+    bool can_chain = !chaining && handler->sa_handler != SIG_DFL && handler->sa_handler != SIG_IGN;
+    if (!can_chain) { /* the fault happens again and ends the process */
+        signal(number, SIG_DFL);
+        if (info->si_code <= 0)
+            raise(number);
+        return;
+    }
+    chaining = true;
+    if ((handler->sa_flags & SA_SIGINFO) != 0)
+        handler->sa_sigaction(number, info, context);
+    else
+        handler->sa_handler(number);
+    chaining = false;
+}
+
+static void on_fault(int number, siginfo_t *info, void *context) {
+    /* The kernel puts the context right above the handler's return address. Where it is elsewhere, a handler
+     * of the program's called this one, which may have called that one: then `chaining` stays. It may also be
+     * left over from a handler that jumped out. */
+    if ((uintptr_t)context == (uintptr_t)__builtin_frame_address(0) + 16)
+        chaining = false;
+    struct sim_worker *worker = sim_current_worker;
+    if (worker == NULL || worker->running == NULL || info->si_code <= 0) {
+        chain(number, info, context);
+        return;
+    }
+    uintptr_t address = (uintptr_t)info->si_addr, low = (uintptr_t)worker->running->stack_low;
+    fault = (struct fault){number, address, address < low && address >= low - 4096};
+    divert(context, worker->running);
+}
+
+static bool is_ours(const struct sigaction *action) {
+    return (action->sa_flags & SA_SIGINFO) != 0 && action->sa_sigaction == on_fault;
+}
+
+/* Before every grid: the program may have set its own handlers since the last. */
+void sim_faults_arm(void) {
+    struct sigaction current;
+    if (sigaction(SIGSEGV, NULL, &current) == 0 && is_ours(&current))
+        return;
+    struct sigaction ours = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER};
+    sigemptyset(&ours.sa_mask);
+    for (int i = 0; i < SIGNALS; i++) {
+        if (sigaction(signals[i], NULL, &current) != 0 || is_ours(&current))
+            continue;
+        previous[i] = current;
+        sigaction(signals[i], &ours, NULL);
+    }
+}

@@ -1,0 +1,185 @@
+/* vprintf of a kernel: formatted at once, put out when the grid ends (or the buffer is full), as CUDA does at
+ * the next synchronisation. */
+#include "engine.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FLUSH_AT = 1 << 20, LONGEST = 4096 };
+
+void sim_output_init(struct sim_output *output) {
+    *output = (struct sim_output){0};
+    pthread_mutex_init(&output->lock, NULL);
+}
+
+static void put_out(struct sim_output *output) {
+    fwrite(output->text, 1, output->size, stdout);
+    fflush(stdout);
+    output->size = 0;
+}
+
+void sim_output_flush(struct sim_output *output) {
+    if (output->size != 0)
+        put_out(output);
+    free(output->text);
+    pthread_mutex_destroy(&output->lock);
+}
+
+static void append(struct sim_output *output, const char *text, size_t size) {
+    pthread_mutex_lock(&output->lock);
+    if (output->size + size > output->capacity) {
+        size_t capacity = (output->size + size) * 2;
+        char *grown = realloc(output->text, capacity);
+        if (grown != NULL) {
+            output->text = grown;
+            output->capacity = capacity;
+        }
+    }
+    if (output->size + size <= output->capacity) {
+        memcpy(output->text + output->size, text, size);
+        output->size += size;
+    }
+    if (output->size >= FLUSH_AT)
+        put_out(output);
+    pthread_mutex_unlock(&output->lock);
+}
+
+/* Arguments lie one after another as C's default promotions make them, each at a multiple of its size. */
+struct arguments {
+    const uint8_t *base;
+    size_t offset;
+    int32_t count;
+};
+
+static uint64_t take(struct arguments *arguments, size_t size) {
+    uint64_t value = 0;
+    size_t offset = (arguments->offset + size - 1) & ~(size - 1);
+    memcpy(&value, arguments->base + offset, size);
+    arguments->offset = offset + size;
+    arguments->count++;
+    return value;
+}
+
+struct text {
+    char bytes[LONGEST];
+    size_t size;
+};
+
+static void put(struct text *text, const char *bytes, size_t size) {
+    size_t room = sizeof text->bytes - text->size;
+    size_t some = size < room ? size : room;
+    memcpy(text->bytes + text->size, bytes, some);
+    text->size += some;
+}
+
+#define PUT_FORMATTED(text, specification, value)                                                            \
+    do {                                                                                                     \
+        size_t room_ = sizeof(text)->bytes - (text)->size;                                                   \
+        int length_ = snprintf((text)->bytes + (text)->size, room_, specification, value);                   \
+        if (length_ > 0)                                                                                     \
+            (text)->size += (size_t)length_ < room_ ? (size_t)length_ : room_ - (room_ != 0);                \
+    } while (0)
+
+/* The parts of one conversion specification: flags, width and precision as written, `*` replaced by its
+ * value. */
+struct specification {
+    char text[64];
+    size_t size;
+    bool is_long;
+    char conversion;
+};
+
+static void keep(struct specification *s, char c) {
+    if (s->size < sizeof s->text - 4) /* room for "ll", the conversion, the end */
+        s->text[s->size++] = c;
+}
+
+static const char *parse(const char *p, struct specification *s, struct arguments *arguments) {
+    *s = (struct specification){.text = "%", .size = 1};
+    while (*p != '\0' && strchr("-+ #0123456789.*", *p) != NULL) {
+        if (*p != '*') {
+            keep(s, *p++);
+            continue;
+        }
+        char number[12];
+        snprintf(number, sizeof number, "%d", (int)take(arguments, 4));
+        for (const char *c = number; *c != '\0'; c++)
+            keep(s, *c);
+        p++;
+    }
+    int longs = 0;
+    while (*p != '\0' && strchr("hlLjztq", *p) != NULL) {
+        if (*p == 'h')
+            keep(s, 'h'); /* hh, h: the value was promoted, the conversion narrows it */
+        longs += *p != 'h';
+        p++;
+    }
+    s->is_long = longs != 0; /* long is 64 bits on the device's ABI too */
+    s->conversion = *p;
+    return *p != '\0' ? p + 1 : p;
+}
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+#pragma GCC diagnostic ignored "-Wformat-security"
+static void convert(struct specification *s, struct arguments *arguments, struct text *text) {
+    char c = s->conversion;
+    uint64_t bits;
+    double real;
+    if (strchr("diouxX", c) != NULL) {
+        if (s->is_long) {
+            s->text[s->size++] = 'l';
+            s->text[s->size++] = 'l';
+        }
+        s->text[s->size++] = c;
+        bits = take(arguments, s->is_long ? 8 : 4);
+        if (s->is_long)
+            PUT_FORMATTED(text, s->text, (unsigned long long)bits);
+        else
+            PUT_FORMATTED(text, s->text, (unsigned)bits);
+    } else if (strchr("aAeEfFgG", c) != NULL) {
+        s->text[s->size++] = c;
+        bits = take(arguments, 8);
+        memcpy(&real, &bits, sizeof real);
+        PUT_FORMATTED(text, s->text, real);
+    } else if (c == 'c') {
+        s->text[s->size++] = c;
+        PUT_FORMATTED(text, s->text, (int)take(arguments, 4));
+    } else if (c == 's') {
+        s->text[s->size++] = c;
+        const char *string = (const char *)take(arguments, 8);
+        PUT_FORMATTED(text, s->text, string != NULL ? string : "(null)");
+    } else if (c == 'p') {
+        s->text[s->size++] = c;
+        PUT_FORMATTED(text, s->text, (void *)take(arguments, 8));
+    } else {
+        put(text, s->text, s->size); /* unknown: as it stands */
+        put(text, &c, c != '\0');
+    }
+}
+#pragma GCC diagnostic pop
+
+int32_t sim_rt_vprintf(struct sim_thread *t, const char *format, const void *values) {
+    if (format == NULL)
+        return -1;
+    struct text text = {.size = 0};
+    struct arguments arguments = {values, 0, 0};
+    for (const char *p = format; *p != '\0';) {
+        const char *percent = strchr(p, '%');
+        size_t plain = percent != NULL ? (size_t)(percent - p) : strlen(p);
+        put(&text, p, plain);
+        p += plain;
+        if (*p == '\0')
+            break;
+        if (p[1] == '%') {
+            put(&text, "%", 1);
+            p += 2;
+            continue;
+        }
+        struct specification specification;
+        p = parse(p + 1, &specification, &arguments);
+        convert(&specification, &arguments, &text);
+    }
+    append(&sim_cta_of(t)->worker->run->output, text.bytes, text.size);
+    return arguments.count;
+}

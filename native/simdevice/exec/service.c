@@ -1,0 +1,388 @@
+#define _GNU_SOURCE
+#include "service.h"
+#include "engine.h"
+#include "sha256.h"
+#include <cpuid.h>
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef SIM_PYTHON
+#define SIM_PYTHON "python3"
+#endif
+#ifndef SIM_SOURCE_DIR /* native/simdevice of the source tree */
+#define SIM_SOURCE_DIR ""
+#endif
+#ifndef SIM_PYTHONPATH /* a folder with the package gpuferry, for a library that is not installed */
+#define SIM_PYTHONPATH ""
+#endif
+
+struct request {
+    uint32_t op, cc;
+    uint64_t size;
+    uint8_t key[32];
+};
+
+struct answer {
+    int32_t status;
+    uint32_t reserved;
+    uint64_t size;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int connection = -1;
+static ino_t connection_inode;
+static char own_folder[PATH_MAX - 64];    /* where this library lies */
+static char source_folder[PATH_MAX - 64]; /* native/simdevice with the compiler's sources */
+static char package_parent[PATH_MAX];     /* for PYTHONPATH */
+
+static void after_fork_in_child(void) {
+    pthread_mutex_init(&lock, NULL);
+    if (connection >= 0)
+        close(connection);
+    connection = -1;
+}
+
+static void init(void) {
+    Dl_info info;
+    pthread_atfork(NULL, NULL, after_fork_in_child);
+    if (dladdr((void *)&lock, &info) != 0 && realpath(info.dli_fname, own_folder) != NULL)
+        *strrchr(own_folder, '/') = '\0';
+    /* installed: gpuferry/native/sim/libcuda.so.1 beside gpuferry/native/simdevice/ */
+    char file[PATH_MAX + 64];
+    snprintf(source_folder, sizeof source_folder, "%.3900s/../simdevice", own_folder);
+    snprintf(package_parent, sizeof package_parent, "%.3900s/../../..", own_folder);
+    snprintf(file, sizeof file, "%s/compiler/__main__.py", source_folder);
+    if (access(file, R_OK) != 0) {
+        snprintf(source_folder, sizeof source_folder, "%s", SIM_SOURCE_DIR);
+        snprintf(package_parent, sizeof package_parent, "%s", SIM_PYTHONPATH);
+    }
+}
+
+static void hash_file(struct sim_sha256 *hash, int folder, const char *name) {
+    char buffer[16384];
+    int file = openat(folder, name, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        return;
+    for (ssize_t size; (size = read(file, buffer, sizeof buffer)) > 0;)
+        sim_sha256_add(hash, buffer, (size_t)size);
+    close(file);
+}
+
+static int is_source(const struct dirent *entry) {
+    const char *dot = strrchr(entry->d_name, '.');
+    return entry->d_type == DT_DIR ? entry->d_name[0] != '.' && entry->d_name[0] != '_'
+                                   : dot != NULL && strcmp(dot, ".py") == 0;
+}
+
+static void hash_folder(struct sim_sha256 *hash, const char *path) {
+    struct dirent **entries;
+    int count = scandir(path, &entries, is_source, alphasort);
+    int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; i < count; i++) {
+        char below[PATH_MAX];
+        if (entries[i]->d_type == DT_DIR) {
+            snprintf(below, sizeof below, "%s/%s", path, entries[i]->d_name);
+            hash_folder(hash, below);
+        } else if (folder >= 0) {
+            hash_file(hash, folder, entries[i]->d_name);
+        }
+        free(entries[i]);
+    }
+    if (count >= 0)
+        free(entries);
+    if (folder >= 0)
+        close(folder);
+}
+
+static uint8_t identity[32];
+
+static void make_identity(void) {
+    static const char *const parts[] = {"ptx", "compiler"};
+    struct sim_sha256 hash;
+    pthread_once(&once, init);
+    sim_sha256_init(&hash);
+    uint32_t words[9] = {SIM_KERNEL_ABI}, unused;
+    __get_cpuid(1, &words[1], &unused, &words[2], &words[3]);
+    __get_cpuid_count(7, 0, &unused, &words[4], &words[5], &words[6]);
+    __get_cpuid_count(7, 1, &words[7], &unused, &unused, &words[8]);
+    sim_sha256_add(&hash, words, sizeof words);
+    for (int i = 0; i < 2; i++) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/%s", source_folder, parts[i]);
+        hash_folder(&hash, path);
+    }
+    sim_sha256_end(&hash, identity);
+}
+
+void sim_service_identity(uint8_t digest[32]) {
+    static pthread_once_t made = PTHREAD_ONCE_INIT;
+    pthread_once(&made, make_identity);
+    memcpy(digest, identity, sizeof identity);
+}
+
+/* LD_LIBRARY_PATH without our folder: the service must not load the simulated driver. */
+static void without_own_folder(char *list) {
+    char *out = list;
+    size_t own = strlen(own_folder);
+    for (char *item = list; item != NULL && *item != '\0';) {
+        char *colon = strchr(item, ':');
+        size_t length = colon != NULL ? (size_t)(colon - item) : strlen(item);
+        char resolved[PATH_MAX], path[PATH_MAX];
+        snprintf(path, sizeof path, "%.*s", (int)length, item);
+        bool ours =
+            own > 0 && length > 0 && realpath(path, resolved) != NULL && strcmp(resolved, own_folder) == 0;
+        if (!ours) {
+            if (out != list)
+                *out++ = ':';
+            memmove(out, item, length);
+            out += length;
+        }
+        item = colon != NULL ? colon + 1 : NULL;
+    }
+    *out = '\0';
+}
+
+/* A copy of the environment without what would make the service load us, or another Python's modules. */
+static char **make_environment(void) {
+    size_t count = 0, used = 0;
+    while (environ[count] != NULL)
+        count++;
+    char **copy = calloc(count + 2, sizeof *copy);
+    if (copy == NULL)
+        return NULL;
+    for (size_t i = 0; i < count; i++) {
+        const char *v = environ[i];
+        if (strncmp(v, "LD_PRELOAD=", 11) == 0 || strncmp(v, "PYTHONHOME=", 11) == 0 ||
+            strncmp(v, "PYTHONPATH=", 11) == 0 || strncmp(v, "PYTHONSTARTUP=", 14) == 0 ||
+            strncmp(v, "PYTHONINSPECT=", 14) == 0 || strncmp(v, "CUDA_INJECTION64_PATH=", 22) == 0)
+            continue;
+        char *own = strdup(v);
+        if (own != NULL && strncmp(own, "LD_LIBRARY_PATH=", 16) == 0)
+            without_own_folder(own + 16);
+        if (own != NULL)
+            copy[used++] = own;
+    }
+    char *path;
+    const char *inherited = getenv("PYTHONPATH");
+    if (asprintf(&path, "PYTHONPATH=%s%s%s", package_parent, inherited != NULL ? ":" : "",
+                 inherited != NULL ? inherited : "") > 0)
+        copy[used] = path;
+    return copy;
+}
+
+static void free_environment(char **environment) {
+    for (char **v = environment; v != NULL && *v != NULL; v++)
+        free(*v);
+    free(environment);
+}
+
+/* Two clones: the first ends at once, so that the service is no child of the program, which might wait for
+ * its own. Both share our memory until they exec or end, and neither may touch anything but `struct start`.
+ */
+struct start {
+    const char *python;
+    char *const *arguments;
+    char *const *environment;
+    int socket;
+    uint8_t *inner_stack_top;
+    volatile int error;
+};
+
+static int service_process(void *argument) {
+    struct start *start = argument;
+    sigset_t none;
+    sigemptyset(&none);
+    for (int number = 1; number < NSIG; number++)
+        if (number != SIGKILL && number != SIGSTOP)
+            syscall(SYS_rt_sigaction, number, (uint64_t[4]){0}, NULL, 8);
+    setsid();
+    if (dup2(start->socket, 0) < 0 || dup2(2, 1) < 0 || chdir("/") != 0) {
+        start->error = errno;
+        _exit(1);
+    }
+    syscall(SYS_close_range, 3u, ~0u, 0u);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    execvpe(start->python, start->arguments, start->environment);
+    start->error = errno;
+    _exit(1);
+}
+
+static int intermediate_process(void *argument) {
+    struct start *start = argument;
+    if (clone(service_process, start->inner_stack_top, CLONE_VM | CLONE_VFORK, start) < 0)
+        start->error = errno;
+    _exit(0);
+}
+
+static int start_process(struct start *start) {
+    enum { STACK = 256 << 10 };
+    uint8_t *stacks =
+        mmap(NULL, 2 * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stacks == MAP_FAILED)
+        return ENOMEM;
+    start->inner_stack_top = stacks + STACK;
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    pid_t pid = clone(intermediate_process, stacks + 2 * STACK, CLONE_VM | CLONE_VFORK, start);
+    if (pid < 0)
+        start->error = errno;
+    else
+        while (waitpid(pid, NULL, __WCLONE) < 0 && errno == EINTR)
+            ;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    munmap(stacks, 2 * STACK);
+    return start->error;
+}
+
+static CUresult start_service(char *log, size_t log_size) {
+    int sockets[2];
+    const char *python = getenv("GPUFERRY_SIM_PYTHON");
+    if (python == NULL || *python == '\0')
+        python = SIM_PYTHON;
+    pthread_once(&once, init);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) {
+        snprintf(log, log_size, "cannot start the PTX compiler: %s", strerror(errno));
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    char *arguments[] = {"gpuferry-ptx-compiler", "-m", "gpuferry.native.simdevice.compiler", NULL};
+    char **environment = make_environment();
+    struct start start = {.python = python,
+                          .arguments = arguments,
+                          .environment = environment,
+                          .socket = sockets[1],
+                          .error = 0};
+    int error = environment != NULL ? start_process(&start) : ENOMEM;
+    free_environment(environment);
+    close(sockets[1]);
+    struct stat status;
+    if (error != 0 || fstat(sockets[0], &status) != 0) {
+        close(sockets[0]);
+        snprintf(log, log_size,
+                 "cannot start the PTX compiler with %s (set GPUFERRY_SIM_PYTHON to a Python that has "
+                 "gpuferry): %s",
+                 python, strerror(error));
+        return CUDA_ERROR_JIT_COMPILER_NOT_FOUND;
+    }
+    connection = sockets[0];
+    connection_inode = status.st_ino;
+    return CUDA_SUCCESS;
+}
+
+static void hang_up(void) {
+    close(connection);
+    connection = -1;
+}
+
+static bool send_all(const void *data, size_t size) {
+    const uint8_t *p = data;
+    while (size > 0) {
+        ssize_t sent = send(connection, p, size, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent <= 0)
+            return false;
+        p += sent;
+        size -= (size_t)sent;
+    }
+    return true;
+}
+
+static bool receive_all(void *data, size_t size) {
+    uint8_t *p = data;
+    while (size > 0) {
+        ssize_t received = recv(connection, p, size, 0);
+        if (received < 0 && errno == EINTR)
+            continue;
+        if (received <= 0)
+            return false;
+        p += received;
+        size -= (size_t)received;
+    }
+    return true;
+}
+
+struct parts {
+    const void *first, *second;
+    size_t first_size, second_size;
+};
+
+static bool exchange(const struct request *request, const struct parts *parts, struct answer *answer,
+                     struct sim_blob *reply) {
+    if (!send_all(request, sizeof *request) || !send_all(parts->first, parts->first_size) ||
+        !send_all(parts->second, parts->second_size) || !receive_all(answer, sizeof *answer))
+        return false;
+    if (answer->size > 1ull << 32)
+        return false;
+    uint8_t *data = malloc(answer->size + 1);
+    if (data == NULL || !receive_all(data, answer->size)) {
+        free(data);
+        return false;
+    }
+    data[answer->size] = '\0';
+    *reply = (struct sim_blob){data, answer->size, data, 0};
+    return true;
+}
+
+/* The program may have closed our descriptor with all others, and its number may now be another file's. */
+static void check_connection(void) {
+    struct stat status;
+    if (connection >= 0 && (fstat(connection, &status) != 0 || status.st_ino != connection_inode))
+        connection = -1;
+}
+
+static CUresult call_locked(const struct request *request, const struct parts *parts, struct sim_blob *reply,
+                            char *log, size_t log_size) {
+    struct answer answer;
+    check_connection();
+    for (int fresh = connection < 0;; fresh = 1) {
+        if (connection < 0) {
+            CUresult started = start_service(log, log_size);
+            if (started != CUDA_SUCCESS)
+                return started;
+        }
+        if (exchange(request, parts, &answer, reply))
+            break;
+        hang_up();
+        if (fresh) { /* else it had ended because it was idle */
+            snprintf(log, log_size,
+                     "the PTX compiler ended without an answer (is gpuferry, with llvmlite, installed for "
+                     "the Python in "
+                     "GPUFERRY_SIM_PYTHON?)");
+            return CUDA_ERROR_JIT_COMPILER_NOT_FOUND;
+        }
+    }
+    if (answer.status == CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+    snprintf(log, log_size, "%s", (const char *)reply->data);
+    sim_blob_free(reply);
+    return (CUresult)answer.status;
+}
+
+CUresult sim_service_call(enum sim_service_op op, int cc, const uint8_t key[32], const void *first,
+                          size_t first_size, const void *second, size_t second_size, struct sim_blob *reply,
+                          char *log, size_t log_size) {
+    struct request request = {.op = op, .cc = (uint32_t)cc, .size = first_size + second_size};
+    const struct parts parts = {first, second, first_size, second_size};
+    memcpy(request.key, key, sizeof request.key);
+    pthread_mutex_lock(&lock);
+    CUresult result = call_locked(&request, &parts, reply, log, log_size);
+    pthread_mutex_unlock(&lock);
+    return result;
+}

@@ -1,0 +1,127 @@
+#include "sniff.h"
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static const uint32_t WRAPPER_MAGIC = 0x466243b1, CONTAINER_MAGIC = 0xba55ed50;
+
+struct wrapper {
+    uint32_t magic, version;
+    const void *data;
+    const void *const *prelinked; /* version 2: containers, the last NULL */
+};
+
+struct container {
+    uint32_t magic;
+    uint16_t version, header_size;
+    uint64_t size;
+};
+
+static CUresult bad(char *log, size_t log_size, const char *what) {
+    snprintf(log, log_size, "%s", what);
+    return CUDA_ERROR_INVALID_IMAGE;
+}
+
+static uint32_t magic_of(const void *image) {
+    uint32_t magic;
+    memcpy(&magic, image, sizeof magic);
+    return magic;
+}
+
+static void add(struct sim_image_parts *parts, const void *data, size_t size) {
+    if (parts->count < sizeof parts->items / sizeof *parts->items) {
+        parts->items[parts->count].data = data;
+        parts->items[parts->count++].size = size;
+    }
+}
+
+static CUresult add_container(const void *image, size_t limit, struct sim_image_parts *parts, char *log,
+                              size_t log_size) {
+    struct container header;
+    if (limit != 0 && limit < sizeof header)
+        return bad(log, log_size, "the fatbin is cut short");
+    memcpy(&header, image, sizeof header);
+    if (header.magic != CONTAINER_MAGIC || header.header_size < sizeof header || header.size > 1ull << 36)
+        return bad(log, log_size, "the fatbin's header is damaged");
+    if (limit != 0 && header.header_size + header.size > limit)
+        return bad(log, log_size, "the fatbin is cut short");
+    add(parts, image, header.header_size + header.size);
+    return CUDA_SUCCESS;
+}
+
+static CUresult add_wrapper(const void *image, size_t limit, struct sim_image_parts *parts, char *log,
+                            size_t log_size) {
+    struct wrapper wrapper;
+    if (limit != 0 && limit < sizeof wrapper)
+        return bad(log, log_size, "the fatbin wrapper is cut short");
+    memcpy(&wrapper, image, sizeof wrapper);
+    if (wrapper.version != 1 && wrapper.version != 2)
+        return bad(log, log_size, "the fatbin wrapper has an unknown version");
+    if (wrapper.data != NULL) {
+        CUresult result = add_container(wrapper.data, 0, parts, log, log_size);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
+    if (wrapper.version == 2 && wrapper.prelinked != NULL)
+        for (const void *const *next = wrapper.prelinked; *next != NULL; next++) {
+            CUresult result = add_container(*next, 0, parts, log, log_size);
+            if (result != CUDA_SUCCESS)
+                return result;
+        }
+    return parts->count != 0 ? CUDA_SUCCESS : bad(log, log_size, "the fatbin wrapper is empty");
+}
+
+static CUresult add_linked(const void *image, size_t limit, struct sim_image_parts *parts, char *log,
+                           size_t log_size) {
+    struct sim_linked_header header;
+    if (limit != 0 && limit < sizeof header)
+        return bad(log, log_size, "the linked image is cut short");
+    memcpy(&header, image, sizeof header);
+    if (header.size < sizeof header || (limit != 0 && header.size > limit))
+        return bad(log, log_size, "the linked image is cut short");
+    add(parts, image, header.size);
+    return CUDA_SUCCESS;
+}
+
+static bool is_text(const char *text, size_t size) {
+    for (size_t i = 0; i < size; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c >= 0x7f || (c < ' ' && (c < '\t' || c > '\r')))
+            return false;
+        if (c == '.' || c == '/')
+            return true;
+        if (c > ' ')
+            return false;
+    }
+    return false;
+}
+
+CUresult sim_image_sniff(const void *image, size_t size, struct sim_image_parts *parts, char *log,
+                         size_t log_size) {
+    const char *text = image;
+    parts->count = 0;
+    if (image == NULL || (size != 0 && size < 4))
+        return bad(log, log_size, "there is no image");
+    /* A text shorter than four bytes without a given size: the magics contain no NUL within their first
+     * bytes. */
+    size_t known = size != 0 ? size : strnlen(text, 4);
+    if (known >= 4) {
+        uint64_t linked = SIM_LINKED_MAGIC;
+        if (memcmp(text, "\177ELF", 4) == 0) {
+            snprintf(log, log_size,
+                     "the image holds machine code (SASS) only; the simulated device needs PTX");
+            return CUDA_ERROR_NO_BINARY_FOR_GPU;
+        }
+        if (magic_of(image) == WRAPPER_MAGIC)
+            return add_wrapper(image, size, parts, log, log_size);
+        if (magic_of(image) == CONTAINER_MAGIC)
+            return add_container(image, size, parts, log, log_size);
+        if (memcmp(text, &linked, 4) == 0 && (size == 0 || size >= 8) && memcmp(text, &linked, 8) == 0)
+            return add_linked(image, size, parts, log, log_size);
+    }
+    size_t length = size != 0 ? strnlen(text, size) : strlen(text);
+    if (!is_text(text, length))
+        return bad(log, log_size, "the image is neither a fatbin nor PTX");
+    add(parts, text, length);
+    return CUDA_SUCCESS;
+}

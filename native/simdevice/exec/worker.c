@@ -1,0 +1,260 @@
+/* A worker runs blocks of one grid, on a thread that called sim_grid_run or one of the pool's. */
+#define _GNU_SOURCE
+#include "engine.h"
+#include "device_limits.h"
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <xmmintrin.h>
+
+/* Beside a thread's local memory: spilled registers, vprintf, libm, a signal handler of the program's. */
+enum { STACK = 60 << 10 };
+
+/* A block whose threads do nothing but spin may wait for one that has not started. How long that is watched,
+ * at first. */
+enum { PATIENCE_NS = 10000000 };
+
+static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sim_worker *spare;
+static uint32_t worker_number;
+
+static struct sim_worker *create(void) {
+    struct sim_worker *worker = calloc(1, sizeof *worker);
+    if (worker == NULL)
+        return NULL;
+    size_t minimum = getauxval(AT_MINSIGSTKSZ);
+    worker->signal_stack_size = (minimum + (32 << 10) + 4095) / 4096 * 4096;
+    worker->signal_stack = mmap(NULL, worker->signal_stack_size, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (worker->signal_stack == MAP_FAILED) {
+        free(worker);
+        return NULL;
+    }
+    return worker;
+}
+
+struct sim_worker *sim_worker_acquire(void) {
+    pthread_mutex_lock(&spare_lock);
+    struct sim_worker *worker = spare;
+    uint32_t number = worker_number;
+    if (worker != NULL)
+        spare = worker->link;
+    else
+        worker_number++;
+    pthread_mutex_unlock(&spare_lock);
+    if (worker == NULL && (worker = create()) != NULL)
+        worker->number = number;
+    return worker;
+}
+
+void sim_worker_release(struct sim_worker *worker) {
+    worker->run = NULL;
+    pthread_mutex_lock(&spare_lock);
+    worker->link = spare;
+    spare = worker;
+    pthread_mutex_unlock(&spare_lock);
+}
+
+void sim_workers_forget(void) {
+    pthread_mutex_init(&spare_lock, NULL);
+}
+
+static void trim(struct sim_worker *worker) {
+    for (struct sim_cta *cta = worker->spare, *next; cta != NULL; cta = next) {
+        next = cta->link;
+        sim_cta_free(cta);
+    }
+    worker->spare = NULL;
+    sim_stacks_release(&worker->stacks);
+}
+
+void sim_workers_trim(void) {
+    pthread_mutex_lock(&spare_lock);
+    struct sim_worker *idle = spare;
+    spare = NULL;
+    pthread_mutex_unlock(&spare_lock);
+    while (idle != NULL) {
+        struct sim_worker *next = idle->link;
+        trim(idle);
+        sim_worker_release(idle);
+        idle = next;
+    }
+}
+
+void sim_worker_abort(struct sim_worker *worker) {
+    sim_context_leave(worker->running, &worker->base);
+}
+
+static uint64_t now_ns(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
+}
+
+static struct sim_cta *take_cta(struct sim_worker *worker) {
+    struct sim_cta *cta = worker->spare;
+    if (cta == NULL)
+        return calloc(1, sizeof *cta);
+    worker->spare = cta->link;
+    return cta;
+}
+
+static void give_cta(struct sim_worker *worker, struct sim_cta *cta) {
+    cta->link = worker->spare;
+    worker->spare = cta;
+}
+
+static bool next_block(struct sim_run *run, uint64_t *index) {
+    if (atomic_load_explicit(&run->next, memory_order_relaxed) >= run->total ||
+        atomic_load_explicit(&run->error, memory_order_relaxed) != CUDA_SUCCESS)
+        return false;
+    *index = atomic_fetch_add_explicit(&run->next, 1, memory_order_relaxed);
+    return *index < run->total;
+}
+
+static void measured(struct sim_kernel *kernel, uint64_t since, uint64_t blocks) {
+    if (blocks == 0)
+        return;
+    uint64_t old = atomic_load_explicit(&kernel->block_ns, memory_order_relaxed);
+    uint64_t mean = (now_ns() - since) / blocks + 1;
+    atomic_store_explicit(&kernel->block_ns, old == 0 ? mean : (3 * old + mean) / 4, memory_order_relaxed);
+}
+
+/* Starts the grid's next block, if there is one. */
+static bool start_one(struct sim_worker *worker, struct sim_cta **resident) {
+    uint64_t index;
+    if (!next_block(worker->run, &index))
+        return false;
+    struct sim_cta *cta = take_cta(worker);
+    if (cta == NULL || !sim_cta_begin(cta, worker, index)) {
+        sim_run_fail(worker->run, CUDA_ERROR_OUT_OF_MEMORY, "no memory for a block");
+        if (cta != NULL)
+            give_cta(worker, cta);
+        return false;
+    }
+    cta->link = *resident;
+    *resident = cta;
+    return true;
+}
+
+/* One turn for every resident block. Removes those that have ended. */
+static bool turn(struct sim_worker *worker, struct sim_cta **resident) {
+    bool progress = false;
+    for (struct sim_cta **link = resident; *link != NULL;) {
+        struct sim_cta *cta = *link;
+        cta->progress = false;
+        bool alive = sim_cta_round(cta);
+        progress |= cta->progress || !alive;
+        if (atomic_load_explicit(&worker->run->error, memory_order_relaxed) != CUDA_SUCCESS)
+            return true;
+        if (alive) {
+            link = &cta->link;
+            continue;
+        }
+        *link = cta->link;
+        give_cta(worker, cta);
+    }
+    return progress;
+}
+
+static void run_fibers(struct sim_worker *worker) {
+    struct sim_run *run = worker->run;
+    struct sim_cta *resident = NULL;
+    uint64_t start = now_ns(), blocks = 0, stuck_since = 0, patience = PATIENCE_NS;
+    for (;;) {
+        if (resident == NULL && !start_one(worker, &resident))
+            break;
+        if (turn(worker, &resident)) {
+            blocks += resident == NULL;
+            stuck_since = 0;
+        } else if (run->grid->cooperative) {
+            if (!start_one(worker, &resident))
+                sched_yield();
+        } else if (stuck_since == 0) {
+            stuck_since = now_ns();
+        } else if (now_ns() - stuck_since > patience) {
+            if (!start_one(worker, &resident))
+                sched_yield();
+            else
+                patience *= 2;
+        }
+        if (atomic_load_explicit(&run->error, memory_order_relaxed) != CUDA_SUCCESS)
+            break;
+    }
+    measured(run->grid->kernel, start, blocks);
+    while (resident != NULL) {
+        struct sim_cta *next = resident->link;
+        sim_cta_discard(resident);
+        give_cta(worker, resident);
+        resident = next;
+    }
+}
+
+static void loop_main(void *argument) {
+    struct sim_cta *cta = argument;
+    struct sim_worker *worker = cta->worker;
+    sim_context_entered(&worker->base);
+    struct sim_kernel *kernel = worker->run->grid->kernel;
+    uint64_t start = now_ns(), blocks = 0, index;
+    while (next_block(worker->run, &index)) {
+        sim_block_describe(&cta->block, worker->run, index);
+        kernel->object.run_block(&cta->block);
+        blocks++;
+    }
+    measured(kernel, start, blocks);
+    sim_context_leave(&worker->loop, &worker->base);
+}
+
+/* No thread waits for another: the whole grid needs one fiber, so that a fault can be left behind. */
+static void run_loop(struct sim_worker *worker) {
+    struct sim_cta *cta = take_cta(worker);
+    uint8_t *stack = sim_stack_take(&worker->stacks);
+    if (cta == NULL || stack == NULL || !sim_cta_share(cta, worker->run->grid)) {
+        sim_run_fail(worker->run, CUDA_ERROR_OUT_OF_MEMORY, "no memory for a block");
+    } else {
+        cta->worker = worker;
+        cta->current = NULL;
+        cta->block.engine = cta;
+        cta->block.smid = worker->smid;
+        sim_context_init(&worker->loop, stack, worker->stacks.stack_size, loop_main, cta);
+        worker->running = &worker->loop;
+        sim_context_switch(&worker->base, &worker->loop);
+        worker->running = NULL;
+        sim_context_destroy(&worker->loop);
+    }
+    if (stack != NULL)
+        sim_stack_give(&worker->stacks, stack);
+    if (cta != NULL)
+        give_cta(worker, cta);
+}
+
+void sim_worker_run(struct sim_worker *worker, struct sim_run *run) {
+    const struct sim_kernel *kernel = run->grid->kernel;
+    worker->run = run;
+    uint32_t processors = run->grid->multiprocessors;
+    worker->smid = processors != 0 ? worker->number % processors : 0;
+    stack_t signal_stack = {.ss_sp = worker->signal_stack, .ss_size = worker->signal_stack_size}, old;
+    bool swapped = sigaltstack(&signal_stack, &old) == 0; /* fails when called from a signal handler */
+    uint32_t mxcsr = _mm_getcsr();
+    uint16_t x87;
+    __asm__ volatile("fnstcw %0" : "=m"(x87));
+    const uint16_t x87_default = 0x37f;
+    _mm_setcsr(0x1f80);
+    __asm__ volatile("fldcw %0" : : "m"(x87_default));
+    sim_current_worker = worker;
+    size_t limit = sim_stack_limit(), local = kernel->info->local_bytes;
+    sim_stacks_require(&worker->stacks, STACK + (limit > local ? limit : local));
+    if (kernel->object.uses_fibers)
+        run_fibers(worker);
+    else
+        run_loop(worker);
+    sim_current_worker = NULL;
+    _mm_setcsr(mxcsr);
+    __asm__ volatile("fldcw %0" : : "m"(x87));
+    if (swapped)
+        sigaltstack(&old, NULL);
+    worker->run = NULL;
+}
