@@ -1,0 +1,63 @@
+// Cooperative groups inside a block: tiles, a reduction over each, and the block's own barrier.
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <vector>
+
+#include "check.h"
+
+namespace cg = cooperative_groups;
+
+__global__ void sums(const int *data, int *by_tile, int *by_block)
+{
+    __shared__ int total;
+    const auto block = cg::this_thread_block();
+    const auto tile = cg::tiled_partition<16>(block);
+    if (block.thread_rank() == 0)
+        total = 0;
+    block.sync();
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const int sum = cg::reduce(tile, data[i], cg::plus<int>());
+    const int largest = cg::reduce(tile, data[i], cg::greater<int>());
+    if (tile.thread_rank() == 0) {
+        by_tile[i / 16] = sum + 1000000 * largest;
+        atomicAdd(&total, sum);
+    }
+    block.sync();
+    if (block.thread_rank() == 0)
+        by_block[blockIdx.x] = total;
+}
+
+int main()
+{
+    constexpr int COUNT = 4096, BLOCK = 128;
+    std::vector<int> data(COUNT), tiles(COUNT / 16), blocks(COUNT / BLOCK);
+    for (int i = 0; i < COUNT; i++)
+        data[i] = (i * 37) % 101;
+    int *device, *device_tiles, *device_blocks;
+    RT_OK(cudaMalloc(&device, COUNT * 4));
+    RT_OK(cudaMalloc(&device_tiles, tiles.size() * 4));
+    RT_OK(cudaMalloc(&device_blocks, blocks.size() * 4));
+    RT_OK(cudaMemcpy(device, data.data(), COUNT * 4, cudaMemcpyHostToDevice));
+    sums<<<COUNT / BLOCK, BLOCK>>>(device, device_tiles, device_blocks);
+    RT_OK(cudaGetLastError());
+    RT_OK(cudaMemcpy(tiles.data(), device_tiles, tiles.size() * 4, cudaMemcpyDeviceToHost));
+    RT_OK(cudaMemcpy(blocks.data(), device_blocks, blocks.size() * 4, cudaMemcpyDeviceToHost));
+    int wrong = 0;
+    for (size_t t = 0; t < tiles.size(); t++) {
+        int sum = 0, largest = 0;
+        for (int i = 0; i < 16; i++) {
+            sum += data[t * 16 + i];
+            largest = data[t * 16 + i] > largest ? data[t * 16 + i] : largest;
+        }
+        wrong += tiles[t] != sum + 1000000 * largest;
+    }
+    for (size_t b = 0; b < blocks.size(); b++) {
+        int sum = 0;
+        for (int i = 0; i < BLOCK; i++)
+            sum += data[b * BLOCK + i];
+        wrong += blocks[b] != sum;
+    }
+    EXPECT(wrong == 0);
+    digest("tiles", tiles.data(), tiles.size() * 4);
+    return check_failed;
+}

@@ -1,0 +1,45 @@
+// What CUDA knows of a pointer: device, page-locked and foreign memory, ranges and contexts.
+#include "driver.h"
+
+int main(void)
+{
+    start();
+    unsigned type = 0, ordinal = 99, value = 0;
+    CUcontext owner = NULL;
+    CUdeviceptr base = 0, start_address = 0, memory = allocate(1 << 20);
+    size_t size = 0, range = 0;
+    void *pinned, *host_pointer = NULL;
+    int local = 0, managed = 1;
+    OK(cuMemHostAlloc(&pinned, 4096, 0));
+    OK(cuMemsetD32(memory, 0x1234, 64));
+    CUdeviceptr inside = memory + 100;
+    OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, inside));
+    EXPECT(type == CU_MEMORYTYPE_DEVICE);
+    OK(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, inside));
+    EXPECT(owner == context);
+    OK(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, inside));
+    EXPECT(ordinal == 0);
+    OK(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, inside));
+    EXPECT(managed == 0);
+    OK(cuMemGetAddressRange(&base, &size, inside));
+    EXPECT(base == memory && size == 1 << 20);
+    OK(cuPointerGetAttribute(&start_address, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inside));
+    OK(cuPointerGetAttribute(&range, CU_POINTER_ATTRIBUTE_RANGE_SIZE, inside));
+    EXPECT(start_address == memory && range == size);
+    OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)pinned));
+    EXPECT(type == CU_MEMORYTYPE_HOST);
+    OK(cuPointerGetAttribute(&host_pointer, CU_POINTER_ATTRIBUTE_HOST_POINTER, (CUdeviceptr)(uintptr_t)pinned));
+    EXPECT(host_pointer == pinned);
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)&local));
+    CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+    void *answers[] = {&type, &ordinal};
+    OK(cuPointerGetAttributes(2, wanted, answers, memory));
+    EXPECT(type == CU_MEMORYTYPE_DEVICE && ordinal == 0);
+    OK(cuPointerGetAttributes(2, wanted, answers, (CUdeviceptr)(uintptr_t)&local));
+    EXPECT(type == 0);
+    FAILS(CUDA_ERROR_NOT_FOUND, cuMemGetAddressRange(&base, &size, (CUdeviceptr)(uintptr_t)&local));
+    OK(cuMemcpyDtoH(&value, inside, 4));
+    EXPECT(value == 0x1234);
+    return check_failed;
+}

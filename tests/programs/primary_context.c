@@ -1,0 +1,36 @@
+// The primary context: retain counts, state and flags, and its memory gone after the last release.
+#include "driver.h"
+
+int main(void)
+{
+    unsigned flags = 99, value = 0;
+    int active = 99;
+    CUcontext again;
+    size_t before = 0, after = 0, total = 0;
+    OK(cuInit(0));
+    OK(cuDeviceGet(&device, 0));
+    OK(cuDevicePrimaryCtxGetState(device, &flags, &active));
+    EXPECT(active == 0);
+    OK(cuDevicePrimaryCtxSetFlags(device, CU_CTX_SCHED_BLOCKING_SYNC));
+    start();
+    OK(cuDevicePrimaryCtxGetState(device, &flags, &active));
+    EXPECT(active == 1 && (flags & CU_CTX_SCHED_MASK) == CU_CTX_SCHED_BLOCKING_SYNC);
+    OK(cuDevicePrimaryCtxRetain(&again, device));
+    EXPECT(again == context);
+    OK(cuMemGetInfo(&before, &total));
+    CUdeviceptr counter = allocate((size_t)8 << 20);
+    OK(cuMemsetD32(counter, 6, 1));
+    OK(LAUNCH(kernel("count_up"), 1, 1, NULL, &counter));
+    OK(cuDevicePrimaryCtxRelease(device));
+    OK(cuMemcpyDtoH(&value, counter, 4));
+    EXPECT(value == 7);
+    OK(cuDevicePrimaryCtxRelease(device));
+    OK(cuDevicePrimaryCtxGetState(device, &flags, &active));
+    EXPECT(active == 0);
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cuDevicePrimaryCtxRelease(device));
+    start();
+    OK(cuMemGetInfo(&after, &total));
+    EXPECT(after == before);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoH(&value, counter, 4));
+    return check_failed;
+}
