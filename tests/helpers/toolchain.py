@@ -1,6 +1,6 @@
 """Compiles CUDA programs: .cu with nvcc, .c against cuda.h and our own libcuda.so.1.
 
-Results live in build/programs under a hash of everything that went in, so a program is compiled once per content.
+Results live in build/programs under a hash of all that went in: a program is compiled once per content.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ class CompileError(Exception):
     """The compiler's own words."""
 
 
-def program(source: Path, flags: Sequence[str] = (), *, release: str = NEWEST, shared_runtime: bool = False) -> Path:
+def program(
+    source: Path, flags: Sequence[str] = (), *, release: str = NEWEST, shared_runtime: bool = False
+) -> Path:
     """The executable of one source file; `flags` are added to the compiler's defaults."""
     kit = toolkit(release)
     if source.suffix == ".cu":
@@ -55,7 +57,12 @@ def _host_with_driver(kit: Toolkit, source: Path, flags: Sequence[str]) -> list[
 
 
 def _host_with_runtime(kit: Toolkit, source: Path, flags: Sequence[str], shared_runtime: bool) -> list[str]:
-    includes = [f"-I{kit.include}", f"-I{toolkit().include}", f"-I{PROGRAMS}", f"-I{_kernels_header().parent}"]
+    includes = [
+        f"-I{kit.include}",
+        f"-I{toolkit().include}",
+        f"-I{PROGRAMS}",
+        f"-I{_kernels_header().parent}",
+    ]
     library = _shared(kit) if shared_runtime else [str(kit.static_runtime), "-lrt", "-ldl", "-lm"]
     return ["gcc", *_HOST_FLAGS, *includes, str(source), *library, *flags]
 
@@ -94,7 +101,9 @@ def _built(name: str, command: Sequence[str], inputs: Sequence[Path]) -> Path:
         output.parent.mkdir(parents=True, exist_ok=True)
         # Several pytest workers may build the same thing: each renames its own result into place.
         partial = output.with_name(f"{name}.{os.getpid()}")
-        run = subprocess.run([*command, "-o", str(partial)], capture_output=True, text=True, cwd=output.parent)
+        run = subprocess.run(
+            [*command, "-o", str(partial)], capture_output=True, text=True, cwd=output.parent
+        )
         if run.returncode != 0:
             raise CompileError(f"{' '.join(command)}\n{run.stdout}{run.stderr}")
         partial.rename(output)

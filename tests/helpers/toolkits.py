@@ -1,4 +1,4 @@
-"""CUDA toolkits assembled from NVIDIA's wheels: the newest one of the virtual environment, and pinned older ones.
+"""CUDA toolkits from NVIDIA's wheels: the newest one, of the virtual environment, and pinned older ones.
 
 Older ones are unpacked to build/toolkits/<release> with pip the first time a test asks for them.
 """
@@ -61,7 +61,7 @@ RELEASES = (*_PINNED, NEWEST)
 
 
 def toolkit(release: str = NEWEST) -> Toolkit:
-    """The toolkit of `release`, fetched if need be; NEWEST is the virtual environment's, or $GPUFERRY_NVCC's."""
+    """The toolkit of `release`, fetched if need be; NEWEST is the environment's, or $GPUFERRY_NVCC's."""
     if release == NEWEST:
         return _at(release, _newest_root())
     pinned = _PINNED[release]
@@ -82,7 +82,9 @@ def _newest_root() -> Path:
     for place in spec.submodule_search_locations or () if spec else ():
         if (Path(place) / "cu13" / "bin" / "nvcc").exists():
             return Path(place) / "cu13"
-    raise FileNotFoundError("no nvcc: install nvidia-cuda-nvcc into the virtual environment, or set GPUFERRY_NVCC")
+    raise FileNotFoundError(
+        "no nvcc: install nvidia-cuda-nvcc into the virtual environment, or set GPUFERRY_NVCC"
+    )
 
 
 def _fetch(release: str, pinned: _Pinned) -> Path:
@@ -91,7 +93,15 @@ def _fetch(release: str, pinned: _Pinned) -> Path:
         if not target.exists():
             partial = target.with_name(f"{release}.partial")
             shutil.rmtree(partial, ignore_errors=True)
-            pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]
+            pip = [
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--no-deps",
+                "--disable-pip-version-check",
+            ]
             subprocess.run([*pip, "--target", str(partial), *pinned.wheels], check=True)
             partial.rename(target)
     return target

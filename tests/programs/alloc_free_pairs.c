@@ -1,11 +1,10 @@
-// A hundred thousand allocations and frees of mixed sizes; blocks that live meanwhile keep their content, and no two
-// overlap.
+// A hundred thousand allocations and frees of mixed sizes; blocks that live meanwhile keep their content, and
+// no two overlap.
 #include "driver.h"
 
 enum { PAIRS = 100000, LIVE = 64 };
 
-int main(void)
-{
+int main(void) {
     struct block {
         CUdeviceptr address;
         size_t bytes;

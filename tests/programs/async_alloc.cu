@@ -1,15 +1,13 @@
 // Stream-ordered allocation from the default pool: allocate, use and free without the host waiting.
 #include "check.h"
 
-__global__ void affine(unsigned *data, unsigned count, unsigned factor, unsigned term)
-{
+__global__ void affine(unsigned *data, unsigned count, unsigned factor, unsigned term) {
     const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < count)
         data[i] = data[i] * factor + term;
 }
 
-int main()
-{
+int main() {
     constexpr unsigned COUNT = 10000, ROUNDS = 50;
     static unsigned host[COUNT];
     cudaStream_t stream;

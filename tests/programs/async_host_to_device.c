@@ -1,11 +1,10 @@
-// Pageable host memory may be changed as soon as an asynchronous copy from it has returned; page-locked memory once
-// its stream was waited for.
+// Pageable host memory may be changed as soon as an asynchronous copy from it has returned; page-locked
+// memory once its stream was waited for.
 #include "driver.h"
 
 enum { WORDS = 20000, ROUNDS = 20 };
 
-int main(void)
-{
+int main(void) {
     static unsigned pageable[WORDS], back[WORDS];
     unsigned *pinned, wrong = 0;
     CUstream stream;

@@ -1,8 +1,7 @@
 // Copies and memsets that leave their allocation, or touch none, are refused at once and change nothing.
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     start();
     static unsigned host[2048];
     CUdeviceptr memory = allocate((size_t)2 << 20);

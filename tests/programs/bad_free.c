@@ -1,8 +1,7 @@
 // Frees that CUDA refuses: twice, an address inside a block, host memory, the wrong function; NULL is fine.
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     start();
     CUdeviceptr memory, counter = allocate(4);
     void *pinned;

@@ -1,8 +1,7 @@
 // One GiB to the device and back, in single calls.
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     const size_t bytes = (size_t)1 << 30, words = bytes / 8;
     uint64_t *host = malloc(bytes);
     CUdeviceptr memory;

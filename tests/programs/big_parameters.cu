@@ -5,16 +5,14 @@ struct Big {
     unsigned words[1022];
 };
 
-__global__ void sum(unsigned *out, Big big)
-{
+__global__ void sum(unsigned *out, Big big) {
     unsigned total = 0;
     for (int i = threadIdx.x; i < 1022; i += 32)
         total = total * 17 + big.words[i];
     out[threadIdx.x] = total;
 }
 
-int main()
-{
+int main() {
     static Big big;
     unsigned *device, out[32], wrong = 0;
     for (unsigned i = 0; i < 1022; i++)

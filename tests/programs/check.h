@@ -1,6 +1,6 @@
-// How every program of this folder reports: one line per call with the name of its result, one line per checked fact,
-// and an exit status that is 0 only if everything was as CUDA promises. Lines never hold addresses, handles or times,
-// so a native and a remote run of a right implementation print the same.
+// How every program of this folder reports: one line per call with the name of its result, one line per
+// checked fact, and an exit status that is 0 only if everything was as CUDA promises. Lines never hold
+// addresses, handles or times, so a native and a remote run of a right implementation print the same.
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -11,8 +11,7 @@
 
 static int check_failed;
 
-static inline void check_result(const char *call, const char *got, const char *wanted)
-{
+static inline void check_result(const char *call, const char *got, const char *wanted) {
     printf("%s -> %s\n", call, got);
     if (wanted && strcmp(got, wanted) != 0) {
         printf("  FAILED: wanted %s\n", wanted);
@@ -21,8 +20,7 @@ static inline void check_result(const char *call, const char *got, const char *w
     fflush(stdout);
 }
 
-static inline void check_fact(const char *fact, int holds)
-{
+static inline void check_fact(const char *fact, int holds) {
     printf("%s: %s\n", holds ? "holds" : "FAILED", fact);
     fflush(stdout);
     if (!holds)
@@ -30,8 +28,7 @@ static inline void check_fact(const char *fact, int holds)
 }
 
 // A hash (64-bit FNV-1a over words) stands for data too long to print.
-static inline uint64_t check_hash(const void *data, size_t bytes)
-{
+static inline uint64_t check_hash(const void *data, size_t bytes) {
     uint64_t hash = 0xcbf29ce484222325u;
     size_t i = 0;
     for (; i + 8 <= bytes; i += 8) {
@@ -45,8 +42,7 @@ static inline uint64_t check_hash(const void *data, size_t bytes)
     return hash;
 }
 
-static inline void digest(const char *what, const void *data, size_t bytes)
-{
+static inline void digest(const char *what, const void *data, size_t bytes) {
     printf("%s: %zu bytes, digest %016llx\n", what, bytes, (unsigned long long)check_hash(data, bytes));
     fflush(stdout);
 }
@@ -54,39 +50,37 @@ static inline void digest(const char *what, const void *data, size_t bytes)
 #define EXPECT(condition) check_fact(#condition, (condition))
 
 #ifdef __cuda_cuda_h__
-static inline const char *check_name(CUresult result)
-{
+static inline const char *check_name(CUresult result) {
     const char *name = "an unknown result";
     cuGetErrorName(result, &name);
     return name;
 }
 
-static inline CUresult check_quiet(const char *call, CUresult result)
-{
+static inline CUresult check_quiet(const char *call, CUresult result) {
     if (result != CUDA_SUCCESS)
         check_result(call, check_name(result), "CUDA_SUCCESS");
     return result;
 }
 
-// Succeeds; is whatever it is (compared between runs only); fails in this way; succeeds, reported only if not.
-#define OK(call) check_result(#call, check_name(call), "CUDA_SUCCESS")
-#define CALL(call) check_result(#call, check_name(call), NULL)
+// Succeeds; is whatever it is (compared between runs only); fails in this way; succeeds, reported only if
+// not.
+#define OK(call)           check_result(#call, check_name(call), "CUDA_SUCCESS")
+#define CALL(call)         check_result(#call, check_name(call), NULL)
 #define FAILS(error, call) check_result(#call, check_name(call), #error)
-#define QUIET(call) check_quiet(#call, (call))
+#define QUIET(call)        check_quiet(#call, (call))
 #endif
 
 #ifdef __CUDA_RUNTIME_API_H__
-static inline cudaError_t check_quiet_runtime(const char *call, cudaError_t result)
-{
+static inline cudaError_t check_quiet_runtime(const char *call, cudaError_t result) {
     if (result != cudaSuccess)
         check_result(call, cudaGetErrorName(result), "cudaSuccess");
     return result;
 }
 
-#define RT_OK(call) check_result(#call, cudaGetErrorName(call), "cudaSuccess")
-#define RT_CALL(call) check_result(#call, cudaGetErrorName(call), NULL)
+#define RT_OK(call)           check_result(#call, cudaGetErrorName(call), "cudaSuccess")
+#define RT_CALL(call)         check_result(#call, cudaGetErrorName(call), NULL)
 #define RT_FAILS(error, call) check_result(#call, cudaGetErrorName(call), #error)
-#define RT_QUIET(call) check_quiet_runtime(#call, (call))
+#define RT_QUIET(call)        check_quiet_runtime(#call, (call))
 #endif
 
 #endif

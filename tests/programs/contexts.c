@@ -5,8 +5,7 @@
 
 static CUcontext created;
 
-static void *other_thread(void *argument)
-{
+static void *other_thread(void *argument) {
     CUcontext current = (CUcontext)1;
     OK(cuCtxGetCurrent(&current));
     EXPECT(current == NULL);
@@ -19,8 +18,7 @@ static void *other_thread(void *argument)
     return NULL;
 }
 
-static unsigned count_in_current(CUfunction count_up, unsigned first)
-{
+static unsigned count_in_current(CUfunction count_up, unsigned first) {
     CUdeviceptr counter = allocate(4);
     unsigned value = 0;
     QUIET(cuMemsetD32(counter, first, 1));
@@ -29,8 +27,7 @@ static unsigned count_in_current(CUfunction count_up, unsigned first)
     return value;
 }
 
-int main(void)
-{
+int main(void) {
     CUcontext current, popped;
     CUdevice of_context;
     CUdeviceptr from_thread = 0;

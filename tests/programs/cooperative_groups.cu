@@ -7,8 +7,7 @@
 
 namespace cg = cooperative_groups;
 
-__global__ void sums(const int *data, int *by_tile, int *by_block)
-{
+__global__ void sums(const int *data, int *by_tile, int *by_block) {
     __shared__ int total;
     const auto block = cg::this_thread_block();
     const auto tile = cg::tiled_partition<16>(block);
@@ -27,8 +26,7 @@ __global__ void sums(const int *data, int *by_tile, int *by_block)
         by_block[blockIdx.x] = total;
 }
 
-int main()
-{
+int main() {
     constexpr int COUNT = 4096, BLOCK = 128;
     std::vector<int> data(COUNT), tiles(COUNT / 16), blocks(COUNT / BLOCK);
     for (int i = 0; i < COUNT; i++)

@@ -1,17 +1,16 @@
-// Pitched memory: rows copied in, between, and out with different pitches; a 2-D memset; rows that do not fit.
+// Pitched memory: rows copied in, between, and out with different pitches; a 2-D memset; rows that do not
+// fit.
 #include <vector>
 
 #include "check.h"
 
-__global__ void transform(unsigned char *data, size_t pitch, int width, int height)
-{
+__global__ void transform(unsigned char *data, size_t pitch, int width, int height) {
     const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y;
     if (x < width && y < height)
         data[y * pitch + x] ^= static_cast<unsigned char>(x * 7 + y);
 }
 
-int main()
-{
+int main() {
     constexpr int WIDTH = 333, HEIGHT = 77, HOST_PITCH = 400;
     std::vector<unsigned char> host(HOST_PITCH * HEIGHT), back(WIDTH * HEIGHT);
     for (size_t i = 0; i < host.size(); i++)
@@ -31,11 +30,13 @@ int main()
     int wrong = 0;
     for (int y = 0; y < HEIGHT; y++)
         for (int x = 0; x < WIDTH; x++)
-            wrong += back[y * WIDTH + x] != static_cast<unsigned char>(host[y * HOST_PITCH + x] ^ (x * 7 + y));
+            wrong +=
+                back[y * WIDTH + x] != static_cast<unsigned char>(host[y * HOST_PITCH + x] ^ (x * 7 + y));
     EXPECT(wrong == 0);
     RT_OK(cudaMemcpy2D(back.data(), WIDTH, b, pitch_b, 100, HEIGHT, cudaMemcpyDeviceToHost));
     EXPECT(back[0] == 0x5a && back[(HEIGHT - 1) * WIDTH + 99] == 0x5a);
     digest("rows", back.data(), back.size());
-    RT_FAILS(cudaErrorInvalidPitchValue, cudaMemcpy2D(a, 10, host.data(), HOST_PITCH, WIDTH, 2, cudaMemcpyHostToDevice));
+    RT_FAILS(cudaErrorInvalidPitchValue,
+             cudaMemcpy2D(a, 10, host.data(), HOST_PITCH, WIDTH, 2, cudaMemcpyHostToDevice));
     return check_failed;
 }

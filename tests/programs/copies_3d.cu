@@ -3,15 +3,13 @@
 
 #include "check.h"
 
-__global__ void invert(unsigned *data, int count)
-{
+__global__ void invert(unsigned *data, int count) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < count)
         data[i] = ~data[i];
 }
 
-int main()
-{
+int main() {
     constexpr int X = 20, Y = 15, Z = 10;
     std::vector<unsigned> host(X * Y * Z), back(X * Y * Z, 0);
     for (size_t i = 0; i < host.size(); i++)

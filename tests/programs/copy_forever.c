@@ -2,8 +2,7 @@
 // suite: killed
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     const size_t bytes = (size_t)128 << 20;
     unsigned *host = malloc(bytes);
     CUdeviceptr memory, counter;

@@ -3,14 +3,12 @@
 
 #include "check.h"
 
-__global__ void count_positive(int *data)
-{
+__global__ void count_positive(int *data) {
     assert(data[0] >= 0);
     data[0] += 1;
 }
 
-int main()
-{
+int main() {
     int *data, value = 0;
     RT_OK(cudaMalloc(&data, sizeof *data));
     RT_OK(cudaMemset(data, 0, sizeof *data));

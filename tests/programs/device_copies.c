@@ -1,10 +1,10 @@
-// Copies from device to device: plain, asynchronous, by cuMemcpy without a direction, and peer within the session.
+// Copies from device to device: plain, asynchronous, by cuMemcpy without a direction, and peer within the
+// session.
 #include "driver.h"
 
 enum { WORDS = 10000 };
 
-int main(void)
-{
+int main(void) {
     static unsigned words[WORDS];
     unsigned count = WORDS, seed = 77, wrong = 0;
     start();

@@ -1,13 +1,11 @@
 // What a program asks about its device; the answers are the same wherever it runs.
 #include "check.h"
 
-__global__ void one(int *data)
-{
+__global__ void one(int *data) {
     *data = warpSize;
 }
 
-int main()
-{
+int main() {
     int count = 0, device = 99, driver = 0, runtime = 0, least = 0, greatest = 0, *data, value = 0;
     cudaDeviceProp properties;
     char bus[32];
@@ -17,11 +15,13 @@ int main()
     RT_OK(cudaGetDevice(&device));
     EXPECT(device == 0);
     RT_OK(cudaGetDeviceProperties(&properties, 0));
-    printf("%s, %d.%d, %d multiprocessors, warp %d, %d threads, grid %d x %d x %d\n", properties.name, properties.major,
-           properties.minor, properties.multiProcessorCount, properties.warpSize, properties.maxThreadsPerBlock,
-           properties.maxGridSize[0], properties.maxGridSize[1], properties.maxGridSize[2]);
+    printf("%s, %d.%d, %d multiprocessors, warp %d, %d threads, grid %d x %d x %d\n", properties.name,
+           properties.major, properties.minor, properties.multiProcessorCount, properties.warpSize,
+           properties.maxThreadsPerBlock, properties.maxGridSize[0], properties.maxGridSize[1],
+           properties.maxGridSize[2]);
     printf("shared %zu, registers %d, constant %zu, L2 %d, bus width %d\n", properties.sharedMemPerBlock,
-           properties.regsPerBlock, properties.totalConstMem, properties.l2CacheSize, properties.memoryBusWidth);
+           properties.regsPerBlock, properties.totalConstMem, properties.l2CacheSize,
+           properties.memoryBusWidth);
     EXPECT(properties.totalGlobalMem > 0);
     RT_OK(cudaDriverGetVersion(&driver));
     RT_OK(cudaRuntimeGetVersion(&runtime));

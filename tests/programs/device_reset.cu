@@ -3,15 +3,13 @@
 
 __device__ int total = 3;
 
-__global__ void increment(int *data)
-{
+__global__ void increment(int *data) {
     data[threadIdx.x] += total;
     if (threadIdx.x == 0)
         total = 10;
 }
 
-static int round_trip()
-{
+static int round_trip() {
     int *data, values[32];
     RT_OK(cudaMalloc(&data, sizeof values));
     RT_OK(cudaMemset(data, 0, sizeof values));
@@ -21,8 +19,7 @@ static int round_trip()
     return values[31];
 }
 
-int main()
-{
+int main() {
     size_t before = 0, after = 0, total_memory = 0;
     RT_OK(cudaMemGetInfo(&before, &total_memory));
     EXPECT(round_trip() == 3);

@@ -11,8 +11,7 @@ static CUdevice device;
 static CUcontext context;
 static CUmodule module;
 
-static inline void start(void)
-{
+static inline void start(void) {
     OK(cuInit(0));
     OK(cuDeviceGet(&device, 0));
     OK(cuDevicePrimaryCtxRetain(&context, device));
@@ -20,22 +19,20 @@ static inline void start(void)
     OK(cuModuleLoadData(&module, kernels_ptx));
 }
 
-static inline CUfunction kernel(const char *name)
-{
+static inline CUfunction kernel(const char *name) {
     CUfunction function = NULL;
     QUIET(cuModuleGetFunction(&function, module, name));
     return function;
 }
 
-static inline CUdeviceptr allocate(size_t bytes)
-{
+static inline CUdeviceptr allocate(size_t bytes) {
     CUdeviceptr address = 0;
     QUIET(cuMemAlloc(&address, bytes));
     return address;
 }
 
 // A one-dimensional launch; the arguments' addresses follow.
-#define LAUNCH(function, blocks, threads, stream, ...)                                                                 \
+#define LAUNCH(function, blocks, threads, stream, ...)                                                       \
     cuLaunchKernel((function), (blocks), 1, 1, (threads), 1, 1, 0, (stream), (void *[]){__VA_ARGS__}, NULL)
 
 #endif

@@ -1,15 +1,15 @@
 // Names and texts of all errors; an unknown one is refused.
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     const char *name, *text;
     static char all[64 << 10];
     size_t length = 0;
     int known = 0;
     start();
     for (int error = 0; error <= 1000; error++) {
-        if (cuGetErrorName((CUresult)error, &name) != CUDA_SUCCESS || cuGetErrorString((CUresult)error, &text) != CUDA_SUCCESS)
+        if (cuGetErrorName((CUresult)error, &name) != CUDA_SUCCESS ||
+            cuGetErrorString((CUresult)error, &text) != CUDA_SUCCESS)
             continue;
         length += (size_t)snprintf(all + length, sizeof all - length, "%d %s %s\n", error, name, text);
         known++;

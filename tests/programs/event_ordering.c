@@ -1,11 +1,10 @@
-// A token passes through 16 non-blocking streams, ordered by events alone; each stream starts slowly, so a broken
-// order shows in the data.
+// A token passes through 16 non-blocking streams, ordered by events alone; each stream starts slowly, so a
+// broken order shows in the data.
 #include "driver.h"
 
 enum { STREAMS = 16, ROUNDS = 3, WORDS = 512 };
 
-int main(void)
-{
+int main(void) {
     static unsigned words[WORDS];
     CUstream streams[STREAMS];
     CUevent events[STREAMS * ROUNDS];

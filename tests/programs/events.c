@@ -1,8 +1,7 @@
 // Events: order of their times, queries, and the errors of measuring what was not recorded or not timed.
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     CUevent first, second, third, untimed, unused;
     CUstream stream;
     float early = -1, late = -1, whole = -1, back = 1;

@@ -4,8 +4,7 @@
 
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     start();
     CUdeviceptr counter = allocate(4), other;
     CUfunction count_up = kernel("count_up");

@@ -4,8 +4,7 @@
 
 #include "driver.h"
 
-static void work(unsigned value)
-{
+static void work(unsigned value) {
     start();
     CUdeviceptr counter = allocate(4);
     unsigned back = 0;
@@ -15,8 +14,7 @@ static void work(unsigned value)
     EXPECT(back == value + 1);
 }
 
-int main(void)
-{
+int main(void) {
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {

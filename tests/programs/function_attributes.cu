@@ -1,29 +1,26 @@
 // Attributes of kernels and what follows from them: occupancy, the launch bounds, the best block size.
 #include "check.h"
 
-__global__ void __launch_bounds__(128) bounded(int *data)
-{
+__global__ void __launch_bounds__(128) bounded(int *data) {
     __shared__ int shared[100];
     shared[threadIdx.x % 100] = data[threadIdx.x];
     __syncthreads();
     data[threadIdx.x] = shared[(threadIdx.x + 1) % 100];
 }
 
-__global__ void plain(int *data)
-{
+__global__ void plain(int *data) {
     data[blockIdx.x * blockDim.x + threadIdx.x] += 1;
 }
 
-int main()
-{
+int main() {
     cudaFuncAttributes attributes;
     int blocks = 0, grid = 0, block = 0, *data, values[256];
     RT_OK(cudaFuncGetAttributes(&attributes, bounded));
     EXPECT(attributes.sharedSizeBytes == 400);
     EXPECT(attributes.maxThreadsPerBlock == 128);
     EXPECT(attributes.ptxVersion > 0);
-    printf("registers %d, local %zu, constant %zu, dynamic shared %d\n", attributes.numRegs, attributes.localSizeBytes,
-           attributes.constSizeBytes, attributes.maxDynamicSharedSizeBytes);
+    printf("registers %d, local %zu, constant %zu, dynamic shared %d\n", attributes.numRegs,
+           attributes.localSizeBytes, attributes.constSizeBytes, attributes.maxDynamicSharedSizeBytes);
     RT_OK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, plain, 256, 0));
     EXPECT(blocks > 0 && blocks <= 8);
     printf("%d blocks of 256\n", blocks);

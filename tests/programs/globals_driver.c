@@ -1,8 +1,8 @@
-// Module variables through the driver API: size, address, copies, use by a kernel; two modules have two copies.
+// Module variables through the driver API: size, address, copies, use by a kernel; two modules have two
+// copies.
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     CUdeviceptr words, constants, twin_words;
     size_t words_size = 0, constants_size = 0;
     unsigned initial[64], weights[16], result[64], again[64];

@@ -13,8 +13,7 @@ struct Totals {
     double quarters;
 };
 
-__global__ void histogram(const unsigned char *data, int count, Totals *totals)
-{
+__global__ void histogram(const unsigned char *data, int count, Totals *totals) {
     __shared__ unsigned bins[256];
     for (int i = threadIdx.x; i < 256; i += blockDim.x)
         bins[i] = 0;
@@ -41,8 +40,7 @@ __global__ void histogram(const unsigned char *data, int count, Totals *totals)
         atomicAdd(&totals->bins[i], bins[i]);
 }
 
-int main()
-{
+int main() {
     constexpr int COUNT = 100000;
     std::vector<unsigned char> data(COUNT);
     Totals totals, expected = {};

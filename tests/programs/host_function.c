@@ -2,19 +2,16 @@
 // device: sim   a GPU's own driver runs them
 #include "driver.h"
 
-static void CUDA_CB callback(void *called)
-{
+static void CUDA_CB callback(void *called) {
     *(int *)called += 1;
 }
 
-static void CUDA_CB stream_callback(CUstream stream, CUresult status, void *called)
-{
+static void CUDA_CB stream_callback(CUstream stream, CUresult status, void *called) {
     (void)stream, (void)status;
     *(int *)called += 1;
 }
 
-int main(void)
-{
+int main(void) {
     int called = 0;
     unsigned value = 0;
     start();

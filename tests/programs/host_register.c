@@ -3,8 +3,7 @@
 
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     const size_t bytes = 1 << 20;
     unsigned *host = NULL, flags = 0, count = (unsigned)(bytes / 4), seed = 3, wrong = 0;
     if (posix_memalign((void **)&host, 4096, bytes) != 0)

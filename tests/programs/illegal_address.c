@@ -1,8 +1,8 @@
-// A kernel writes where nothing is: the next wait says so, and so does every call that touches the context from then on.
+// A kernel writes where nothing is: the next wait says so, and so does every call that touches the context
+// from then on.
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     start();
     CUfunction store = kernel("store");
     CUdeviceptr good = allocate(4), bad = 0x10;

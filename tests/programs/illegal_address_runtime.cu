@@ -1,13 +1,11 @@
 // What the runtime API reports after a kernel read a null pointer: the error stays with the context.
 #include "check.h"
 
-__global__ void write(int *where, int value)
-{
+__global__ void write(int *where, int value) {
     *where = value;
 }
 
-int main()
-{
+int main() {
     int *data, value = 0;
     RT_OK(cudaMalloc(&data, sizeof *data));
     write<<<1, 1>>>(data, 5);

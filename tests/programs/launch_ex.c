@@ -1,8 +1,7 @@
 // cuLaunchKernelEx with and without attributes, and three-dimensional grids and blocks.
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     enum { THREADS = 3 * 2 * 4 * 5 * 3 * 2 };
     struct index {
         unsigned x, y, z;
@@ -12,8 +11,13 @@ int main(void)
     OK(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0));
     CUdeviceptr device_blocks = allocate(sizeof blocks), device_threads = allocate(sizeof threads);
     CUfunction where = kernel("where");
-    CUlaunchConfig configuration = {.gridDimX = 3, .gridDimY = 2, .gridDimZ = 4, .blockDimX = 5, .blockDimY = 3,
-                                    .blockDimZ = 2, .hStream = stream};
+    CUlaunchConfig configuration = {.gridDimX = 3,
+                                    .gridDimY = 2,
+                                    .gridDimZ = 4,
+                                    .blockDimX = 5,
+                                    .blockDimY = 3,
+                                    .blockDimZ = 2,
+                                    .hStream = stream};
     OK(cuLaunchKernelEx(&configuration, where, (void *[]){&device_blocks, &device_threads}, NULL));
     OK(cuMemcpyDtoHAsync(blocks, device_blocks, sizeof blocks, stream));
     OK(cuMemcpyDtoHAsync(threads, device_threads, sizeof threads, stream));

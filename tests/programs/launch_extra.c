@@ -1,8 +1,7 @@
 // Arguments as one packed buffer through `extra`, as Triton-like callers pass them.
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     enum { COUNT = 1000 };
     struct {
         CUdeviceptr data;

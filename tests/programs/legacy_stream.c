@@ -1,10 +1,10 @@
-// The legacy default stream waits for all blocking streams, and they for it; non-blocking streams take no part.
+// The legacy default stream waits for all blocking streams, and they for it; non-blocking streams take no
+// part.
 #include "driver.h"
 
 enum { WORDS = 1024 };
 
-int main(void)
-{
+int main(void) {
     static unsigned words[WORDS];
     CUstream first, second, apart;
     unsigned count = WORDS, delay = 30000, quick = 1, factor = 5, term = 1, flags = 99, wrong = 0;
@@ -21,7 +21,8 @@ int main(void)
     OK(cuMemsetD32(a, 1, WORDS));
     OK(cuMemsetD32(b, 0, WORDS));
     OK(cuCtxSynchronize());
-    // a =1=> b on the first stream, b * 5 + 1 on the legacy stream, b =2=> c on the second: 6 only in this order.
+    // a =1=> b on the first stream, b * 5 + 1 on the legacy stream, b =2=> c on the second: 6 only in this
+    // order.
     OK(LAUNCH(slow_copy, 1, 64, first, &b, &a, &count, &delay));
     OK(LAUNCH(affine, 4, 256, NULL, &b, &count, &factor, &term));
     OK(LAUNCH(slow_copy, 1, 64, second, &c, &b, &count, &quick));

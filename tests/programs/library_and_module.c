@@ -1,8 +1,7 @@
 // One image through both doors, cuModule… and cuLibrary…: kernels, their functions, variables, enumeration.
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     CUlibrary library;
     CUkernel add_kernel, missing;
     CUfunction from_kernel, from_module, nothing;

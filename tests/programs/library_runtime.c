@@ -1,12 +1,11 @@
-// The runtime API without nvcc: PTX through cudaLibraryLoadData, as for toolkits whose wheels carry no compiler.
-// compile: -lcudart
+// The runtime API without nvcc: PTX through cudaLibraryLoadData, as for toolkits whose wheels carry no
+// compiler. compile: -lcudart
 #include <cuda_runtime_api.h>
 
 #include "check.h"
 #include "kernels_ptx.h"
 
-int main(void)
-{
+int main(void) {
     enum { COUNT = 5000 };
     static unsigned words[COUNT];
     unsigned *device, count = COUNT, seed = 12, wrong = 0;

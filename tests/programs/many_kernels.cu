@@ -3,18 +3,15 @@
 
 #include "check.h"
 
-template <int I> __global__ void step(unsigned *state)
-{
+template <int I> __global__ void step(unsigned *state) {
     state[threadIdx.x] = state[threadIdx.x] * (2 * I + 3) + I;
 }
 
-template <int... I> static void launch_all(unsigned *state, std::integer_sequence<int, I...>)
-{
+template <int... I> static void launch_all(unsigned *state, std::integer_sequence<int, I...>) {
     ((step<I><<<1, 64>>>(state), RT_QUIET(cudaPeekAtLastError())), ...);
 }
 
-int main()
-{
+int main() {
     unsigned *device, state[64], wrong = 0;
     RT_OK(cudaMalloc(&device, sizeof state));
     RT_OK(cudaMemset(device, 1, sizeof state));

@@ -6,14 +6,12 @@
 
 constexpr int THREADS = 12, STREAMS = 3, STEPS = 30, WORDS = 1024;
 
-__global__ void affine(unsigned *data, unsigned factor, unsigned term)
-{
+__global__ void affine(unsigned *data, unsigned factor, unsigned term) {
     const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
     data[i] = data[i] * factor + term;
 }
 
-static void work(unsigned seed, unsigned *result)
-{
+static void work(unsigned seed, unsigned *result) {
     cudaStream_t streams[STREAMS];
     cudaEvent_t event;
     unsigned *data;
@@ -41,8 +39,7 @@ static void work(unsigned seed, unsigned *result)
     RT_QUIET(cudaFree(data));
 }
 
-int main()
-{
+int main() {
     unsigned results[THREADS], wrong = 0;
     std::vector<std::thread> threads;
     for (int i = 0; i < THREADS; i++)

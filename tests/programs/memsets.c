@@ -4,20 +4,17 @@
 enum { BYTES = 8192 };
 static unsigned char expected[BYTES], found[BYTES];
 
-static void set(size_t offset, const void *value, size_t width, size_t count)
-{
+static void set(size_t offset, const void *value, size_t width, size_t count) {
     for (size_t i = 0; i < count; i++)
         memcpy(expected + offset + i * width, value, width);
 }
 
-static void compare(CUdeviceptr memory)
-{
+static void compare(CUdeviceptr memory) {
     QUIET(cuMemcpyDtoH(found, memory, BYTES));
     EXPECT(memcmp(expected, found, BYTES) == 0);
 }
 
-int main(void)
-{
+int main(void) {
     const unsigned char d8 = 0xa1;
     const unsigned short d16 = 0xb2c3;
     const unsigned d32 = 0xd4e5f607;

@@ -1,8 +1,7 @@
 // A kernel that stores a word at an odd address faults, and the context stays faulty.
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     start();
     CUdeviceptr data = allocate(64), odd = data + 1;
     unsigned value = 0x01020304, back = 0;

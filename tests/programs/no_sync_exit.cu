@@ -1,15 +1,13 @@
 // Ends with work in flight and no synchronisation: the exit is quiet, and what was seen before is right.
 #include "check.h"
 
-__global__ void increment(unsigned *data, unsigned count)
-{
+__global__ void increment(unsigned *data, unsigned count) {
     const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < count)
         data[i] += i;
 }
 
-int main()
-{
+int main() {
     constexpr unsigned COUNT = 1 << 16;
     static unsigned host[COUNT];
     unsigned *data;

@@ -1,16 +1,14 @@
 // NULL where a handle is needed, of each kind, and an answer for each; work before and after is right.
 #include "driver.h"
 
-static void count(CUdeviceptr counter, unsigned expected)
-{
+static void count(CUdeviceptr counter, unsigned expected) {
     unsigned value = 0;
     OK(LAUNCH(kernel("count_up"), 1, 1, NULL, &counter));
     OK(cuMemcpyDtoH(&value, counter, sizeof value));
     EXPECT(value == expected);
 }
 
-int main(void)
-{
+int main(void) {
     start();
     CUdeviceptr counter = allocate(4);
     OK(cuMemsetD32(counter, 0, 1));

@@ -1,8 +1,7 @@
 // Allocation until the device is full, then everything is freed and the memory works.
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     enum { MAXIMUM = 4096 };
     static CUdeviceptr blocks[MAXIMUM];
     const size_t block = (size_t)256 << 20;

@@ -1,12 +1,11 @@
-// Built with --default-stream per-thread: each host thread has a default stream of its own, ordered in itself.
-// compile: --default-stream per-thread
+// Built with --default-stream per-thread: each host thread has a default stream of its own, ordered in
+// itself. compile: --default-stream per-thread
 #include <thread>
 #include <vector>
 
 #include "check.h"
 
-__global__ void affine(unsigned *data, unsigned count, unsigned factor, unsigned term)
-{
+__global__ void affine(unsigned *data, unsigned count, unsigned factor, unsigned term) {
     const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < count)
         data[i] = data[i] * factor + term;
@@ -14,8 +13,7 @@ __global__ void affine(unsigned *data, unsigned count, unsigned factor, unsigned
 
 constexpr unsigned WORDS = 4096, STEPS = 50, THREADS = 6;
 
-static void work(unsigned *words, unsigned seed)
-{
+static void work(unsigned *words, unsigned seed) {
     unsigned *data;
     RT_QUIET(cudaMalloc(&data, WORDS * 4));
     for (unsigned i = 0; i < WORDS; i++)
@@ -28,8 +26,7 @@ static void work(unsigned *words, unsigned seed)
     RT_QUIET(cudaFree(data));
 }
 
-int main()
-{
+int main() {
     std::vector<unsigned> words(THREADS * WORDS);
     std::vector<std::thread> threads;
     for (unsigned i = 0; i < THREADS; i++)

@@ -1,11 +1,10 @@
-// Page-locked buffers in stream order: device to host to device without the host waiting in between, then the same
-// buffer filled again and again.
+// Page-locked buffers in stream order: device to host to device without the host waiting in between, then the
+// same buffer filled again and again.
 #include "driver.h"
 
 enum { WORDS = 1 << 16, ROUNDS = 8 };
 
-int main(void)
-{
+int main(void) {
     unsigned *buffer, *result, count = WORDS, delay = 5000, wrong = 0;
     CUstream stream;
     start();

@@ -1,8 +1,7 @@
 // What CUDA knows of a pointer: device, page-locked and foreign memory, ranges and contexts.
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     start();
     unsigned type = 0, ordinal = 99, value = 0;
     CUcontext owner = NULL;
@@ -28,7 +27,8 @@ int main(void)
     EXPECT(start_address == memory && range == size);
     OK(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)pinned));
     EXPECT(type == CU_MEMORYTYPE_HOST);
-    OK(cuPointerGetAttribute(&host_pointer, CU_POINTER_ATTRIBUTE_HOST_POINTER, (CUdeviceptr)(uintptr_t)pinned));
+    OK(cuPointerGetAttribute(&host_pointer, CU_POINTER_ATTRIBUTE_HOST_POINTER,
+                             (CUdeviceptr)(uintptr_t)pinned));
     EXPECT(host_pointer == pinned);
     FAILS(CUDA_ERROR_INVALID_VALUE,
           cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)&local));

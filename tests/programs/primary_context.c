@@ -1,8 +1,7 @@
 // The primary context: retain counts, state and flags, and its memory gone after the last release.
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     unsigned flags = 99, value = 0;
     int active = 99;
     CUcontext again;

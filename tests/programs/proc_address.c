@@ -1,10 +1,10 @@
-// Three ways to a function: link time, dlsym of the exported names, cuGetProcAddress by version; all lead to one that works.
+// Three ways to a function: link time, dlsym of the exported names, cuGetProcAddress by version; all lead to
+// one that works.
 #include <dlfcn.h>
 
 #include "driver.h"
 
-static void *resolve(const char *symbol, int version, cuuint64_t flags)
-{
+static void *resolve(const char *symbol, int version, cuuint64_t flags) {
     void *function = NULL;
     CUdriverProcAddressQueryResult status = (CUdriverProcAddressQueryResult)77;
     const CUresult result = cuGetProcAddress(symbol, &function, version, flags, &status);
@@ -13,16 +13,33 @@ static void *resolve(const char *symbol, int version, cuuint64_t flags)
     return function;
 }
 
-int main(void)
-{
+int main(void) {
     start();
     void *self = dlopen("libcuda.so.1", RTLD_NOW);
     EXPECT(self != NULL);
-    static const char *const names[] = {
-        "cuInit", "cuMemAlloc", "cuMemAlloc_v2", "cuMemcpyHtoD", "cuMemcpyHtoD_v2", "cuMemcpyHtoD_v2_ptds",
-        "cuLaunchKernel", "cuLaunchKernel_ptsz", "cuCtxCreate", "cuCtxCreate_v2", "cuCtxCreate_v3", "cuCtxCreate_v4",
-        "cuStreamSynchronize_ptsz", "cuGetProcAddress", "cuGetProcAddress_v2", "cuEventDestroy", "cuEventDestroy_v2",
-        "cuGraphCreate", "cuArrayCreate_v2", "cuMemFree", "cuMemFree_v2", "cuDeviceGetUuid_v2", "cuGetExportTable"};
+    static const char *const names[] = {"cuInit",
+                                        "cuMemAlloc",
+                                        "cuMemAlloc_v2",
+                                        "cuMemcpyHtoD",
+                                        "cuMemcpyHtoD_v2",
+                                        "cuMemcpyHtoD_v2_ptds",
+                                        "cuLaunchKernel",
+                                        "cuLaunchKernel_ptsz",
+                                        "cuCtxCreate",
+                                        "cuCtxCreate_v2",
+                                        "cuCtxCreate_v3",
+                                        "cuCtxCreate_v4",
+                                        "cuStreamSynchronize_ptsz",
+                                        "cuGetProcAddress",
+                                        "cuGetProcAddress_v2",
+                                        "cuEventDestroy",
+                                        "cuEventDestroy_v2",
+                                        "cuGraphCreate",
+                                        "cuArrayCreate_v2",
+                                        "cuMemFree",
+                                        "cuMemFree_v2",
+                                        "cuDeviceGetUuid_v2",
+                                        "cuGetExportTable"};
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
         if (!dlsym(self, names[i]))
             printf("FAILED: %s is not exported\n", names[i]), check_failed = 1;

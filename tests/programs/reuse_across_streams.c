@@ -1,11 +1,10 @@
-// Memory is freed while a kernel on one stream still reads it, and its successor is written on another stream: the
-// kernel must have seen the old content.
+// Memory is freed while a kernel on one stream still reads it, and its successor is written on another
+// stream: the kernel must have seen the old content.
 #include "driver.h"
 
 enum { WORDS = 4096, ROUNDS = 20 };
 
-int main(void)
-{
+int main(void) {
     static unsigned words[WORDS];
     CUstream reader, writer;
     unsigned wrong = 0, count = WORDS, delay = 30000;

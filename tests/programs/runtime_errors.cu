@@ -1,13 +1,11 @@
 // The runtime's error state: what is returned at once, what cudaGetLastError keeps and clears, bad arguments.
 #include "check.h"
 
-__global__ void set(int *data, int value)
-{
+__global__ void set(int *data, int value) {
     data[threadIdx.x] = value;
 }
 
-int main()
-{
+int main() {
     int *data, values[8] = {0};
     RT_OK(cudaMalloc(&data, sizeof values));
     set<<<1, 2048>>>(data, 1);

@@ -3,8 +3,7 @@
 
 #include "check.h"
 
-__global__ void reverse(int *data, int count)
-{
+__global__ void reverse(int *data, int count) {
     extern __shared__ int shared[];
     for (int i = threadIdx.x; i < count; i += blockDim.x)
         shared[i] = data[blockIdx.x * count + i];
@@ -13,8 +12,7 @@ __global__ void reverse(int *data, int count)
         data[blockIdx.x * count + i] = shared[count - 1 - i];
 }
 
-__global__ void scan(int *data)
-{
+__global__ void scan(int *data) {
     __shared__ int sums[256];
     const int i = threadIdx.x;
     sums[i] = data[blockIdx.x * 256 + i];
@@ -27,8 +25,7 @@ __global__ void scan(int *data)
     data[blockIdx.x * 256 + i] = sums[i];
 }
 
-int main()
-{
+int main() {
     constexpr int COUNT = 15000; // 60 KB
     std::vector<int> host(COUNT * 2), back(COUNT * 2);
     for (int i = 0; i < COUNT * 2; i++)

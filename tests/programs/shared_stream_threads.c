@@ -1,4 +1,5 @@
-// Eight host threads launch into one stream: nothing is lost, and each thread's own launches keep their order.
+// Eight host threads launch into one stream: nothing is lost, and each thread's own launches keep their
+// order.
 #include <pthread.h>
 
 #include "driver.h"
@@ -9,8 +10,7 @@ static CUstream stream;
 static CUdeviceptr data, total;
 static CUfunction affine, count_up;
 
-static void *work(void *argument)
-{
+static void *work(void *argument) {
     CUdeviceptr mine = data + (uintptr_t)argument * WORDS * 4;
     QUIET(cuCtxSetCurrent(context));
     for (unsigned step = 0; step < STEPS; step++) {
@@ -21,8 +21,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-int main(void)
-{
+int main(void) {
     static unsigned words[THREADS * WORDS];
     pthread_t threads[THREADS];
     start();

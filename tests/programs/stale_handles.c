@@ -2,8 +2,7 @@
 // device: sim   NVIDIA's driver does not promise to survive these
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     start();
     CUdeviceptr counter = allocate(4);
     OK(cuMemsetD32(counter, 7, 1));

@@ -1,21 +1,20 @@
-// A steady loop of everything that must not wait for the server. Under the guest it counts the blocking round trips
-// that the loop made; natively there are none to count.
+// A steady loop of everything that must not wait for the server. Under the guest it counts the blocking round
+// trips that the loop made; natively there are none to count.
 #include <dlfcn.h>
 
 #include "driver.h"
 #include "wire/stats.h"
 
-static uint64_t round_trips(void)
-{
-    void (*read_stats)(struct gf_stats *) = (void (*)(struct gf_stats *))dlsym(RTLD_DEFAULT, "gpuferry_stats");
+static uint64_t round_trips(void) {
+    void (*read_stats)(struct gf_stats *) =
+        (void (*)(struct gf_stats *))dlsym(RTLD_DEFAULT, "gpuferry_stats");
     struct gf_stats stats = {0};
     if (read_stats)
         read_stats(&stats);
     return stats.round_trips;
 }
 
-static void iteration(CUfunction fill, CUfunction count_up, CUdeviceptr total, unsigned *host)
-{
+static void iteration(CUfunction fill, CUfunction count_up, CUdeviceptr total, unsigned *host) {
     enum { COUNT = 1 << 16 };
     CUdeviceptr scratch, pooled;
     CUstream stream;
@@ -42,8 +41,7 @@ static void iteration(CUfunction fill, CUfunction count_up, CUdeviceptr total, u
     QUIET(cuMemFree(scratch));
 }
 
-int main(void)
-{
+int main(void) {
     enum { ITERATIONS = 200 };
     unsigned *host, counted = 0;
     start();

@@ -1,8 +1,7 @@
 // Streams with priorities, their ids and flags, and one context's default streams as handles.
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     int least = 0, greatest = 0, priority = 99;
     unsigned long long first_id = 0, second_id = 0;
     CUstream low, high;

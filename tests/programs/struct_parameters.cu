@@ -1,4 +1,5 @@
-// Parameters of every size and alignment by value: structs, arrays in structs, small integers between pointers.
+// Parameters of every size and alignment by value: structs, arrays in structs, small integers between
+// pointers.
 #include "check.h"
 
 struct Pair {
@@ -17,8 +18,8 @@ struct alignas(16) Wide {
     float values[8];
 };
 
-__global__ void unpack(double *out, bool flag, Mixed mixed, unsigned char byte, Wide wide, short small, Pair pair)
-{
+__global__ void unpack(double *out, bool flag, Mixed mixed, unsigned char byte, Wide wide, short small,
+                       Pair pair) {
     const int i = threadIdx.x;
     const double parts[8] = {flag ? 1.0 : 0.0,
                              mixed.pairs[2].number + mixed.pairs[1].letter,
@@ -31,8 +32,7 @@ __global__ void unpack(double *out, bool flag, Mixed mixed, unsigned char byte, 
     out[i] = parts[i];
 }
 
-int main()
-{
+int main() {
     double *device, out[8];
     Mixed mixed = {-7, {{'a', 1.5}, {'b', 2.5}, {'c', 3.5}}, {0.1f, 0.2f, 0.3f}, 1ull << 50};
     Wide wide = {{0, 1, 2, 3, 4, 5, 6, 7.25f}};

@@ -5,15 +5,13 @@ __device__ int counters[32] = {5, 4, 3};
 __constant__ float weights[8];
 __device__ double untouched = 2.5;
 
-__global__ void weigh(float *result)
-{
+__global__ void weigh(float *result) {
     const int i = threadIdx.x;
     result[i] = weights[i % 8] * counters[i] + static_cast<float>(untouched);
     atomicAdd(&counters[i], i);
 }
 
-int main()
-{
+int main() {
     float host_weights[8], *device, result[32];
     int host_counters[32];
     double value = 0;

@@ -13,8 +13,7 @@
 
 #include "check.h"
 
-int main()
-{
+int main() {
     thrust::host_vector<int> host(50000);
     unsigned random = 7;
     for (auto &value : host) {
@@ -23,7 +22,8 @@ int main()
     }
     std::vector<int> expected(host.begin(), host.end());
     thrust::device_vector<int> device = host;
-    EXPECT(thrust::reduce(device.begin(), device.end(), 0LL) == std::accumulate(expected.begin(), expected.end(), 0LL));
+    EXPECT(thrust::reduce(device.begin(), device.end(), 0LL) ==
+           std::accumulate(expected.begin(), expected.end(), 0LL));
     thrust::sort(device.begin(), device.end());
     std::sort(expected.begin(), expected.end());
     host = device;

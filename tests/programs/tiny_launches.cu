@@ -1,14 +1,12 @@
 // A hundred thousand tiny launches in one stream, none lost and none reordered.
 #include "check.h"
 
-__global__ void step(unsigned *state, unsigned index)
-{
+__global__ void step(unsigned *state, unsigned index) {
     state[0] = state[0] * 1664525u + index;
     state[1] += 1;
 }
 
-int main()
-{
+int main() {
     constexpr unsigned LAUNCHES = 100000;
     unsigned *device, state[2], expected = 0;
     RT_OK(cudaMalloc(&device, sizeof state));

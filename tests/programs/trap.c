@@ -1,8 +1,7 @@
 // A kernel that executes a trap: the launch failed, and the context stays faulty.
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     start();
     CUdeviceptr data = allocate(64);
     unsigned back = 0;

@@ -2,13 +2,13 @@
 // device: sim   a GPU's own driver has them
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     start();
     CUdeviceptr counter = allocate(4), managed;
     CUgraph graph;
     CUarray array;
-    CUDA_ARRAY_DESCRIPTOR description = {.Width = 16, .Height = 16, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+    CUDA_ARRAY_DESCRIPTOR description = {
+        .Width = 16, .Height = 16, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
     OK(cuMemsetD32(counter, 1, 1));
     FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphCreate(&graph, 0));
     FAILS(CUDA_ERROR_NOT_SUPPORTED, cuArrayCreate(&array, &description));

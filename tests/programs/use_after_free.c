@@ -1,8 +1,7 @@
 // Freed memory is refused: copies and memsets at once, a kernel that touches it as an illegal address.
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     const size_t bytes = (size_t)64 << 20; // large enough to be unmapped when freed
     start();
     CUdeviceptr result = allocate(4), memory;

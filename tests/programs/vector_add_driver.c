@@ -1,8 +1,7 @@
 // A vector sum through the driver API: module from PTX text, copies both ways, one launch.
 #include "driver.h"
 
-int main(void)
-{
+int main(void) {
     enum { COUNT = 100003 };
     static float a[COUNT], b[COUNT], sum[COUNT];
     for (int i = 0; i < COUNT; i++) {

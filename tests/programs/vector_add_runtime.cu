@@ -1,15 +1,13 @@
 // A vector sum through the runtime API, as the first program of every CUDA course.
 #include "check.h"
 
-__global__ void add(const float *a, const float *b, float *sum, int count)
-{
+__global__ void add(const float *a, const float *b, float *sum, int count) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < count)
         sum[i] = a[i] + b[i];
 }
 
-int main()
-{
+int main() {
     constexpr int COUNT = 50000;
     static float a[COUNT], b[COUNT], sum[COUNT];
     for (int i = 0; i < COUNT; i++) {

@@ -2,8 +2,7 @@
 // compile: -arch=compute_80 -code=compute_80
 #include "check.h"
 
-__global__ void warps(const int *data, unsigned *out)
-{
+__global__ void warps(const int *data, unsigned *out) {
     const int lane = threadIdx.x % 32, i = blockIdx.x * blockDim.x + threadIdx.x;
     const int value = data[i];
     unsigned hash = 0;
@@ -27,8 +26,7 @@ __global__ void warps(const int *data, unsigned *out)
     out[i] = hash * 31 + scan;
 }
 
-static unsigned expected(const int *warp, int lane)
-{
+static unsigned expected(const int *warp, int lane) {
     unsigned hash = 0, ballot = 0, match = 0, sum = 0;
     int any = 0, all = 1, scan = 0;
     for (int i = 0; i < 32; i++) {
@@ -52,8 +50,7 @@ static unsigned expected(const int *warp, int lane)
     return hash * 31 + scan;
 }
 
-int main()
-{
+int main() {
     constexpr int COUNT = 1024;
     int data[COUNT], *device;
     unsigned out[COUNT], *device_out;

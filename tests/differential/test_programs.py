@@ -1,0 +1,91 @@
+"""Every program of tests/programs natively, through gpuferry, and on a driver that does no work.
+
+Native and remote runs must agree in output, exit status and each call's result; without work a program
+must fail.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import programs, toolchain
+from tests.helpers.monitor import Monitor
+from tests.helpers.programs import Program
+from tests.helpers.running import Outcome, native_environment, real_gpu, run, skip_environment
+
+from .differences import comparable
+
+pytestmark = pytest.mark.timeout(240)
+
+DEFAULT = programs.programs()
+LONG = programs.programs("long")
+ALL = [
+    *(pytest.param(p, id=p.name) for p in DEFAULT),
+    *(pytest.param(p, id=p.name, marks=pytest.mark.slow) for p in LONG),
+]
+
+
+@functools.cache
+def built(program: Program) -> Path:
+    return toolchain.program(program.source, program.flags)
+
+
+@functools.cache
+def native(program: Program) -> Outcome:
+    return run([built(program)], native_environment())
+
+
+def require_device(program: Program) -> None:
+    if program.only_sim and real_gpu():
+        pytest.skip("needs the simulated device: a GPU's driver promises nothing here")
+
+
+@pytest.mark.parametrize("program", ALL)
+def test_native(program: Program) -> None:
+    """CUDA's promises hold on the device itself."""
+    require_device(program)
+    outcome = native(program)
+    assert outcome.status == 0, outcome.stdout + outcome.stderr
+
+
+@pytest.mark.parametrize("program", ALL)
+def test_remote_equals_native(program: Program, shared_monitor: Monitor) -> None:
+    """What the program sees is the same through gpuferry, over TCP."""
+    require_device(program)
+    assert_same(program, shared_monitor.run([built(program)], "tcp"))
+
+
+@pytest.mark.parametrize("program", ALL)
+def test_without_work_it_fails(program: Program) -> None:
+    """No program passes if launches and copies are accepted and not done."""
+    outcome = run([built(program)], skip_environment())
+    assert outcome.status != 0, f"{program.name} proves nothing:\n{outcome.stdout}"
+
+
+UNIX_SOCKET = (
+    "vector_add_runtime",
+    "shared_stream_threads",
+    "pinned_pipeline",
+    "illegal_address",
+    "big_copy",
+)
+
+
+@pytest.mark.parametrize("name", UNIX_SOCKET)
+def test_remote_over_unix_socket(name: str, shared_monitor: Monitor) -> None:
+    """The Unix socket carries the same as TCP."""
+    program = programs.program(name)
+    assert_same(program, shared_monitor.run([built(program)], "unix"))
+
+
+def assert_same(program: Program, remote: Outcome) -> None:
+    """The native run of the same program is the reference."""
+    there, here = (
+        comparable(program.name, outcome.stdout, in_any_order=program.sorted_output)
+        for outcome in (remote, native(program))
+    )
+    assert there == here, remote.stderr
+    assert remote.status == native(program).status, remote.stderr

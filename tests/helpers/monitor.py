@@ -1,0 +1,109 @@
+"""A private gpuferry monitor for tests: a process of its own, on ports and a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from .running import Command, Outcome, guest_environment, run
+
+READY_SECONDS = 60.0
+STOP_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """A running monitor, reachable by TCP and by a Unix socket."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+    tcp: str
+    unix: str
+    control: str
+    token: str
+    log: Path
+
+    def settings(self, transport: str = "tcp") -> dict[str, str]:
+        """What the guest library reads to find this monitor; transport is `tcp` or `unix`."""
+        return {
+            "GPUFERRY_MONITOR": {"tcp": self.tcp, "unix": self.unix}[transport],
+            "GPUFERRY_TOKEN": self.token,
+        }
+
+    def run(
+        self, command: Command, transport: str = "tcp", extra: Mapping[str, str] | None = None
+    ) -> Outcome:
+        """A program through this monitor."""
+        return run(command, guest_environment({**self.settings(transport), **(extra or {})}))
+
+
+@contextmanager
+def monitor(*options: str, environment: Mapping[str, str] | None = None) -> Iterator[Monitor]:
+    """Starts one, waits until an API server is ready, and ends it with everything it started."""
+    # Not below pytest's own folder: the path of a Unix socket may have 107 characters.
+    folder = Path(tempfile.mkdtemp(prefix="gpuferry-test-", dir="/tmp"))
+    log = folder / "monitor.log"
+    ours, theirs = socket.socketpair()
+    runtime = folder / "run"
+    with ours, theirs, log.open("wb") as output:
+        command = [sys.executable, "-m", "gpuferry.monitor.cli.main", "monitor"]
+        command += [
+            "--listen",
+            "127.0.0.1:0",
+            "--socket",
+            str(folder / "s"),
+            "--control",
+            f"unix:{folder / 'c'}",
+        ]
+        command += ["--parent-fd", str(theirs.fileno()), *options]
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **(environment or {}), "GPUFERRY_RUNTIME_DIR": str(runtime)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+        )
+        theirs.close()
+        try:
+            ours.settimeout(READY_SECONDS)
+            answer = ours.makefile().readline().strip()
+            if answer != "ready":
+                raise RuntimeError(f"the monitor did not start: {answer or 'it ended'}\n{log.read_text()}")
+            yield _published(process, runtime, log)
+        finally:
+            _stop(process)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _published(process: subprocess.Popen[bytes], runtime: Path, log: Path) -> Monitor:
+    lines = (runtime / "endpoint").read_text().splitlines()
+    entries = dict(line.split("=", 1) for line in lines)
+    return Monitor(
+        process=process,
+        folder=runtime.parent,
+        tcp=entries["GPUFERRY_TCP"],
+        unix=entries["GPUFERRY_MONITOR"],
+        control=entries["GPUFERRY_CONTROL"],
+        token=Path(entries["GPUFERRY_TOKEN_FILE"]).read_text().strip(),
+        log=log,
+    )
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

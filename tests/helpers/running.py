@@ -1,0 +1,75 @@
+"""Runs a program on this machine's device, through gpuferry, or on a driver that does nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from .paths import GUEST_LIBRARY, SIM_LIBRARY, SKIP_LIBRARY
+
+Command = Sequence[str | Path]
+TIMEOUT = 120.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a program did."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+def run(command: Command, environment: Mapping[str, str], timeout: float = TIMEOUT) -> Outcome:
+    """Run to the end; a program that does not end is killed, and fails the test that ran it."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        stdin=subprocess.DEVNULL,
+        timeout=timeout,
+        check=False,
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+@cache
+def real_gpu() -> bool:
+    """Whether the device of this machine is a GPU, by the monitor's own rule."""
+    from gpuferry.monitor.device import choose
+
+    simulated, _ = choose(None)
+    return not simulated
+
+
+def native_environment() -> dict[str, str]:
+    """A program's environment on the device of this machine."""
+    return dict(os.environ) if real_gpu() else _on_simulated(SIM_LIBRARY)
+
+
+def skip_environment() -> dict[str, str]:
+    """A program's environment on the driver that accepts every call and executes no launch and no copy."""
+    return _on_simulated(SKIP_LIBRARY)
+
+
+def guest_environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """A program's environment under the guest library."""
+    return {**_preloaded(GUEST_LIBRARY), **settings}
+
+
+def _on_simulated(library: Path) -> dict[str, str]:
+    return {"GPUFERRY_SIM_PYTHON": sys.executable, **_preloaded(library)}
+
+
+def _preloaded(library: Path) -> dict[str, str]:
+    # A sanitizer's runtime insists on being the first library.
+    runtime = os.environ.get("GPUFERRY_SANITIZER_RUNTIME")
+    libraries = [runtime, str(library)] if runtime else [str(library)]
+    return {**os.environ, "LD_PRELOAD": ":".join(libraries)}
