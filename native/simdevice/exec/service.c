@@ -251,6 +251,53 @@ static int start_process(struct start *start) {
     return start->error;
 }
 
+static bool send_all(const void *data, size_t size) {
+    const uint8_t *p = data;
+    while (size > 0) {
+        ssize_t sent = send(connection, p, size, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent <= 0)
+            return false;
+        p += sent;
+        size -= (size_t)sent;
+    }
+    return true;
+}
+
+static bool receive_all(void *data, size_t size) {
+    uint8_t *p = data;
+    while (size > 0) {
+        ssize_t received = recv(connection, p, size, 0);
+        if (received < 0 && errno == EINTR)
+            continue;
+        if (received <= 0)
+            return false;
+        p += received;
+        size -= (size_t)received;
+    }
+    return true;
+}
+
+static void hang_up(void) {
+    close(connection);
+    connection = -1;
+}
+
+/* What the service sends once it has imported all that it needs. */
+static CUresult await_hello(const char *python, char *log, size_t log_size) {
+    static const char expected[8] = "gpuferry";
+    char hello[sizeof expected];
+    if (receive_all(hello, sizeof hello) && memcmp(hello, expected, sizeof hello) == 0)
+        return CUDA_SUCCESS;
+    hang_up();
+    snprintf(log, log_size,
+             "the PTX compiler did not start: is gpuferry, with its extra 'sim', installed for %s "
+             "(GPUFERRY_SIM_PYTHON)?",
+             python);
+    return CUDA_ERROR_JIT_COMPILER_NOT_FOUND;
+}
+
 static CUresult start_service(char *log, size_t log_size) {
     int sockets[2];
     const char *python = getenv("GPUFERRY_SIM_PYTHON");
@@ -282,40 +329,7 @@ static CUresult start_service(char *log, size_t log_size) {
     }
     connection = sockets[0];
     connection_inode = status.st_ino;
-    return CUDA_SUCCESS;
-}
-
-static void hang_up(void) {
-    close(connection);
-    connection = -1;
-}
-
-static bool send_all(const void *data, size_t size) {
-    const uint8_t *p = data;
-    while (size > 0) {
-        ssize_t sent = send(connection, p, size, MSG_NOSIGNAL);
-        if (sent < 0 && errno == EINTR)
-            continue;
-        if (sent <= 0)
-            return false;
-        p += sent;
-        size -= (size_t)sent;
-    }
-    return true;
-}
-
-static bool receive_all(void *data, size_t size) {
-    uint8_t *p = data;
-    while (size > 0) {
-        ssize_t received = recv(connection, p, size, 0);
-        if (received < 0 && errno == EINTR)
-            continue;
-        if (received <= 0)
-            return false;
-        p += received;
-        size -= (size_t)received;
-    }
-    return true;
+    return await_hello(python, log, log_size);
 }
 
 struct parts {
@@ -361,11 +375,8 @@ static CUresult call_locked(const struct request *request, const struct parts *p
             break;
         hang_up();
         if (fresh) { /* else it had ended because it was idle */
-            snprintf(log, log_size,
-                     "the PTX compiler ended without an answer (is gpuferry, with llvmlite, installed for "
-                     "the Python in "
-                     "GPUFERRY_SIM_PYTHON?)");
-            return CUDA_ERROR_JIT_COMPILER_NOT_FOUND;
+            snprintf(log, log_size, "the PTX compiler crashed");
+            return CUDA_ERROR_INVALID_PTX;
         }
     }
     if (answer.status == CUDA_SUCCESS)

@@ -1,0 +1,18 @@
+"""Serves one program: its socket is standard input."""
+
+from __future__ import annotations
+
+import signal
+import socket
+
+from .service import Service
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program's affair
+    with socket.socket(fileno=0) as connection:
+        Service(connection).run()
+
+
+if __name__ == "__main__":
+    main()

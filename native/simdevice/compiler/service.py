@@ -1,0 +1,96 @@
+"""Answers requests on a socket: exec/service.c is the other side."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import threading
+import traceback
+from collections import OrderedDict
+
+from gpuferry.native.simdevice.ptx import Module, PtxError, compile_kernel, link, parse
+
+from . import images, index
+from .errors import INVALID_PTX, UNKNOWN, ImageError
+
+OPEN = 1
+COMPILE = 2
+UNKNOWN_MODULE = 0x7FFFFFFF
+HELLO = b"gpuferry"
+
+# Parsed modules that are kept, and how long the process waits for a request before it gives its memory back.
+KEPT_MODULES = 8
+IDLE_SECONDS = 10.0
+
+_REQUEST = struct.Struct("<IIQ32s")
+_ANSWER = struct.Struct("<iIQ")
+
+
+class Service:
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._modules: OrderedDict[bytes, Module] = OrderedDict()
+
+    def run(self) -> None:
+        threading.Thread(target=self._end_with_peer, daemon=True).start()
+        self._connection.sendall(HELLO)
+        while select.select([self._connection], [], [], IDLE_SECONDS)[0]:
+            head = self._receive(_REQUEST.size)
+            if not head:
+                return
+            op, cc, size, key = _REQUEST.unpack(head)
+            status, reply = self._answer(op, cc, key, self._receive(size))
+            self._connection.sendall(_ANSWER.pack(status, 0, len(reply)))
+            self._connection.sendall(reply)
+
+    def _end_with_peer(self) -> None:
+        """The program may end during a long compilation; nobody waits for that then."""
+        poll = select.poll()
+        poll.register(self._connection, select.POLLRDHUP)
+        poll.poll()
+        os._exit(0)
+
+    def _receive(self, size: int) -> bytes:
+        data = bytearray(size)
+        view = memoryview(data)
+        while view:
+            count = self._connection.recv_into(view)
+            if count == 0:
+                return b""
+            view = view[count:]
+        return bytes(data)
+
+    def _answer(self, op: int, cc: int, key: bytes, payload: bytes) -> tuple[int, bytes]:
+        try:
+            if op == OPEN:
+                return 0, self._open(cc, key, payload)
+            return self._compile(key, payload)
+        except ImageError as error:
+            return error.status, str(error).encode()
+        except PtxError as error:
+            return INVALID_PTX, str(error).encode()
+        except Exception:
+            return UNKNOWN, f"internal error of the PTX compiler: {traceback.format_exc()}".encode()
+
+    def _open(self, cc: int, key: bytes, image: bytes) -> bytes:
+        source = b"\0".join(images.texts(image, cc))
+        return index.build(self._parse(key, source), source)
+
+    def _compile(self, key: bytes, payload: bytes) -> tuple[int, bytes]:
+        name, _, source = payload.partition(b"\0")
+        module = self._modules.get(key)
+        if module is None:
+            if not source:
+                return UNKNOWN_MODULE, b""
+            module = self._parse(key, source)
+        return 0, compile_kernel(module, name.decode())
+
+    def _parse(self, key: bytes, source: bytes) -> Module:
+        modules = [parse(text.decode("utf-8", "surrogateescape")) for text in source.split(b"\0")]
+        module = modules[0] if len(modules) == 1 else link(modules)
+        self._modules[key] = module
+        if len(self._modules) > KEPT_MODULES:
+            self._modules.popitem(last=False)
+        return module
