@@ -1,0 +1,13 @@
+/* cuda.h as a driver library needs it: every binary interface that was ever exported under its own name (no
+ * macro renames a function to a newer one), and exported although the library is compiled with hidden
+ * visibility. */
+#pragma once
+#include <stdint.h>
+#include <stdlib.h>
+
+#ifndef __CUDA_API_VERSION_INTERNAL
+#define __CUDA_API_VERSION_INTERNAL
+#endif
+#pragma GCC visibility push(default)
+#include <cuda.h>
+#pragma GCC visibility pop
