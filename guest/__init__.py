@@ -1,0 +1,1 @@
+"""What is injected into programs, and the launcher that injects it."""

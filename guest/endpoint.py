@@ -1,0 +1,105 @@
+"""Which monitor to use, with what token: flag, then environment, then what a monitor here published.
+
+Standard library only. The published file is an environment file (`set -a; . endpoint` works in a shell).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+
+class Endpoint(NamedTuple):
+    """A monitor as its user named it."""
+
+    address: str  # host:port or unix:/path
+    source: str  # where the address came from, for messages
+    token: str | None
+
+
+class NoMonitor(Exception):
+    """No monitor was named and none published itself here."""
+
+
+def runtime_directory() -> str:
+    """The private folder in which a monitor publishes its endpoint and token."""
+    explicit = os.environ.get("GPUFERRY_RUNTIME_DIR")
+    if explicit:
+        return explicit
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    return os.path.join(base, "gpuferry") if base else f"/tmp/gpuferry-{os.getuid()}"
+
+
+def _is_mine(path: str) -> bool:
+    """False for a file that another user could have put there: its addresses and token prove nothing."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return status.st_uid == os.getuid() and status.st_mode & 0o022 == 0
+
+
+def published(directory: str | None = None) -> dict[str, str]:
+    """What the monitor on this machine published; empty if there is none."""
+    directory = directory or runtime_directory()
+    path = os.path.join(directory, "endpoint")
+    if not (_is_mine(directory) and _is_mine(path)):
+        return {}
+    with open(path, encoding="utf-8") as file:
+        pairs = (line.rstrip("\n").partition("=") for line in file)
+        return {key: value for key, _, value in pairs if value}
+
+
+def read_token(path: str) -> str:
+    """The token in a file: its first line."""
+    with open(path, encoding="utf-8") as file:
+        return file.readline().strip()
+
+
+def _same(one: str, other: str) -> bool:
+    return one.replace("localhost:", "127.0.0.1:") == other.replace("localhost:", "127.0.0.1:")
+
+
+def _token_for(address: str, local: dict[str, str], token_file: str | None) -> str | None:
+    if token_file:
+        return read_token(token_file)
+    if os.environ.get("GPUFERRY_TOKEN"):
+        return os.environ["GPUFERRY_TOKEN"]
+    if os.environ.get("GPUFERRY_TOKEN_FILE"):
+        return read_token(os.environ["GPUFERRY_TOKEN_FILE"])
+    # The token of this machine's monitor goes to that monitor and to no other address.
+    ours = [local[key] for key in ("GPUFERRY_MONITOR", "GPUFERRY_TCP", "GPUFERRY_CONTROL") if key in local]
+    if any(_same(address, candidate) for candidate in ours):
+        return read_token(local["GPUFERRY_TOKEN_FILE"])
+    return None
+
+
+def find(
+    flag: str | None = None, token_file: str | None = None, variable: str = "GPUFERRY_MONITOR"
+) -> Endpoint:
+    """The monitor's session address (with `variable="GPUFERRY_CONTROL"`: its control address) and token."""
+    local = published()
+    if flag:
+        address, source = flag, "command line"
+    elif os.environ.get(variable):
+        address, source = os.environ[variable], f"environment variable {variable}"
+    elif local.get(variable):
+        address, source = local[variable], os.path.join(runtime_directory(), "endpoint")
+    else:
+        raise NoMonitor(f"no monitor: none was named, and none published itself in {runtime_directory()}")
+    return Endpoint(address, source, _token_for(address, local, token_file))
+
+
+def split_address(address: str) -> tuple[str, int] | str:
+    """`host:port` or `[v6]:port` as a pair; `unix:/path` as the path. ValueError otherwise."""
+    if address.startswith("unix:"):
+        path = address[len("unix:") :]
+        if not path:
+            raise ValueError(f"{address!r} names no path")
+        return path
+    host, colon, port = address.rpartition(":")
+    if not (colon and host and port.isdecimal() and int(port) < 65536):
+        raise ValueError(f"{address!r} is neither HOST:PORT nor unix:PATH")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    return host, int(port)

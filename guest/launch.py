@@ -1,0 +1,88 @@
+"""Starts a program under the guest library or the simulated device: environment, then execve.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import NoReturn
+
+from . import paths
+from .endpoint import Endpoint
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's environment without what the interpreter added to it (PEP 538 sets LC_CTYPE)."""
+    environment = dict(os.environ)
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            original = {item.partition(b"=")[0] for item in file.read().split(b"\0")}
+    except OSError:
+        return environment
+    if b"LC_CTYPE" not in original:
+        environment.pop("LC_CTYPE", None)
+    return environment
+
+
+def inject(environment: dict[str, str], library: str) -> dict[str, str]:
+    """Make `library`, whose SONAME is libcuda.so.1, the driver of what is started with this environment."""
+    # Last, because a sanitizer's runtime insists on being first; instead of another driver, because the
+    # first one wins.
+    others = environment.get("LD_PRELOAD", "").replace(" ", ":").split(":")
+    kept = [other for other in others if other and os.path.basename(other) != "libcuda.so.1"]
+    environment["LD_PRELOAD"] = ":".join([*kept, library])
+    folders = environment.get("LD_LIBRARY_PATH")
+    folder = os.path.dirname(library)
+    environment["LD_LIBRARY_PATH"] = f"{folder}:{folders}" if folders else folder
+    return environment
+
+
+def guest_settings(
+    endpoint: Endpoint, memory: int = 0, function: str | None = None, stats: str | None = None
+) -> dict[str, str]:
+    """What the guest library reads from its environment."""
+    settings = {"GPUFERRY_MONITOR": endpoint.address}
+    if endpoint.token:
+        settings["GPUFERRY_TOKEN"] = endpoint.token
+    if memory:
+        settings["GPUFERRY_MEMORY"] = str(memory)
+    if function:
+        settings["GPUFERRY_FUNCTION"] = function
+    if stats:
+        settings["GPUFERRY_STATS"] = os.path.abspath(stats)
+    return settings
+
+
+def guest_environment(settings: dict[str, str]) -> dict[str, str]:
+    """The environment of a program that is to run remotely."""
+    return inject(clean_environment() | settings, paths.guest_library())
+
+
+def simulated_environment(devices: int | None = None) -> dict[str, str]:
+    """The environment of a program that is to run on the simulated device of this machine."""
+    environment = clean_environment()
+    environment.setdefault("GPUFERRY_SIM_PYTHON", sys.executable)  # its compiler is written in Python
+    if devices is not None:
+        environment["GPUFERRY_SIM_DEVICES"] = str(devices)
+    return inject(environment, paths.simulated_driver())
+
+
+def cannot_execute(program: str, error: OSError) -> int:
+    """Says why a program does not start, and returns the status a shell would."""
+    missing = isinstance(error, FileNotFoundError)
+    reason = "program not found" if missing else (error.strerror or str(error))
+    print(f"gpuferry: {program}: {reason}", file=sys.stderr)
+    return 127 if missing else 126
+
+
+def execute(command: list[str], environment: dict[str, str]) -> NoReturn:
+    """Become the program. Python ignores SIGPIPE and SIGXFSZ; the program must not inherit that."""
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored, signal.SIG_DFL)
+    try:
+        os.execvpe(command[0], command, environment)
+    except OSError as error:
+        sys.exit(cannot_execute(command[0], error))

@@ -1,0 +1,1 @@
+"""The daemon on a GPU server and everything a person touches."""

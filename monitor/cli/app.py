@@ -1,0 +1,165 @@
+"""The verbs that are not in a hurry: typer, rich, gRPC, each imported when needed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from .errors import Exit
+
+app = typer.Typer(
+    name="gpuferry",
+    help="Run unmodified CUDA programs on GPUs that are elsewhere.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# Optional, not `| None`: typer evaluates these at run time, also on Python 3.10.
+Control = Annotated[
+    str | None,
+    typer.Option("--control", metavar="ADDRESS", help="The monitor's control address [GPUFERRY_CONTROL]"),
+]
+TokenFile = Annotated[
+    str | None,
+    typer.Option("--token-file", metavar="FILE", help="The token [GPUFERRY_TOKEN, GPUFERRY_TOKEN_FILE]"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable, with a stable schema")]
+Timeout = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for an answer")
+]
+Memory = Annotated[
+    str,
+    typer.Option("--memory", metavar="SIZE", help="Quota of a session that asks for none; 0: an equal share"),
+]
+
+
+def _delegate(name: str, summary: str) -> None:
+    """The quick verbs appear in the help; `cli.main` usually runs them before typer is even imported."""
+
+    def verb(context: typer.Context) -> None:
+        raise typer.Exit(import_module(f".{name}", __package__).main(context.args))
+
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+    app.command(name, help=summary, context_settings=settings)(verb)
+
+
+_delegate("run", "Run a program on a monitor's device, or with --local on a private one")
+_delegate("sim", "Run a program natively on the simulated device")
+_delegate("env", "Print what `run` sets in the environment")
+
+
+@app.command()
+def monitor(
+    listen: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where guests connect; none: only the Unix socket")
+    ] = "127.0.0.1:7700",
+    socket: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Unix socket for guests; none: only TCP")
+    ] = None,
+    control: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="gRPC for the CLI: unix:PATH or loopback HOST:PORT"),
+    ] = None,
+    pool: Annotated[int, typer.Option(min=1, metavar="N", help="API servers per device, created ahead")] = 2,
+    device: Annotated[
+        str | None, typer.Option(metavar="auto|gpu|sim", help="What to offer [GPUFERRY_DEVICE]")
+    ] = None,
+    memory: Memory = "0",
+    headroom: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Memory per device that is never granted")
+    ] = None,
+    token_file: TokenFile = None,
+    max_wait: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long a guest may wait for an API server")
+    ] = 60.0,
+    grace: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="What running sessions get at the end")
+    ] = 5.0,
+    log_level: Annotated[str, typer.Option(metavar="debug|info|warning|error")] = "info",
+    parent_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
+) -> None:
+    """A GPU server: keeps API servers ready and gives each guest one."""
+    from .monitor import run_monitor
+
+    run_monitor(
+        listen=listen,
+        socket=socket,
+        control=control,
+        pool=pool,
+        device=device,
+        memory=memory,
+        headroom=headroom,
+        token_file=token_file,
+        max_wait=max_wait,
+        grace=grace,
+        log_level=log_level,
+        parent_fd=parent_fd,
+    )
+
+
+@app.command()
+def apiserver(
+    device: Annotated[int, typer.Option(metavar="N", help="Ordinal of the device")],
+    control_fd: Annotated[int, typer.Option(metavar="FD", help="Socket to the monitor")],
+) -> None:
+    """One API server in the foreground; the monitor starts these by itself."""
+    arguments = ["--device", str(device), "--control-fd", str(control_fd)]
+    os.execv(sys.executable, [sys.executable, "-m", "gpuferry.apiserver", *arguments])
+
+
+@app.command()
+def status(
+    control: Control = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until interrupted")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="With --watch")] = 1.0,
+    timeout: Timeout = 5.0,
+) -> None:
+    """Devices, API servers, sessions and the queue of a monitor."""
+    from .status import show_status
+
+    show_status(control, token_file, as_json, interval if watch else None, timeout)
+
+
+@app.command()
+def doctor(
+    monitor: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="HOST:PORT or unix:PATH [GPUFERRY_MONITOR]")
+    ] = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Check everything that a program needs, and say what to do where something is missing."""
+    from .doctor import run_doctor
+
+    raise typer.Exit(run_doctor(monitor, token_file, as_json))
+
+
+@app.command()
+def version() -> None:
+    """The version, and what it speaks."""
+    from ..versions import package_version, spec_hash
+
+    print(f"gpuferry {package_version()}, spec {spec_hash()[:12]}")
+
+
+@app.command()
+def completion(shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish")]) -> None:
+    """Print a completion script: `eval "$(gpuferry completion bash)"`."""
+    if shell not in ("bash", "zsh", "fish"):
+        raise typer.BadParameter(f"{shell!r}: choose bash, zsh or fish")
+    os.environ["_GPUFERRY_COMPLETE"] = f"source_{shell}"
+    app([], prog_name="gpuferry")
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one verb; typer reports wrong usage itself."""
+    app(arguments, prog_name="gpuferry")
+    return Exit.OK

@@ -1,0 +1,42 @@
+"""The gRPC client of a monitor's control service."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .errors import CliError, Exit
+from .reach import locate, unreachable
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own log lines would come between ours
+
+import grpc
+from gpuferry.specs._generated import control_pb2_grpc
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+@contextmanager
+def monitor_client(
+    control: str | None, token_file: str | None
+) -> Iterator[tuple[control_pb2_grpc.MonitorStub, Metadata]]:
+    """A stub and the metadata for its calls; gRPC's errors come out as ours."""
+    found = locate(control, token_file, "GPUFERRY_CONTROL")
+    try:
+        with grpc.insecure_channel(found.address) as channel:
+            yield control_pb2_grpc.MonitorStub(channel), (("authorization", f"Bearer {found.token}"),)
+    except grpc.RpcError as error:
+        code = error.code()
+        if code is grpc.StatusCode.UNAUTHENTICATED:
+            raise CliError(
+                Exit.DENIED,
+                f"the monitor at {found.address} does not accept this token",
+                "see `gpuferry doctor`",
+            ) from None
+        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            reason = (
+                "no answer in time" if code is grpc.StatusCode.DEADLINE_EXCEEDED else "nothing listens there"
+            )
+            raise unreachable(found, reason) from None
+        raise CliError(Exit.FAILED, f"the monitor answered {code.name}: {error.details()}") from None

@@ -1,0 +1,38 @@
+"""`gpuferry env`: what `gpuferry run` would set, for a shell or a script. Standard library only."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+
+from gpuferry.guest import launch, paths
+
+from . import reach
+from .errors import Exit
+
+
+def main(arguments: list[str]) -> int:
+    """Prints export lines; `--preload` only the library, for which no monitor is needed."""
+    options = argparse.ArgumentParser(prog="gpuferry env", description=__doc__, allow_abbrev=False)
+    options.add_argument("--monitor", metavar="ADDRESS", help="HOST:PORT or unix:PATH [GPUFERRY_MONITOR]")
+    options.add_argument(
+        "--token-file", metavar="FILE", help="the token [GPUFERRY_TOKEN, GPUFERRY_TOKEN_FILE]"
+    )
+    form = options.add_mutually_exclusive_group()
+    form.add_argument("--preload", action="store_true", help="only the path for LD_PRELOAD")
+    form.add_argument("--json", action="store_true", help="an object instead of export lines")
+    chosen = options.parse_args(arguments)
+    library = paths.guest_library()
+    if chosen.preload:
+        print(library)
+        return Exit.OK
+    settings = launch.guest_settings(reach.locate(chosen.monitor, chosen.token_file))
+    injected = launch.inject({}, library) | settings
+    if chosen.json:
+        import json
+
+        print(json.dumps(injected, indent=2))
+    else:
+        for name, value in injected.items():
+            print(f"export {name}={shlex.quote(value)}")
+    return Exit.OK

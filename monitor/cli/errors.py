@@ -1,0 +1,38 @@
+"""How the command fails: what, why, what next; and with which status."""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+
+
+class Exit(enum.IntEnum):
+    """Exit statuses of every verb but the program's own."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    NO_CAPACITY = 4
+    UNREACHABLE = 5
+    DENIED = 6
+
+
+class CliError(Exception):
+    """Ends the command with a message on stderr."""
+
+    def __init__(self, status: Exit, what: str, hint: str = "") -> None:
+        super().__init__(what)
+        self.status = status
+        self.what = what
+        self.hint = hint
+
+
+def say(what: str, hint: str = "", kind: str = "") -> None:
+    """A message on stderr; the hint says what to do."""
+    colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    name = "\x1b[1;31mgpuferry:\x1b[0m" if colour else "gpuferry:"
+    print(f"{name} {kind}{what}", file=sys.stderr)
+    if hint:
+        print(f"  {hint}", file=sys.stderr)

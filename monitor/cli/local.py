@@ -1,0 +1,161 @@
+"""`gpuferry run --local`: a private monitor on a Unix socket, for one command. Standard library only."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpuferry.guest import launch
+from gpuferry.guest.endpoint import Endpoint, read_token
+
+from .errors import CliError, Exit
+
+STOP_SECONDS = 10.0
+READY_SECONDS = 120.0
+_FORWARDED = {
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGCONT,
+}
+
+
+@contextlib.contextmanager
+def _private_folder() -> Iterator[Path]:
+    # A Unix socket's path may have 107 characters, so not below a long TMPDIR if that can be helped.
+    base = next(
+        (
+            folder
+            for folder in (os.environ.get("XDG_RUNTIME_DIR"), "/tmp")
+            if folder and os.access(folder, os.W_OK)
+        ),
+        None,
+    )
+    folder = tempfile.mkdtemp(prefix="gpuferry-local-", dir=base)
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def _monitor_command(folder: Path, descriptor: int, device: str | None) -> list[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "gpuferry.monitor.cli.main",
+        "monitor",
+        "--pool",
+        "1",
+        "--listen",
+        "none",
+    ]
+    command += ["--socket", str(folder / "session.sock"), "--control", f"unix:{folder / 'control.sock'}"]
+    command += ["--log-level", "error", "--parent-fd", str(descriptor)]
+    return command + (["--device", device] if device else [])
+
+
+@contextlib.contextmanager
+def _monitor(folder: Path, device: str | None) -> Iterator[Endpoint]:
+    """Runs while the program does. If this process dies, the monitor sees its end of the socket close."""
+    ours, theirs = socket.socketpair()
+    environment = launch.clean_environment() | {"GPUFERRY_RUNTIME_DIR": str(folder)}
+    for secret in ("GPUFERRY_TOKEN", "GPUFERRY_TOKEN_FILE"):  # it makes up one of its own
+        environment.pop(secret, None)
+    with theirs:
+        process = subprocess.Popen(
+            _monitor_command(folder, theirs.fileno(), device),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+        )
+    try:
+        with ours:
+            ours.settimeout(READY_SECONDS)
+            _progress("gpuferry: starting a private monitor …")
+            answer = ours.makefile().readline().strip()
+            _progress("")
+            if answer != "ready":
+                reason = answer.removeprefix("failed ") or "it ended without saying why"
+                raise CliError(
+                    Exit.FAILED, f"the private monitor did not start: {reason}", "see `gpuferry doctor`"
+                )
+            yield Endpoint(f"unix:{folder / 'session.sock'}", "--local", read_token(str(folder / "token")))
+    except TimeoutError:
+        raise CliError(Exit.FAILED, f"the private monitor was not ready within {READY_SECONDS:g} s") from None
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait(child: int) -> int:
+    """The child's wait status. Signals sent to this process are meant for the program."""
+    while True:
+        received = signal.sigwaitinfo(_FORWARDED | {signal.SIGCHLD})
+        if received.si_signo == signal.SIGCHLD:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                return status
+        elif received.si_code <= 0 or received.si_signo == signal.SIGHUP:
+            # A terminal's own signals (si_code > 0) reach the program directly.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, received.si_signo)
+
+
+def _run_program(command: list[str], environment: dict[str, str]) -> int:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED | {signal.SIGCHLD})
+    try:
+        child = os.posix_spawnp(
+            command[0],
+            command,
+            environment,
+            setsigmask=before,
+            setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+        )
+        return os.waitstatus_to_exitcode(_wait(child))
+    except OSError as error:
+        return launch.cannot_execute(command[0], error)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _die_by(number: int) -> None:
+    """So that whoever waits for this process sees what it would have seen of the program."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    with contextlib.suppress(OSError):  # SIGKILL has no other
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+
+
+def run_local(command: list[str], options: argparse.Namespace) -> int:
+    """Returns the program's exit status, or dies of the signal that ended it."""
+    with _private_folder() as folder, _monitor(folder, options.device) as found:
+        settings = launch.guest_settings(found, options.memory, options.function, options.stats)
+        status = _run_program(command, launch.guest_environment(settings))
+    if status < 0:
+        _die_by(-status)
+    return status

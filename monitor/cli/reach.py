@@ -1,0 +1,74 @@
+"""Finding the monitor and a first look whether it is there. Standard library only."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from gpuferry.guest import endpoint
+from gpuferry.guest.endpoint import Endpoint
+
+from .errors import CliError, Exit
+
+GREETING_SIZE = 60
+MAGIC = b"GPUFERRY"
+SECONDS = 3.0
+
+
+def locate(flag: str | None, token_file: str | None, variable: str = "GPUFERRY_MONITOR") -> Endpoint:
+    """The monitor that flag, environment or this machine names, with a token for it."""
+    try:
+        found = endpoint.find(flag, token_file, variable)
+        endpoint.split_address(found.address)
+    except endpoint.NoMonitor as error:
+        raise CliError(
+            Exit.UNREACHABLE, str(error), f"start one with `gpuferry monitor`, or set {variable}=HOST:PORT"
+        ) from None
+    except ValueError as error:
+        raise CliError(Exit.USAGE, f"{variable}: {error}") from None
+    except OSError as error:
+        raise CliError(Exit.DENIED, f"cannot read the token: {error}") from None
+    if not found.token:
+        raise CliError(
+            Exit.DENIED,
+            f"no token for {found.address} (from {found.source})",
+            "set GPUFERRY_TOKEN or GPUFERRY_TOKEN_FILE; on the monitor's machine it is in the file `token` "
+            "beside its `endpoint`",
+        )
+    return found
+
+
+def unreachable(found: Endpoint, reason: str) -> CliError:
+    """The same words wherever a monitor does not answer."""
+    return CliError(
+        Exit.UNREACHABLE,
+        f"cannot reach the monitor at {found.address} (from {found.source}): {reason}",
+        "is it running? `gpuferry doctor` says more; `gpuferry run --local` needs none",
+    )
+
+
+def connect(address: str) -> socket.socket:
+    """A connection to a monitor's session port."""
+    target = endpoint.split_address(address)
+    if not isinstance(target, str):
+        return socket.create_connection(target, SECONDS)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(SECONDS)
+    try:
+        connection.connect(target)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def greet(found: Endpoint) -> int:
+    """Connect and read GREETING: the protocol version of what answers there, or CliError."""
+    try:
+        with connect(found.address) as connection:
+            data = connection.recv(GREETING_SIZE, socket.MSG_WAITALL)
+    except OSError as error:
+        raise unreachable(found, error.strerror or str(error)) from None
+    if len(data) != GREETING_SIZE or data[16:24] != MAGIC:
+        raise unreachable(found, "what answers there is no gpuferry monitor")
+    return int(struct.unpack_from("<H", data, 24)[0])

@@ -1,0 +1,72 @@
+"""`gpuferry run`: becomes the program, with the guest library as its driver. Standard library only."""
+
+from __future__ import annotations
+
+import argparse
+
+from gpuferry.guest import launch
+from gpuferry.guest.units import parse_size
+
+from . import reach
+from .errors import CliError, say
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def parser() -> argparse.ArgumentParser:
+    """Options end where the program begins."""
+    options = argparse.ArgumentParser(
+        prog="gpuferry run",
+        usage="gpuferry run [options] -- PROGRAM [ARGUMENT ...]",
+        description="Run a CUDA program on a remote device. Output and exit status are the program's own.",
+        allow_abbrev=False,
+    )
+    options.add_argument("--monitor", metavar="ADDRESS", help="HOST:PORT or unix:PATH [GPUFERRY_MONITOR]")
+    options.add_argument("--local", action="store_true", help="start a monitor for this one command")
+    options.add_argument(
+        "--memory", metavar="SIZE", type=_size, default=0, help="device memory to ask for, as 2GiB"
+    )
+    options.add_argument("--function", metavar="NAME", help="how this work is called in `gpuferry status`")
+    options.add_argument("--stats", metavar="FILE", help="write counts of driver calls there, as JSON")
+    options.add_argument(
+        "--token-file", metavar="FILE", help="the token [GPUFERRY_TOKEN, GPUFERRY_TOKEN_FILE]"
+    )
+    options.add_argument(
+        "--device", choices=("auto", "gpu", "sim"), help="with --local: what to run on [GPUFERRY_DEVICE]"
+    )
+    options.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return options
+
+
+def command_of(options: argparse.ArgumentParser, program: list[str]) -> list[str]:
+    """The program and its arguments without the `--` in front."""
+    command = program[1:] if program[:1] == ["--"] else program
+    if not command:
+        options.error("no program given; write it after --")
+    return command
+
+
+def main(arguments: list[str]) -> int:
+    """Does not return, except with --local."""
+    options = parser()
+    chosen = options.parse_args(arguments)
+    command = command_of(options, chosen.program)
+    if chosen.local:
+        if chosen.monitor:
+            options.error("--local and --monitor exclude each other")
+        from .local import run_local
+
+        return run_local(command, chosen)
+    found = reach.locate(chosen.monitor, chosen.token_file)
+    try:
+        reach.greet(found)
+    except CliError as error:
+        # Not the end: a program may never touch the device, and one that does tries again at its first call.
+        say(error.what, error.hint, "warning: ")
+    settings = launch.guest_settings(found, chosen.memory, chosen.function, chosen.stats)
+    return launch.execute(command, launch.guest_environment(settings))

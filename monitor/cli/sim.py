@@ -1,0 +1,32 @@
+"""`gpuferry sim`: a program, unmodified, on the simulated device of this machine. Standard library only."""
+
+from __future__ import annotations
+
+import argparse
+
+from gpuferry.guest import launch
+
+from .run import command_of
+
+
+def _count(text: str) -> int:
+    if not (text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+    return int(text)
+
+
+def main(arguments: list[str]) -> int:
+    """Does not return."""
+    options = argparse.ArgumentParser(
+        prog="gpuferry sim",
+        usage="gpuferry sim [--devices N] -- PROGRAM [ARGUMENT ...]",
+        description="Run a CUDA program natively on the simulated device. It is correct, and slow.",
+        allow_abbrev=False,
+    )
+    options.add_argument(
+        "--devices", metavar="N", type=_count, help="how many there are [GPUFERRY_SIM_DEVICES]"
+    )
+    options.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    chosen = options.parse_args(arguments)
+    command = command_of(options, chosen.program)
+    return launch.execute(command, launch.simulated_environment(chosen.devices))

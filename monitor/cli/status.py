@@ -1,0 +1,165 @@
+"""`gpuferry status`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from google.protobuf.message import Message
+from gpuferry.guest.units import format_size
+from gpuferry.specs._generated import control_pb2
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from .client import monitor_client
+
+SCHEMA = "gpuferry.status/1"
+
+
+def _plain(value: Any, field: Any) -> Any:
+    if field.message_type:
+        return as_json(value)
+    if field.enum_type:
+        prefix = "SERVER_STATE_"
+        return field.enum_type.values_by_number[value].name.removeprefix(prefix).lower()
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def as_json(message: Message) -> dict[str, Any]:
+    """Every field of control.proto by its own name; bytes in hexadecimal, enums in lower case."""
+    result: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        result[field.name] = (
+            [_plain(item, field) for item in value] if field.is_repeated else _plain(value, field)
+        )
+    return result
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column.strip(), justify="right" if column.startswith(" ") else "left", no_wrap=True)
+    return table
+
+
+def _age(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s" if minutes else f"{seconds:.1f}s"
+
+
+def _devices(reply: control_pb2.StatusReply) -> Table:
+    table = _table("Devices", "id", "name", " memory", " granted", " default quota", " pool", " idle")
+    for device in reply.devices:
+        kind = " (simulated)" if device.simulated and "imulated" not in device.name else ""
+        table.add_row(
+            str(device.ordinal),
+            (device.name or "starting …") + kind,
+            format_size(device.memory_total),
+            format_size(device.memory_granted),
+            format_size(device.default_quota),
+            str(device.pool_size),
+            str(device.pool_idle),
+        )
+    return table
+
+
+def _servers(reply: control_pb2.StatusReply) -> Table:
+    table = _table("API servers", " pid", " device", "state", " session", " memory", " age")
+    for server in reply.servers:
+        state = control_pb2.ServerState.Name(server.state).removeprefix("SERVER_STATE_").lower()
+        session = str(server.session) if server.session else "-"
+        memory = format_size(server.rss)
+        table.add_row(str(server.pid), str(server.device), state, session, memory, _age(server.age_seconds))
+    return table
+
+
+def _sessions(reply: control_pb2.StatusReply) -> Table:
+    table = _table(
+        "Sessions",
+        " id",
+        "program",
+        "function",
+        " pid",
+        " device",
+        " memory",
+        " calls",
+        " in",
+        " out",
+        " age",
+    )
+    for session in reply.sessions:
+        table.add_row(
+            str(session.id),
+            session.program or "-",
+            session.function or "-",
+            str(session.guest_pid),
+            str(session.device),
+            f"{format_size(session.memory_mapped)} of {format_size(session.memory_quota)}",
+            f"{session.calls_async + session.calls_sync:,}",
+            format_size(session.bytes_in),
+            format_size(session.bytes_out),
+            _age(session.age_seconds),
+        )
+    return table
+
+
+def _queue(reply: control_pb2.StatusReply) -> Table:
+    table = _table("Queue", " place", "program", "function", " pid", " asks for", " waits")
+    for place, waiting in enumerate(reply.queue, 1):
+        memory = format_size(waiting.memory) if waiting.memory else "default"
+        table.add_row(
+            str(place),
+            waiting.program or "-",
+            waiting.function or "-",
+            str(waiting.guest_pid),
+            memory,
+            _age(waiting.waited_seconds),
+        )
+    return table
+
+
+def render(reply: control_pb2.StatusReply) -> Group:
+    """For eyes."""
+    info = reply.monitor
+    where = ", ".join(info.listening)
+    head = f"monitor {info.pid}, gpuferry {info.version}, up {_age(info.uptime_seconds)}, on {where}"
+    parts: list[Text | Table] = [Text(head), Text(), _devices(reply), Text(), _servers(reply)]
+    parts += [Text(), _sessions(reply)] if reply.sessions else [Text(), Text("no sessions")]
+    if reply.queue:
+        parts += [Text(), _queue(reply)]
+    return Group(*parts)
+
+
+def _print_json(reply: control_pb2.StatusReply, indent: int | None) -> None:
+    print(json.dumps({"schema": SCHEMA} | as_json(reply), indent=indent), flush=True)
+
+
+def show_status(
+    control: str | None, token_file: str | None, json_wanted: bool, interval: float | None, timeout: float
+) -> None:
+    """Once, or with an interval until interrupted."""
+    # Not wider than the terminal for eyes; whole for a pipe.
+    console = Console() if sys.stdout.isatty() else Console(width=200)
+    with monitor_client(control, token_file) as (stub, metadata):
+        if interval is None:
+            reply = stub.Status(control_pb2.StatusRequest(), metadata=metadata, timeout=timeout)
+            if json_wanted:
+                _print_json(reply, 2)
+            else:
+                console.print(render(reply))
+            return
+        replies = stub.WatchStatus(
+            control_pb2.WatchStatusRequest(interval_seconds=interval), metadata=metadata
+        )
+        if json_wanted or not sys.stdout.isatty():
+            for reply in replies:
+                _print_json(reply, None) if json_wanted else console.print(render(reply))
+            return
+        with Live(console=console, auto_refresh=False) as live:
+            for reply in replies:
+                live.update(render(reply), refresh=True)

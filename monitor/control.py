@@ -1,0 +1,111 @@
+"""The gRPC side: status for the operator, health and reflection."""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+# We fork only to execute something else, which gRPC need not know of; it would complain each time.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+import grpc
+from gpuferry.specs._generated import control_pb2, control_pb2_grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from .config import ConfigError
+
+SERVICE = control_pb2.DESCRIPTOR.services_by_name["Monitor"].full_name
+Serving = health_pb2.HealthCheckResponse.ServingStatus
+
+
+class RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Calls of our own service need the token; health and reflection tell nothing worth one."""
+
+    def __init__(self, token: bytes) -> None:
+        self._expected = b"Bearer " + token
+
+        async def deny(_: object, context: Any) -> None:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing token")
+
+        self._deny = grpc.unary_unary_rpc_method_handler(deny)
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Runs in front of every call."""
+        if details.method.startswith(f"/{SERVICE}/"):
+            given = str(dict(details.invocation_metadata).get("authorization", ""))
+            if not hmac.compare_digest(given.encode(), self._expected):
+                return self._deny
+        return await continuation(details)
+
+
+class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
+    """What control.proto declares."""
+
+    def __init__(
+        self,
+        status: Callable[[], Awaitable[control_pb2.StatusReply]],
+        pause: Callable[[float], Awaitable[bool]],
+    ) -> None:
+        self._status = status
+        self._pause = pause
+
+    async def Status(self, request: control_pb2.StatusRequest, context: Any) -> control_pb2.StatusReply:
+        """One look."""
+        return await self._status()
+
+    async def WatchStatus(
+        self, request: control_pb2.WatchStatusRequest, context: Any
+    ) -> AsyncIterator[control_pb2.StatusReply]:
+        """A look per interval, until the caller hangs up or the monitor stops."""
+        interval = max(request.interval_seconds or 1.0, 0.1)
+        yield await self._status()
+        while await self._pause(interval):
+            yield await self._status()
+
+
+class ControlServer:
+    """The gRPC server on a loopback port or a Unix socket."""
+
+    def __init__(self, service: MonitorService, token: bytes) -> None:
+        self._server = grpc.aio.server(interceptors=[RequireToken(token)])
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        control_pb2_grpc.add_MonitorServicer_to_server(service, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection(
+            (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server
+        )
+
+    async def start(self, address: str) -> str:
+        """Listen; returns the address with the port that was really bound."""
+        if address.startswith("unix:"):
+            path = Path(address[len("unix:") :])
+            path.unlink(missing_ok=True)
+        try:
+            port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"cannot listen on {address} for control: {error}; choose another with --control"
+            ) from None
+        await self._server.start()
+        if address.startswith("unix:"):
+            path.chmod(0o600)
+            return address
+        return f"{address.rpartition(':')[0]}:{port}"
+
+    async def set_serving(self, serving: bool) -> None:
+        """What health says: whether there is an API server for a guest."""
+        status = Serving.SERVING if serving else Serving.NOT_SERVING
+        await self._health.set("", status)
+        await self._health.set(SERVICE, status)
+
+    async def stop(self) -> None:
+        """Running calls have a moment to finish."""
+        await self._server.stop(0.5)

@@ -1,0 +1,156 @@
+"""The monitor's process: puts the parts together, runs until told to stop, leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+from pathlib import Path
+
+import structlog
+
+from .broker import Broker
+from .config import Config
+from .control import ControlServer, MonitorService
+from .device import server_environment
+from .listener import Listener, listen_tcp, listen_unix
+from .parent import Parent
+from .pool import Pool
+from .runtime import RuntimeDirectory
+from .status import StatusReporter
+
+FAILURES_FATAL_FOR_PARENT = 3
+
+log = structlog.get_logger()
+
+
+class Daemon:
+    """One monitor."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._stopping = asyncio.Event()
+        self._impatient = asyncio.Event()
+        self._health: asyncio.Queue[bool] = asyncio.Queue()
+        self._was_ready = False
+        self._parent: Parent | None = None
+        self._broker = Broker(config, self._pool_changed)
+        self._pool = Pool(config, server_environment(config.simulated), self._broker)
+
+    def stop(self) -> None:
+        """Once: gracefully. Twice: now."""
+        (self._impatient if self._stopping.is_set() else self._stopping).set()
+
+    async def run(self) -> None:
+        """Until a signal, or the end of the parent. ConfigError if it cannot start."""
+        async with contextlib.AsyncExitStack() as stack:
+            runtime = RuntimeDirectory(
+                self._config.runtime, private=self._config.status_descriptor is not None
+            )
+            stack.callback(runtime.close)
+            listeners = self._listen()
+            for listener in listeners:
+                stack.callback(listener.close)
+            names = [listener.name for listener in listeners]
+            reporter = StatusReporter(self._config, self._pool, self._broker, names)
+            control = ControlServer(MonitorService(reporter.report, self._pause), self._config.token)
+            stack.push_async_callback(control.stop)
+            control_name = await control.start(self._config.control)
+
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self.stop)
+            if self._config.status_descriptor is not None:
+                self._parent = Parent(self._config.status_descriptor, self.stop)
+
+            stack.push_async_callback(self._pool.stop)
+            self._pool.start()
+            tasks = [asyncio.ensure_future(listener.serve()) for listener in listeners]
+            tasks.append(asyncio.ensure_future(self._report_health(control)))
+            stack.callback(lambda: [task.cancel() for task in tasks])
+            self._publish(runtime, names, control_name)
+            log.info(
+                "listening",
+                guests=names,
+                control=control_name,
+                devices=self._config.devices,
+                simulated=self._config.simulated,
+                pool=self._config.pool,
+            )
+            await self._stopping.wait()
+            log.info("stopping")
+            await self._drain()
+
+    def _listen(self) -> list[Listener]:
+        sockets = []
+        if self._config.socket:
+            sockets.append(listen_unix(self._config.socket))
+        if self._config.listen:
+            sockets.append(listen_tcp(self._config.listen))
+        return [Listener(listening, self._config, self._broker) for listening in sockets]
+
+    def _publish(self, runtime: RuntimeDirectory, names: list[str], control_name: str) -> None:
+        token = runtime.publish("token", self._config.token.decode() + "\n")
+        entries = {
+            "GPUFERRY_MONITOR": names[0],
+            "GPUFERRY_TCP": next((name for name in names if not name.startswith("unix:")), ""),
+            "GPUFERRY_CONTROL": control_name,
+            "GPUFERRY_TOKEN_FILE": token,
+            "GPUFERRY_MONITOR_PID": os.getpid(),
+        }
+        runtime.publish("endpoint", "".join(f"{key}={value}\n" for key, value in entries.items()))
+
+    def _pool_changed(self) -> None:
+        ready = any(server.ready for server in self._pool.servers.values())
+        self._health.put_nowait(ready)
+        if ready and not self._was_ready:
+            self._was_ready = True
+            if self._parent:
+                self._parent.tell("ready")
+        elif self._parent and not self._was_ready and self._pool.failures >= FAILURES_FATAL_FOR_PARENT:
+            self._parent.tell(f"failed {self._pool.last_failure}")
+            self.stop()
+
+    async def _report_health(self, control: ControlServer) -> None:
+        await control.set_serving(False)
+        while True:
+            await control.set_serving(await self._health.get())
+
+    async def _pause(self, seconds: float) -> bool:
+        """False when the monitor stops meanwhile."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        return not self._stopping.is_set()
+
+    async def _drain(self) -> None:
+        draining = asyncio.ensure_future(self._broker.drain(self._config.grace))
+        impatient = asyncio.ensure_future(self._impatient.wait())
+        await asyncio.wait({draining, impatient}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (draining, impatient):
+            task.cancel()
+
+
+def run(config: Config) -> None:
+    """The whole life of a monitor process."""
+    import uvloop
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+    async def main() -> None:
+        await Daemon(config).run()
+
+    uvloop.run(main())
+
+
+def default_socket(runtime: Path) -> str:
+    """Where guests of the same user connect to."""
+    return str(runtime / "session.sock")
+
+
+def default_control(runtime: Path) -> str:
+    """Where the CLI of the same user connects to."""
+    return f"unix:{runtime / 'control.sock'}"

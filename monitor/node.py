@@ -1,0 +1,54 @@
+"""The control channel to one API server: one message of node.proto per SEQPACKET packet."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from google.protobuf.message import DecodeError
+from gpuferry.specs._generated import node_pb2
+
+PACKET_MAX = 64 * 1024
+
+
+class ChannelBroken(Exception):
+    """The API server is gone, or does not speak the protocol."""
+
+
+class Channel:
+    """The monitor's end."""
+
+    def __init__(self, end: socket.socket) -> None:
+        end.setblocking(False)
+        self._socket = end
+
+    def send(self, message: node_pb2.ToServer, descriptor: socket.socket | None = None) -> None:
+        """Send at once. An API server that lets its buffer fill up does not listen: as good as gone."""
+        descriptors = [descriptor.fileno()] if descriptor else []
+        try:
+            socket.send_fds(self._socket, [message.SerializeToString()], descriptors)
+        except OSError as error:
+            raise ChannelBroken(str(error)) from None
+
+    async def receive(self) -> node_pb2.FromServer | None:
+        """The next message; None when the API server closed its end."""
+        try:
+            packet = await asyncio.get_running_loop().sock_recv(self._socket, PACKET_MAX)
+        except OSError:
+            return None
+        if not packet:
+            return None
+        try:
+            return node_pb2.FromServer.FromString(packet)
+        except DecodeError as error:
+            raise ChannelBroken(f"unreadable message: {error}") from None
+
+    def close(self) -> None:
+        """Closing tells the API server to end."""
+        self._socket.close()
+
+
+def channel_pair() -> tuple[Channel, socket.socket]:
+    """The monitor's end, and the end that the API server inherits."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    return Channel(ours), theirs

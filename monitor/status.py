@@ -1,0 +1,124 @@
+"""What the monitor knows, as control.proto's StatusReply."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+from gpuferry.specs._generated import control_pb2, wire
+
+from .broker import Broker, Session
+from .config import Config
+from .pool import ApiServer, Pool, State
+from .versions import package_version
+
+STATS_SECONDS = 0.3
+
+_STATES = {
+    State.STARTING: control_pb2.SERVER_STATE_STARTING,
+    State.IDLE: control_pb2.SERVER_STATE_IDLE,
+    State.BUSY: control_pb2.SERVER_STATE_BUSY,
+    State.STOPPING: control_pb2.SERVER_STATE_STOPPING,
+}
+
+
+class StatusReporter:
+    """Asks the API servers for fresh numbers and puts everything together."""
+
+    def __init__(self, config: Config, pool: Pool, broker: Broker, listening: list[str]) -> None:
+        self._config = config
+        self._pool = pool
+        self._broker = broker
+        self._listening = listening
+        self._started = time.monotonic()
+
+    async def report(self) -> control_pb2.StatusReply:
+        """A look at this moment."""
+        ready = [server for server in self._pool.servers.values() if server.ready]
+        await asyncio.gather(*(server.refresh_stats(STATS_SECONDS) for server in ready))
+        servers = sorted(self._pool.servers.values(), key=lambda server: (server.device, server.key))
+        return control_pb2.StatusReply(
+            monitor=control_pb2.MonitorInfo(
+                version=package_version(),
+                pid=os.getpid(),
+                uptime_seconds=time.monotonic() - self._started,
+                protocol_version=wire.PROTOCOL_VERSION,
+                spec_hash=wire.SPEC_HASH,
+                listening=self._listening,
+                sessions_granted=self._broker.granted,
+                sessions_refused=self._broker.refused,
+            ),
+            devices=[self._device(ordinal, servers) for ordinal in range(self._config.devices)],
+            servers=[self._server(server) for server in servers],
+            sessions=[self._session(session) for session in self._broker.running()],
+            queue=[self._waiting(session) for session in self._broker.queue()],
+        )
+
+    def _device(self, ordinal: int, servers: list[ApiServer]) -> control_pb2.Device:
+        mine = [server for server in servers if server.device == ordinal]
+        device = control_pb2.Device(
+            ordinal=ordinal,
+            simulated=self._config.simulated,
+            pool_size=self._config.pool,
+            pool_idle=sum(server.state is State.IDLE for server in mine),
+        )
+        for ready in (server.ready for server in mine if server.ready):
+            device.name = ready.device_name
+            device.uuid = ready.device_uuid
+            device.driver_version = ready.driver_version
+            device.memory_total = ready.device_memory
+        for room in self._broker.rooms():
+            if room.ordinal == ordinal:
+                device.memory_grantable = room.grantable
+                device.memory_granted = room.granted
+                device.default_quota = room.default_quota
+        return device
+
+    def _server(self, server: ApiServer) -> control_pb2.ApiServer:
+        return control_pb2.ApiServer(
+            pid=server.pid,
+            device=server.device,
+            state=_STATES[server.state],
+            session=server.session,
+            rss=server.stats.rss,
+            age_seconds=server.age,
+        )
+
+    def _session(self, session: Session) -> control_pb2.Session:
+        assert session.server
+        assert session.placement
+        hello, stats = session.guest.hello, session.server.stats
+        if stats.session != session.id:  # of the session before
+            stats = type(stats)()
+        return control_pb2.Session(
+            id=session.id,
+            tenant=hello.tenant,
+            function=hello.function,
+            program=hello.program,
+            guest_pid=hello.pid,
+            peer=session.guest.peer,
+            device=session.server.device,
+            server_pid=session.server.pid,
+            memory_quota=session.placement.quota,
+            memory_mapped=stats.memory_mapped,
+            calls_async=stats.calls_async,
+            calls_sync=stats.calls_sync,
+            launches=stats.launches,
+            bytes_in=stats.bytes_in,
+            bytes_out=stats.bytes_out,
+            busy_seconds=stats.busy_seconds,
+            age_seconds=time.monotonic() - session.since,
+        )
+
+    def _waiting(self, session: Session) -> control_pb2.Waiting:
+        hello = session.guest.hello
+        return control_pb2.Waiting(
+            session=session.id,
+            tenant=hello.tenant,
+            function=hello.function,
+            program=hello.program,
+            guest_pid=hello.pid,
+            memory=hello.memory,
+            waited_seconds=time.monotonic() - session.since,
+        )

@@ -1,0 +1,133 @@
+"""An API server without a device: speaks node.proto, and does what its guest's function name says.
+
+    (anything)    serves until the guest closes, then is clean
+    unclean       serves until the guest closes, then is not clean
+    crash         dies when it is granted, before it started the session (only on its first grant)
+    wedged        takes the grant and never starts the session
+
+GPUFERRY_FAKE=fail|mute|exit: what it does at its start instead of getting ready.
+GPUFERRY_FAKE_CHILD=1: has a child process, as one with a compiler has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from gpuferry.specs._generated import node_pb2
+
+WELCOME = 0xFF03
+MEMORY = 1 << 30
+
+
+class FakeServer:
+    def __init__(self, device: int, control: socket.socket) -> None:
+        self.device = device
+        self.control = control
+        self.session = 0
+        self.quota = 0
+        self.sending = threading.Lock()
+
+    def tell(self, **message: object) -> None:
+        with self.sending:
+            self.control.send(node_pb2.FromServer(**message).SerializeToString())
+
+    def ready(self) -> None:
+        self.session = 0
+        self.tell(
+            ready=node_pb2.Ready(
+                pid=os.getpid(),
+                device=self.device,
+                device_uuid=bytes([self.device]) * 16,
+                device_name=f"Fake {self.device}",
+                device_memory=MEMORY,
+                window_base=1 << 40,
+                window_size=1 << 36,
+                driver_version=13050,
+                simulated=True,
+            )
+        )
+
+    def stats(self) -> node_pb2.Stats:
+        rss = int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+        return node_pb2.Stats(
+            session=self.session, memory_quota=self.quota, calls_async=7, calls_sync=3, rss=rss
+        )
+
+    def serve(self, grant: node_pb2.Grant, guest: socket.socket) -> None:
+        self.session, self.quota = grant.session, grant.memory_quota
+        if grant.function == "wedged":
+            return
+        self.tell(started=node_pb2.SessionStarted(session=grant.session))
+        body = (
+            grant.welcome_proof + grant.memory_quota.to_bytes(8, "little") + os.getpid().to_bytes(4, "little")
+        )
+        header = (16 + len(body)).to_bytes(4, "little") + WELCOME.to_bytes(2, "little") + bytes(10)
+        reason = "closed"
+        try:
+            guest.sendall(header + body)
+            while data := guest.recv(65536):
+                guest.sendall(data)
+        except OSError:
+            reason = "connection lost"
+        guest.close()
+        clean = grant.function != "unclean"
+        self.tell(
+            ended=node_pb2.SessionEnded(session=grant.session, reason=reason, clean=clean, stats=self.stats())
+        )
+        if clean:
+            self.ready()
+
+    def run(self) -> None:
+        while True:
+            packet, descriptors, _, _ = socket.recv_fds(self.control, 65536, 1)
+            if not packet:
+                os._exit(0)
+            message = node_pb2.ToServer.FromString(packet)
+            if message.WhichOneof("message") == "stats":
+                self.tell(stats=self.stats())
+            elif message.WhichOneof("message") == "grant":
+                guest = socket.socket(fileno=descriptors[0])
+                assert guest.getblocking()
+                if message.grant.function == "crash" and claim_crash():
+                    os._exit(3)
+                threading.Thread(target=self.serve, args=(message.grant, guest), daemon=True).start()
+
+
+def claim_crash() -> bool:
+    """True for the first API server that asks."""
+    try:
+        Path(os.environ["GPUFERRY_RUNTIME_DIR"], "crashed").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("--device", type=int, required=True)
+    options.add_argument("--control-fd", type=int, required=True)
+    chosen = options.parse_args()
+    control = socket.socket(fileno=chosen.control_fd)
+    control.set_inheritable(False)
+    assert "GPUFERRY_TOKEN" not in os.environ
+    server = FakeServer(chosen.device, control)
+    behaviour = os.environ.get("GPUFERRY_FAKE")
+    if os.environ.get("GPUFERRY_FAKE_CHILD"):
+        subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    if behaviour == "exit":
+        sys.exit(9)
+    if behaviour == "fail":
+        server.tell(failed=node_pb2.Failed(reason="no driver to be found"))
+    elif behaviour != "mute":
+        server.ready()
+    server.run()
+
+
+if __name__ == "__main__":
+    main()

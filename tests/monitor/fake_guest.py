@@ -1,0 +1,119 @@
+"""The guest's side of the handshake, in Python."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from gpuferry.guest.endpoint import split_address
+from gpuferry.monitor import handshake
+from gpuferry.specs._generated import wire
+
+
+@dataclass
+class Refused(Exception):
+    reason: int
+    cuda_error: int
+    text: str
+
+
+def connect(address: str, timeout: float = 20.0) -> socket.socket:
+    target = split_address(address)
+    family = socket.AF_UNIX if isinstance(target, str) else socket.AF_INET
+    connection = socket.socket(family, socket.SOCK_STREAM)
+    connection.settimeout(timeout)
+    connection.connect(target)
+    return connection
+
+
+def read_exactly(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            raise EOFError(f"closed after {len(data)} of {size} bytes")
+        data += part
+    return data
+
+
+def read_frame(connection: socket.socket) -> tuple[int, bytes]:
+    size, op, *_ = handshake.HEADER.unpack(read_exactly(connection, handshake.HEADER.size))
+    return op, read_exactly(connection, size - handshake.HEADER.size)
+
+
+def read_greeting(connection: socket.socket) -> bytes:
+    op, body = read_frame(connection)
+    magic, version, _, nonce = handshake.GREETING.unpack(body)
+    assert (op, magic, version) == (handshake.OP_GREETING, handshake.MAGIC, wire.PROTOCOL_VERSION)
+    return bytes(nonce)
+
+
+def hello_frame(server_nonce: bytes, token: str, **changes: Any) -> bytes:
+    fields: dict[str, Any] = {
+        "version": wire.PROTOCOL_VERSION,
+        "spec": wire.SPEC_HASH,
+        "nonce": secrets.token_bytes(32),
+        "pid": os.getpid(),
+        "memory": 0,
+        "devices": 1,
+        "tenant": b"",
+        "function": b"",
+        "program": b"fake",
+    } | changes
+    unproven = handshake.HELLO.pack(
+        fields["version"],
+        0,
+        *(
+            fields[name]
+            for name in ("spec", "nonce", "pid", "memory", "devices", "tenant", "function", "program")
+        ),
+        b"",
+    )[:-32]
+    body = unproven + handshake.guest_proof(token.encode(), server_nonce, fields["nonce"], unproven)
+    header = handshake.HEADER.pack(handshake.HEADER.size + len(body), handshake.OP_HELLO, 0, 0, 0)
+    return header + body
+
+
+def outcome(connection: socket.socket) -> bytes:
+    """The body of WELCOME, or Refused."""
+    op, body = read_frame(connection)
+    if op == handshake.OP_REFUSED:
+        reason, error = struct.unpack_from("<II", body)
+        raise Refused(reason, error, body[8:].decode())
+    assert op == handshake.OP_WELCOME
+    return body
+
+
+class FakeGuest:
+    """A session: what the fake API server echoes, and what it said in WELCOME."""
+
+    def __init__(self, address: str, token: str, **changes: Any) -> None:
+        self.connection = connect(address)
+        try:
+            server_nonce = read_greeting(self.connection)
+            nonce = secrets.token_bytes(32)
+            self.connection.sendall(hello_frame(server_nonce, token, nonce=nonce, **changes))
+            body = outcome(self.connection)
+        except BaseException:
+            self.connection.close()
+            raise
+        self.proven = body[:32] == handshake.server_proof(token.encode(), server_nonce, nonce)
+        self.quota = int.from_bytes(body[32:40], "little")
+        self.server_pid = int.from_bytes(body[40:44], "little")
+
+    def echo(self, data: bytes) -> bytes:
+        self.connection.sendall(data)
+        return read_exactly(self.connection, len(data))
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def __enter__(self) -> FakeGuest:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
