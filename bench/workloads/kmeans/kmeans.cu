@@ -2,8 +2,9 @@
 //
 //   kmeans INPUT.ppm OUTPUT.ppm [MAX_ITERATIONS]
 //
-// Clusters the pixels around 16 colours until no pixel changes its cluster, writes the image in those colours, and
-// prints the colours. All accumulation is in integers, so the result does not depend on the order of the atomics.
+// Clusters the pixels around 16 colours until no pixel changes its cluster, writes the image in those
+// colours, and prints the colours. All accumulation is in integers, so the result does not depend on the
+// order of the atomics.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -18,18 +19,17 @@ struct Sums {
     unsigned long long red, green, blue, count;
 };
 
-#define CHECK(call)                                                                                                    \
-    do {                                                                                                               \
-        cudaError_t error_ = (call);                                                                                   \
-        if (error_ != cudaSuccess) {                                                                                   \
-            std::fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(error_));            \
-            std::exit(1);                                                                                              \
-        }                                                                                                              \
+#define CHECK(call)                                                                                          \
+    do {                                                                                                     \
+        cudaError_t error_ = (call);                                                                         \
+        if (error_ != cudaSuccess) {                                                                         \
+            std::fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(error_));  \
+            std::exit(1);                                                                                    \
+        }                                                                                                    \
     } while (0)
 
 __global__ void assign(const uchar4 *pixels, int count, const int4 *centroids, int *labels, Sums *partial,
-                       unsigned *changed)
-{
+                       unsigned *changed) {
     __shared__ int4 centroid[K];
     __shared__ unsigned sums[K][4];
     __shared__ unsigned moved;
@@ -72,8 +72,7 @@ __global__ void assign(const uchar4 *pixels, int count, const int4 *centroids, i
         atomicAdd(changed, moved);
 }
 
-__global__ void reduce(const Sums *partial, int blocks, Sums *total)
-{
+__global__ void reduce(const Sums *partial, int blocks, Sums *total) {
     const int block = blockIdx.x * blockDim.x + threadIdx.x;
     if (block >= blocks)
         return;
@@ -88,18 +87,17 @@ __global__ void reduce(const Sums *partial, int blocks, Sums *total)
     }
 }
 
-__global__ void move_centroids(const Sums *total, int4 *centroids)
-{
+__global__ void move_centroids(const Sums *total, int4 *centroids) {
     const int i = threadIdx.x;
     const Sums sum = total[i];
     if (sum.count == 0)
         return; // an empty cluster stays where it is
-    centroids[i] = make_int4(static_cast<int>(sum.red * SCALE / sum.count), static_cast<int>(sum.green * SCALE / sum.count),
+    centroids[i] = make_int4(static_cast<int>(sum.red * SCALE / sum.count),
+                             static_cast<int>(sum.green * SCALE / sum.count),
                              static_cast<int>(sum.blue * SCALE / sum.count), static_cast<int>(sum.count));
 }
 
-__global__ void paint(const int *labels, int count, const int4 *centroids, uchar4 *pixels)
-{
+__global__ void paint(const int *labels, int count, const int4 *centroids, uchar4 *pixels) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= count)
         return;
@@ -113,11 +111,11 @@ struct Image {
     std::vector<uchar4> pixels;
 };
 
-static Image read_ppm(const char *path)
-{
+static Image read_ppm(const char *path) {
     Image image;
     std::FILE *file = std::fopen(path, "rb");
-    if (!file || std::fscanf(file, "P6 %d %d 255", &image.width, &image.height) != 2 || std::fgetc(file) == EOF) {
+    if (!file || std::fscanf(file, "P6 %d %d 255", &image.width, &image.height) != 2 ||
+        std::fgetc(file) == EOF) {
         std::fprintf(stderr, "%s: not a binary PPM file\n", path);
         std::exit(2);
     }
@@ -133,8 +131,7 @@ static Image read_ppm(const char *path)
     return image;
 }
 
-static void write_ppm(const char *path, const Image &image)
-{
+static void write_ppm(const char *path, const Image &image) {
     std::vector<uint8_t> bytes;
     bytes.reserve(3 * image.pixels.size());
     for (const uchar4 &pixel : image.pixels)
@@ -147,8 +144,7 @@ static void write_ppm(const char *path, const Image &image)
     }
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     if (argc < 3) {
         std::fprintf(stderr, "usage: kmeans INPUT.ppm OUTPUT.ppm [MAX_ITERATIONS]\n");
         return 2;
@@ -181,7 +177,8 @@ int main(int argc, char **argv)
     }
     cudaEvent_t uploaded;
     CHECK(cudaEventCreateWithFlags(&uploaded, cudaEventDisableTiming));
-    CHECK(cudaMemcpyAsync(pixels, image.pixels.data(), count * sizeof *pixels, cudaMemcpyHostToDevice, upload));
+    CHECK(
+        cudaMemcpyAsync(pixels, image.pixels.data(), count * sizeof *pixels, cudaMemcpyHostToDevice, upload));
     CHECK(cudaMemcpyAsync(centroids, start, sizeof start, cudaMemcpyHostToDevice, upload));
     CHECK(cudaMemsetAsync(labels, 0xff, count * sizeof *labels, upload));
     CHECK(cudaEventRecord(uploaded, upload));
@@ -213,7 +210,8 @@ int main(int argc, char **argv)
     CHECK(cudaGetLastError());
     int4 colours[K];
     CHECK(cudaMemcpyAsync(colours, centroids, sizeof colours, cudaMemcpyDeviceToHost, compute));
-    CHECK(cudaMemcpyAsync(image.pixels.data(), pixels, count * sizeof *pixels, cudaMemcpyDeviceToHost, compute));
+    CHECK(cudaMemcpyAsync(image.pixels.data(), pixels, count * sizeof *pixels, cudaMemcpyDeviceToHost,
+                          compute));
     CHECK(cudaStreamSynchronize(compute));
 
     std::printf("%d pixels, %d iterations, %s\n", count, iterations, *host_changed ? "stopped" : "converged");

@@ -1,0 +1,123 @@
+"""`make bench`: measurements, each with its floor from the same run: a table and build/bench/results.json."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.helpers import toolchain
+from tests.helpers.monitor import Monitor, monitor
+from tests.helpers.paths import BUILD, ROOT
+from tests.helpers.running import Outcome, native_environment, real_gpu, run
+
+from . import picture
+from .rows import Row, cost, promises, rate
+
+OUT = BUILD / "bench"
+MICRO = ROOT / "bench" / "micro"
+HELLO, WELCOME = 336, 1536  # about what the handshake sends each way
+CALL, REPLY = 96, 24  # about what a waiting call sends each way
+BATCH = 64 << 10
+
+
+def main() -> int:
+    OUT.mkdir(parents=True, exist_ok=True)
+    progress = Console(stderr=True)
+    with monitor("--pool", "1", "--log-level", "warning") as server, progress.status("measuring …"):
+        rows = [*micro(server), kmeans(server)]
+    device = "gpu" if real_gpu() else "simulated"
+    results = {"device": device, "rows": [row.as_json() for row in rows]}
+    (OUT / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+    show(rows, device)
+    return 0
+
+
+def micro(server: Monitor) -> list[Row]:
+    """Single driver calls and copies, from inside a program."""
+    probe = toolchain.program(MICRO / "probe.c")
+    twin = toolchain.program(MICRO / "twin.c")
+    native = measured(run([probe], native_environment()))
+    remote = measured(server.run([probe]))
+    copied = int(remote["copy_bytes"])
+    launched = 20000
+    written = floor(twin, "up", launched * int(remote["launch_bytes"]), BATCH) / launched
+    gigabytes = copied / 1e9
+    return [
+        cost("sync_call", remote["sync_call"] * 1e6, floor(twin, "pingpong", 20000, CALL, REPLY), "µs"),
+        cost("async_call", remote["async_call"] * 1e6, native["async_call"] * 1e6, "µs"),
+        cost("launch", remote["launch"] * 1e6, native["launch"] * 1e6, "µs"),
+        cost("launch_wire", remote["launch"] * 1e6, written * 1e6, "µs"),
+        cost("alloc_free", remote["alloc_free"] * 1e6, native["alloc_free"] * 1e6, "µs"),
+        rate("h2d", gigabytes / remote["h2d"], gigabytes / floor(twin, "up", copied, 4 << 20), "GB/s"),
+        rate("d2h", gigabytes / remote["d2h"], gigabytes / floor(twin, "down", copied, 4 << 20), "GB/s"),
+        cost("first_call", remote["first_call"] * 1e6, floor(twin, "connect", 500, HELLO, WELCOME), "µs"),
+    ]
+
+
+def kmeans(server: Monitor) -> Row:
+    """A whole program, on a quarter of the demo's photograph."""
+    photograph = picture.photograph()
+    source = OUT / "photograph.ppm"
+    photograph.resize((photograph.width // 2, photograph.height // 2)).save(source)
+    program = toolchain.program(ROOT / "bench" / "workloads" / "kmeans" / "kmeans.cu")
+    command: list[str | Path] = [program, source, OUT / "quantised.ppm", "10"]
+    native = timed(lambda: run(command, native_environment()))
+    return cost("kmeans", timed(lambda: server.run(command)), native, "s")
+
+
+def timed(go: Callable[[], Outcome]) -> float:
+    """Seconds of the second of two runs: the first one compiles its kernels."""
+    require(go())
+    began = time.perf_counter()
+    require(go())
+    return time.perf_counter() - began
+
+
+def floor(twin: Path, *arguments: object) -> float:
+    """The best of three runs of the C twin."""
+    command = [str(word) for word in (twin, *arguments)]
+    return min(float(subprocess.check_output(command, text=True)) for _ in range(3))
+
+
+def measured(outcome: Outcome) -> dict[str, float]:
+    """The lines `measured NAME VALUE` of the probe."""
+    require(outcome)
+    lines = (line.split() for line in outcome.stdout.splitlines())
+    return {words[1]: float(words[2]) for words in lines if words[:1] == ["measured"]}
+
+
+def require(outcome: Outcome) -> None:
+    if outcome.status != 0:
+        sys.exit(f"a measured program failed ({outcome.status}):\n{outcome.stdout}{outcome.stderr}")
+
+
+def show(rows: list[Row], device: str) -> None:
+    table = Table(title=f"gpuferry on the {device} device of this machine", title_justify="left")
+    for column in ("what", "measured", "floor", "is"):
+        table.add_column(column, justify="left" if column in ("what", "is") else "right")
+    for column in ("times", "target", "holds"):
+        table.add_column(column, justify="right")
+    promised = promises()
+    for row in rows:
+        promise = promised[row.name]
+        table.add_row(
+            promise.title,
+            f"{row.value:.3g} {row.unit}",
+            f"{row.floor:.3g} {row.unit}",
+            promise.floor,
+            f"{row.ratio:.2f}",
+            f"{row.target:g}",
+            "[green]yes[/]" if row.holds else "[red]no[/]",
+        )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

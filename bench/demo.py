@@ -1,0 +1,200 @@
+"""`make demo`: an unmodified CUDA program on this machine's device and through gpuferry, compared.
+
+Writes build/demo/quantised.png and build/demo/result.json; fails if the two runs differ.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from rich.console import Console
+from rich.table import Table
+
+from tests.helpers import toolchain
+from tests.helpers.monitor import Monitor, monitor
+from tests.helpers.paths import BUILD, GPUFERRY, ROOT
+from tests.helpers.running import real_gpu
+
+from . import picture
+
+OUT = BUILD / "demo"
+SOURCE = ROOT / "bench" / "workloads" / "kmeans" / "kmeans.cu"
+FEW = 10  # iterations of the short run, which tells set-up from steady state
+
+console = Console(highlight=False)
+progress = Console(stderr=True, highlight=False)
+
+
+class Failed(Exception):
+    """A run that did not end well."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the k-means program."""
+
+    report: str
+    image: bytes
+    seconds: float
+    stats: dict[str, Any]
+
+    @property
+    def iterations(self) -> int:
+        found = re.search(r"(\d+) iterations", self.report)
+        return int(found[1]) if found else 0
+
+
+def main() -> int:
+    OUT.mkdir(parents=True, exist_ok=True)
+    photograph = picture.photograph()
+    photograph.save(OUT / "photograph.ppm")
+    with step("compiling kmeans.cu with nvcc and its defaults"):
+        kmeans = toolchain.program(SOURCE)
+    try:
+        with step(f"running it natively on {'this GPU' if real_gpu() else 'the simulated device'}"):
+            native = run([] if real_gpu() else [GPUFERRY, "sim", "--"], kmeans, "native")
+        with ExitStack() as stack:
+            with step("starting a monitor with an API server"):
+                server = stack.enter_context(monitor("--pool", "1", "--log-level", "warning"))
+            device = device_name(server)
+            with step("running it through gpuferry"):
+                remote = run_remote(server, kmeans, "remote")
+            with step(f"once more, {FEW} iterations only, to tell set-up from steady state"):
+                few = run_remote(server, kmeans, "few", str(FEW))
+    except Failed as failure:
+        progress.print(f"[red]demo failed:[/] {failure}")
+        return 1
+    quantised = Image.open(OUT / "remote.ppm")
+    quantised.save(OUT / "quantised.png")
+    palette = picture.colours(remote.report)
+    picture.side_by_side(photograph, quantised, palette).save(OUT / "comparison.png")
+    result = summary(device, native, remote, few)
+    (OUT / "result.json").write_text(json.dumps(result, indent=2) + "\n")
+    show(result, palette)
+    return 0 if result["identical"] else 1
+
+
+@contextmanager
+def step(what: str) -> Iterator[None]:
+    """Says what is going on: live on a terminal, as a line elsewhere."""
+    began = time.monotonic()
+    if progress.is_terminal:
+        with progress.status(f"{what} …"):
+            yield
+    else:
+        yield
+    progress.print(f"[dim]{time.monotonic() - began:5.1f} s[/]  {what}")
+
+
+def run(
+    prefix: Sequence[str | Path],
+    kmeans: Path,
+    name: str,
+    *arguments: str,
+    settings: Mapping[str, str] | None = None,
+    stats: Path | None = None,
+) -> Run:
+    """The program on the photograph, to the end."""
+    output = OUT / f"{name}.ppm"
+    output.unlink(missing_ok=True)
+    command = [*prefix, kmeans, OUT / "photograph.ppm", output, *arguments]
+    environment = {**os.environ, **(settings or {})}
+    began = time.monotonic()
+    done = subprocess.run(
+        [str(word) for word in command], env=environment, capture_output=True, text=True, check=False
+    )
+    seconds = time.monotonic() - began
+    if done.returncode != 0:
+        raise Failed(f"{name} run: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+    return Run(done.stdout, output.read_bytes(), seconds, json.loads(stats.read_text()) if stats else {})
+
+
+def run_remote(server: Monitor, kmeans: Path, name: str, *arguments: str) -> Run:
+    """Through the monitor, as `gpuferry run` does it."""
+    stats = OUT / f"{name}.stats.json"
+    return run(
+        [GPUFERRY, "run", "--stats", stats, "--"],
+        kmeans,
+        name,
+        *arguments,
+        settings=server.settings(),
+        stats=stats,
+    )
+
+
+def device_name(server: Monitor) -> str:
+    """As the monitor reports it."""
+    command = [str(GPUFERRY), "status", "--json", "--control", server.control]
+    environment = {**os.environ, **server.settings()}
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        raise Failed(f"gpuferry status: {answer.stderr}")
+    return str(json.loads(answer.stdout)["devices"][0]["name"])
+
+
+def summary(device: str, native: Run, remote: Run, few: Run) -> dict[str, Any]:
+    """What result.json holds."""
+    stats = remote.stats
+    steps = remote.iterations - few.iterations
+    return {
+        "device": device,
+        "identical": native.report == remote.report and native.image == remote.image,
+        "iterations": remote.iterations,
+        "calls": stats["calls"],
+        "round_trips": {
+            "total": stats["round_trips"],
+            "per_iteration": (stats["round_trips"] - few.stats["round_trips"]) / max(steps, 1),
+            "by_function": stats["round_trips_by_function"],
+        },
+        "bytes": stats["bytes"],
+        "seconds": {"native": native.seconds, "remote": remote.seconds, **stats["seconds"]},
+    }
+
+
+def show(result: dict[str, Any], palette: list[str]) -> None:
+    """The tables, for people."""
+    calls, trips, seconds = result["calls"], result["round_trips"], result["seconds"]
+    console.print()
+    console.print("".join(f"[on {colour}]    [/]" for colour in palette))
+    verdict = "[bold green]identical[/]" if result["identical"] else "[bold red]NOT identical[/]"
+    console.print(f"k-means on {result['device']}: native and remote results are {verdict}, bit for bit")
+
+    table = Table(title="driver calls of the remote run", title_justify="left")
+    for column in ("answered in the guest", "sent, not waited for", "waited for", "not supported"):
+        table.add_column(column, justify="right")
+    table.add_row(*(f"{calls[kind]:,}" for kind in ("local", "async", "sync", "unsupported")))
+    console.print(table)
+
+    waited = ", ".join(f"{name} {count:,}" for name, count in trips["by_function"].items())
+    console.print(f"blocking round trips: {trips['total']:,} ({waited})")
+    console.print(
+        f"in the steady loop:   {trips['per_iteration']:.2f} per iteration, {result['iterations']} iterations"
+        " (one is the program's own wait for the device)"
+    )
+    console.print(f"bytes to the server:  {result['bytes']['sent']:,}, back {result['bytes']['received']:,}")
+
+    table = Table(title="where the time went", title_justify="left")
+    for column in ("native run", "remote run", "connecting", "waiting for the device", "writing", "the rest"):
+        table.add_column(column, justify="right")
+    spent = [seconds["connect"], seconds["waiting"], seconds["writing"]]
+    rest = seconds["remote"] - sum(spent)
+    table.add_row(*(f"{value:.3f} s" for value in (seconds["native"], seconds["remote"], *spent, rest)))
+    console.print(table)
+    console.print(
+        f"{(OUT / 'quantised.png').relative_to(ROOT)}, comparison.png and result.json are beside it"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+// Measures driver calls from inside a program: run natively and through gpuferry, it prints `measured NAME
+// VALUE`.
+#include <dlfcn.h>
+#include <time.h>
+
+#include "driver.h"
+#include "wire/stats.h"
+
+enum { SYNCS = 3000, ASYNCS = 50000, LAUNCHES = 20000, PAIRS = 20000, ROUNDS = 5 };
+static const size_t COPY = (size_t)128 << 20;
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static uint64_t bytes_sent(void) {
+    void (*read_stats)(struct gf_stats *) =
+        (void (*)(struct gf_stats *))dlsym(RTLD_DEFAULT, "gpuferry_stats");
+    struct gf_stats stats = {0};
+    if (read_stats)
+        read_stats(&stats);
+    return stats.bytes_sent;
+}
+
+static void measured(const char *name, double value) {
+    printf("measured %s %.9g\n", name, value);
+}
+
+// The best of a few rounds: the machine is shared, and what disturbs only ever adds.
+#define BEST(name, per, ...)                                                                                 \
+    do {                                                                                                     \
+        double best = 1e9;                                                                                   \
+        for (int round = 0; round < ROUNDS; round++) {                                                       \
+            double began = now();                                                                            \
+            __VA_ARGS__;                                                                                     \
+            double took = (now() - began) / (per);                                                           \
+            best = took < best ? took : best;                                                                \
+        }                                                                                                    \
+        measured(name, best);                                                                                \
+    } while (0)
+
+int main(void) {
+    double began = now();
+    int count = 0;
+    QUIET(cuInit(0));
+    QUIET(cuDeviceGetCount(&count));
+    measured("first_call", now() - began);
+    start();
+    CUstream stream;
+    unsigned *host;
+    QUIET(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    QUIET(cuMemHostAlloc((void **)&host, COPY, 0));
+    memset(host, 1, COPY);
+    CUdeviceptr memory = allocate(COPY), scratch;
+    CUfunction count_up = kernel("count_up");
+    QUIET(LAUNCH(count_up, 1, 1, stream, &memory));
+    QUIET(cuCtxSynchronize());
+
+    BEST(
+        "sync_call", SYNCS, for (int i = 0; i < SYNCS; i++) {
+            QUIET(cuMemsetD8Async(memory, 0, 1, stream));
+            QUIET(cuStreamSynchronize(stream));
+        });
+    BEST("async_call", ASYNCS, {
+        for (int i = 0; i < ASYNCS; i++)
+            QUIET(cuMemsetD8Async(memory, 0, 1, stream));
+        QUIET(cuStreamSynchronize(stream));
+    });
+    uint64_t before = bytes_sent();
+    BEST("launch", LAUNCHES, {
+        for (int i = 0; i < LAUNCHES; i++)
+            QUIET(LAUNCH(count_up, 1, 1, stream, &memory));
+        QUIET(cuStreamSynchronize(stream));
+    });
+    measured("launch_bytes", (double)(bytes_sent() - before) / ((double)LAUNCHES * ROUNDS));
+    BEST(
+        "alloc_free", PAIRS, for (int i = 0; i < PAIRS; i++) {
+            QUIET(cuMemAlloc(&scratch, 1 << 16));
+            QUIET(cuMemFree(scratch));
+        });
+    BEST("h2d", 1, {
+        QUIET(cuMemcpyHtoDAsync(memory, host, COPY, stream));
+        QUIET(cuStreamSynchronize(stream));
+    });
+    BEST("d2h", 1, {
+        QUIET(cuMemcpyDtoHAsync(host, memory, COPY, stream));
+        QUIET(cuStreamSynchronize(stream));
+    });
+    measured("copy_bytes", (double)COPY);
+    return check_failed;
+}

@@ -1,0 +1,60 @@
+"""The rows of a benchmark run: a value, its floor, and the promise that binds them."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found]  # pytest brings it
+
+PROMISES = Path(__file__).with_name("promises.toml")
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One entry of promises.toml."""
+
+    title: str
+    floor: str
+    target: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement; `ratio` is how many times the floor it costs."""
+
+    name: str
+    value: float
+    unit: str
+    floor: float
+    ratio: float
+    target: float
+    holds: bool
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def promises() -> dict[str, Promise]:
+    """promises.toml; an unknown key is an error."""
+    return {name: Promise(**entry) for name, entry in tomllib.loads(PROMISES.read_text()).items()}
+
+
+def cost(name: str, value: float, floor: float, unit: str) -> Row:
+    """A time: less is better."""
+    return _row(name, value, floor, unit, value / floor)
+
+
+def rate(name: str, value: float, floor: float, unit: str) -> Row:
+    """A bandwidth: more is better."""
+    return _row(name, value, floor, unit, floor / value)
+
+
+def _row(name: str, value: float, floor: float, unit: str, ratio: float) -> Row:
+    target = promises()[name].target
+    return Row(name, value, unit, floor, ratio, target, ratio <= target)
