@@ -31,7 +31,7 @@ install_packages() {
     if [ -d "$wheels" ]; then
         "$venv/bin/python" -m pip install --no-index --no-deps --no-compile "$wheels"/*.whl
     else
-        "$venv/bin/python" -m pip install --group dev $("$venv/bin/python" .ci/requirements.py)
+        .ci/setup.sh "$python" "$venv"
     fi
 }
 

@@ -12,7 +12,7 @@ quiet="-q"
 echo "Setting up $venv (one download of about 300 MB)"
 # shellcheck disable=SC2086
 "$venv/bin/python" -m pip install $quiet --disable-pip-version-check --upgrade "pip>=25.1"
-# The groups and extras in one resolution, so that all pins agree.
-# shellcheck disable=SC2046,SC2086
-"$venv/bin/python" -m pip install $quiet --disable-pip-version-check --group dev \
-    $("$venv/bin/python" .ci/requirements.py)
+# The group and the extras in one resolution, so that all pins agree.
+"$venv/bin/python" .ci/requirements.py >build/requirements.txt
+# shellcheck disable=SC2086
+"$venv/bin/python" -m pip install $quiet --disable-pip-version-check --group dev -r build/requirements.txt
