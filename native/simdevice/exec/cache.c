@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
 #include "cache.h"
-#include "sha256.h"
+#include "wire/sha256.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -62,19 +62,12 @@ static void find_folder(void) {
         folder[0] = '\0';
 }
 
-static void digest_of(const void *data, size_t size, uint8_t digest[32]) {
-    struct sim_sha256 hash;
-    sim_sha256_init(&hash);
-    sim_sha256_add(&hash, data, size);
-    sim_sha256_end(&hash, digest);
-}
-
 static bool is_sound(const struct file_header *header, size_t size) {
     uint8_t digest[32];
     if (size < sizeof *header || memcmp(header->magic, MAGIC, sizeof MAGIC) != 0 ||
         header->size != size - sizeof *header)
         return false;
-    digest_of(header + 1, header->size, digest);
+    gf_sha256(header + 1, header->size, digest);
     return memcmp(digest, header->digest, sizeof digest) == 0;
 }
 
@@ -188,7 +181,7 @@ void sim_cache_store(const char *name, const void *data, size_t size) {
         return;
     struct file_header header = {.size = size};
     memcpy(header.magic, MAGIC, sizeof MAGIC);
-    digest_of(data, size, header.digest);
+    gf_sha256(data, size, header.digest);
     bool written = write_all(file, &header, sizeof header) && write_all(file, data, size);
     close(file);
     if (!written || rename(aside, path) != 0)

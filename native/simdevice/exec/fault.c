@@ -45,10 +45,8 @@ static void landing(void) {
     sim_worker_abort(worker);
 }
 
-static void divert(ucontext_t *context, const struct sim_context *fiber) {
-    /* as if called: the stack is 16-byte aligned before a return address is pushed */
-    uintptr_t top = ((uintptr_t)fiber->stack_low + fiber->stack_size) & ~(uintptr_t)15;
-    context->uc_mcontext.gregs[REG_RSP] = (greg_t)(top - 8);
+static void divert(ucontext_t *context, struct sim_context *fiber) {
+    context->uc_mcontext.gregs[REG_RSP] = (greg_t)sim_context_rewind(fiber);
     context->uc_mcontext.gregs[REG_RBP] = 0;
     context->uc_mcontext.gregs[REG_RIP] = (greg_t)(uintptr_t)landing;
     context->uc_mcontext.gregs[REG_EFL] &= ~0x400; /* direction flag */

@@ -74,6 +74,14 @@ void sim_context_leave(struct sim_context *from, struct sim_context *to) {
     __builtin_unreachable();
 }
 
+uintptr_t sim_context_rewind(struct sim_context *context) {
+#if defined(__SANITIZE_ADDRESS__)
+    ASAN_UNPOISON_MEMORY_REGION(context->stack_low, context->stack_size);
+#endif
+    uintptr_t top = ((uintptr_t)context->stack_low + context->stack_size) & ~(uintptr_t)15;
+    return top - 8; /* as if a return address had been pushed */
+}
+
 void sim_context_destroy(struct sim_context *context) {
 #if defined(__SANITIZE_THREAD__)
     if (context->sanitizer != NULL)

@@ -4,7 +4,7 @@
 #include "engine.h"
 #include "index.h"
 #include "service.h"
-#include "sha256.h"
+#include "wire/sha256.h"
 #include "sniff.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,16 +48,16 @@ static void init(void) {
 
 static void key_of(const struct sim_image_parts *parts, int cc, uint8_t key[32]) {
     uint8_t identity[32];
-    struct sim_sha256 hash;
+    struct gf_sha256 hash;
     sim_service_identity(identity);
-    sim_sha256_init(&hash);
-    sim_sha256_add(&hash, identity, sizeof identity);
-    sim_sha256_add(&hash, &cc, sizeof cc);
+    gf_sha256_init(&hash);
+    gf_sha256_update(&hash, identity, sizeof identity);
+    gf_sha256_update(&hash, &cc, sizeof cc);
     for (uint32_t i = 0; i < parts->count; i++) {
-        sim_sha256_add(&hash, &parts->items[i].size, sizeof parts->items[i].size);
-        sim_sha256_add(&hash, parts->items[i].data, parts->items[i].size);
+        gf_sha256_update(&hash, &parts->items[i].size, sizeof parts->items[i].size);
+        gf_sha256_update(&hash, parts->items[i].data, parts->items[i].size);
     }
-    sim_sha256_end(&hash, key);
+    gf_sha256_final(&hash, key);
 }
 
 static void file_name(const uint8_t key[32], const char *suffix, char name[96]) {

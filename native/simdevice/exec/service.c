@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
 #include "service.h"
 #include "engine.h"
-#include "sha256.h"
+#include "wire/sha256.h"
 #include <cpuid.h>
 #include <dirent.h>
 #include <dlfcn.h>
@@ -74,13 +74,13 @@ static void init(void) {
     }
 }
 
-static void hash_file(struct sim_sha256 *hash, int folder, const char *name) {
+static void hash_file(struct gf_sha256 *hash, int folder, const char *name) {
     char buffer[16384];
     int file = openat(folder, name, O_RDONLY | O_CLOEXEC);
     if (file < 0)
         return;
     for (ssize_t size; (size = read(file, buffer, sizeof buffer)) > 0;)
-        sim_sha256_add(hash, buffer, (size_t)size);
+        gf_sha256_update(hash, buffer, (size_t)size);
     close(file);
 }
 
@@ -90,7 +90,7 @@ static int is_source(const struct dirent *entry) {
                                    : dot != NULL && strcmp(dot, ".py") == 0;
 }
 
-static void hash_folder(struct sim_sha256 *hash, const char *path) {
+static void hash_folder(struct gf_sha256 *hash, const char *path) {
     struct dirent **entries;
     int count = scandir(path, &entries, is_source, alphasort);
     int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -114,20 +114,20 @@ static uint8_t identity[32];
 
 static void make_identity(void) {
     static const char *const parts[] = {"ptx", "compiler"};
-    struct sim_sha256 hash;
+    struct gf_sha256 hash;
     pthread_once(&once, init);
-    sim_sha256_init(&hash);
+    gf_sha256_init(&hash);
     uint32_t words[9] = {SIM_KERNEL_ABI}, unused;
     __get_cpuid(1, &words[1], &unused, &words[2], &words[3]);
     __get_cpuid_count(7, 0, &unused, &words[4], &words[5], &words[6]);
     __get_cpuid_count(7, 1, &words[7], &unused, &unused, &words[8]);
-    sim_sha256_add(&hash, words, sizeof words);
+    gf_sha256_update(&hash, words, sizeof words);
     for (int i = 0; i < 2; i++) {
         char path[PATH_MAX];
         snprintf(path, sizeof path, "%s/%s", source_folder, parts[i]);
         hash_folder(&hash, path);
     }
-    sim_sha256_end(&hash, identity);
+    gf_sha256_final(&hash, identity);
 }
 
 void sim_service_identity(uint8_t digest[32]) {
