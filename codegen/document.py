@@ -45,7 +45,9 @@ class Value:
         try:
             return kind(text)
         except ValueError:
-            raise self.unknown(kind.__name__.lower().replace("klass", "class"), text, [m.value for m in kind]) from None
+            raise self.unknown(
+                kind.__name__.lower().replace("klass", "class"), text, [m.value for m in kind]
+            ) from None
 
     def unknown(self, what: str, text: str, known: list[str]) -> SpecError:
         near = difflib.get_close_matches(text, known, 1)
@@ -81,7 +83,9 @@ class Mapping(Value):
             key = Value(key_node, file)
             name = key.text()
             if name in self.keys:
-                raise key.fail(f"{name!r} is given twice", f"Remove one; the first is on line {self.left[name].line}")
+                raise key.fail(
+                    f"{name!r} is given twice", f"Remove one; the first is on line {self.left[name].line}"
+                )
             self.keys[name] = Value(value_node, file)
             self.left[name] = key.where
 
@@ -114,7 +118,9 @@ def read(path: Path, shown: str) -> Mapping:
         node = yaml.compose(path.read_text(encoding="utf-8"), Loader=Loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise SpecError(Where(shown, line), f"not YAML: {error.problem}", "Check indentation, quotes and colons") from None
+        raise SpecError(
+            Where(shown, line), f"not YAML: {error.problem}", "Check indentation, quotes and colons"
+        ) from None
     if node is None:
         raise SpecError(Where(shown, 1), "the file is empty", "Start from a neighbouring spec file")
     return Mapping(node, shown)

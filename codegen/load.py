@@ -22,6 +22,7 @@ from .model import (
     Types,
     Use,
     Variant,
+    Where,
 )
 from .signature import parse_signature
 from .validate import validate
@@ -95,7 +96,9 @@ def load_variant(base: str, group: str, value: Value) -> Variant:
     text = keys.need("signature")
     signature = parse_signature(text.text(), text.where)
     if signature.name != symbol:
-        raise text.fail(f"the signature is of {signature.name!r}, the symbol is {symbol!r}", "Make them the same")
+        raise text.fail(
+            f"the signature is of {signature.name!r}, the symbol is {symbol!r}", "Make them the same"
+        )
     twin = keys.get("per_thread")
     lookup, stream, via = keys.get("lookup"), keys.get("stream"), keys.get("via")
     guest, server, needs, alias = keys.get("guest"), keys.get("server"), keys.get("needs"), keys.get("alias")
@@ -167,19 +170,20 @@ def load_library(path: Path, shown: str) -> Library:
 
 def load_types(path: Path, shown: str) -> Types:
     keys = read(path, shown)
+    where: dict[str, Where] = {}
 
     def texts(name: str) -> dict[str, str]:
-        return {key: item.text() for key, item in keys.need(name).mapping().all()}
+        found = dict(keys.need(name).mapping().all())
+        where.update({key: item.where for key, item in found.items()})
+        return {key: item.text() for key, item in found.items()}
 
-    types = Types(
-        scalars=texts("scalars"),
-        enums=texts("enums"),
-        handles=texts("handles"),
-        structs={key: item.integer() for key, item in keys.need("structs").mapping().all()},
-        aliases=texts("aliases"),
-    )
+    scalars, enums, handles, aliases = texts("scalars"), texts("enums"), texts("handles"), texts("aliases")
+    structs = dict(keys.need("structs").mapping().all())
+    where.update({key: item.where for key, item in structs.items()})
     keys.done()
-    return types
+    return Types(
+        scalars, enums, handles, {key: item.integer() for key, item in structs.items()}, aliases, where
+    )
 
 
 def load_device(path: Path, shown: str) -> tuple[Override, ...]:
@@ -205,5 +209,3 @@ def load(specs: Path = SPECS) -> Spec:
     spec = Spec(types, libraries, overrides, by_symbol)
     validate(spec)
     return spec
-
-

@@ -233,6 +233,7 @@ class Types:
     handles: dict[str, str]
     structs: dict[str, int]
     aliases: dict[str, str]
+    where: dict[str, Where]
 
 
 @dataclass(frozen=True)

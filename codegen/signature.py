@@ -6,7 +6,9 @@ import re
 
 from .model import Param, Signature, SpecError, Where
 
-PROTOTYPE = re.compile(r"^\s*(?P<returns>[A-Za-z_][\w ]*?[ *]+)(?P<name>\w+)\s*\((?P<params>.*)\)\s*;?\s*$", re.S)
+PROTOTYPE = re.compile(
+    r"^\s*(?P<returns>[A-Za-z_][\w ]*?[ *]+)(?P<name>\w+)\s*\((?P<params>.*)\)\s*;?\s*$", re.S
+)
 PARAMETER = re.compile(r"^(?P<type>.*?[ *])(?P<name>[A-Za-z_]\w*)(?:\[(?P<count>\d+)\])?$", re.S)
 
 
@@ -21,12 +23,20 @@ def spell(ctype: str) -> str:
 def parse_signature(text: str, where: Where) -> Signature:
     match = PROTOTYPE.match(text)
     if match is None:
-        raise SpecError(where, f"signature is not a C prototype: {text!r}", "Write it as cuda.h does: CUresult name(type name, …)")
+        raise SpecError(
+            where,
+            f"signature is not a C prototype: {text!r}",
+            "Write it as cuda.h does: CUresult name(type name, …)",
+        )
     params = []
     inner = match["params"].strip()
     for part in [] if inner in ("", "void") else inner.split(","):
         found = PARAMETER.match(part.strip())
         if found is None:
-            raise SpecError(where, f"parameter {part.strip()!r} has no name", "Name every parameter: arguments refer to them by name")
+            raise SpecError(
+                where,
+                f"parameter {part.strip()!r} has no name",
+                "Name every parameter: arguments refer to them by name",
+            )
         params.append(Param(spell(found["type"]), found["name"], int(found["count"] or 1)))
     return Signature(spell(match["returns"]), match["name"], tuple(params))

@@ -29,7 +29,9 @@ def check_ids(spec: Spec) -> None:
                 cause = f"id {variant.id} is retired"
                 raise fail(variant, cause, f"Use {next_id(library)}, the next free one; ids are never reused")
             if not low <= variant.id <= high:
-                raise fail(variant, f"id {variant.id} is outside {low}…{high}", "Take one from 'codegen next-id'")
+                raise fail(
+                    variant, f"id {variant.id} is outside {low}…{high}", "Take one from 'codegen next-id'"
+                )
             if variant.symbol in names:
                 where = names[variant.symbol].where
                 raise fail(variant, f"the symbol is listed twice (first: {where})", "Remove one of the two")
@@ -63,9 +65,15 @@ def check_class(variant: Variant, exported: bool) -> None:
         raise fail(variant, "nobody implements it in the guest", "Add 'guest: custom' or 'guest: generated'")
     if variant.klass is Class.LOCAL:
         if variant.server is not By.NONE or variant.via:
-            raise fail(variant, "it is local, yet uses the wire", "Choose class async or sync, or remove 'server' and 'via'")
+            raise fail(
+                variant,
+                "it is local, yet uses the wire",
+                "Choose class async or sync, or remove 'server' and 'via'",
+            )
     elif (variant.server is not By.NONE) == bool(variant.via):
-        raise fail(variant, "it needs either a message of its own or others' ", "Give one of 'server' and 'via'")
+        raise fail(
+            variant, "it needs either a message of its own or others' ", "Give one of 'server' and 'via'"
+        )
     if variant.blocking and variant.klass is not Class.SYNC:
         raise fail(variant, "blocking, but nobody waits for it", "Make it 'class: sync'")
     if not variant.args and variant.signature.params:
@@ -76,17 +84,29 @@ def check_references(spec: Spec, variant: Variant) -> None:
     for name in variant.via:
         target = spec.by_symbol.get(name)
         if target is None or not target.on_wire:
-            raise fail(variant, f"via {name!r}, which is no operation with a message", "Name one that has 'server'")
+            raise fail(
+                variant, f"via {name!r}, which is no operation with a message", "Name one that has 'server'"
+            )
     if variant.alias is None:
         return
     target = spec.by_symbol.get(variant.alias)
     if target is None or target.alias:
-        raise fail(variant, f"alias of {variant.alias!r}, which is no implementation", "Name the symbol that is implemented")
+        raise fail(
+            variant,
+            f"alias of {variant.alias!r}, which is no implementation",
+            "Name the symbol that is implemented",
+        )
     types = [[p.ctype for p in v.signature.params] for v in (variant, target)]
     if types[0] != types[1]:
-        raise fail(variant, f"its signature differs from {variant.alias}'s", "Only the same binary interface can be an alias")
+        raise fail(
+            variant,
+            f"its signature differs from {variant.alias}'s",
+            "Only the same binary interface can be an alias",
+        )
     if variant.klass is not target.klass:
-        raise fail(variant, f"its class differs from {variant.alias}'s", f"Write 'class: {target.klass.value}'")
+        raise fail(
+            variant, f"its class differs from {variant.alias}'s", f"Write 'class: {target.klass.value}'"
+        )
 
 
 def check_stream(variant: Variant) -> None:
@@ -97,11 +117,15 @@ def check_stream(variant: Variant) -> None:
     streams = [p for p in variant.signature.params if p.ctype == "CUstream"]
     if variant.stream == "argument":
         if not streams:
-            raise fail(variant, "'stream: argument' without a CUstream", "Write 'implicit' or parameter.member")
+            raise fail(
+                variant, "'stream: argument' without a CUstream", "Write 'implicit' or parameter.member"
+            )
         return
     param, dot, _ = str(variant.stream).partition(".")
     if not dot or param not in [p.name for p in variant.signature.params]:
-        raise fail(variant, f"unknown stream {variant.stream!r}", "Known: argument, implicit, parameter.member")
+        raise fail(
+            variant, f"unknown stream {variant.stream!r}", "Known: argument, implicit, parameter.member"
+        )
 
 
 def check_arg(variant: Variant, arg: Arg) -> None:
@@ -114,13 +138,25 @@ def check_arg(variant: Variant, arg: Arg) -> None:
             raise wrong(f"unknown object {name!r}", f"Known: {', '.join(OBJECTS)}")
     if arg.kind is Kind.HANDLE:
         if (arg.use is Use.CREATE) != is_pointer:
-            raise wrong(f"a handle to {arg.use.value} of type {arg.param.ctype!r}", "Only a created handle is behind a pointer")
+            raise wrong(
+                f"a handle to {arg.use.value} of type {arg.param.ctype!r}",
+                "Only a created handle is behind a pointer",
+            )
     elif arg.kind in BY_VALUE and is_pointer:
-        raise wrong(f"{arg.kind.value!r} is by value, but the type is {arg.param.ctype!r}", "Use in, out, inout or host")
+        raise wrong(
+            f"{arg.kind.value!r} is by value, but the type is {arg.param.ctype!r}",
+            "Use in, out, inout or host",
+        )
     elif arg.kind in (Kind.IN, Kind.OUT, Kind.INOUT, Kind.STRING) and not is_pointer:
-        raise wrong(f"{arg.kind.value!r} is behind a pointer, but the type is {arg.param.ctype!r}", "Use scalar, enum or flags")
+        raise wrong(
+            f"{arg.kind.value!r} is behind a pointer, but the type is {arg.param.ctype!r}",
+            "Use scalar, enum or flags",
+        )
     if variant.on_wire and arg.kind not in TRAVELS:
-        raise wrong(f"{arg.kind.value!r} has no place in a message", "Let the guest carry it by other operations ('via')")
+        raise wrong(
+            f"{arg.kind.value!r} has no place in a message",
+            "Let the guest carry it by other operations ('via')",
+        )
     if variant.klass is Class.ASYNC and variant.on_wire and arg.kind in (Kind.OUT, Kind.INOUT):
         raise wrong("an async operation brings nothing back", "Make it sync, or let the guest answer")
     if arg.size is not None:
@@ -130,7 +166,10 @@ def check_arg(variant: Variant, arg: Arg) -> None:
             raise wrong(str(error), "Sizes are numbers, arguments, + - * and parentheses") from None
         numbers = {a.name for a in variant.args if a.kind in NUMBERS}
         if used - numbers:
-            raise wrong(f"size uses {sorted(used - numbers)[0]!r}, which is no number given", f"Known: {sorted(numbers)}")
+            raise wrong(
+                f"size uses {sorted(used - numbers)[0]!r}, which is no number given",
+                f"Known: {sorted(numbers)}",
+            )
 
 
 def validate(spec: Spec) -> None:
@@ -146,8 +185,12 @@ def validate(spec: Spec) -> None:
                 try:
                     message(spec.types, variant)
                 except UnknownType as error:
-                    raise fail(variant, f"type {error} cannot travel", "Add it to specs/cuda/types.yaml") from None
+                    raise fail(
+                        variant, f"type {error} cannot travel", "Add it to specs/cuda/types.yaml"
+                    ) from None
         for function in library.functions:
             versions = [v.since for v in function.variants]
             if versions != sorted(set(versions)):
-                raise SpecError(function.where, f"{function.base}: variants are not in order", "Oldest 'since' first")
+                raise SpecError(
+                    function.where, f"{function.base}: variants are not in order", "Oldest 'since' first"
+                )

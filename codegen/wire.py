@@ -7,7 +7,18 @@ from dataclasses import dataclass
 
 from .model import Arg, Field, Kind, Param, Spec, Types, Use, Variant
 
-WIRE_SIZES = {"u8": 1, "i8": 1, "u16": 2, "i16": 2, "u32": 4, "i32": 4, "u64": 8, "i64": 8, "f32": 4, "f64": 8}
+WIRE_SIZES = {
+    "u8": 1,
+    "i8": 1,
+    "u16": 2,
+    "i16": 2,
+    "u32": 4,
+    "i32": 4,
+    "u64": 8,
+    "i64": 8,
+    "f32": 4,
+    "f64": 8,
+}
 C_TYPES = {
     "u8": "uint8_t",
     "i8": "int8_t",

@@ -1,0 +1,75 @@
+"""`python -m codegen`: generate; `--check`, `show FUNCTION`, `coverage`, `next-id`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from . import coverage, generate, header, protos, show
+from .load import load
+from .model import SpecError
+from .validate import next_id
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="codegen", description="Generates code from specs/. Without a command: writes what changed."
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="compare the spec with cuda.h, and generated files with the spec"
+    )
+    parser.add_argument("--cuda-include", type=Path, help="folder of cuda.h (default: the toolkit's wheel)")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    one = commands.add_parser("show", help="everything that one function yields")
+    one.add_argument("function", help="symbol or base name")
+    table = commands.add_parser("coverage", help="which functions are carried, and how")
+    form = table.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="as a table for the documentation")
+    form.add_argument("--json", action="store_true", help="for programs")
+    free = commands.add_parser("next-id", help="the next free wire id")
+    free.add_argument("library", nargs="?", default="cuda", help="name of a library (default: cuda)")
+    return parser.parse_args(arguments)
+
+
+def check(arguments: argparse.Namespace) -> int:
+    spec = load()
+    problems = header.check(spec, header.find(arguments.cuda_include))
+    stale = generate.stale(generate.outputs(spec)) + [str(path) for path in protos.check(generate.ROOT)]
+    problems += [f"{path}: not what the spec yields\n    Run python -m codegen" for path in stale]
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if not problems:
+        print(f"The spec agrees with cuda.h {spec.driver.version}; generated files are up to date.")
+    return 1 if problems else 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments)
+    try:
+        if options.check:
+            return check(options)
+        spec = load()
+        if options.command == "show":
+            print(show.show(spec, options.function))
+        elif options.command == "coverage":
+            print(
+                coverage.as_json(spec)
+                if options.json
+                else coverage.as_markdown(spec)
+                if options.markdown
+                else coverage.as_text(spec)
+            )
+        elif options.command == "next-id":
+            print(next_id(next(library for library in spec.libraries if library.name == options.library)))
+        else:
+            generate.write(generate.outputs(spec))
+            protos.generate(generate.ROOT)
+    except (SpecError, header.HeaderError, LookupError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

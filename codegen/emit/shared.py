@@ -1,0 +1,24 @@
+"""What both sides of the wire share: messages, operation ids, spec hash, attributes that are reported otherwise."""
+
+from __future__ import annotations
+
+from ..model import Spec
+from ..render import render
+from ..wire import messages, spec_hash
+
+
+def outputs(spec: Spec) -> dict[str, str]:
+    files = ", ".join(library.file for library in spec.libraries)
+    session = next(library for library in spec.libraries if library.header is None)
+    digest = spec_hash(spec)
+    return {
+        "native/_generated/gpuferry/messages.h": render(
+            "shared_messages.h.j2", __file__, files, messages=messages(spec), digest=digest
+        ),
+        "native/_generated/gpuferry/device_overrides.h": render(
+            "shared_device_overrides.h.j2", __file__, "specs/cuda/device.yaml", overrides=spec.overrides
+        ),
+        "specs/_generated/wire.py": render(
+            "shared_wire.py.j2", __file__, files, ("# ", ""), digest=digest, version=session.version
+        ),
+    }

@@ -1,0 +1,69 @@
+"""Everything that one function yields, for the eye."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+from . import generate
+from .model import Field, Spec, Variant
+from .wire import message
+
+
+def fields(found: tuple[Field, ...]) -> str:
+    return (
+        ", ".join(f"{f.type} {f.name}" + (f"[{f.count}]" if f.count > 1 else "") for f in found) or "nothing"
+    )
+
+
+def pieces(text: str, names: set[str]) -> list[str]:
+    """The paragraphs of a generated file that name one of the symbols."""
+    word = re.compile(
+        r"(?<![A-Za-z0-9])(?:\w*_)?(" + "|".join(map(re.escape, sorted(names))) + r")(?![A-Za-z0-9_])"
+    )
+    starts = [0, *(m.end() for m in re.finditer(r"\n\s*\n(?=\S)", text)), len(text)]
+    found = []
+    for begin, end in pairwise(starts):
+        part = text[begin:end].rstrip()
+        if not word.search(part):
+            continue
+        lines = part.splitlines()
+        found.append(part if len(lines) <= 60 else "\n".join(line for line in lines if word.search(line)))
+    return found
+
+
+def describe(spec: Spec, variant: Variant) -> str:
+    lines = [f"{variant.symbol}  ({variant.where})", f"  {variant.signature.prototype()};"]
+    lines.append(
+        f"  {variant.klass.value}, since {variant.since}, wire id {variant.id}, needs {variant.needs.value}"
+    )
+    if variant.alias:
+        lines.append(f"  alias of {variant.alias}")
+    if variant.per_thread:
+        lines.append(
+            f"  per-thread twin {variant.per_thread.symbol} since {variant.per_thread.since}, stream: {variant.stream}"
+        )
+    if variant.via:
+        lines.append(f"  via {', '.join(variant.via)}")
+    if variant.on_wire:
+        m = message(spec.types, variant)
+        for what, struct, payload in (
+            ("request", m.request, m.request_payload),
+            ("reply", m.reply, m.reply_payload),
+        ):
+            follows = f", then {', '.join(a.name for a in payload)}" if payload else ""
+            lines.append(f"  {what}: {fields(struct)}{follows}")
+    return "\n".join(lines)
+
+
+def show(spec: Spec, name: str) -> str:
+    found = [v for library in spec.libraries for v in library.variants if name in (v.symbol, v.base)]
+    exact = [v for v in found if v.symbol == name]
+    variants = exact or found
+    if not variants:
+        raise LookupError(f"no function {name!r} in specs/")
+    names = {v.symbol for v in variants} | {v.per_thread.symbol for v in variants if v.per_thread}
+    parts = [describe(spec, v) for v in variants]
+    for path, text in generate.outputs(spec).items():
+        parts += [f"---- {path}\n{piece}" for piece in pieces(text, names)]
+    return "\n\n".join(parts)
