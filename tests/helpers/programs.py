@@ -1,6 +1,6 @@
 """The programs of tests/programs and what their header comments declare.
 
-A header comment says in words what the program proves; a line `// key: value` in it declares
+A header comment says in words what the program proves. After a blank line in it, `// key: value` declares
 
     compile:  flags added to the compiler's
     device:   `sim` if it must not run on a real GPU, and why
@@ -10,12 +10,13 @@ A header comment says in words what the program proves; a line `// key: value` i
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
 from .paths import PROGRAMS
 
-_KEYS = ("compile", "device", "suite", "compare")
+_KEYS = {"compile", "device", "suite", "compare"}
 _SHARED = ("kernels.cu",)
 
 
@@ -47,19 +48,14 @@ def program(name: str) -> Program:
 
 
 def _read(source: Path) -> Program:
-    words: list[str] = []
-    declared: dict[str, str] = {}
-    for line in source.read_text().splitlines():
-        if not line.startswith("//"):
-            break
-        key, colon, value = line.removeprefix("//").strip().partition(": ")
-        if colon and key in _KEYS:
-            declared[key] = value
-        else:
-            words.append(line.removeprefix("//").strip())
+    comment = itertools.takewhile(lambda line: line.startswith("//"), source.read_text().splitlines())
+    proves, _, declarations = "\n".join(line[2:].strip() for line in comment).partition("\n\n")
+    declared = dict(line.split(": ", 1) for line in declarations.splitlines())
+    if unknown := declared.keys() - _KEYS:
+        raise ValueError(f"{source}: unknown {', '.join(sorted(unknown))}")
     return Program(
         source=source,
-        proves=" ".join(words),
+        proves=" ".join(proves.split()),
         flags=tuple(declared.get("compile", "").split()),
         only_sim=declared.get("device", "").startswith("sim"),
         suite=declared.get("suite", "default"),

@@ -43,7 +43,7 @@ def ptx(source: Path, arch: str = "compute_80") -> Path:
 
 
 def _nvcc(kit: Toolkit, source: Path, flags: Sequence[str], shared_runtime: bool) -> list[str]:
-    command = [_require_nvcc(kit), "-ccbin", "g++", f"-I{PROGRAMS}", *flags, str(source)]
+    command = [_require_nvcc(kit), "-ccbin", "g++", f"-I{PROGRAMS}", f"-L{kit.lib}", *flags, str(source)]
     if shared_runtime:
         # The wheels hold only libcudart.so.13, which -cudart shared does not find.
         command += ["-cudart", "none", *_shared(kit)]

@@ -1,4 +1,5 @@
 // Copies without end until it is killed; "copying" on stdout says that it has begun.
+//
 // suite: killed
 #include "driver.h"
 

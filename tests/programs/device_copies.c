@@ -1,4 +1,4 @@
-// Copies from device to device: plain, asynchronous, by cuMemcpy without a direction, and peer within the
+// Copies from device to device, plain, asynchronous, by cuMemcpy without a direction, and peer within the
 // session.
 #include "driver.h"
 

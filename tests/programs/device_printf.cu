@@ -1,4 +1,5 @@
 // printf from a kernel: every line arrives by the next synchronisation, in no promised order.
+//
 // compare: sorted
 #include "check.h"
 

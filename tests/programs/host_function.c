@@ -1,4 +1,5 @@
 // Host functions in a stream are not carried: both kinds say so, and the stream goes on.
+//
 // device: sim   a GPU's own driver runs them
 #include "driver.h"
 

@@ -15,7 +15,7 @@ int main(void) {
     FAILS(CUDA_ERROR_NOT_FOUND, cuLibraryGetKernel(&missing, library, "no_such_kernel"));
     FAILS(CUDA_ERROR_NOT_FOUND, cuModuleGetFunction(&nothing, module, "no_such_kernel"));
     OK(cuLibraryGetKernelCount(&kernels, library));
-    EXPECT(kernels == 11);
+    EXPECT(kernels == 12);
     OK(cuKernelGetFunction(&from_kernel, add_kernel));
     OK(cuLibraryGetModule(&from_library, library));
     OK(cuModuleGetFunction(&from_module, from_library, "store"));

@@ -1,5 +1,7 @@
 // The runtime API without nvcc: PTX through cudaLibraryLoadData, as for toolkits whose wheels carry no
-// compiler. compile: -lcudart
+// compiler.
+//
+// compile: -lcudart
 #include <cuda_runtime_api.h>
 
 #include "check.h"

@@ -28,7 +28,7 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_HANDLE, cuModuleGetFunction(&function, NULL, "add"));
     FAILS(CUDA_ERROR_INVALID_HANDLE, cuModuleUnload(NULL));
     FAILS(CUDA_ERROR_INVALID_HANDLE, cuLibraryUnload(NULL));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cuDeviceGet(&device, 1000));
+    FAILS(CUDA_ERROR_INVALID_DEVICE, cuDeviceGet(&device, 1000));
     FAILS(CUDA_ERROR_INVALID_DEVICE, cuDeviceGetAttribute(&(int){0}, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 1000));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuDeviceGetAttribute(NULL, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0));
 

@@ -1,5 +1,7 @@
 // Built with --default-stream per-thread: each host thread has a default stream of its own, ordered in
-// itself. compile: --default-stream per-thread
+// itself.
+//
+// compile: --default-stream per-thread
 #include <thread>
 #include <vector>
 

@@ -44,12 +44,11 @@ int main(void) {
         if (!dlsym(self, names[i]))
             printf("FAILED: %s is not exported\n", names[i]), check_failed = 1;
     }
-    EXPECT(resolve("cuMemAlloc", 3020, 0) == dlsym(self, "cuMemAlloc_v2"));
-    EXPECT(resolve("cuMemAlloc", 2000, 0) == dlsym(self, "cuMemAlloc"));
-    EXPECT(resolve("cuCtxSynchronize", 12000, 0) == dlsym(self, "cuCtxSynchronize"));
-    EXPECT(resolve("cuStreamSynchronize", 7000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) ==
-           dlsym(self, "cuStreamSynchronize_ptsz"));
-    EXPECT(resolve("cuGetProcAddress", 12000, 0) == dlsym(self, "cuGetProcAddress_v2"));
+    EXPECT(resolve("cuMemAlloc", 3020, 0) != resolve("cuMemAlloc", 2000, 0));
+    EXPECT(resolve("cuCtxSynchronize", 12000, 0) != resolve("cuCtxSynchronize", 13000, 0));
+    EXPECT(resolve("cuGetProcAddress", 11030, 0) != resolve("cuGetProcAddress", 12000, 0));
+    EXPECT(resolve("cuStreamSynchronize", 7000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) !=
+           resolve("cuStreamSynchronize", 7000, 0));
     EXPECT(resolve("cuNoSuchFunction", 13000, 0) == NULL);
     EXPECT(resolve("cuLibraryLoadData", 11000, 0) == NULL);
     EXPECT(resolve("", 0, 0) == NULL);

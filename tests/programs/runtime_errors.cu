@@ -18,7 +18,8 @@ int main() {
     RT_FAILS(cudaErrorMemoryAllocation, cudaMalloc(&data, 1ull << 46));
     RT_FAILS(cudaErrorMemoryAllocation, cudaGetLastError());
     RT_FAILS(cudaErrorInvalidDevice, cudaSetDevice(1000));
-    RT_FAILS(cudaErrorInvalidValue, cudaMemcpy(data, values, sizeof values, static_cast<cudaMemcpyKind>(17)));
+    RT_FAILS(cudaErrorInvalidMemcpyDirection,
+             cudaMemcpy(data, values, sizeof values, static_cast<cudaMemcpyKind>(17)));
     RT_CALL(cudaGetLastError());
     RT_OK(cudaMalloc(&data, sizeof values));
     set<<<1, 8>>>(data, 6);

@@ -1,5 +1,7 @@
 // Relocatable device code: the kernel calls a __device__ function through the device linker, and a pointer to
-// one. compile: -rdc=true
+// one.
+//
+// compile: -rdc=true
 #include "check.h"
 
 typedef int (*operation)(int, int);

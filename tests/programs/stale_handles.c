@@ -1,4 +1,5 @@
 // Handles that were destroyed, or never existed, of each kind.
+//
 // device: sim   NVIDIA's driver does not promise to survive these
 #include "driver.h"
 

@@ -1,4 +1,5 @@
 // Thrust: sort, reduce, scan and unique on the device.
+//
 // suite: long
 // compile: -arch=compute_80 -code=compute_80
 #include <thrust/device_vector.h>

@@ -1,4 +1,5 @@
 // Functions that gpuferry does not carry yet exist and say so; what they refuse has no effect on the rest.
+//
 // device: sim   a GPU's own driver has them
 #include "driver.h"
 

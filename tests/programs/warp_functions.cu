@@ -1,4 +1,5 @@
 // Shuffles, votes, matches and reductions within a warp, some with half of its lanes.
+//
 // compile: -arch=compute_80 -code=compute_80
 #include "check.h"
 
