@@ -1,0 +1,181 @@
+#include "config.h"
+#include "log.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static struct sim_config config;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void refuse(const char *name, const char *value, const char *expected) {
+    sim_message(SIM_LOG_ERROR, "%s=%s: expected %s", name, value, expected);
+    config.error = CUDA_ERROR_INVALID_VALUE;
+}
+
+static long read_integer(const char *name, long minimum, long maximum, long otherwise, const char *expected) {
+    const char *text = getenv(name);
+    if (!text || !*text)
+        return otherwise;
+    char *end;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno || *end || end == text || value < minimum || value > maximum) {
+        refuse(name, text, expected);
+        return otherwise;
+    }
+    return value;
+}
+
+static uint64_t read_size(const char *name, uint64_t otherwise) {
+    static const struct {
+        const char *suffix;
+        uint64_t unit;
+    } units[] = {
+        {"", 1},
+        {"B", 1},
+        {"K", UINT64_C(1) << 10},
+        {"KiB", UINT64_C(1) << 10},
+        {"KB", 1000},
+        {"M", UINT64_C(1) << 20},
+        {"MiB", UINT64_C(1) << 20},
+        {"MB", 1000000},
+        {"G", UINT64_C(1) << 30},
+        {"GiB", UINT64_C(1) << 30},
+        {"GB", 1000000000},
+        {"T", UINT64_C(1) << 40},
+        {"TiB", UINT64_C(1) << 40},
+        {"TB", 1000000000000},
+    };
+    const uint64_t smallest = UINT64_C(1) << 20, largest = UINT64_C(1) << 44;
+    const char *text = getenv(name);
+    if (!text || !*text)
+        return otherwise;
+    char *end;
+    errno = 0;
+    double value = strtod(text, &end);
+    while (*end == ' ')
+        end++;
+    for (size_t i = 0; i < SIM_COUNT(units) && end != text && !errno; i++) {
+        double bytes = value * (double)units[i].unit;
+        if (strcasecmp(end, units[i].suffix) == 0 && bytes >= (double)smallest && bytes <= (double)largest)
+            return (uint64_t)bytes;
+    }
+    refuse(name, text, "a size from 1MiB to 16TiB, for example 8GiB");
+    return otherwise;
+}
+
+static void read_compute_capability(void) {
+    const char *text = getenv("GPUFERRY_SIM_CC");
+    config.cc_major = 8;
+    config.cc_minor = 0;
+    if (!text || !*text)
+        return;
+    int major, minor, length = 0;
+    if (sscanf(text, "%d.%d%n", &major, &minor, &length) != 2 || text[length] || major < 5 || major > 12 ||
+        minor < 0 || minor > 9) {
+        refuse("GPUFERRY_SIM_CC", text, "a compute capability from 5.0 to 12.9, for example 8.0");
+        return;
+    }
+    config.cc_major = major;
+    config.cc_minor = minor;
+}
+
+void sim_device_uuid(int machine_ordinal, CUuuid *uuid) {
+    /* splitmix64: stable, and different from the first digit on, so that a short prefix names one device */
+    for (int half = 0; half < 2; half++) {
+        uint64_t x = ((uint64_t)machine_ordinal * 2 + (uint64_t)half + 1) * UINT64_C(0x9e3779b97f4a7c15);
+        x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+        x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+        x ^= x >> 31;
+        memcpy(uuid->bytes + half * 8, &x, 8);
+    }
+    uuid->bytes[6] = (char)((uuid->bytes[6] & 0x0f) | 0x80); /* an RFC 9562 version 8 UUID */
+    uuid->bytes[8] = (char)((uuid->bytes[8] & 0x3f) | 0x80);
+}
+
+static void uuid_text(int machine_ordinal, char text[48]) {
+    CUuuid uuid;
+    sim_device_uuid(machine_ordinal, &uuid);
+    const unsigned char *b = (const unsigned char *)uuid.bytes;
+    snprintf(text, 48, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
+             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+}
+
+/* The machine's ordinal that one element of CUDA_VISIBLE_DEVICES names, or -1. A UUID prefix must name one
+ * device. */
+static int parse_visible(const char *text, size_t length, int device_count) {
+    while (length && *text == ' ') {
+        text++;
+        length--;
+    }
+    while (length && text[length - 1] == ' ')
+        length--;
+    if (length >= 4 && strncasecmp(text, "GPU-", 4) == 0) {
+        int found = -1;
+        for (int ordinal = 0; ordinal < device_count; ordinal++) {
+            char uuid[48];
+            uuid_text(ordinal, uuid);
+            if (length > strlen(uuid) || strncasecmp(text, uuid, length) != 0)
+                continue;
+            if (found >= 0)
+                return -1;
+            found = ordinal;
+        }
+        return found;
+    }
+    long value = 0;
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] < '0' || text[i] > '9' || value > SIM_MAX_DEVICES)
+            return -1;
+        value = value * 10 + (text[i] - '0');
+    }
+    return length && value < device_count ? (int)value : -1;
+}
+
+static void read_visible_devices(int device_count) {
+    const char *text = getenv("CUDA_VISIBLE_DEVICES");
+    if (!text) {
+        for (int i = 0; i < device_count; i++)
+            config.visible[config.visible_count++] = i;
+        return;
+    }
+    for (;;) {
+        size_t length = strcspn(text, ",");
+        int ordinal = parse_visible(text, length, device_count);
+        for (int i = 0; i < config.visible_count; i++)
+            if (config.visible[i] == ordinal)
+                ordinal = -1;
+        if (ordinal < 0) /* the first element that names no (further) device ends the list */
+            return;
+        config.visible[config.visible_count++] = ordinal;
+        if (!text[length])
+            return;
+        text += length + 1;
+    }
+}
+
+static void read_all(void) {
+    const char *level = getenv("GPUFERRY_SIM_LOG");
+    if (level && strcmp(level, "info") == 0)
+        sim_message_set_level(SIM_LOG_INFO);
+    else if (level && strcmp(level, "debug") == 0)
+        sim_message_set_level(SIM_LOG_DEBUG);
+    else if (level && *level)
+        refuse("GPUFERRY_SIM_LOG", level, "info or debug");
+    int devices =
+        (int)read_integer("GPUFERRY_SIM_DEVICES", 0, SIM_MAX_DEVICES, 1, "a number of devices from 0 to 64");
+    config.driver_version =
+        (int)read_integer("GPUFERRY_SIM_DRIVER_VERSION", 11000, 99990, CUDA_VERSION,
+                          "a driver version as cuDriverGetVersion gives it, for example 13050");
+    config.memory = read_size("GPUFERRY_SIM_MEMORY", UINT64_C(8) << 30);
+    read_compute_capability();
+    read_visible_devices(devices);
+}
+
+const struct sim_config *sim_config_get(void) {
+    pthread_once(&once, read_all);
+    return &config;
+}

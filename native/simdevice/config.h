@@ -1,0 +1,17 @@
+/* The settings (GPUFERRY_SIM_*, CUDA_VISIBLE_DEVICES), read once. */
+#pragma once
+#include "sim.h"
+
+#define SIM_MAX_DEVICES 64
+
+struct sim_config {
+    CUresult error; /* what cuInit answers because of a setting that makes no sense */
+    int driver_version;
+    int cc_major, cc_minor;
+    uint64_t memory;              /* bytes per device */
+    int visible[SIM_MAX_DEVICES]; /* the machine's ordinal of each visible device */
+    int visible_count;
+};
+
+const struct sim_config *sim_config_get(void);
+void sim_device_uuid(int machine_ordinal, CUuuid *uuid);

@@ -1,0 +1,51 @@
+/* Contexts: a device's primary one, which lives as long as the process and is active while retained, and
+ * created ones. */
+#pragma once
+#include "device.h"
+#include "handle.h"
+#include "scheduler.h"
+
+#define SIM_LEAST_PRIORITY    0
+#define SIM_GREATEST_PRIORITY (-5)
+
+struct sim_context {
+    struct sim_object object;
+    struct sim_device *device;
+    struct sim_context *next; /* of all there are */
+    bool is_primary;
+    _Atomic bool active; /* false: destroyed, or a primary context that nobody retains */
+    _Atomic int error;   /* the sticky CUresult */
+    _Atomic unsigned flags;
+    unsigned api_version;
+    uint64_t id;
+    unsigned retained;
+    pthread_mutex_t lock; /* retained, limits and the two configurations; start and end of the context */
+    size_t limits[CU_LIMIT_MAX];
+    CUfunc_cache cache_config;
+    CUsharedconfig shared_config;
+    struct sim_stream *legacy;
+    struct sim_stream *busy; /* those with operations; under the scheduler's lock */
+    _Atomic uint64_t peers;  /* bit per device whose memory cuCtxEnablePeerAccess opened */
+};
+
+/* A struct sim_context is never freed, so a plain pointer to one stays good; whether it is usable is `active`
+ * and `error`. */
+CUresult sim_context_create(struct sim_device *device, unsigned flags, struct sim_context **context);
+CUresult sim_context_create_primary(struct sim_device *device);
+/* Waits for its work, then ends everything that belongs to it. */
+void sim_context_tear_down(struct sim_context *context);
+
+/* Waits for everything that any context of the device has been given. */
+void sim_device_drain(const struct sim_device *device);
+
+/* The calling thread's current context, if it can be used: else NOT_INITIALIZED, INVALID_CONTEXT,
+ * CONTEXT_IS_DESTROYED or its sticky error. */
+CUresult sim_context_current(struct sim_context **context);
+/* The context of a handle, in use or not; NULL if there is none. */
+struct sim_context *sim_context_of(CUcontext handle);
+/* Success, or why the context cannot be used. */
+CUresult sim_context_check(const struct sim_context *context);
+CUresult sim_context_error(const struct sim_context *context);
+/* Makes the error sticky if it is one that ends a context. */
+void sim_context_fail(struct sim_context *context, CUresult error);
+bool sim_context_flags_valid(unsigned flags);

@@ -1,0 +1,293 @@
+/* Copies. Every one is a box of rows: a plain copy has one row. Each call checks its addresses, then hands
+ * the box to `submit`, which decides whether the host waits ("API synchronization behavior" in CUDA's
+ * manual). */
+#include "simdevice_implicit.h"
+#include "memory.h"
+#include "stream.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define STAGED_MOST                                                                                          \
+    (64u << 10) /* pageable memory up to this size is copied aside, so that the host need not wait */
+
+struct plane {
+    uint64_t address;
+    uint64_t pitch, slice; /* bytes from row to row and from layer to layer */
+};
+
+struct box {
+    struct plane to, from;
+    uint64_t width, height, depth;
+};
+
+struct copy_op {
+    struct sim_op op;
+    struct box box;
+    void *staging;
+};
+
+enum memory_type { HOST, DEVICE, UNIFIED };
+
+static CUresult run(struct sim_op *op) {
+    const struct box *box = &((struct copy_op *)op)->box;
+    for (uint64_t z = 0; z < box->depth; z++)
+        for (uint64_t y = 0; y < box->height; y++)
+            memmove((void *)(box->to.address + z * box->to.slice + y * box->to.pitch),
+                    (const void *)(box->from.address + z * box->from.slice + y * box->from.pitch),
+                    box->width);
+    return CUDA_SUCCESS;
+}
+
+static void drop(struct sim_op *op) {
+    free(((struct copy_op *)op)->staging);
+}
+
+static const struct sim_op_class copy_class = {.run = SIM_WORK(run)};
+static const struct sim_op_class staged_class = {.run = SIM_WORK(run), .drop = drop};
+
+static uint64_t extent(const struct plane *plane, const struct box *box) {
+    return (box->depth - 1) * plane->slice + (box->height - 1) * plane->pitch + box->width;
+}
+
+static CUresult look(enum memory_type type, const struct plane *plane, const struct box *box,
+                     struct sim_span *span) {
+    SIM_REQUIRE(plane->address);
+    if (type == DEVICE)
+        return sim_span_require(plane->address, extent(plane, box), span);
+    return sim_span_look(plane->address, extent(plane, box), span);
+}
+
+/* Copies the source rows aside, packed. */
+static bool stage(struct copy_op *op) {
+    struct box *box = &op->box;
+    op->staging = malloc(box->width * box->height * box->depth);
+    if (!op->staging)
+        return false;
+    struct copy_op aside = {.box = *box};
+    aside.box.to = (struct plane){(uint64_t)op->staging, box->width, box->width * box->height};
+    run(&aside.op);
+    box->from = aside.box.to;
+    return true;
+}
+
+static CUresult submit(struct sim_stream *stream, const struct box *box, enum memory_type to_type,
+                       enum memory_type from_type, bool synchronous) {
+    struct sim_span to, from;
+    if (!box->width || !box->height || !box->depth)
+        return CUDA_SUCCESS;
+    SIM_TRY(look(to_type, &box->to, box, &to));
+    SIM_TRY(look(from_type, &box->from, box, &from));
+    SIM_REQUIRE(!to.read_only);
+    bool between_devices = to.known && !to.host && from.known && !from.host;
+    bool wait = (synchronous && !between_devices) || to.sync_memops || from.sync_memops || !to.known;
+    bool aside = !wait && !from.known;
+    if (aside && box->width * box->height * box->depth > STAGED_MOST) {
+        wait = true;
+        aside = false;
+    }
+    struct copy_op *op = sim_op_new(sizeof *op, aside ? &staged_class : &copy_class);
+    if (!op)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    op->box = *box;
+    if (aside && !stage(op)) {
+        sim_op_release(&op->op);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (wait)
+        return sim_submit_and_wait(stream, &op->op);
+    sim_submit_and_forget(stream, &op->op);
+    return CUDA_SUCCESS;
+}
+
+static CUresult copy_box(CUstream handle, const struct box *box, enum memory_type to, enum memory_type from,
+                         bool synchronous) {
+    struct sim_stream *stream;
+    SIM_TRY(sim_stream_acquire(handle, &stream));
+    CUresult result = submit(stream, box, to, from, synchronous);
+    sim_release(stream);
+    return result;
+}
+
+static CUresult copy(CUstream handle, enum memory_type to_type, uint64_t to, enum memory_type from_type,
+                     uint64_t from, size_t size, bool synchronous) {
+    const struct box box = {{to, 0, 0}, {from, 0, 0}, size, 1, 1};
+    return copy_box(handle, &box, to_type, from_type, synchronous);
+}
+
+CUresult sim_cuMemcpy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t size) {
+    return copy(stream, UNIFIED, to, UNIFIED, from, size, true);
+}
+
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
+    return copy(stream, UNIFIED, to, UNIFIED, from, size, false);
+}
+
+CUresult sim_cuMemcpyHtoD_v2(CUstream stream, CUdeviceptr to, const void *from, size_t size) {
+    return copy(stream, DEVICE, to, HOST, (uint64_t)from, size, true);
+}
+
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream stream) {
+    return copy(stream, DEVICE, to, HOST, (uint64_t)from, size, false);
+}
+
+CUresult sim_cuMemcpyDtoH_v2(CUstream stream, void *to, CUdeviceptr from, size_t size) {
+    return copy(stream, HOST, (uint64_t)to, DEVICE, from, size, true);
+}
+
+CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream) {
+    return copy(stream, HOST, (uint64_t)to, DEVICE, from, size, false);
+}
+
+CUresult sim_cuMemcpyDtoD_v2(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t size) {
+    return copy(stream, DEVICE, to, DEVICE, from, size, true);
+}
+
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
+    return copy(stream, DEVICE, to, DEVICE, from, size, false);
+}
+
+/* A peer copy comes after all work of both contexts, and before all that follows. */
+static CUresult check_peers(CUcontext to, CUcontext from, bool wait) {
+    SIM_TRY(sim_enter());
+    const CUcontext handles[] = {to, from};
+    for (size_t i = 0; i < SIM_COUNT(handles); i++) {
+        struct sim_context *context = sim_context_of(handles[i]);
+        if (!context)
+            return CUDA_ERROR_INVALID_CONTEXT;
+        SIM_TRY(sim_context_check(context));
+        if (wait)
+            sim_context_drain(context);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_cuMemcpyPeer(CUstream stream, CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
+                          CUcontext from_context, size_t size) {
+    SIM_TRY(check_peers(to_context, from_context, true));
+    return copy(stream, DEVICE, to, DEVICE, from, size, true);
+}
+
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                           size_t size, CUstream stream) {
+    SIM_TRY(check_peers(to_context, from_context, false));
+    return copy(stream, DEVICE, to, DEVICE, from, size, false);
+}
+
+/* One side of a 2-D or 3-D copy as the descriptors give it. */
+struct side {
+    CUmemorytype type;
+    const void *host;
+    CUdeviceptr device;
+    uint64_t x, y, z, pitch, rows;
+};
+
+static CUresult locate(const struct side *side, const struct box *box, struct plane *plane,
+                       enum memory_type *type) {
+    uint64_t base;
+    switch (side->type) {
+    case CU_MEMORYTYPE_HOST:
+        *type = HOST;
+        base = (uint64_t)side->host;
+        break;
+    case CU_MEMORYTYPE_DEVICE:
+        *type = DEVICE;
+        base = side->device;
+        break;
+    case CU_MEMORYTYPE_UNIFIED:
+        *type = UNIFIED;
+        base = side->device;
+        break;
+    case CU_MEMORYTYPE_ARRAY:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t row = side->x + box->width;
+    SIM_REQUIRE(row >= box->width);
+    plane->pitch = side->pitch ? side->pitch : row;
+    SIM_REQUIRE(plane->pitch >= row);
+    uint64_t rows = side->rows ? side->rows : side->y + box->height;
+    SIM_REQUIRE(rows >= side->y + box->height || box->depth <= 1);
+    uint64_t last;
+    SIM_REQUIRE(!__builtin_mul_overflow(plane->pitch, rows, &plane->slice));
+    SIM_REQUIRE(!__builtin_mul_overflow(plane->slice, side->z + box->depth, &last));
+    SIM_REQUIRE(!__builtin_add_overflow(base, last, &last));
+    SIM_REQUIRE(base || !box->width || !box->height || !box->depth);
+    plane->address = base + side->z * plane->slice + side->y * plane->pitch + side->x;
+    return CUDA_SUCCESS;
+}
+
+static CUresult copy_sides(CUstream stream, const struct side *to, const struct side *from, size_t width,
+                           size_t height, size_t depth, bool synchronous) {
+    struct box box = {.width = width, .height = height, .depth = depth};
+    enum memory_type to_type, from_type;
+    SIM_TRY(locate(to, &box, &box.to, &to_type));
+    SIM_TRY(locate(from, &box, &box.from, &from_type));
+    return copy_box(stream, &box, to_type, from_type, synchronous);
+}
+
+static CUresult copy_2d(CUstream stream, const CUDA_MEMCPY2D *c, bool synchronous) {
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(c);
+    const struct side to = {c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes,
+                            c->dstY,          0,          c->dstPitch,  0};
+    const struct side from = {c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes,
+                              c->srcY,          0,          c->srcPitch,  0};
+    return copy_sides(stream, &to, &from, c->WidthInBytes, c->Height, 1, synchronous);
+}
+
+static CUresult check_pitch(const CUDA_MEMCPY2D *c) {
+    SIM_REQUIRE(c && c->srcPitch <= SIM_MAX_PITCH && c->dstPitch <= SIM_MAX_PITCH);
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_cuMemcpy2D_v2(CUstream stream, const CUDA_MEMCPY2D *c) {
+    SIM_TRY(check_pitch(c));
+    return copy_2d(stream, c, true);
+}
+
+CUresult sim_cuMemcpy2DUnaligned_v2(CUstream stream, const CUDA_MEMCPY2D *c) {
+    return copy_2d(stream, c, true);
+}
+
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream stream) {
+    SIM_TRY(check_pitch(c));
+    return copy_2d(stream, c, false);
+}
+
+static CUresult copy_3d(CUstream stream, const CUDA_MEMCPY3D *c, bool synchronous) {
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(c && c->srcLOD == 0 && c->dstLOD == 0);
+    const struct side to = {c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes,
+                            c->dstY,          c->dstZ,    c->dstPitch,  c->dstHeight};
+    const struct side from = {c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes,
+                              c->srcY,          c->srcZ,    c->srcPitch,  c->srcHeight};
+    return copy_sides(stream, &to, &from, c->WidthInBytes, c->Height, c->Depth, synchronous);
+}
+
+CUresult sim_cuMemcpy3D_v2(CUstream stream, const CUDA_MEMCPY3D *c) {
+    return copy_3d(stream, c, true);
+}
+
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *c, CUstream stream) {
+    return copy_3d(stream, c, false);
+}
+
+static CUresult copy_3d_peer(CUstream stream, const CUDA_MEMCPY3D_PEER *c, bool synchronous) {
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(c && c->srcLOD == 0 && c->dstLOD == 0);
+    SIM_TRY(check_peers(c->dstContext, c->srcContext, synchronous));
+    const struct side to = {c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes,
+                            c->dstY,          c->dstZ,    c->dstPitch,  c->dstHeight};
+    const struct side from = {c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes,
+                              c->srcY,          c->srcZ,    c->srcPitch,  c->srcHeight};
+    return copy_sides(stream, &to, &from, c->WidthInBytes, c->Height, c->Depth, synchronous);
+}
+
+CUresult sim_cuMemcpy3DPeer(CUstream stream, const CUDA_MEMCPY3D_PEER *c) {
+    return copy_3d_peer(stream, c, true);
+}
+
+CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *c, CUstream stream) {
+    return copy_3d_peer(stream, c, false);
+}

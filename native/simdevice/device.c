@@ -1,0 +1,207 @@
+#include "device.h"
+#include "context.h"
+#include "pool.h"
+#include <stdio.h>
+#include <string.h>
+
+static struct sim_device devices[SIM_MAX_DEVICES];
+static int device_count;
+
+CUresult sim_devices_start(void) {
+    const struct sim_config *config = sim_config_get();
+    for (int i = 0; i < config->visible_count; i++) {
+        struct sim_device *device = &devices[i];
+        device->ordinal = i;
+        device->machine_ordinal = config->visible[i];
+        device->memory = config->memory;
+        sim_device_uuid(device->machine_ordinal, &device->uuid);
+        SIM_TRY(sim_context_create_primary(device));
+        SIM_TRY(sim_pool_create_default(device));
+    }
+    device_count = config->visible_count;
+    return CUDA_SUCCESS;
+}
+
+int sim_device_count(void) {
+    return device_count;
+}
+
+struct sim_device *sim_device_at(CUdevice ordinal) {
+    return ordinal >= 0 && ordinal < device_count ? &devices[ordinal] : NULL;
+}
+
+bool sim_device_charge(struct sim_device *device, uint64_t bytes) {
+    uint64_t used = atomic_load(&device->memory_used);
+    do {
+        if (bytes > device->memory - used)
+            return false;
+    } while (!atomic_compare_exchange_weak(&device->memory_used, &used, used + bytes));
+    return true;
+}
+
+void sim_device_refund(struct sim_device *device, uint64_t bytes) {
+    atomic_fetch_sub(&device->memory_used, bytes);
+}
+
+static CUresult find_device(CUdevice ordinal, struct sim_device **device) {
+    SIM_TRY(sim_enter());
+    *device = sim_device_at(ordinal);
+    return *device ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult cuDeviceGet(CUdevice *out, int ordinal) {
+    struct sim_device *device;
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(out);
+    SIM_TRY(find_device(ordinal, &device));
+    *out = device->ordinal;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetCount(int *count) {
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(count);
+    *count = device_count;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetName(char *name, int length, CUdevice ordinal) {
+    struct sim_device *device;
+    SIM_TRY(find_device(ordinal, &device));
+    SIM_REQUIRE(name && length > 0);
+    snprintf(name, (size_t)length, "gpuferry simulated device");
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice ordinal) {
+    struct sim_device *device;
+    SIM_TRY(find_device(ordinal, &device));
+    SIM_REQUIRE(uuid);
+    *uuid = device->uuid;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice ordinal) {
+    struct sim_device *device;
+    SIM_TRY(find_device(ordinal, &device));
+    SIM_REQUIRE(bytes);
+    *bytes = device->memory;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice ordinal) {
+    struct sim_device *device;
+    SIM_TRY(find_device(ordinal, &device));
+    SIM_REQUIRE(value);
+    return sim_device_attribute(device, attribute, value);
+}
+
+CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice ordinal) {
+    struct sim_device *device;
+    SIM_TRY(find_device(ordinal, &device));
+    SIM_REQUIRE(major && minor);
+    *major = sim_config_get()->cc_major;
+    *minor = sim_config_get()->cc_minor;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetProperties(CUdevprop *properties, CUdevice ordinal) {
+    struct sim_device *device;
+    SIM_TRY(find_device(ordinal, &device));
+    SIM_REQUIRE(properties);
+    int *const fields[] = {
+        &properties->maxThreadsPerBlock, &properties->maxThreadsDim[0],  &properties->maxThreadsDim[1],
+        &properties->maxThreadsDim[2],   &properties->maxGridSize[0],    &properties->maxGridSize[1],
+        &properties->maxGridSize[2],     &properties->sharedMemPerBlock, &properties->totalConstantMemory,
+        &properties->SIMDWidth,          &properties->memPitch,          &properties->regsPerBlock,
+        &properties->clockRate,          &properties->textureAlign,
+    };
+    /* the fields come in the order of the attributes that describe them, from 1 on */
+    for (size_t i = 0; i < SIM_COUNT(fields); i++)
+        SIM_TRY(sim_device_attribute(
+            device, (CUdevice_attribute)(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK + i), fields[i]));
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetPCIBusId(char *text, int length, CUdevice ordinal) {
+    struct sim_device *device;
+    SIM_TRY(find_device(ordinal, &device));
+    SIM_REQUIRE(text && length > 0);
+    int domain, bus, slot;
+    sim_device_attribute(device, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, &domain);
+    sim_device_attribute(device, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, &bus);
+    sim_device_attribute(device, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, &slot);
+    snprintf(text, (size_t)length, "%04x:%02x:%02x.0", (unsigned)domain, (unsigned)bus, (unsigned)slot);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetByPCIBusId(CUdevice *out, const char *text) {
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(out && text);
+    unsigned domain = 0, bus, slot, function = 0;
+    if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &slot, &function) < 3) {
+        domain = 0;
+        SIM_REQUIRE(sscanf(text, "%x:%x.%x", &bus, &slot, &function) >= 2);
+    }
+    for (int i = 0; i < device_count; i++) {
+        int values[3];
+        sim_device_attribute(&devices[i], CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, &values[0]);
+        sim_device_attribute(&devices[i], CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, &values[1]);
+        sim_device_attribute(&devices[i], CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, &values[2]);
+        if ((unsigned)values[0] == domain && (unsigned)values[1] == bus && (unsigned)values[2] == slot &&
+            function == 0) {
+            *out = i;
+            return CUDA_SUCCESS;
+        }
+    }
+    return CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *elements, CUarray_format format, unsigned channels,
+                                            CUdevice ordinal) {
+    struct sim_device *device;
+    SIM_TRY(find_device(ordinal, &device));
+    SIM_REQUIRE(elements && channels >= 1 && channels <= 4);
+    (void)format;
+    *elements = UINT64_C(1) << 28;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetExecAffinitySupport(int *supported, CUexecAffinityType type, CUdevice ordinal) {
+    struct sim_device *device;
+    SIM_TRY(find_device(ordinal, &device));
+    SIM_REQUIRE(supported && type < CU_EXEC_AFFINITY_TYPE_MAX);
+    *supported = 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice ordinal, CUdevice peer_ordinal) {
+    struct sim_device *device, *peer;
+    SIM_TRY(find_device(ordinal, &device));
+    SIM_TRY(find_device(peer_ordinal, &peer));
+    SIM_REQUIRE(can);
+    *can = device != peer;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice source,
+                                 CUdevice destination) {
+    struct sim_device *device, *peer;
+    SIM_TRY(find_device(source, &device));
+    SIM_TRY(find_device(destination, &peer));
+    SIM_REQUIRE(value && device != peer);
+    switch ((int)attribute) {
+    case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:
+        *value = 0;
+        return CUDA_SUCCESS;
+    case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
+    case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
+        *value = 1;
+        return CUDA_SUCCESS;
+    case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED:
+        *value = 0;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}

@@ -1,0 +1,188 @@
+#include "context.h"
+#include "stream.h"
+#include <stdlib.h>
+
+struct sim_event {
+    struct sim_object object;
+    struct sim_context *context;
+    unsigned flags;
+    pthread_mutex_t lock;
+    struct sim_op *recorded; /* the last record's place in its stream; NULL: never recorded */
+};
+
+static const struct sim_op_class marker = {.run = NULL};
+
+static void destroy(void *pointer) {
+    struct sim_event *event = pointer;
+    if (event->recorded)
+        sim_op_release(event->recorded);
+    pthread_mutex_destroy(&event->lock);
+    free(event);
+}
+
+static CUresult acquire(CUevent handle, struct sim_event **out) {
+    SIM_TRY(sim_enter());
+    *out = sim_acquire(SIM_HANDLE(handle), SIM_EVENT);
+    if (!*out)
+        return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = sim_context_check((*out)->context);
+    if (result != CUDA_SUCCESS)
+        sim_release(*out);
+    return result;
+}
+
+/* The recorded operation with a reference, or NULL. */
+static struct sim_op *recorded(struct sim_event *event) {
+    pthread_mutex_lock(&event->lock);
+    struct sim_op *op = event->recorded;
+    if (op)
+        sim_op_retain(op);
+    pthread_mutex_unlock(&event->lock);
+    return op;
+}
+
+CUresult cuEventCreate(CUevent *out, unsigned int flags) {
+    struct sim_context *context;
+    SIM_TRY(sim_context_current(&context));
+    const unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+    SIM_REQUIRE(out && (flags & ~known) == 0);
+    if (flags & CU_EVENT_INTERPROCESS) {
+        SIM_REQUIRE(flags & CU_EVENT_DISABLE_TIMING);
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    struct sim_event *event = calloc(1, sizeof *event);
+    if (!event)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    event->context = context;
+    event->flags = flags;
+    pthread_mutex_init(&event->lock, NULL);
+    if (!sim_handle_open(event, SIM_EVENT, context, destroy)) {
+        destroy(event);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *out = SIM_POINTER(CUevent, event);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy_v2(CUevent handle) {
+    SIM_TRY(sim_enter());
+    struct sim_event *event = sim_handle_close(SIM_HANDLE(handle), SIM_EVENT);
+    if (!event)
+        return CUDA_ERROR_INVALID_HANDLE;
+    sim_release(event);
+    return CUDA_SUCCESS;
+}
+
+static CUresult record(struct sim_event *event, struct sim_stream *stream) {
+    if (event->context != stream->context)
+        return CUDA_ERROR_INVALID_HANDLE;
+    struct sim_op *op = sim_op_new(sizeof *op, &marker);
+    if (!op)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_lock(&event->lock);
+    struct sim_op *before = event->recorded;
+    event->recorded = op;
+    sim_submit(stream, op, NULL);
+    pthread_mutex_unlock(&event->lock);
+    if (before)
+        sim_op_release(before);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream_handle, unsigned int flags) {
+    SIM_REQUIRE((flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL) == 0);
+    struct sim_event *event;
+    struct sim_stream *stream;
+    SIM_TRY(sim_stream_acquire(stream_handle, &stream));
+    CUresult result = acquire(handle, &event);
+    if (result == CUDA_SUCCESS) {
+        result = record(event, stream);
+        sim_release(event);
+    }
+    sim_release(stream);
+    return result;
+}
+
+CUresult cuEventRecord(CUevent handle, CUstream stream) {
+    return cuEventRecordWithFlags(handle, stream, CU_EVENT_RECORD_DEFAULT);
+}
+
+CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int flags) {
+    SIM_REQUIRE((flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL) == 0);
+    struct sim_event *event;
+    struct sim_stream *stream;
+    SIM_TRY(sim_stream_acquire(stream_handle, &stream));
+    CUresult result = acquire(handle, &event);
+    if (result == CUDA_SUCCESS) {
+        struct sim_op *awaited = recorded(event);
+        if (awaited && !sim_op_done(awaited)) {
+            struct sim_op *op = sim_op_new(sizeof *op, &marker);
+            if (op) {
+                sim_submit(stream, op, awaited);
+                sim_op_release(op);
+            } else {
+                result = CUDA_ERROR_OUT_OF_MEMORY;
+            }
+        }
+        if (awaited)
+            sim_op_release(awaited);
+        sim_release(event);
+    }
+    sim_release(stream);
+    return result;
+}
+
+CUresult cuEventQuery(CUevent handle) {
+    struct sim_event *event;
+    SIM_TRY(acquire(handle, &event));
+    struct sim_op *op = recorded(event);
+    CUresult result = op && !sim_op_done(op) ? CUDA_ERROR_NOT_READY : sim_context_error(event->context);
+    if (op)
+        sim_op_release(op);
+    sim_release(event);
+    return result;
+}
+
+CUresult cuEventSynchronize(CUevent handle) {
+    struct sim_event *event;
+    SIM_TRY(acquire(handle, &event));
+    struct sim_op *op = recorded(event);
+    if (op) {
+        sim_op_wait(op);
+        sim_op_release(op);
+    }
+    CUresult result = sim_context_error(event->context);
+    sim_release(event);
+    return result;
+}
+
+static CUresult finished_at(struct sim_event *event, uint64_t *ns) {
+    if (event->flags & CU_EVENT_DISABLE_TIMING)
+        return CUDA_ERROR_INVALID_HANDLE;
+    struct sim_op *op = recorded(event);
+    if (!op)
+        return CUDA_ERROR_INVALID_HANDLE;
+    bool done = sim_op_done(op);
+    if (done)
+        *ns = op->finished_ns;
+    sim_op_release(op);
+    return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start_handle, CUevent end_handle) {
+    struct sim_event *start, *end;
+    SIM_REQUIRE(milliseconds);
+    SIM_TRY(acquire(start_handle, &start));
+    CUresult result = acquire(end_handle, &end);
+    if (result == CUDA_SUCCESS) {
+        uint64_t from = 0, to = 0;
+        CUresult first = finished_at(start, &from), second = finished_at(end, &to);
+        /* an event that cannot be timed at all matters more than one that is not ready */
+        result = first == CUDA_ERROR_INVALID_HANDLE || second == CUDA_SUCCESS ? first : second;
+        if (result == CUDA_SUCCESS)
+            *milliseconds = (float)((double)(int64_t)(to - from) * 1e-6);
+        sim_release(end);
+    }
+    sim_release(start);
+    return result;
+}

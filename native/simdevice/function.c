@@ -1,0 +1,318 @@
+/* CUfunction and CUkernel: a kernel in a module, a kernel in a library. */
+#include "module.h"
+#include <stdlib.h>
+
+static void destroy(void *pointer) {
+    struct sim_function *function = pointer;
+    sim_release(function->module);
+    free(function);
+}
+
+/* Module's lock held. */
+static CUresult function_at(struct sim_module *module, uint32_t index, struct sim_function **out) {
+    if (!module->functions[index]) {
+        struct sim_function *function = calloc(1, sizeof *function);
+        struct sim_entry *entry = NULL;
+        if (!function)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        function->module = module;
+        function->index = index;
+        function->info = sim_image_kernel(module->image, index);
+        function->own.max_dynamic_shared = function->own.carveout = -1;
+        function->attributes = &function->own;
+        if (module->library && sim_library_entry(module->library, index, &entry) == CUDA_SUCCESS)
+            function->attributes = &entry->attributes[module->context->device->ordinal];
+        if (!sim_handle_open(function, SIM_FUNCTION, module->context, destroy)) {
+            free(function);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        sim_retain(module);
+        module->functions[index] = function;
+    }
+    *out = module->functions[index];
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_module_function(struct sim_module *module, uint32_t index, struct sim_function **function) {
+    pthread_mutex_lock(&module->lock);
+    CUresult result = function_at(module, index, function);
+    pthread_mutex_unlock(&module->lock);
+    return result;
+}
+
+static CUresult acquire_entry(CUkernel handle, struct sim_entry **entry) {
+    SIM_TRY(sim_enter());
+    *entry = sim_acquire(SIM_HANDLE(handle), SIM_KERNEL);
+    return *entry ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+/* The kernel as a function of the current context, with a reference. */
+static CUresult entry_function(struct sim_entry *entry, struct sim_function **function) {
+    struct sim_context *context;
+    struct sim_module *module;
+    SIM_TRY(sim_context_current(&context));
+    SIM_TRY(sim_library_module(entry->library, context, &module));
+    SIM_TRY(sim_module_function(module, entry->index, function));
+    sim_retain(*function);
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_function_acquire(CUfunction handle, struct sim_function **out) {
+    SIM_TRY(sim_enter());
+    struct sim_function *function = sim_acquire(SIM_HANDLE(handle), SIM_FUNCTION);
+    if (function) {
+        CUresult result = sim_context_check(function->module->context);
+        if (result != CUDA_SUCCESS)
+            sim_release(function);
+        *out = function;
+        return result;
+    }
+    struct sim_entry *entry;
+    SIM_TRY(acquire_entry((CUkernel)handle, &entry));
+    CUresult result = entry_function(entry, out);
+    sim_release(entry);
+    return result;
+}
+
+uint32_t sim_function_max_dynamic(const struct sim_kernel_info *info,
+                                  const struct sim_function_attributes *attributes) {
+    int set = atomic_load_explicit(&attributes->max_dynamic_shared, memory_order_relaxed);
+    if (set >= 0)
+        return (uint32_t)set;
+    return info->shared_static < SIM_SHARED_PER_BLOCK ? SIM_SHARED_PER_BLOCK - info->shared_static : 0;
+}
+
+CUresult sim_function_get_attribute(const struct sim_kernel_info *info,
+                                    const struct sim_function_attributes *attributes,
+                                    CUfunction_attribute attribute, int *value) {
+    SIM_REQUIRE(value);
+    switch ((int)attribute) {
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+        *value = (int)info->max_threads;
+        break;
+    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
+        *value = (int)info->shared_static;
+        break;
+    case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
+        *value = (int)info->const_bytes;
+        break;
+    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+        *value = (int)info->local_bytes;
+        break;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS:
+        *value = (int)info->registers;
+        break;
+    case CU_FUNC_ATTRIBUTE_PTX_VERSION:
+        *value = (int)info->ptx_version;
+        break;
+    case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
+        *value = (int)info->binary_version;
+        break;
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+        *value = (int)sim_function_max_dynamic(info, attributes);
+        break;
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+        *value = atomic_load(&attributes->carveout);
+        break;
+    default:
+        SIM_REQUIRE((int)attribute > 0 && attribute < CU_FUNC_ATTRIBUTE_MAX);
+        *value = 0; /* caching and clusters */
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_function_set_attribute(const struct sim_kernel_info *info,
+                                    struct sim_function_attributes *attributes,
+                                    CUfunction_attribute attribute, int value) {
+    switch ((int)attribute) {
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+        SIM_REQUIRE(value >= 0 && (uint32_t)value <= SIM_SHARED_PER_BLOCK_OPTIN &&
+                    info->shared_static + (uint32_t)value <= SIM_SHARED_PER_BLOCK_OPTIN);
+        atomic_store(&attributes->max_dynamic_shared, value);
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+        SIM_REQUIRE(value >= -1 && value <= 100);
+        atomic_store(&attributes->carveout, value);
+        return CUDA_SUCCESS;
+    case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+    case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+static CUresult param_info(const struct sim_kernel_info *info, size_t index, size_t *offset, size_t *size) {
+    SIM_REQUIRE(offset && index < info->param_count);
+    *offset = info->params[index].offset;
+    if (size)
+        *size = info->params[index].size;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction handle) {
+    struct sim_function *function;
+    SIM_TRY(sim_function_acquire(handle, &function));
+    CUresult result = sim_function_get_attribute(function->info, function->attributes, attribute, value);
+    sim_release(function);
+    return result;
+}
+
+CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, int value) {
+    struct sim_function *function;
+    SIM_TRY(sim_function_acquire(handle, &function));
+    CUresult result = sim_function_set_attribute(function->info, function->attributes, attribute, value);
+    sim_release(function);
+    return result;
+}
+
+CUresult cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache config) {
+    struct sim_function *function;
+    SIM_REQUIRE((unsigned)config <= CU_FUNC_CACHE_PREFER_EQUAL);
+    SIM_TRY(sim_function_acquire(handle, &function));
+    sim_release(function);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig config) {
+    struct sim_function *function;
+    SIM_REQUIRE((unsigned)config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE);
+    SIM_TRY(sim_function_acquire(handle, &function));
+    sim_release(function);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuFuncGetModule(CUmodule *module, CUfunction handle) {
+    struct sim_function *function;
+    SIM_REQUIRE(module);
+    SIM_TRY(sim_function_acquire(handle, &function));
+    *module = SIM_POINTER(CUmodule, function->module);
+    sim_release(function);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuFuncGetName(const char **name, CUfunction handle) {
+    struct sim_function *function;
+    SIM_REQUIRE(name);
+    SIM_TRY(sim_function_acquire(handle, &function));
+    *name = function->info->name;
+    sim_release(function);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuFuncGetParamInfo(CUfunction handle, size_t index, size_t *offset, size_t *size) {
+    struct sim_function *function;
+    SIM_TRY(sim_function_acquire(handle, &function));
+    CUresult result = param_info(function->info, index, offset, size);
+    sim_release(function);
+    return result;
+}
+
+CUresult cuFuncGetParamCount(CUfunction handle, size_t *count) {
+    struct sim_function *function;
+    SIM_REQUIRE(count);
+    SIM_TRY(sim_function_acquire(handle, &function));
+    *count = function->info->param_count;
+    sim_release(function);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction handle) {
+    struct sim_function *function;
+    SIM_REQUIRE(state);
+    SIM_TRY(sim_function_acquire(handle, &function));
+    *state = atomic_load(&function->kernel) ? CU_FUNCTION_LOADING_STATE_LOADED
+                                            : CU_FUNCTION_LOADING_STATE_UNLOADED;
+    sim_release(function);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuFuncLoad(CUfunction handle) {
+    struct sim_function *function;
+    SIM_TRY(sim_function_acquire(handle, &function));
+    struct sim_kernel *kernel;
+    CUresult result = sim_kernel_prepare(function->module->image, function->index, &kernel);
+    if (result == CUDA_SUCCESS)
+        atomic_store(&function->kernel, kernel);
+    sim_release(function);
+    return result;
+}
+
+CUresult cuKernelGetFunction(CUfunction *out, CUkernel handle) {
+    struct sim_entry *entry;
+    struct sim_function *function;
+    SIM_REQUIRE(out);
+    SIM_TRY(acquire_entry(handle, &entry));
+    CUresult result = entry_function(entry, &function);
+    if (result == CUDA_SUCCESS) {
+        *out = SIM_POINTER(CUfunction, function);
+        sim_release(function);
+    }
+    sim_release(entry);
+    return result;
+}
+
+CUresult cuKernelGetLibrary(CUlibrary *library, CUkernel handle) {
+    struct sim_entry *entry;
+    SIM_REQUIRE(library);
+    SIM_TRY(acquire_entry(handle, &entry));
+    *library = SIM_POINTER(CUlibrary, entry->library);
+    sim_release(entry);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkernel handle, CUdevice device) {
+    struct sim_entry *entry;
+    SIM_TRY(acquire_entry(handle, &entry));
+    CUresult result =
+        sim_device_at(device)
+            ? sim_function_get_attribute(entry->info, &entry->attributes[device], attribute, value)
+            : CUDA_ERROR_INVALID_DEVICE;
+    sim_release(entry);
+    return result;
+}
+
+CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel handle, CUdevice device) {
+    struct sim_entry *entry;
+    SIM_TRY(acquire_entry(handle, &entry));
+    CUresult result =
+        sim_device_at(device)
+            ? sim_function_set_attribute(entry->info, &entry->attributes[device], attribute, value)
+            : CUDA_ERROR_INVALID_DEVICE;
+    sim_release(entry);
+    return result;
+}
+
+CUresult cuKernelSetCacheConfig(CUkernel handle, CUfunc_cache config, CUdevice device) {
+    struct sim_entry *entry;
+    SIM_REQUIRE((unsigned)config <= CU_FUNC_CACHE_PREFER_EQUAL);
+    SIM_TRY(acquire_entry(handle, &entry));
+    sim_release(entry);
+    return sim_device_at(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult cuKernelGetName(const char **name, CUkernel handle) {
+    struct sim_entry *entry;
+    SIM_REQUIRE(name);
+    SIM_TRY(acquire_entry(handle, &entry));
+    *name = entry->info->name;
+    sim_release(entry);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuKernelGetParamInfo(CUkernel handle, size_t index, size_t *offset, size_t *size) {
+    struct sim_entry *entry;
+    SIM_TRY(acquire_entry(handle, &entry));
+    CUresult result = param_info(entry->info, index, offset, size);
+    sim_release(entry);
+    return result;
+}
+
+CUresult cuKernelGetParamCount(CUkernel handle, size_t *count) {
+    struct sim_entry *entry;
+    SIM_REQUIRE(count);
+    SIM_TRY(acquire_entry(handle, &entry));
+    *count = entry->info->param_count;
+    sim_release(entry);
+    return CUDA_SUCCESS;
+}

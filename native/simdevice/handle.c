@@ -1,0 +1,142 @@
+#include "handle.h"
+#include <pthread.h>
+#include <stdlib.h>
+
+/* handle = generation (20 bits) | kind (4) | slot + 1 (24) | zero (4): never one of CUDA's small special
+ * handles state  = generation (20) | kind (4) | open (1) | references (31), so one compare-and-swap checks
+ * and references */
+#define CHUNK_SLOTS 4096u
+#define CHUNKS      4096u
+#define OPEN        (UINT64_C(1) << 31)
+#define REFERENCES  (OPEN - 1)
+#define TAG_SHIFT   32
+#define GENERATIONS (UINT64_C(1) << 20)
+
+struct slot {
+    _Atomic uint64_t state;
+    struct sim_object *object;
+    uint32_t next_free;
+};
+
+static _Atomic(struct slot *) chunks[CHUNKS];
+static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t free_head, free_tail, slot_count; /* slot + 1; 0: none */
+
+static struct slot *slot_at(uint32_t index) {
+    struct slot *chunk = atomic_load_explicit(&chunks[index / CHUNK_SLOTS], memory_order_acquire);
+    return chunk ? &chunk[index % CHUNK_SLOTS] : NULL;
+}
+
+static struct slot *slot_of(uint64_t handle) {
+    uint32_t number = (uint32_t)(handle >> 4) & 0xffffff;
+    return number ? slot_at(number - 1) : NULL;
+}
+
+static uint32_t take_slot(void) {
+    uint32_t number = 0;
+    pthread_mutex_lock(&free_lock);
+    if (free_head) {
+        number = free_head;
+        free_head = slot_at(number - 1)->next_free;
+        if (!free_head)
+            free_tail = 0;
+    } else if (slot_count < CHUNKS * CHUNK_SLOTS - 1) {
+        _Atomic(struct slot *) *chunk = &chunks[slot_count / CHUNK_SLOTS];
+        if (!atomic_load_explicit(chunk, memory_order_relaxed))
+            atomic_store_explicit(chunk, calloc(CHUNK_SLOTS, sizeof(struct slot)), memory_order_release);
+        if (atomic_load_explicit(chunk, memory_order_relaxed))
+            number = ++slot_count;
+    }
+    pthread_mutex_unlock(&free_lock);
+    return number;
+}
+
+/* First in, first out: a generation repeats as late as possible. */
+static void give_slot(uint32_t number) {
+    pthread_mutex_lock(&free_lock);
+    slot_at(number - 1)->next_free = 0;
+    if (free_tail)
+        slot_at(free_tail - 1)->next_free = number;
+    else
+        free_head = number;
+    free_tail = number;
+    pthread_mutex_unlock(&free_lock);
+}
+
+bool sim_handle_open(void *pointer, enum sim_kind kind, struct sim_context *context,
+                     void (*destroy)(void *)) {
+    struct sim_object *object = pointer;
+    uint32_t number = take_slot();
+    if (!number)
+        return false;
+    struct slot *slot = slot_at(number - 1);
+    uint64_t generation = (atomic_load_explicit(&slot->state, memory_order_relaxed) >> (TAG_SHIFT + 4)) + 1;
+    uint64_t tag = (generation % GENERATIONS) << 4 | kind;
+    object->handle = tag << 28 | (uint64_t)number << 4;
+    object->context = context;
+    object->destroy = destroy;
+    slot->object = object;
+    atomic_store_explicit(&slot->state, tag << TAG_SHIFT | OPEN | 1, memory_order_release);
+    return true;
+}
+
+void *sim_acquire(uint64_t handle, enum sim_kind kind) {
+    struct slot *slot = slot_of(handle);
+    uint64_t tag = handle >> 28;
+    if (!slot || (tag & 15) != kind || (handle & 15))
+        return NULL;
+    uint64_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
+    do {
+        if (state >> TAG_SHIFT != tag || !(state & OPEN) || !(state & REFERENCES))
+            return NULL;
+    } while (!atomic_compare_exchange_weak(&slot->state, &state, state + 1));
+    return slot->object;
+}
+
+void sim_retain(void *object) {
+    atomic_fetch_add(&slot_of(((struct sim_object *)object)->handle)->state, 1);
+}
+
+void sim_release(void *pointer) {
+    struct sim_object *object = pointer;
+    struct slot *slot = slot_of(object->handle);
+    if ((atomic_fetch_sub(&slot->state, 1) & REFERENCES) != 1)
+        return;
+    uint32_t number = (uint32_t)(object->handle >> 4) & 0xffffff;
+    object->destroy(object);
+    give_slot(number);
+}
+
+void *sim_handle_close(uint64_t handle, enum sim_kind kind) {
+    void *object = sim_acquire(handle, kind);
+    if (!object)
+        return NULL;
+    uint64_t before = atomic_fetch_and(&slot_of(handle)->state, ~OPEN);
+    sim_release(object); /* the handle's own reference remains if we are the one who closed it */
+    return before & OPEN ? object : NULL;
+}
+
+void sim_handle_for_each(enum sim_kind kind, void (*visit)(void *, void *), void *argument) {
+    pthread_mutex_lock(&free_lock);
+    uint32_t count = slot_count;
+    pthread_mutex_unlock(&free_lock);
+    for (uint32_t index = 0; index < count; index++) {
+        uint64_t tag = atomic_load_explicit(&slot_at(index)->state, memory_order_acquire) >> TAG_SHIFT;
+        void *object = sim_acquire(tag << 28 | (uint64_t)(index + 1) << 4, kind);
+        if (object) {
+            visit(object, argument);
+            sim_release(object);
+        }
+    }
+}
+
+static void close_if_ours(void *pointer, void *context) {
+    struct sim_object *object = pointer;
+    enum sim_kind kind = (enum sim_kind)(object->handle >> 28 & 15);
+    if (object->context == context && sim_handle_close(object->handle, kind))
+        sim_release(object);
+}
+
+void sim_handle_close_all(enum sim_kind kind, struct sim_context *context) {
+    sim_handle_for_each(kind, close_if_ours, context);
+}

@@ -1,0 +1,57 @@
+/* Host functions and callbacks in streams. */
+#include "stream.h"
+
+struct host_op {
+    struct sim_op op;
+    CUhostFn function;
+    CUstreamCallback callback;
+    CUstream stream;
+    void *user;
+};
+
+static CUresult call_function(struct sim_op *op) {
+    struct host_op *host = (struct host_op *)op;
+    host->function(host->user);
+    return CUDA_SUCCESS;
+}
+
+static CUresult call_callback(struct sim_op *op) {
+    struct host_op *host = (struct host_op *)op;
+    host->callback(host->stream, sim_context_error(op->stream->context), host->user);
+    return CUDA_SUCCESS;
+}
+
+static const struct sim_op_class function_class = {.run = call_function, .may_block = true};
+static const struct sim_op_class callback_class = {
+    .run = call_callback, .may_block = true, .even_after_error = true};
+
+static CUresult submit(CUstream handle, const struct sim_op_class *class, CUhostFn function,
+                       CUstreamCallback callback, void *user) {
+    struct sim_stream *stream;
+    SIM_TRY(sim_stream_acquire(handle, &stream));
+    struct host_op *op = sim_op_new(sizeof *op, class);
+    if (op) {
+        op->function = function;
+        op->callback = callback;
+        op->stream = handle;
+        op->user = user;
+        sim_submit_and_forget(stream, &op->op);
+    }
+    sim_release(stream);
+    return op ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *user) {
+    SIM_REQUIRE(function);
+    return submit(stream, &function_class, function, NULL, user);
+}
+
+CUresult cuLaunchHostFunc_v2(CUstream stream, CUhostFn function, void *user, unsigned int sync_mode) {
+    SIM_REQUIRE(sync_mode <= CU_HOST_TASK_SPINWAIT);
+    return cuLaunchHostFunc(stream, function, user);
+}
+
+CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback callback, void *user, unsigned int flags) {
+    SIM_REQUIRE(callback && flags == 0);
+    return submit(stream, &callback_class, NULL, callback, user);
+}

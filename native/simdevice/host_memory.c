@@ -1,0 +1,119 @@
+/* Page-locked host memory: every page of this process is as good as page-locked, so it is a matter of knowing
+ * which. */
+#include "memory.h"
+#include <stdlib.h>
+
+static CUresult add(enum sim_range_kind kind, struct sim_context *context, uint64_t base, size_t size,
+                    unsigned flags) {
+    struct sim_range *range = calloc(1, sizeof *range);
+    if (!range)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    range->base = base;
+    range->size = size;
+    range->kind = kind;
+    range->flags = flags;
+    range->id = sim_memory_next_id();
+    range->context = context;
+    range->device = context->device;
+    if (!sim_ranges_insert(&sim_memory, range)) {
+        free(range);
+        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostAlloc(void **pointer, size_t size, unsigned int flags) {
+    struct sim_context *context;
+    SIM_TRY(sim_context_current(&context));
+    const unsigned known =
+        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+    SIM_REQUIRE(pointer && size && (flags & ~known) == 0);
+    if (size > UINT64_C(1) << 46)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    uint64_t bytes = sim_round_up(size, SIM_PAGE), base = sim_pages_new(bytes);
+    if (!base)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = add(SIM_RANGE_HOST, context, base, size, flags);
+    if (result != CUDA_SUCCESS) {
+        sim_pages_free(base, bytes);
+        return result;
+    }
+    *pointer = (void *)base;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAllocHost_v2(void **pointer, size_t size) {
+    return cuMemHostAlloc(pointer, size, CU_MEMHOSTALLOC_PORTABLE);
+}
+
+static bool is_allocated(struct sim_range *range) {
+    return range->kind == SIM_RANGE_HOST;
+}
+
+static bool is_registered(struct sim_range *range) {
+    return range->kind == SIM_RANGE_REGISTERED;
+}
+
+static CUresult drain_and_remove(void *pointer, bool (*accept)(struct sim_range *), CUresult otherwise) {
+    struct sim_context *context;
+    struct sim_range range;
+    SIM_TRY(sim_context_current(&context));
+    if (!sim_ranges_find(&sim_memory, (uint64_t)pointer, &range) || range.base != (uint64_t)pointer ||
+        !accept(&range))
+        return otherwise;
+    sim_device_drain(range.device);
+    struct sim_range *removed = sim_ranges_remove(&sim_memory, (uint64_t)pointer, accept);
+    if (!removed)
+        return otherwise;
+    sim_memory_dispose(removed);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemFreeHost(void *pointer) {
+    SIM_TRY(sim_enter());
+    if (!pointer)
+        return CUDA_SUCCESS;
+    return drain_and_remove(pointer, is_allocated, CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult cuMemHostRegister_v2(void *pointer, size_t size, unsigned int flags) {
+    struct sim_context *context;
+    SIM_TRY(sim_context_current(&context));
+    const unsigned known =
+        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
+    SIM_REQUIRE(pointer && size && (uint64_t)pointer + size > (uint64_t)pointer);
+    if (flags & CU_MEMHOSTREGISTER_IOMEMORY)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    SIM_REQUIRE((flags & ~known) == 0);
+    return add(SIM_RANGE_REGISTERED, context, (uint64_t)pointer, size, flags);
+}
+
+CUresult cuMemHostUnregister(void *pointer) {
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(pointer);
+    return drain_and_remove(pointer, is_registered, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+}
+
+static CUresult find(void *pointer, struct sim_range *range) {
+    struct sim_context *context;
+    SIM_TRY(sim_context_current(&context));
+    SIM_REQUIRE(sim_ranges_find(&sim_memory, (uint64_t)pointer, range));
+    SIM_REQUIRE(is_allocated(range) || is_registered(range));
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device_pointer, void *pointer, unsigned int flags) {
+    struct sim_range range;
+    SIM_REQUIRE(device_pointer && flags == 0);
+    SIM_TRY(find(pointer, &range));
+    *device_pointer = (uint64_t)pointer;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostGetFlags(unsigned int *flags, void *pointer) {
+    struct sim_range range;
+    SIM_REQUIRE(flags);
+    SIM_TRY(find(pointer, &range));
+    *flags = range.flags | CU_MEMHOSTALLOC_DEVICEMAP; /* unified addressing maps all of it */
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,64 @@
+/* cuGetProcAddress and cuGetExportTable, and what they need to know about this driver. */
+#include "driver_interop/interop.h"
+#include "device.h"
+#include "context.h"
+#include "log.h"
+#include "thread.h"
+
+/* By its presence a program that loaded this library can tell that it is not NVIDIA's. */
+__attribute__((visibility("default"))) const char gpuferry_simulated_device[] = "gpuferry simulated device";
+
+static CUresult primary_context(CUdevice ordinal, CUcontext *context) {
+    SIM_TRY(sim_enter());
+    struct sim_device *device = sim_device_at(ordinal);
+    if (!device)
+        return CUDA_ERROR_INVALID_DEVICE;
+    *context = SIM_POINTER(CUcontext, device->primary);
+    return CUDA_SUCCESS;
+}
+
+static CUresult describe(int ordinal, struct gf_interop_device *out) {
+    struct sim_device *device = sim_device_at(ordinal);
+    if (!device)
+        return CUDA_ERROR_INVALID_DEVICE;
+    out->uuid = device->uuid;
+    SIM_TRY(sim_device_attribute(device, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, &out->pci_domain));
+    SIM_TRY(sim_device_attribute(device, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, &out->pci_bus));
+    return sim_device_attribute(device, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, &out->pci_device);
+}
+
+static int driver_version(void) {
+    return sim_config_get()->driver_version;
+}
+
+static void log_line(const char *text) {
+    sim_message(SIM_LOG_INFO, "%s", text);
+}
+
+const struct gf_interop_driver gf_interop_driver = {
+    .current_context = cuCtxGetCurrent,
+    .primary_context = primary_context,
+    .load_module = cuModuleLoadData,
+    .device_count = sim_device_count,
+    .device = describe,
+    .driver_version = driver_version,
+    .log = log_line,
+};
+
+CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
+                             CUdriverProcAddressQueryResult *status) {
+    return gf_get_proc_address(symbol, function, version, flags, status);
+}
+
+CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags) {
+    return gf_get_proc_address(symbol, function, version, flags, NULL);
+}
+
+CUresult cuGetExportTable(const void **table, const CUuuid *id) {
+    return gf_get_export_table(table, id);
+}
+
+/* Called by the generated stub of each function that is not carried. */
+void sim_unsupported(const char *name) {
+    sim_message(SIM_LOG_INFO, "%s is not supported", name);
+}

@@ -1,0 +1,204 @@
+/* Kernel launches. Everything that CUDA reports at once is checked here, before anything is queued. */
+#include "module.h"
+#include "stream.h"
+#include <string.h>
+
+struct launch_op {
+    struct sim_op op;
+    struct sim_function *function;
+    struct sim_grid grid;
+    _Alignas(16) uint8_t params[];
+};
+
+#ifndef SIM_SKIP_WORK
+static CUresult run(struct sim_op *op) {
+    return sim_grid_run(&((struct launch_op *)op)->grid);
+}
+#endif
+
+static void drop(struct sim_op *op) {
+    sim_release(((struct launch_op *)op)->function);
+}
+
+#ifdef SIM_SKIP_WORK
+static const struct sim_op_class launch_class = {.drop = drop};
+#else
+static const struct sim_op_class launch_class = {.run = run, .drop = drop};
+#endif
+
+static CUresult check_shape(const CUlaunchConfig *c, const struct sim_function *function) {
+    const struct sim_kernel_info *info = function->info;
+    SIM_REQUIRE(c->gridDimX && c->gridDimX <= SIM_MAX_GRID_X);
+    SIM_REQUIRE(c->gridDimY && c->gridDimY <= SIM_MAX_GRID_Y);
+    SIM_REQUIRE(c->gridDimZ && c->gridDimZ <= SIM_MAX_GRID_Z);
+    SIM_REQUIRE(c->blockDimX && c->blockDimX <= SIM_MAX_THREADS_PER_BLOCK);
+    SIM_REQUIRE(c->blockDimY && c->blockDimY <= SIM_MAX_THREADS_PER_BLOCK);
+    SIM_REQUIRE(c->blockDimZ && c->blockDimZ <= SIM_MAX_BLOCK_Z);
+    uint32_t threads = c->blockDimX * c->blockDimY * c->blockDimZ;
+    SIM_REQUIRE(threads <= info->max_threads && threads <= SIM_MAX_THREADS_PER_BLOCK);
+    SIM_REQUIRE(!info->required_threads || threads == info->required_threads);
+    SIM_REQUIRE(c->sharedMemBytes <= sim_function_max_dynamic(info, function->attributes));
+    if ((uint64_t)sim_round_up(threads, SIM_WARP) * info->registers > SIM_REGISTERS_PER_SM)
+        return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    return CUDA_SUCCESS;
+}
+
+/* What a launch without clusters can do about each attribute. */
+static CUresult check_attribute(const CUlaunchAttribute *attribute, bool *cooperative) {
+    switch ((int)attribute->id) {
+    case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+        *cooperative = attribute->value.cooperative != 0;
+        return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+        SIM_REQUIRE(attribute->value.clusterDim.x && attribute->value.clusterDim.y &&
+                    attribute->value.clusterDim.z);
+        return attribute->value.clusterDim.x * attribute->value.clusterDim.y *
+                           attribute->value.clusterDim.z ==
+                       1
+                   ? CUDA_SUCCESS
+                   : CUDA_ERROR_NOT_SUPPORTED;
+    case CU_LAUNCH_ATTRIBUTE_IGNORE:
+    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+    case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: /* a permission to start early, which nobody
+                                                                   need use */
+    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+    case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+    case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
+    case CU_LAUNCH_ATTRIBUTE_PORTABLE_CLUSTER_SIZE_MODE:
+    case CU_LAUNCH_ATTRIBUTE_SHARED_MEMORY_MODE:
+        return CUDA_SUCCESS;
+    case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+    case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+/* The buffer that `extra` describes. */
+static CUresult parse_extra(void **extra, const void **buffer, size_t *size) {
+    *buffer = NULL;
+    *size = 0;
+    for (size_t i = 0; extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
+        if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER)
+            *buffer = extra[i + 1];
+        else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE && extra[i + 1])
+            *size = *(const size_t *)extra[i + 1];
+        else
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult copy_params(uint8_t *to, const struct sim_kernel_info *info, void **params, void **extra) {
+    SIM_REQUIRE(!params || !extra);
+    if (extra) {
+        const void *buffer;
+        size_t size;
+        SIM_TRY(parse_extra(extra, &buffer, &size));
+        SIM_REQUIRE(size >= info->param_bytes && (buffer || !info->param_bytes));
+        if (info->param_bytes)
+            memcpy(to, buffer, info->param_bytes);
+        return CUDA_SUCCESS;
+    }
+    SIM_REQUIRE(params || !info->param_count);
+    for (uint32_t i = 0; i < info->param_count; i++) {
+        SIM_REQUIRE(params[i]);
+        memcpy(to + info->params[i].offset, params[i], info->params[i].size);
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Compiled by now. The first launch does it, and says what is wrong with the kernel. */
+static CUresult prepare(struct sim_function *function, struct sim_kernel **kernel) {
+    *kernel = atomic_load_explicit(&function->kernel, memory_order_acquire);
+    if (*kernel)
+        return CUDA_SUCCESS;
+    SIM_TRY(sim_kernel_prepare(function->module->image, function->index, kernel));
+    atomic_store_explicit(&function->kernel, *kernel, memory_order_release);
+    return CUDA_SUCCESS;
+}
+
+static CUresult check_cooperative(const CUlaunchConfig *c, const struct sim_function *function) {
+    uint32_t threads = c->blockDimX * c->blockDimY * c->blockDimZ;
+    uint64_t resident =
+        (uint64_t)sim_occupancy_blocks(function->info, threads, c->sharedMemBytes) * SIM_MULTIPROCESSORS;
+    return (uint64_t)c->gridDimX * c->gridDimY * c->gridDimZ <= resident
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+}
+
+static CUresult launch_on(struct sim_stream *stream, struct sim_function *function, const CUlaunchConfig *c,
+                          void **params, void **extra) {
+    bool cooperative = false;
+    struct sim_kernel *kernel;
+    if (stream->context != function->module->context)
+        return CUDA_ERROR_INVALID_HANDLE;
+    for (unsigned i = 0; i < c->numAttrs; i++)
+        SIM_TRY(check_attribute(&c->attrs[i], &cooperative));
+    SIM_TRY(check_shape(c, function));
+    if (cooperative)
+        SIM_TRY(check_cooperative(c, function));
+    SIM_TRY(prepare(function, &kernel));
+    struct launch_op *op = sim_op_new(sizeof *op + function->info->param_bytes, &launch_class);
+    if (!op)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = copy_params(op->params, function->info, params, extra);
+    if (result != CUDA_SUCCESS) {
+        sim_op_release(&op->op);
+        return result;
+    }
+    sim_retain(function);
+    op->function = function;
+    op->grid = (struct sim_grid){
+        .kernel = kernel,
+        .grid = {c->gridDimX, c->gridDimY, c->gridDimZ},
+        .block = {c->blockDimX, c->blockDimY, c->blockDimZ},
+        .shared_dynamic = c->sharedMemBytes,
+        .params = op->params,
+        .globals = function->module->globals,
+        .multiprocessors = SIM_MULTIPROCESSORS,
+        .cooperative = cooperative,
+    };
+    sim_submit_and_forget(stream, &op->op);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle, void **params, void **extra) {
+    struct sim_stream *stream;
+    struct sim_function *function;
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(config && (config->attrs || !config->numAttrs));
+    SIM_TRY(sim_stream_acquire(config->hStream, &stream));
+    CUresult result = sim_function_acquire(handle, &function);
+    if (result == CUDA_SUCCESS) {
+        result = launch_on(stream, function, config, params, extra);
+        sim_release(function);
+    }
+    sim_release(stream);
+    return result;
+}
+
+CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
+                        unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared,
+                        CUstream stream, void **params, void **extra) {
+    const CUlaunchConfig config = {grid_x,  grid_y, grid_z, block_x, block_y,
+                                   block_z, shared, stream, NULL,    0};
+    return cuLaunchKernelEx(&config, function, params, extra);
+}
+
+CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
+                                   unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                                   unsigned int block_z, unsigned int shared, CUstream stream,
+                                   void **params) {
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value = {.cooperative = 1}};
+    const CUlaunchConfig config = {grid_x,  grid_y, grid_z, block_x,    block_y,
+                                   block_z, shared, stream, &attribute, 1};
+    return cuLaunchKernelEx(&config, function, params, NULL);
+}

@@ -1,0 +1,8 @@
+/* Messages to stderr, as much as GPUFERRY_SIM_LOG asks for. Errors in the user's settings are always shown.
+ */
+#pragma once
+
+enum sim_log_level { SIM_LOG_ERROR, SIM_LOG_INFO, SIM_LOG_DEBUG };
+
+void sim_message_set_level(enum sim_log_level level);
+void sim_message(enum sim_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

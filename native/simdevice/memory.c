@@ -1,0 +1,177 @@
+#include "memory.h"
+#include "pool.h"
+#include <stdlib.h>
+
+static _Atomic uint64_t next_id = 1;
+
+uint64_t sim_memory_next_id(void) {
+    return atomic_fetch_add(&next_id, 1);
+}
+
+CUresult sim_memory_new(enum sim_range_kind kind, struct sim_device *device, struct sim_context *context,
+                        uint64_t size, unsigned flags, void *owner, uint64_t *base) {
+    if (size > device->memory)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    uint64_t bytes = sim_round_up(size, SIM_PAGE);
+    struct sim_range *range = calloc(1, sizeof *range);
+    if (!range)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!sim_device_charge(device, bytes)) {
+        free(range);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    range->base = sim_pages_new(bytes);
+    range->size = size;
+    range->kind = kind;
+    range->flags = flags;
+    range->id = sim_memory_next_id();
+    range->context = context;
+    range->device = device;
+    range->owner = owner;
+    if (!range->base || !sim_ranges_insert(&sim_memory, range)) {
+        if (range->base)
+            sim_pages_free(range->base, bytes);
+        sim_device_refund(device, bytes);
+        free(range);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *base = range->base;
+    return CUDA_SUCCESS;
+}
+
+void sim_memory_dispose(struct sim_range *range) {
+    uint64_t bytes = sim_round_up(range->size, SIM_PAGE);
+    if (range->kind != SIM_RANGE_REGISTERED)
+        sim_pages_free(range->base, bytes);
+    if (range->kind != SIM_RANGE_REGISTERED && range->kind != SIM_RANGE_HOST)
+        sim_device_refund(range->device, bytes);
+    if (range->kind == SIM_RANGE_POOL)
+        sim_pool_returned(range->owner, bytes);
+    free(range);
+}
+
+void sim_memory_delete(uint64_t base) {
+    struct sim_range *range = sim_ranges_remove(&sim_memory, base, NULL);
+    if (range)
+        sim_memory_dispose(range);
+}
+
+void sim_memory_free_context(struct sim_context *context) {
+    struct sim_range range;
+    for (uint64_t at = 0; sim_ranges_find_next(&sim_memory, at, &range); at = range.base + range.size)
+        if (range.context == context)
+            sim_memory_delete(range.base);
+}
+
+CUresult sim_span_look(uint64_t address, uint64_t size, struct sim_span *span) {
+    struct sim_range range;
+    *span = (struct sim_span){0};
+    if (!sim_ranges_find(&sim_memory, address, &range))
+        return CUDA_SUCCESS;
+    span->kind = range.kind;
+    span->context = range.context;
+    span->host = range.kind == SIM_RANGE_HOST || range.kind == SIM_RANGE_REGISTERED;
+    uint64_t end = address + size;
+    SIM_REQUIRE(end >= address);
+    for (;;) {
+        span->sync_memops |= range.sync_memops;
+        if (range.kind == SIM_RANGE_MAPPED) {
+            SIM_REQUIRE(range.readable);
+            span->read_only |= !range.writable;
+        }
+        if (end <= range.base + range.size)
+            break;
+        /* mappings may lie side by side and be used as one */
+        uint64_t next = range.base + range.size;
+        bool goes_on = sim_ranges_find(&sim_memory, next, &range) && range.kind == span->kind;
+        if (!goes_on && span->host) {
+            *span = (struct sim_span){0}; /* registered in part: as good as pageable */
+            return CUDA_SUCCESS;
+        }
+        SIM_REQUIRE(goes_on && range.kind == SIM_RANGE_MAPPED);
+    }
+    span->known = true;
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_span_require(uint64_t address, uint64_t size, struct sim_span *span) {
+    SIM_TRY(sim_span_look(address, size, span));
+    return span->known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size) {
+    struct sim_context *context;
+    SIM_TRY(sim_context_current(&context));
+    SIM_REQUIRE(pointer && size);
+    uint64_t base;
+    SIM_TRY(sim_memory_new(SIM_RANGE_DEVICE, context->device, context, size, 0, NULL, &base));
+    *pointer = base;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height,
+                            unsigned int element) {
+    struct sim_context *context;
+    SIM_TRY(sim_context_current(&context));
+    SIM_REQUIRE(pointer && pitch && width && height && width <= SIM_MAX_PITCH);
+    SIM_REQUIRE(element == 4 || element == 8 || element == 16);
+    size_t aligned = sim_round_up(width, SIM_PITCH_ALIGNMENT), size;
+    if (__builtin_mul_overflow(aligned, height, &size))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    SIM_TRY(cuMemAlloc_v2(pointer, size));
+    *pitch = aligned;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t size, unsigned int flags) {
+    struct sim_context *context;
+    SIM_TRY(sim_context_current(&context));
+    SIM_REQUIRE(pointer && size && (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST));
+    uint64_t base;
+    SIM_TRY(sim_memory_new(SIM_RANGE_MANAGED, context->device, context, size, flags, NULL, &base));
+    *pointer = base;
+    return CUDA_SUCCESS;
+}
+
+static bool can_be_freed(struct sim_range *range) {
+    return (range->kind == SIM_RANGE_DEVICE || range->kind == SIM_RANGE_MANAGED ||
+            range->kind == SIM_RANGE_POOL) &&
+           !range->freeing;
+}
+
+CUresult cuMemFree_v2(CUdeviceptr pointer) {
+    struct sim_context *context;
+    SIM_TRY(sim_context_current(&context));
+    if (!pointer)
+        return CUDA_SUCCESS;
+    struct sim_range range;
+    SIM_REQUIRE(sim_ranges_find(&sim_memory, pointer, &range) && range.base == pointer &&
+                can_be_freed(&range));
+    sim_device_drain(range.device); /* cuMemFree waits for kernels that may use the memory */
+    struct sim_range *removed = sim_ranges_remove(&sim_memory, pointer, can_be_freed);
+    SIM_REQUIRE(removed);
+    sim_memory_dispose(removed);
+    return sim_context_error(context);
+}
+
+CUresult cuMemGetInfo_v2(size_t *available, size_t *total) {
+    struct sim_context *context;
+    SIM_TRY(sim_context_current(&context));
+    SIM_REQUIRE(available && total);
+    *total = context->device->memory;
+    *available = context->device->memory - atomic_load(&context->device->memory_used);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *size, CUdeviceptr pointer) {
+    struct sim_context *context;
+    struct sim_range range;
+    SIM_TRY(sim_context_current(&context));
+    if (!sim_ranges_find(&sim_memory, pointer, &range))
+        return CUDA_ERROR_NOT_FOUND;
+    if (base)
+        *base = range.base;
+    if (size)
+        *size = range.size;
+    return CUDA_SUCCESS;
+}

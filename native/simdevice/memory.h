@@ -1,0 +1,31 @@
+/* Allocations, and what an address belongs to. */
+#pragma once
+#include "context.h"
+#include "pages.h"
+#include "range.h"
+
+struct sim_pool;
+
+/* New pages for a device, charged to it, as a known range. */
+CUresult sim_memory_new(enum sim_range_kind kind, struct sim_device *device, struct sim_context *context,
+                        uint64_t size, unsigned flags, void *owner, uint64_t *base);
+/* Gives back a range taken out of sim_memory, with its pages and its charge. */
+void sim_memory_dispose(struct sim_range *range);
+/* Removes and disposes of the range that begins there. */
+void sim_memory_delete(uint64_t base);
+void sim_memory_free_context(struct sim_context *context);
+uint64_t sim_memory_next_id(void);
+
+struct sim_span {
+    bool known; /* all of it is memory of the driver: device, pinned, managed or mapped */
+    bool host;  /* known, and host memory */
+    bool sync_memops;
+    bool read_only;
+    enum sim_range_kind kind; /* of its first byte */
+    struct sim_context *context;
+};
+/* Looks at `size` bytes. INVALID_VALUE if they begin in device memory and leave it, or have no access rights.
+ */
+CUresult sim_span_look(uint64_t address, uint64_t size, struct sim_span *span);
+/* The same, and it must be known. */
+CUresult sim_span_require(uint64_t address, uint64_t size, struct sim_span *span);

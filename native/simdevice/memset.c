@@ -1,0 +1,142 @@
+#define _GNU_SOURCE
+#include "simdevice_implicit.h"
+#include "memory.h"
+#include "stream.h"
+#include "vmm.h"
+#include <string.h>
+#include <sys/mman.h>
+
+#define DISCARD_LEAST (1u << 20) /* zeroing this much gives the pages back instead of touching them */
+
+struct fill_op {
+    struct sim_op op;
+    uint64_t address, pitch, width, height; /* width in elements */
+    uint32_t value;
+    uint32_t element; /* bytes */
+    enum sim_range_kind kind;
+};
+
+static void fill(uint64_t address, uint32_t value, uint32_t element, uint64_t count) {
+    switch (element) {
+    case 1:
+        memset((void *)address, (int)value, count);
+        break;
+    case 2:
+        for (uint16_t *at = (uint16_t *)address, *end = at + count; at < end; at++)
+            *at = (uint16_t)value;
+        break;
+    default:
+        for (uint32_t *at = (uint32_t *)address, *end = at + count; at < end; at++)
+            *at = value;
+    }
+}
+
+/* Zeroes whole pages by releasing them, where that can be done. */
+static bool discard(enum sim_range_kind kind, uint64_t from, uint64_t to) {
+    if (kind == SIM_RANGE_HOST || kind == SIM_RANGE_REGISTERED)
+        return false;
+    if (kind == SIM_RANGE_MAPPED)
+        return sim_vmm_discard(from, to - from);
+    return madvise((void *)from, to - from, MADV_DONTNEED) == 0;
+}
+
+static CUresult run(struct sim_op *op) {
+    const struct fill_op *f = (struct fill_op *)op;
+    uint64_t bytes = f->width * f->element, end = f->address + bytes;
+    uint64_t first = sim_round_up(f->address, SIM_PAGE), last = end / SIM_PAGE * SIM_PAGE;
+    if (f->height == 1 && f->value == 0 && bytes >= DISCARD_LEAST && discard(f->kind, first, last)) {
+        memset((void *)f->address, 0, first - f->address);
+        memset((void *)last, 0, end - last);
+        return CUDA_SUCCESS;
+    }
+    for (uint64_t y = 0; y < f->height; y++)
+        fill(f->address + y * f->pitch, f->value, f->element, f->width);
+    return CUDA_SUCCESS;
+}
+
+static const struct sim_op_class fill_class = {.run = SIM_WORK(run)};
+
+static CUresult set(CUstream handle, uint64_t address, size_t pitch, uint32_t value, uint32_t element,
+                    size_t width, size_t height, bool synchronous) {
+    struct sim_stream *stream;
+    struct sim_span span;
+    uint64_t row, size;
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(address % element == 0 && pitch % element == 0);
+    SIM_REQUIRE(!__builtin_mul_overflow(width, (uint64_t)element, &row) && (height <= 1 || pitch >= row));
+    SIM_REQUIRE(height == 0 || !__builtin_mul_overflow((uint64_t)(height - 1), (uint64_t)pitch, &size));
+    SIM_TRY(sim_stream_acquire(handle, &stream));
+    CUresult result = CUDA_SUCCESS;
+    if (width && height) {
+        size += row;
+        result = size >= row ? sim_span_require(address, size, &span) : CUDA_ERROR_INVALID_VALUE;
+        if (result == CUDA_SUCCESS && span.read_only)
+            result = CUDA_ERROR_INVALID_VALUE;
+        struct fill_op *op = result == CUDA_SUCCESS ? sim_op_new(sizeof *op, &fill_class) : NULL;
+        if (op) {
+            *op = (struct fill_op){op->op, address, pitch, width, height, value, element, span.kind};
+            if (span.sync_memops || (synchronous && (span.host || span.kind == SIM_RANGE_MANAGED)))
+                result = sim_submit_and_wait(stream, &op->op);
+            else
+                sim_submit_and_forget(stream, &op->op);
+        } else if (result == CUDA_SUCCESS) {
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    sim_release(stream);
+    return result;
+}
+
+CUresult sim_cuMemsetD8_v2(CUstream stream, CUdeviceptr to, unsigned char value, size_t count) {
+    return set(stream, to, 0, value, 1, count, 1, true);
+}
+
+CUresult sim_cuMemsetD16_v2(CUstream stream, CUdeviceptr to, unsigned short value, size_t count) {
+    return set(stream, to, 0, value, 2, count, 1, true);
+}
+
+CUresult sim_cuMemsetD32_v2(CUstream stream, CUdeviceptr to, unsigned int value, size_t count) {
+    return set(stream, to, 0, value, 4, count, 1, true);
+}
+
+CUresult sim_cuMemsetD2D8_v2(CUstream stream, CUdeviceptr to, size_t pitch, unsigned char value, size_t width,
+                             size_t height) {
+    return set(stream, to, pitch, value, 1, width, height, true);
+}
+
+CUresult sim_cuMemsetD2D16_v2(CUstream stream, CUdeviceptr to, size_t pitch, unsigned short value,
+                              size_t width, size_t height) {
+    return set(stream, to, pitch, value, 2, width, height, true);
+}
+
+CUresult sim_cuMemsetD2D32_v2(CUstream stream, CUdeviceptr to, size_t pitch, unsigned int value, size_t width,
+                              size_t height) {
+    return set(stream, to, pitch, value, 4, width, height, true);
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream) {
+    return set(stream, to, 0, value, 1, count, 1, false);
+}
+
+CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t count, CUstream stream) {
+    return set(stream, to, 0, value, 2, count, 1, false);
+}
+
+CUresult cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t count, CUstream stream) {
+    return set(stream, to, 0, value, 4, count, 1, false);
+}
+
+CUresult cuMemsetD2D8Async(CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height,
+                           CUstream stream) {
+    return set(stream, to, pitch, value, 1, width, height, false);
+}
+
+CUresult cuMemsetD2D16Async(CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height,
+                            CUstream stream) {
+    return set(stream, to, pitch, value, 2, width, height, false);
+}
+
+CUresult cuMemsetD2D32Async(CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t height,
+                            CUstream stream) {
+    return set(stream, to, pitch, value, 4, width, height, false);
+}

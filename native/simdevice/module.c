@@ -1,0 +1,223 @@
+#include "module.h"
+#include "log.h"
+#include "memory.h"
+#include <stdlib.h>
+#include <string.h>
+
+static void destroy(void *pointer) {
+    struct sim_module *module = pointer;
+    for (uint32_t i = 0; module->globals && i < sim_image_variable_count(module->image); i++)
+        if (module->globals[i] && !(module->library && module->library->managed[i]))
+            sim_memory_delete((uint64_t)module->globals[i]);
+    free(module->globals);
+    free(module->functions);
+    pthread_mutex_destroy(&module->lock);
+    if (module->library)
+        sim_release(module->library);
+    else
+        sim_image_close(module->image);
+    free(module);
+}
+
+static CUresult place_variables(struct sim_module *module) {
+    uint32_t count = sim_image_variable_count(module->image);
+    module->globals = calloc(count ? count : 1, sizeof *module->globals);
+    if (!module->globals)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct sim_variable_info *variable = sim_image_variable(module->image, i);
+        uint64_t base = module->library ? module->library->managed[i] : 0;
+        if (!base)
+            SIM_TRY(sim_memory_new(variable->is_managed ? SIM_RANGE_MANAGED : SIM_RANGE_GLOBAL,
+                                   module->context->device, NULL, variable->size, 0, NULL, &base));
+        module->globals[i] = (uint8_t *)base;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct sim_variable_info *variable = sim_image_variable(module->image, i);
+        bool shared = module->library && module->library->managed[i];
+        if (variable->initial && !shared) /* a managed one got its value with the library */
+            memcpy(module->globals[i], variable->initial, variable->size);
+        for (uint32_t r = 0; r < variable->relocation_count; r++) {
+            const struct sim_relocation *relocation = &variable->relocations[r];
+            uint64_t address = (uint64_t)module->globals[relocation->variable] + (uint64_t)relocation->addend;
+            memcpy(module->globals[i] + relocation->offset, &address, sizeof address);
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_module_new(struct sim_context *context, struct sim_image *image, struct sim_library *library,
+                        struct sim_module **out) {
+    struct sim_module *module = calloc(1, sizeof *module);
+    if (!module) {
+        if (!library)
+            sim_image_close(image);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    module->context = context;
+    module->image = image;
+    module->library = library;
+    if (library)
+        sim_retain(library);
+    pthread_mutex_init(&module->lock, NULL);
+    uint32_t kernels = sim_image_kernel_count(image);
+    module->functions = calloc(kernels ? kernels : 1, sizeof(struct sim_function *));
+    CUresult result = module->functions ? place_variables(module) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS && !sim_handle_open(module, SIM_MODULE, context, destroy))
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (result != CUDA_SUCCESS)
+        destroy(module);
+    else
+        *out = module;
+    return result;
+}
+
+void sim_module_close(struct sim_module *module) {
+    pthread_mutex_lock(&module->lock);
+    for (uint32_t i = 0; i < sim_image_kernel_count(module->image); i++)
+        if (module->functions[i] && sim_handle_close(module->functions[i]->object.handle, SIM_FUNCTION))
+            sim_release(module->functions[i]);
+    pthread_mutex_unlock(&module->lock);
+    if (sim_handle_close(module->object.handle, SIM_MODULE))
+        sim_release(module);
+}
+
+CUresult sim_module_acquire(CUmodule handle, struct sim_module **module) {
+    SIM_TRY(sim_enter());
+    *module = sim_acquire(SIM_HANDLE(handle), SIM_MODULE);
+    if (!*module)
+        return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = sim_context_check((*module)->context);
+    if (result != CUDA_SUCCESS)
+        sim_release(*module);
+    return result;
+}
+
+bool sim_image_find_kernel(const struct sim_image *image, const char *name, uint32_t *index) {
+    uint32_t count = sim_image_kernel_count(image);
+    for (*index = 0; *index < count; ++*index)
+        if (strcmp(sim_image_kernel(image, *index)->name, name) == 0)
+            return true;
+    return false;
+}
+
+bool sim_image_find_variable(const struct sim_image *image, const char *name, uint32_t *index) {
+    uint32_t count = sim_image_variable_count(image);
+    for (*index = 0; *index < count; ++*index)
+        if (strcmp(sim_image_variable(image, *index)->name, name) == 0)
+            return true;
+    return false;
+}
+
+static CUresult load(CUmodule *out, const void *image, size_t size, unsigned count, CUjit_option *options,
+                     void **values) {
+    struct sim_context *context;
+    struct sim_jit_log log;
+    struct sim_image *opened;
+    struct sim_module *module;
+    SIM_TRY(sim_context_current(&context));
+    SIM_REQUIRE(out && image);
+    SIM_TRY(sim_jit_options(count, options, values, &log));
+    SIM_TRY(sim_image_load(image, size, &log, &opened));
+    SIM_TRY(sim_module_new(context, opened, NULL, &module));
+    *out = SIM_POINTER(CUmodule, module);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image) {
+    return load(module, image, 0, 0, NULL, NULL);
+}
+
+CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, CUjit_option *options,
+                            void **values) {
+    return load(module, image, 0, count, options, values);
+}
+
+CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image) {
+    return load(module, image, 0, 0, NULL, NULL);
+}
+
+CUresult cuModuleLoad(CUmodule *module, const char *path) {
+    struct sim_context *context;
+    void *data;
+    size_t size;
+    SIM_TRY(sim_context_current(&context));
+    SIM_REQUIRE(module && path);
+    SIM_TRY(sim_file_read(path, &data, &size));
+    CUresult result = load(module, data, size, 0, NULL, NULL);
+    free(data);
+    return result;
+}
+
+CUresult cuModuleUnload(CUmodule handle) {
+    SIM_TRY(sim_enter());
+    struct sim_module *module = sim_acquire(SIM_HANDLE(handle), SIM_MODULE);
+    if (!module)
+        return CUDA_ERROR_INVALID_HANDLE;
+    bool own = !module->library; /* a library's module goes with the library */
+    if (own)
+        sim_module_close(module);
+    sim_release(module);
+    return own ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
+}
+
+CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(mode);
+    *mode = CU_MODULE_LAZY_LOADING;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleGetFunction(CUfunction *out, CUmodule handle, const char *name) {
+    struct sim_module *module;
+    struct sim_function *function;
+    uint32_t index;
+    SIM_REQUIRE(out && name);
+    SIM_TRY(sim_module_acquire(handle, &module));
+    CUresult result = sim_image_find_kernel(module->image, name, &index)
+                          ? sim_module_function(module, index, &function)
+                          : CUDA_ERROR_NOT_FOUND;
+    if (result == CUDA_SUCCESS)
+        *out = SIM_POINTER(CUfunction, function);
+    sim_release(module);
+    return result;
+}
+
+CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule handle) {
+    struct sim_module *module;
+    SIM_REQUIRE(count);
+    SIM_TRY(sim_module_acquire(handle, &module));
+    *count = sim_image_kernel_count(module->image);
+    sim_release(module);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int most, CUmodule handle) {
+    struct sim_module *module;
+    SIM_REQUIRE(functions && most);
+    SIM_TRY(sim_module_acquire(handle, &module));
+    CUresult result = CUDA_SUCCESS;
+    for (uint32_t i = 0; i < most && i < sim_image_kernel_count(module->image) && result == CUDA_SUCCESS;
+         i++) {
+        struct sim_function *function;
+        result = sim_module_function(module, i, &function);
+        if (result == CUDA_SUCCESS)
+            functions[i] = SIM_POINTER(CUfunction, function);
+    }
+    sim_release(module);
+    return result;
+}
+
+CUresult cuModuleGetGlobal_v2(CUdeviceptr *pointer, size_t *size, CUmodule handle, const char *name) {
+    struct sim_module *module;
+    uint32_t index;
+    SIM_REQUIRE(name && (pointer || size));
+    SIM_TRY(sim_module_acquire(handle, &module));
+    bool found = sim_image_find_variable(module->image, name, &index);
+    if (found && pointer)
+        *pointer = (CUdeviceptr)module->globals[index];
+    if (found && size)
+        *size = sim_image_variable(module->image, index)->size;
+    sim_release(module);
+    return found ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}

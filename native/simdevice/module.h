@@ -1,0 +1,96 @@
+/* Loaded code. A module is an image in a context, with its variables; a library is an image that becomes a
+ * module in each context that uses it. CUfunction: a kernel of a module; CUkernel (struct sim_entry): a
+ * kernel of a library. */
+#pragma once
+#include "context.h"
+#include "execute.h"
+
+struct sim_function_attributes {
+    _Atomic int max_dynamic_shared; /* -1: never set */
+    _Atomic int carveout;           /* percent, -1: none */
+};
+
+struct sim_function {
+    struct sim_object object;
+    struct sim_module *module; /* holds a reference */
+    uint32_t index;            /* in the image */
+    const struct sim_kernel_info *info;
+    struct sim_function_attributes own,
+        *attributes;                     /* its own, or those of the library's kernel for this device */
+    _Atomic(struct sim_kernel *) kernel; /* compiled; NULL before the first launch */
+};
+
+struct sim_module {
+    struct sim_object object;
+    struct sim_context *context;
+    struct sim_image *image;
+    struct sim_library *library; /* whose image it is, with a reference; NULL: the module's own */
+    uint8_t **globals;           /* address of each variable */
+    pthread_mutex_t lock;
+    struct sim_function **functions; /* made when asked for; each belongs to its handle */
+    struct sim_module *next;         /* of the library, in other contexts */
+};
+
+struct sim_entry {
+    struct sim_object object;
+    struct sim_library *library;
+    uint32_t index;
+    const struct sim_kernel_info *info;
+    struct sim_function_attributes attributes[]; /* per device */
+};
+
+struct sim_library {
+    struct sim_object object;
+    struct sim_image *image;
+    uint64_t *managed; /* addresses of managed variables (0: not one): the same in all contexts */
+    pthread_mutex_t lock;
+    struct sim_entry **entries;
+    struct sim_module *modules;
+};
+
+/* Loading: what the options of cuModuleLoadDataEx and cuLibraryLoadData ask for, and where the logs go. */
+struct sim_jit_log {
+    char *error, *info;
+    size_t error_size, info_size;
+    void **error_size_value, **info_size_value, **wall_time_value; /* where the options want an answer */
+};
+CUresult sim_jit_options(unsigned count, const CUjit_option *options, void **values, struct sim_jit_log *log);
+CUresult sim_image_load(const void *image, size_t size, const struct sim_jit_log *log,
+                        struct sim_image **out);
+/* The whole file, with a NUL behind it; to be freed. */
+CUresult sim_file_read(const char *path, void **data, size_t *size);
+/* Fills in the answers to options after work that produced `message` (may be empty). */
+void sim_jit_report(const struct sim_jit_log *log, const char *message, uint64_t started_ns);
+
+/* The image passes to the module, unless it belongs to the library. */
+CUresult sim_module_new(struct sim_context *context, struct sim_image *image, struct sim_library *library,
+                        struct sim_module **module);
+/* Closes its functions and its own handle. */
+void sim_module_close(struct sim_module *module);
+CUresult sim_module_acquire(CUmodule handle, struct sim_module **module);
+/* The function with that index; it stays good as long as the module does. */
+CUresult sim_module_function(struct sim_module *module, uint32_t index, struct sim_function **function);
+bool sim_image_find_kernel(const struct sim_image *image, const char *name, uint32_t *index);
+bool sim_image_find_variable(const struct sim_image *image, const char *name, uint32_t *index);
+
+/* The library's kernel with that index; it stays good as long as the library is loaded. */
+CUresult sim_library_entry(struct sim_library *library, uint32_t index, struct sim_entry **entry);
+/* The library's module in a context, made on first use. */
+CUresult sim_library_module(struct sim_library *library, struct sim_context *context,
+                            struct sim_module **module);
+/* Drops all libraries' modules in a context that ends. */
+void sim_libraries_forget_context(struct sim_context *context);
+
+/* The function of a CUfunction, or of a CUkernel in the current context, with a reference. */
+CUresult sim_function_acquire(CUfunction handle, struct sim_function **function);
+CUresult sim_function_get_attribute(const struct sim_kernel_info *info,
+                                    const struct sim_function_attributes *attributes,
+                                    CUfunction_attribute attribute, int *value);
+CUresult sim_function_set_attribute(const struct sim_kernel_info *info,
+                                    struct sim_function_attributes *attributes,
+                                    CUfunction_attribute attribute, int value);
+/* The most dynamic shared memory a launch may ask for. */
+uint32_t sim_function_max_dynamic(const struct sim_kernel_info *info,
+                                  const struct sim_function_attributes *attributes);
+/* How many blocks one multiprocessor holds. */
+uint32_t sim_occupancy_blocks(const struct sim_kernel_info *info, uint32_t threads, uint64_t dynamic_shared);

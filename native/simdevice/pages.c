@@ -1,0 +1,56 @@
+#include "pages.h"
+#include <sys/mman.h>
+
+/* Far from the heap and from where the kernel puts libraries. A suggestion to mmap only: where it is taken,
+ * the kernel chooses another place. */
+#define REGION_BEGIN UINT64_C(0x200000000000)
+#define REGION_END   UINT64_C(0x400000000000)
+#define LARGE        (UINT64_C(2) << 20)
+
+static _Atomic uint64_t cursor = REGION_BEGIN;
+
+static uint64_t suggest(uint64_t size, uint64_t alignment) {
+    uint64_t at = atomic_load_explicit(&cursor, memory_order_relaxed), base;
+    do {
+        base = sim_round_up(at, alignment);
+        if (base + size > REGION_END)
+            base = REGION_BEGIN;
+    } while (!atomic_compare_exchange_weak(&cursor, &at, base + size));
+    return base;
+}
+
+static uint64_t map(uint64_t wanted, uint64_t size, int protection, int flags) {
+    void *base =
+        mmap((void *)wanted, size, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+    return base == MAP_FAILED ? 0 : (uint64_t)base;
+}
+
+uint64_t sim_pages_new(uint64_t size) {
+    /* large ones lie on huge page boundaries */
+    return map(suggest(size, size >= LARGE ? LARGE : SIM_PAGE), size, PROT_READ | PROT_WRITE, 0);
+}
+
+void sim_pages_free(uint64_t base, uint64_t size) {
+    munmap((void *)base, size);
+}
+
+uint64_t sim_pages_reserve(uint64_t size, uint64_t alignment, uint64_t wanted) {
+    if (wanted && wanted % alignment == 0) {
+        uint64_t base = map(wanted, size, PROT_NONE, MAP_FIXED_NOREPLACE);
+        if (base == wanted)
+            return base;
+        if (base)
+            munmap((void *)base, size); /* a kernel older than MAP_FIXED_NOREPLACE */
+    }
+    /* reserve more than asked for and cut to the alignment: the kernel need not follow the suggestion */
+    uint64_t larger = size + alignment - SIM_PAGE;
+    uint64_t base = map(suggest(larger, alignment), larger, PROT_NONE, 0);
+    if (!base)
+        return 0;
+    uint64_t aligned = sim_round_up(base, alignment);
+    if (aligned > base)
+        munmap((void *)base, aligned - base);
+    if (base + larger > aligned + size)
+        munmap((void *)(aligned + size), base + larger - aligned - size);
+    return aligned;
+}

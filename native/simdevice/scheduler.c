@@ -1,0 +1,346 @@
+#include "scheduler.h"
+#include "context.h"
+#include "log.h"
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define MAX_BUSY_THREADS 32
+#define IDLE_SECONDS     1
+
+struct sim_edge {
+    struct sim_edge *next;
+    struct sim_op *op;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t work_ready, op_done = PTHREAD_COND_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct sim_stream *ready; /* claimed streams whose head can run, by priority */
+static unsigned idle_threads, busy_threads, waking_threads;
+
+uint64_t sim_now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void set_up(void) {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&work_ready, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+void *sim_op_new(size_t size, const struct sim_op_class *class) {
+    struct sim_op *op = calloc(1, size);
+    if (op) {
+        op->class = class;
+        atomic_init(&op->references, 1);
+    }
+    return op;
+}
+
+void sim_op_retain(struct sim_op *op) {
+    atomic_fetch_add(&op->references, 1);
+}
+
+void sim_op_release(struct sim_op *op) {
+    if (atomic_fetch_sub(&op->references, 1) == 1)
+        free(op);
+}
+
+bool sim_op_done(const struct sim_op *op) {
+    return atomic_load_explicit(&op->done, memory_order_acquire);
+}
+
+/* ---- everything from here to `execute` is called with the lock held ---- */
+
+static void *worker(void *unused);
+
+static void start_worker(void) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t blocked, before;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    /* the program's signals are for the program's threads; a fault stays with the thread that made it */
+    sigfillset(&blocked);
+    const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
+    for (size_t i = 0; i < SIM_COUNT(faults); i++)
+        sigdelset(&blocked, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &blocked, &before);
+    int error = pthread_create(&thread, &attributes, worker, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    if (error == 0)
+        busy_threads++;
+    else if (busy_threads + idle_threads == 0)
+        sim_message(SIM_LOG_ERROR, "cannot start a thread (error %d): queued work waits", error);
+}
+
+static void make_ready(struct sim_stream *stream) {
+    struct sim_stream **place = &ready;
+    stream->claimed = true;
+    while (*place && (*place)->priority <= stream->priority) /* a lower number is a higher priority */
+        place = &(*place)->next_ready;
+    stream->next_ready = *place;
+    *place = stream;
+    if (idle_threads > waking_threads) {
+        waking_threads++;
+        pthread_cond_signal(&work_ready);
+    } else if (busy_threads < MAX_BUSY_THREADS) {
+        start_worker();
+    }
+}
+
+static bool can_run(const struct sim_stream *stream) {
+    return stream->head && stream->head->blockers == 0;
+}
+
+static void wait_for(struct sim_op *op, struct sim_op *dependency) {
+    if (sim_op_done(dependency))
+        return;
+    struct sim_edge *edge = malloc(sizeof *edge);
+    if (!edge) {
+        sim_message(SIM_LOG_ERROR, "out of host memory");
+        abort();
+    }
+    edge->op = op;
+    edge->next = dependency->dependents;
+    dependency->dependents = edge;
+    op->blockers++;
+}
+
+/* CUDA's implicit order: the legacy stream against every blocking stream of its context. */
+static void order_with_legacy(struct sim_stream *stream, struct sim_op *op) {
+    struct sim_context *context = stream->context;
+    if (stream->type == SIM_STREAM_LEGACY) {
+        for (struct sim_stream *other = context->busy; other; other = other->next_active)
+            if (other->blocking && other != stream)
+                wait_for(op, other->tail);
+    } else if (stream->blocking && context->legacy->tail) {
+        wait_for(op, context->legacy->tail);
+    }
+}
+
+static void append(struct sim_stream *stream, struct sim_op *op, struct sim_op *dependency) {
+    op->stream = stream;
+    sim_retain(stream);
+    sim_op_retain(op);
+    if (dependency)
+        wait_for(op, dependency);
+    order_with_legacy(stream, op);
+    if (stream->tail) {
+        stream->tail->next = op;
+    } else {
+        struct sim_context *context = stream->context;
+        stream->head = op;
+        stream->previous_active = NULL;
+        stream->next_active = context->busy;
+        if (context->busy)
+            context->busy->previous_active = stream;
+        context->busy = stream;
+    }
+    stream->tail = op;
+}
+
+static void remove_head(struct sim_stream *stream) {
+    stream->head = stream->head->next;
+    if (stream->head)
+        return;
+    stream->tail = NULL;
+    if (stream->previous_active)
+        stream->previous_active->next_active = stream->next_active;
+    else
+        stream->context->busy = stream->next_active;
+    if (stream->next_active)
+        stream->next_active->previous_active = stream->previous_active;
+}
+
+static void finish(struct sim_op *op) {
+    remove_head(op->stream);
+    op->finished_ns = sim_now_ns();
+    atomic_store_explicit(&op->done, true, memory_order_release);
+    while (op->dependents) {
+        struct sim_edge *edge = op->dependents;
+        struct sim_stream *stream = edge->op->stream;
+        op->dependents = edge->next;
+        edge->op->blockers--;
+        if (!stream->claimed && can_run(stream))
+            make_ready(stream);
+        free(edge);
+    }
+    if (op->waited)
+        pthread_cond_broadcast(&op_done);
+}
+
+/* Runs the head of a stream that this thread has claimed. Takes the lock and returns with it, but not while
+ * it runs. */
+static void execute(struct sim_stream *stream, bool in_worker) {
+    struct sim_op *op = stream->head;
+    struct sim_context *context = stream->context;
+    const struct sim_op_class *class = op->class;
+    bool steps_aside = in_worker && class->may_block;
+    if (steps_aside) {
+        busy_threads--;
+        if (ready && busy_threads < MAX_BUSY_THREADS)
+            start_worker();
+    }
+    pthread_mutex_unlock(&lock);
+    if (class->run && (class->even_after_error || sim_context_error(context) == CUDA_SUCCESS)) {
+        CUresult result = class->run(op);
+        if (result != CUDA_SUCCESS)
+            sim_context_fail(context, result);
+    }
+    if (class->drop)
+        class->drop(op);
+    pthread_mutex_lock(&lock);
+    if (steps_aside)
+        busy_threads++;
+    finish(op);
+}
+
+/* Drops what `execute` kept alive: outside the lock, because the stream may end here. */
+static void let_go(struct sim_stream *stream, struct sim_op *op) {
+    sim_op_release(op);
+    sim_release(stream);
+}
+
+static void *worker(void *unused) {
+    (void)unused;
+    pthread_mutex_lock(&lock);
+    for (;;) {
+        struct timespec deadline;
+        int error = 0;
+        clock_gettime(CLOCK_MONOTONIC, &deadline);
+        deadline.tv_sec += IDLE_SECONDS;
+        while (!ready && error == 0) {
+            busy_threads--;
+            idle_threads++;
+            error = pthread_cond_timedwait(&work_ready, &lock, &deadline);
+            idle_threads--;
+            busy_threads++;
+            if (waking_threads)
+                waking_threads--;
+        }
+        if (!ready)
+            break;
+        struct sim_stream *stream = ready;
+        ready = stream->next_ready;
+        for (bool more = true; more;) {
+            struct sim_op *op = stream->head;
+            execute(stream, true);
+            more = can_run(stream);
+            if (!more)
+                stream->claimed = false;
+            pthread_mutex_unlock(&lock);
+            let_go(stream, op);
+            pthread_mutex_lock(&lock);
+        }
+    }
+    busy_threads--;
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+void sim_op_wait(struct sim_op *op) {
+    if (sim_op_done(op))
+        return;
+    pthread_mutex_lock(&lock);
+    while (!sim_op_done(op)) {
+        op->waited = true;
+        pthread_cond_wait(&op_done, &lock);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void sim_submit(struct sim_stream *stream, struct sim_op *op, struct sim_op *dependency) {
+    pthread_once(&once, set_up);
+    pthread_mutex_lock(&lock);
+    append(stream, op, dependency);
+    bool instant =
+        !op->class->run && !op->class->drop && stream->head == op && op->blockers == 0 && !stream->claimed;
+    if (instant)
+        finish(op);
+    else if (!stream->claimed && can_run(stream))
+        make_ready(stream);
+    pthread_mutex_unlock(&lock);
+    if (instant)
+        let_go(stream, op);
+}
+
+void sim_submit_and_forget(struct sim_stream *stream, struct sim_op *op) {
+    sim_submit(stream, op, NULL);
+    sim_op_release(op);
+}
+
+CUresult sim_submit_and_wait(struct sim_stream *stream, struct sim_op *op) {
+    struct sim_context *context = stream->context;
+    pthread_once(&once, set_up);
+    pthread_mutex_lock(&lock);
+    append(stream, op, NULL);
+    if (stream->head == op && op->blockers == 0 && !stream->claimed) {
+        stream->claimed = true;
+        execute(stream, false);
+        if (can_run(stream))
+            make_ready(stream);
+        else
+            stream->claimed = false;
+        pthread_mutex_unlock(&lock);
+        let_go(stream, op);
+    } else {
+        if (!stream->claimed && can_run(stream))
+            make_ready(stream);
+        pthread_mutex_unlock(&lock);
+        sim_op_wait(op);
+    }
+    sim_op_release(op);
+    return sim_context_error(context);
+}
+
+struct sim_op *sim_stream_last(struct sim_stream *stream) {
+    pthread_mutex_lock(&lock);
+    struct sim_op *op = stream->tail;
+    if (op)
+        sim_op_retain(op);
+    pthread_mutex_unlock(&lock);
+    return op;
+}
+
+bool sim_stream_busy(struct sim_stream *stream) {
+    bool busy = false;
+    pthread_mutex_lock(&lock);
+    if (stream->type == SIM_STREAM_LEGACY)
+        for (struct sim_stream *other = stream->context->busy; other && !busy; other = other->next_active)
+            busy = other->blocking;
+    else
+        busy = stream->head != NULL;
+    pthread_mutex_unlock(&lock);
+    return busy;
+}
+
+void sim_context_drain(struct sim_context *context) {
+    pthread_mutex_lock(&lock);
+    size_t count = 0;
+    for (struct sim_stream *stream = context->busy; stream; stream = stream->next_active)
+        count++;
+    struct sim_op **last = count ? calloc(count, sizeof *last) : NULL;
+    if (count && !last) {
+        sim_message(SIM_LOG_ERROR, "out of host memory");
+        abort();
+    }
+    size_t i = 0;
+    for (struct sim_stream *stream = context->busy; stream; stream = stream->next_active) {
+        last[i++] = stream->tail;
+        sim_op_retain(stream->tail);
+    }
+    pthread_mutex_unlock(&lock);
+    for (i = 0; i < count; i++) {
+        sim_op_wait(last[i]);
+        sim_op_release(last[i]);
+    }
+    free(last);
+}

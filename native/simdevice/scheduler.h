@@ -1,0 +1,78 @@
+/* Streams as queues of operations, and the threads that run them. Threads start when there is work and end
+ * when there has been none for a while. One lock guards all queues; operations run outside it. */
+#pragma once
+#include "handle.h"
+
+struct sim_context;
+struct sim_stream;
+struct sim_op;
+
+struct sim_op_class {
+    CUresult (*run)(struct sim_op *op); /* NULL: nothing to do, only its place in the order matters */
+    void (*drop)(struct sim_op *op);    /* lets go of what the operation holds, run or not; may be NULL */
+    bool even_after_error;              /* runs in a context that a sticky error has ended */
+    bool may_block; /* runs code that may wait for other streams: does not count as a busy thread */
+};
+
+/* Marks a `run` that works on device memory. The build that skips all work proves that a test notices it
+ * missing. */
+#ifdef SIM_SKIP_WORK
+#define SIM_WORK(run) (0 ? (run) : NULL)
+#else
+#define SIM_WORK(run) (run)
+#endif
+
+/* The first member of every kind of operation. */
+struct sim_op {
+    const struct sim_op_class *class;
+    struct sim_stream *stream;
+    struct sim_op *next;         /* in its stream */
+    struct sim_edge *dependents; /* operations that wait for this one */
+    uint64_t finished_ns;
+    _Atomic uint32_t references;
+    uint32_t blockers; /* unfinished operations that it waits for, its predecessor in the stream aside */
+    _Atomic bool done;
+    bool waited; /* a host thread sleeps until it is done */
+};
+
+enum sim_stream_type { SIM_STREAM_LEGACY, SIM_STREAM_PER_THREAD, SIM_STREAM_CREATED };
+
+struct sim_stream {
+    struct sim_object object;
+    struct sim_context *context;
+    enum sim_stream_type type;
+    unsigned flags;
+    int priority;
+    uint64_t id;
+    bool blocking; /* ordered with the legacy stream */
+    /* under the scheduler's lock */
+    struct sim_op *head, *tail;
+    bool claimed; /* a thread runs its head, or it is in the ready list */
+    struct sim_stream *next_ready;
+    struct sim_stream *next_active, *previous_active; /* the context's streams that have operations */
+};
+
+/* An operation of `size` bytes, zeroed, with one reference; NULL when memory is exhausted. */
+void *sim_op_new(size_t size, const struct sim_op_class *class);
+void sim_op_retain(struct sim_op *op);
+void sim_op_release(struct sim_op *op);
+bool sim_op_done(const struct sim_op *op);
+void sim_op_wait(struct sim_op *op);
+
+/* Appends the operation; the caller keeps its reference. It runs after what CUDA orders before it, and after
+ * `dependency` if that is not NULL. */
+void sim_submit(struct sim_stream *stream, struct sim_op *op, struct sim_op *dependency);
+/* Submits, drops the caller's reference. */
+void sim_submit_and_forget(struct sim_stream *stream, struct sim_op *op);
+/* Submits and waits, in this thread if nothing is before it; drops the caller's reference. The context's
+ * error, if any. */
+CUresult sim_submit_and_wait(struct sim_stream *stream, struct sim_op *op);
+
+/* The last operation, with a reference, or NULL if all are done. */
+struct sim_op *sim_stream_last(struct sim_stream *stream);
+/* Whether a synchronisation with this stream would have to wait: for the legacy stream, with all that it
+ * orders. */
+bool sim_stream_busy(struct sim_stream *stream);
+/* Waits for what has been submitted to any of the context's streams. */
+void sim_context_drain(struct sim_context *context);
+uint64_t sim_now_ns(void);

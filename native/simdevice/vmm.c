@@ -1,0 +1,367 @@
+/* Physical memory is an extent of the device's memfd, a mapping maps it, access rights are page protections.
+ * Offsets in the file are never used twice, so an extent always begins as zeros. */
+#define _GNU_SOURCE
+#include "vmm.h"
+#include "log.h"
+#include "memory.h"
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct physical {
+    struct sim_object object; /* the handle; each mapping holds a reference as well */
+    struct sim_device *device;
+    CUmemAllocationProp properties;
+    uint64_t offset, size;
+    unsigned handles; /* cuMemCreate and cuMemRetainAllocationHandle, less cuMemRelease */
+};
+
+/* Guards `handles`, the files and the relation of reservations to mappings. Taken before any tree's lock. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sim_ranges reservations = {.lock = PTHREAD_RWLOCK_INITIALIZER};
+static struct {
+    int fd; /* 0: not open yet */
+    uint64_t size;
+} files[SIM_MAX_DEVICES];
+
+static void punch(const struct physical *physical) {
+    if (fallocate(files[physical->device->ordinal].fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  (off_t)physical->offset, (off_t)physical->size) != 0)
+        sim_message(SIM_LOG_INFO, "cannot give back physical memory");
+}
+
+static void destroy(void *pointer) {
+    struct physical *physical = pointer;
+    punch(physical);
+    sim_device_refund(physical->device, physical->size);
+    free(physical);
+}
+
+static CUresult check_properties(const CUmemAllocationProp *properties, struct sim_device **device) {
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(properties && properties->type == CU_MEM_ALLOCATION_TYPE_PINNED);
+    SIM_REQUIRE(properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE);
+    *device = sim_device_at(properties->location.id);
+    if (!*device)
+        return CUDA_ERROR_INVALID_DEVICE;
+    return properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE ? CUDA_SUCCESS
+                                                                       : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties,
+                                       CUmemAllocationGranularity_flags option) {
+    struct sim_device *device;
+    SIM_TRY(check_properties(properties, &device));
+    SIM_REQUIRE(granularity && (unsigned)option <= CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+    *granularity = SIM_GRANULARITY;
+    return CUDA_SUCCESS;
+}
+
+static bool granular(uint64_t value) {
+    return value % SIM_GRANULARITY == 0;
+}
+
+/* Takes a fresh extent of the device's file. Lock held. */
+static bool extend(struct physical *physical) {
+    int ordinal = physical->device->ordinal;
+    if (files[ordinal].fd == 0) {
+        int fd = memfd_create("gpuferry-sim", MFD_CLOEXEC);
+        if (fd == 0) { /* 0 means "none" here */
+            fd = fcntl(fd, F_DUPFD_CLOEXEC, 1);
+            close(0);
+        }
+        if (fd < 0)
+            return false;
+        files[ordinal].fd = fd;
+    }
+    if (ftruncate(files[ordinal].fd, (off_t)(files[ordinal].size + physical->size)) != 0)
+        return false;
+    physical->offset = files[ordinal].size;
+    files[ordinal].size += physical->size;
+    return true;
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties,
+                     unsigned long long flags) {
+    struct sim_device *device;
+    SIM_TRY(check_properties(properties, &device));
+    SIM_REQUIRE(handle && size && granular(size) && flags == 0);
+    if (size > device->memory || !sim_device_charge(device, size))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct physical *physical = calloc(1, sizeof *physical);
+    if (physical) {
+        physical->device = device;
+        physical->properties = *properties;
+        physical->size = size;
+        physical->handles = 1;
+        pthread_mutex_lock(&lock);
+        bool done = extend(physical) && sim_handle_open(physical, SIM_PHYSICAL, NULL, destroy);
+        pthread_mutex_unlock(&lock);
+        if (done) {
+            *handle = physical->object.handle;
+            return CUDA_SUCCESS;
+        }
+        free(physical);
+    }
+    sim_device_refund(device, size);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* The physical memory of a handle that the program still holds, with a reference. Lock held. */
+static struct physical *acquire(CUmemGenericAllocationHandle handle) {
+    struct physical *physical = sim_acquire(handle, SIM_PHYSICAL);
+    if (physical && !physical->handles) {
+        sim_release(physical);
+        return NULL;
+    }
+    return physical;
+}
+
+/* Drops one of the references that keep the memory; the handle's slot stays until the last. Lock held. */
+static void drop(struct physical *physical) {
+    sim_release(physical);
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+    SIM_TRY(sim_enter());
+    pthread_mutex_lock(&lock);
+    struct physical *physical = acquire(handle);
+    if (physical) {
+        physical->handles--;
+        sim_release(physical);
+        drop(physical); /* the reference that the handle stands for */
+    }
+    pthread_mutex_unlock(&lock);
+    return physical ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address) {
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(handle);
+    struct sim_range range;
+    pthread_mutex_lock(&lock);
+    bool found = sim_ranges_find(&sim_memory, (uint64_t)address, &range) && range.kind == SIM_RANGE_MAPPED;
+    if (found) {
+        struct physical *physical = range.owner;
+        physical->handles++;
+        sim_retain(physical);
+        *handle = physical->object.handle;
+    }
+    pthread_mutex_unlock(&lock);
+    return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
+                                                CUmemGenericAllocationHandle handle) {
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(properties);
+    pthread_mutex_lock(&lock);
+    struct physical *physical = acquire(handle);
+    if (physical) {
+        *properties = physical->properties;
+        sim_release(physical);
+    }
+    pthread_mutex_unlock(&lock);
+    return physical ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t size, size_t alignment, CUdeviceptr wanted,
+                             unsigned long long flags) {
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(pointer && size && granular(size) && flags == 0);
+    SIM_REQUIRE(alignment == 0 || (alignment & (alignment - 1)) == 0);
+    if (size > UINT64_C(1) << 46)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct sim_range *range = calloc(1, sizeof *range);
+    if (!range)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    range->base = sim_pages_reserve(size, alignment > SIM_GRANULARITY ? alignment : SIM_GRANULARITY, wanted);
+    range->size = size;
+    range->kind = SIM_RANGE_RESERVED;
+    if (!range->base || !sim_ranges_insert(&reservations, range)) {
+        free(range);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *pointer = range->base;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressFree(CUdeviceptr pointer, size_t size) {
+    SIM_TRY(sim_enter());
+    struct sim_range range, mapping;
+    pthread_mutex_lock(&lock);
+    bool whole =
+        sim_ranges_find(&reservations, pointer, &range) && range.base == pointer && range.size == size;
+    bool mapped =
+        whole && sim_ranges_find_next(&sim_memory, pointer, &mapping) && mapping.base < pointer + size;
+    if (whole && !mapped) {
+        free(sim_ranges_remove(&reservations, pointer, NULL));
+        sim_pages_free(pointer, size);
+    }
+    pthread_mutex_unlock(&lock);
+    return whole && !mapped ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Lock held. */
+static CUresult map(CUdeviceptr pointer, size_t size, struct physical *physical) {
+    struct sim_range reservation;
+    SIM_REQUIRE(size <= physical->size);
+    SIM_REQUIRE(sim_ranges_find(&reservations, pointer, &reservation));
+    SIM_REQUIRE(size <= reservation.base + reservation.size - pointer);
+    struct sim_range *range = calloc(1, sizeof *range);
+    if (!range)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    range->base = pointer;
+    range->size = size;
+    range->kind = SIM_RANGE_MAPPED;
+    range->id = sim_memory_next_id();
+    range->device = physical->device;
+    range->owner = physical;
+    if (!sim_ranges_insert(&sim_memory, range)) { /* something is mapped there */
+        free(range);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (mmap((void *)pointer, size, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+             files[physical->device->ordinal].fd, (off_t)physical->offset) == MAP_FAILED) {
+        free(sim_ranges_remove(&sim_memory, pointer, NULL));
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    sim_retain(physical);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemMap(CUdeviceptr pointer, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags) {
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(pointer && granular(pointer) && size && granular(size) && offset == 0 && flags == 0);
+    pthread_mutex_lock(&lock);
+    struct physical *physical = acquire(handle);
+    CUresult result = physical ? map(pointer, size, physical) : CUDA_ERROR_INVALID_VALUE;
+    if (physical)
+        sim_release(physical);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* Whether [pointer, pointer + size) is made of whole mappings, or, if not `whole`, at least covered by
+ * mappings. */
+static bool covered(uint64_t pointer, uint64_t size, bool whole) {
+    struct sim_range range;
+    uint64_t end = pointer + size, at = pointer;
+    if (!size || end < pointer)
+        return false;
+    while (at < end) {
+        if (!sim_ranges_find(&sim_memory, at, &range) || range.kind != SIM_RANGE_MAPPED)
+            return false;
+        if (whole && (range.base != at || range.base + range.size > end))
+            return false;
+        at = range.base + range.size;
+    }
+    return true;
+}
+
+static void drain_devices_of(uint64_t pointer, uint64_t size) {
+    uint64_t devices = 0;
+    struct sim_range range;
+    for (uint64_t at = pointer; at < pointer + size && sim_ranges_find(&sim_memory, at, &range);
+         at = range.base + range.size)
+        devices |= range.readable | range.writable | UINT64_C(1) << range.device->ordinal;
+    for (int ordinal = 0; ordinal < sim_device_count(); ordinal++)
+        if (devices >> ordinal & 1)
+            sim_device_drain(sim_device_at(ordinal));
+}
+
+CUresult cuMemUnmap(CUdeviceptr pointer, size_t size) {
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(covered(pointer, size, true));
+    drain_devices_of(pointer, size); /* what runs may use the memory */
+    pthread_mutex_lock(&lock);
+    bool whole = covered(pointer, size, true);
+    if (whole) {
+        /* the addresses stay reserved */
+        if (mmap((void *)pointer, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+                 -1, 0) == MAP_FAILED) {
+            pthread_mutex_unlock(&lock);
+            return CUDA_ERROR_UNMAP_FAILED;
+        }
+        for (uint64_t at = pointer; at < pointer + size;) {
+            struct sim_range *range = sim_ranges_remove(&sim_memory, at, NULL);
+            at += range->size;
+            drop(range->owner);
+            free(range);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+struct rights {
+    uint64_t device; /* one bit */
+    bool read, write;
+    int protection; /* out */
+};
+
+static bool set_rights(struct sim_range *range, void *argument) {
+    struct rights *rights = argument;
+    range->readable = rights->read ? range->readable | rights->device : range->readable & ~rights->device;
+    range->writable = rights->write ? range->writable | rights->device : range->writable & ~rights->device;
+    /* page protections are for all devices at once */
+    rights->protection = range->writable ? PROT_READ | PROT_WRITE : range->readable ? PROT_READ : PROT_NONE;
+    return true;
+}
+
+/* Lock held; the range is covered by whole mappings. */
+static CUresult set_access(uint64_t pointer, uint64_t size, struct rights rights) {
+    struct sim_range range;
+    for (uint64_t at = pointer; at < pointer + size; at = range.base + range.size) {
+        sim_ranges_find(&sim_memory, at, &range);
+        sim_ranges_change(&sim_memory, at, set_rights, &rights);
+        if (mprotect((void *)range.base, range.size, rights.protection) != 0)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc *descriptions, size_t count) {
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(descriptions && count);
+    for (size_t i = 0; i < count; i++) {
+        const CUmemAccessDesc *one = &descriptions[i];
+        SIM_REQUIRE(one->location.type == CU_MEM_LOCATION_TYPE_DEVICE);
+        SIM_REQUIRE(one->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
+                    one->flags == CU_MEM_ACCESS_FLAGS_PROT_READ ||
+                    one->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        if (!sim_device_at(one->location.id))
+            return CUDA_ERROR_INVALID_DEVICE;
+    }
+    pthread_mutex_lock(&lock);
+    CUresult result = covered(pointer, size, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        const CUmemAccessDesc *one = &descriptions[i];
+        result = set_access(pointer, size,
+                            (struct rights){.device = UINT64_C(1) << one->location.id,
+                                            .read = one->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE,
+                                            .write = one->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr pointer) {
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(flags && location && location->type == CU_MEM_LOCATION_TYPE_DEVICE);
+    if (!sim_device_at(location->id))
+        return CUDA_ERROR_INVALID_DEVICE;
+    struct sim_range range;
+    SIM_REQUIRE(sim_ranges_find(&sim_memory, pointer, &range) && range.kind == SIM_RANGE_MAPPED);
+    *flags = range.writable >> location->id & 1   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+             : range.readable >> location->id & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                                  : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    return CUDA_SUCCESS;
+}
+
+bool sim_vmm_discard(uint64_t base, uint64_t size) {
+    return madvise((void *)base, size, MADV_REMOVE) == 0;
+}
