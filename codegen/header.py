@@ -1,8 +1,9 @@
-"""Compares the spec with the real cuda.h: signatures and versions from its parsed text, sizes by asking the compiler."""
+"""Compares the spec with the real cuda.h: signatures and versions as parsed, sizes by asking the compiler."""
 
 from __future__ import annotations
 
 import copy
+import os
 import re
 import shutil
 import subprocess
@@ -65,12 +66,21 @@ def compiler() -> str:
     return found
 
 
+def run(command: list[str], text: str = "") -> subprocess.CompletedProcess[str]:
+    """The compiler, speaking English: its messages are read."""
+    environment = {**os.environ, "LC_ALL": "C"}
+    return subprocess.run(
+        command, input=text, capture_output=True, text=True, check=False, timeout=60, env=environment
+    )
+
+
 def preprocess(include: Path, text: str, *options: str) -> str:
     command = [compiler(), "-E", "-xc", f"-I{include}", "-D__CUDA_API_VERSION_INTERNAL", *options, "-"]
-    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=60)
+    done = run(command, text)
     if done.returncode:
         raise HeaderError(
-            f"cannot read {include}/cuda.h: {done.stderr.splitlines()[0]}\n    Is it a CUDA toolkit's include folder?"
+            f"cannot read {include}/cuda.h: {done.stderr.splitlines()[0]}\n"
+            "    Is it a CUDA toolkit's include folder?"
         )
     return done.stdout
 
@@ -281,14 +291,13 @@ def check_layouts(header: Header, spec: Spec) -> list[str]:
             "-D__CUDA_API_VERSION_INTERNAL",
             str(source),
         ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = run(command)
     found = re.findall(
         r"^(\S+?):(\d+):\d+: error: (?:static assertion failed: )?\"?(.*?)\"?$", done.stderr, re.M
     )
     if done.returncode and not found:
-        raise HeaderError(
-            f"the layout probe does not compile: {done.stderr.strip()}\n    Report this with the compiler's version"
-        )
+        cause = f"the layout probe does not compile: {done.stderr.strip()}"
+        raise HeaderError(f"{cause}\n    Report this with the compiler's version")
     return [
         problem(Where(file, int(line)), cause, "Make the line say what cuda.h says")
         for file, line, cause in found

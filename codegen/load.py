@@ -1,4 +1,4 @@
-"""From YAML files to the model. What one entry may say is checked here, what entries say together in `validate.py`."""
+"""From YAML files to the model. Checks what one entry may say; `validate.py` what they say together."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
     misplaced = set(keys.keys) - {"kind"} - KEYS_OF_KIND.get(kind, set())
     if misplaced:
         key = sorted(misplaced)[0]
-        remedy = f"Remove it, or choose the kind that has it; '{kind.value}' takes {sorted(KEYS_OF_KIND.get(kind, set()))}"
+        taken = ", ".join(sorted(KEYS_OF_KIND.get(kind, set()))) or "no other key"
+        remedy = f"Remove it, or choose a kind that has it; {kind.value!r} takes {taken}"
         raise keys.keys[key].fail(f"{key!r} says nothing of an argument of kind {kind.value!r}", remedy)
     if kind is Kind.HANDLE and of is None:
         raise keys.fail("a handle without 'of'", "Say which object it names, e.g. of: stream")

@@ -33,7 +33,7 @@ def environment() -> jinja2.Environment:
 
 
 def banner(template: str, emitter: str, sources: str, comment: tuple[str, str]) -> str:
-    """The first line of a generated file; the hash is of what made it, so that a change of only another generator leaves it alone."""
+    """The first line of a generated file; the hash is of its own template and emitter, no other's."""
     made_by = Path(emitter).read_bytes() + (TEMPLATES / template).read_bytes()
     digest = hashlib.sha256(made_by).hexdigest()[:12]
     text = f"Generated from {sources} by codegen/templates/{template} ({digest}). Do not edit."
@@ -43,6 +43,6 @@ def banner(template: str, emitter: str, sources: str, comment: tuple[str, str]) 
 def render(
     template: str, emitter: str, sources: str, comment: tuple[str, str] = ("/* ", " */"), **values: Any
 ) -> str:
-    """One generated file. `emitter` is the caller's `__file__`, `sources` names the spec files for the banner."""
+    """One generated file. `emitter` is the caller's `__file__`, `sources` names the spec files."""
     body = environment().get_template(template).render(**values)
     return banner(template, emitter, sources, comment) + body

@@ -40,9 +40,8 @@ def describe(spec: Spec, variant: Variant) -> str:
     if variant.alias:
         lines.append(f"  alias of {variant.alias}")
     if variant.per_thread:
-        lines.append(
-            f"  per-thread twin {variant.per_thread.symbol} since {variant.per_thread.since}, stream: {variant.stream}"
-        )
+        twin = variant.per_thread
+        lines.append(f"  per-thread twin {twin.symbol} since {twin.since}, stream: {variant.stream}")
     if variant.via:
         lines.append(f"  via {', '.join(variant.via)}")
     if variant.on_wire:

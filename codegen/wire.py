@@ -1,11 +1,11 @@
-"""What an operation's messages look like: packed request and reply structs, and what follows them as payload."""
+"""The messages of an operation: packed request and reply structs, and the payload that follows them."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
 
-from .model import Arg, Field, Kind, Param, Spec, Types, Use, Variant
+from .model import Arg, Field, Kind, Param, Spec, Types, Variant
 
 WIRE_SIZES = {
     "u8": 1,

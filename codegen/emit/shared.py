@@ -1,4 +1,4 @@
-"""What both sides of the wire share: messages, operation ids, spec hash, attributes that are reported otherwise."""
+"""What both sides of the wire share: messages, operation ids, spec hash, attributes reported otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports of the simulated device: what it does not implement, twins for the per-thread default stream, aliases."""
+"""Exports of the simulated device: stubs, twins for the per-thread default stream, aliases."""
 
 from __future__ import annotations
 
