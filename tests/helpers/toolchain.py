@@ -51,7 +51,7 @@ def _nvcc(kit: Toolkit, source: Path, flags: Sequence[str], shared_runtime: bool
 
 
 def _host_with_driver(kit: Toolkit, source: Path, flags: Sequence[str]) -> list[str]:
-    driver = ["-L" + str(SIM_LIBRARY.parent), "-l:libcuda.so.1", "-Wl,--allow-shlib-undefined"]
+    driver = ["-Wl,--as-needed", f"-L{SIM_LIBRARY.parent}", "-l:libcuda.so.1"]
     includes = [f"-I{kit.include}", f"-I{PROGRAMS}", f"-I{ROOT / 'native'}", f"-I{_kernels_header().parent}"]
     return ["gcc", *_HOST_FLAGS, *includes, str(source), *driver, "-ldl", *flags]
 

@@ -1,0 +1,46 @@
+"""What gpuferry costs in memory, on both sides."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+
+import pytest
+
+from tests.helpers import programs, toolchain
+from tests.helpers.monitor import Monitor
+from tests.helpers.paths import GPUFERRY, GUEST_LIBRARY
+from tests.helpers.running import real_gpu, run, skip_environment
+
+MIB = 1 << 20
+
+
+def test_guest(shared_monitor: Monitor) -> None:
+    """The guest library adds less than 5 MiB to a program."""
+    executable = toolchain.program(programs.program("footprint").source)
+    environment = {**os.environ, **shared_monitor.settings(), "LD_LIBRARY_PATH": str(GUEST_LIBRARY.parent)}
+    outcome = run([executable], environment)
+    assert outcome.status == 0, outcome.stdout + outcome.stderr
+    added = re.search(r"^added (\d+)$", outcome.stdout, re.MULTILINE)
+    assert added
+    assert int(added[1]) < 5 * MIB
+
+
+def test_without_work_the_guest_program_fails() -> None:
+    """It measures a program that did its work."""
+    executable = toolchain.program(programs.program("footprint").source)
+    assert run([executable], skip_environment()).status == 1
+
+
+def test_idle_api_server(shared_monitor: Monitor) -> None:
+    """An API server on the simulated device that waits for a session has less than 120 MiB resident."""
+    if real_gpu():
+        pytest.skip("needs the simulated device: a GPU's driver alone takes more")
+    command = [str(GPUFERRY), "status", "--json", "--control", shared_monitor.control]
+    environment = {**os.environ, **shared_monitor.settings()}
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    servers = json.loads(answer.stdout)["servers"]
+    assert servers
+    assert all(0 < int(server["rss"]) < 120 * MIB for server in servers), servers
