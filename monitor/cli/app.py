@@ -78,6 +78,9 @@ def monitor(
     max_wait: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="How long a guest may wait for an API server")
     ] = 60.0,
+    handshake_timeout: Annotated[
+        float, typer.Option(min=0.01, metavar="SECONDS", help="How long a guest may take to introduce itself")
+    ] = 5.0,
     grace: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="What running sessions get at the end")
     ] = 5.0,
@@ -97,6 +100,7 @@ def monitor(
         headroom=headroom,
         token_file=token_file,
         max_wait=max_wait,
+        handshake_timeout=handshake_timeout,
         grace=grace,
         log_level=log_level,
         parent_fd=parent_fd,

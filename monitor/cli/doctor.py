@@ -162,7 +162,7 @@ def _monitor(flag: str | None, token_file: str | None) -> Iterator[Check]:
     except OSError as error:
         yield Check("handshake", "failed", str(error), "see the monitor's log")
         return
-    hints = {
+    hints: dict[int, str] = {
         handshake.Reason.DENIED: "set GPUFERRY_TOKEN to the monitor's, or name its file in GPUFERRY_TOKEN_FILE",
         handshake.Reason.SPEC: "install the same gpuferry on both machines",
     }
@@ -170,12 +170,10 @@ def _monitor(flag: str | None, token_file: str | None) -> Iterator[Check]:
         yield Check("token and spec", "ok", "accepted")
         yield _cuda_program(found)
     else:
-        yield Check(
-            "token and spec", "failed", text, hints.get(handshake.Reason(reason), "see the monitor's log")
-        )
+        yield Check("token and spec", "failed", text, hints.get(reason, "see the monitor's log"))
 
 
-# A program's first steps through NVIDIA's own runtime, if a wheel brought one, else through the driver API.
+# A program's first steps, through NVIDIA's own runtime if a wheel brought one, else through the driver.
 _PROGRAM = """
 import ctypes, glob, os, sys
 def must(status, what):

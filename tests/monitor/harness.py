@@ -1,0 +1,169 @@
+"""A real `gpuferry monitor` process, by default with fake API servers, in a private runtime folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+from gpuferry.specs._generated import control_pb2, control_pb2_grpc
+
+HERE = Path(__file__).parent
+FAKE_SERVER = f"{sys.executable} {HERE / 'fake_apiserver.py'}"
+CLI = [sys.executable, "-m", "gpuferry.monitor.cli.main"]
+DEADLINE = 30.0
+
+
+def environment(runtime: str, **changes: str | None) -> dict[str, str]:
+    """This process's, without settings that would reach beyond the test."""
+    base = {name: value for name, value in os.environ.items() if not name.startswith("GPUFERRY_")}
+    if "GPUFERRY_BUILD" in os.environ:
+        base["GPUFERRY_BUILD"] = os.environ["GPUFERRY_BUILD"]
+    base |= {"GPUFERRY_RUNTIME_DIR": runtime, "GPUFERRY_DEVICE": "sim", "NO_COLOR": "1"}
+    for name, value in changes.items():
+        base.pop(name, None)
+        if value is not None:
+            base[name] = value
+    return base
+
+
+def gpuferry(runtime: str, *arguments: str, **changes: str | None) -> subprocess.CompletedProcess[str]:
+    """One command of the CLI."""
+    return subprocess.run(
+        [*CLI, *arguments],
+        env=environment(runtime, **changes),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+
+
+def descendants(pid: int) -> set[int]:
+    """Processes below `pid`, itself included, that are not zombies."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+                if state != "Z":
+                    parents[int(entry.name)] = int(parent)
+    found = {pid} & parents.keys()
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = DEADLINE) -> Any:
+    """For what nothing announces, such as the end of somebody else's process."""
+    deadline = time.monotonic() + seconds
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+        time.sleep(0.01)
+    return result
+
+
+def alive(pids: set[int]) -> set[int]:
+    """Those that still run."""
+    return {pid for pid in pids if pid in descendants(pid)}
+
+
+class Monitor:
+    """The process, its address and token, and its status."""
+
+    def __init__(self, runtime: str, process: subprocess.Popen[str], parent: socket.socket, log: Path) -> None:
+        self.runtime = runtime
+        self.process = process
+        self.parent = parent
+        self.log = log
+        published = dict(line.split("=", 1) for line in Path(runtime, "endpoint").read_text().splitlines())
+        self.address = published["GPUFERRY_MONITOR"]
+        self.tcp = published["GPUFERRY_TCP"]
+        self.control = published["GPUFERRY_CONTROL"]
+        self.token = Path(published["GPUFERRY_TOKEN_FILE"]).read_text().strip()
+        self.channel = grpc.insecure_channel(self.control)
+        self.stub = control_pb2_grpc.MonitorStub(self.channel)
+        self.metadata = (("authorization", f"Bearer {self.token}"),)
+
+    def status(self) -> Any:
+        return self.stub.Status(control_pb2.StatusRequest(), metadata=self.metadata, timeout=DEADLINE)
+
+    def wait_for(self, condition: Callable[[Any], Any], what: str, seconds: float = DEADLINE) -> Any:
+        """The first status that satisfies the condition."""
+        request = control_pb2.WatchStatusRequest(interval_seconds=0.1)
+        watching = self.stub.WatchStatus(request, metadata=self.metadata, timeout=seconds)
+        try:
+            for status in watching:
+                if condition(status):
+                    return status
+        except grpc.RpcError as error:
+            raise AssertionError(f"{what}: not within {seconds:g} s; log:\n{self.log.read_text()}") from error
+        finally:
+            watching.cancel()
+        raise AssertionError(f"{what}: the monitor stopped; log:\n{self.log.read_text()}")
+
+    def wait_idle(self, count: int, seconds: float = DEADLINE) -> Any:
+        return self.wait_for(
+            lambda status: sum(device.pool_idle for device in status.devices) == count, f"{count} idle", seconds
+        )
+
+    def run(self, *arguments: str, **changes: str | None) -> subprocess.CompletedProcess[str]:
+        return gpuferry(self.runtime, *arguments, **changes)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit status."""
+        self.channel.close()
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(DEADLINE)
+
+
+@contextlib.contextmanager
+def monitor(
+    *options: str, server: str | None = FAKE_SERVER, ready: bool = True, **changes: str | None
+) -> Iterator[Monitor]:
+    """A monitor whose pool has one API server ready. Nothing of it is left afterwards."""
+    runtime = tempfile.mkdtemp(prefix="gf-", dir="/tmp")  # short: it holds Unix sockets
+    ours, theirs = socket.socketpair()
+    ours.settimeout(DEADLINE)
+    log = Path(runtime, "monitor.log")
+    defaults = ["--listen", "127.0.0.1:0", "--grace", "0", "--parent-fd", str(theirs.fileno())]
+    with theirs, log.open("w") as stderr:
+        process = subprocess.Popen(
+            [*CLI, "monitor", *defaults, *options],
+            env=environment(runtime, GPUFERRY_APISERVER=server, **changes),
+            stdin=subprocess.DEVNULL,
+            stderr=stderr,
+            pass_fds=(theirs.fileno(),),
+            text=True,
+        )
+    try:
+        if ready:
+            line = ours.makefile().readline().strip()
+            assert line == "ready", f"{line!r}; log:\n{log.read_text()}"
+        else:
+            wait_until(Path(runtime, "endpoint").exists, "published endpoint")
+        running = Monitor(runtime, process, ours, log)
+        yield running
+        running.channel.close()
+    finally:
+        ours.close()
+        below = descendants(process.pid)
+        if process.poll() is None:
+            process.terminate()
+        try:
+            process.wait(DEADLINE)
+        finally:
+            for pid in alive(below):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            shutil.rmtree(runtime, ignore_errors=True)

@@ -1,0 +1,190 @@
+"""What comes before WELCOME: every wrong guest is told why, and no right one notices."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+from gpuferry.monitor import handshake
+from gpuferry.specs._generated import wire
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.monitor import harness
+from tests.monitor.fake_guest import FakeGuest, Refused, connect, hello_frame, outcome, read_greeting
+
+REASON = handshake.Reason
+
+
+@pytest.fixture(scope="module")
+def monitor() -> Iterator[harness.Monitor]:
+    with harness.monitor("--pool", "2") as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _others_go_on(monitor: harness.Monitor) -> Iterator[None]:
+    """A session that is open while the wrong guest tries keeps working."""
+    with FakeGuest(monitor.address, monitor.token) as other:
+        assert other.echo(b"before") == b"before"
+        yield
+        assert other.echo(b"after") == b"after"
+
+
+def refused(monitor: harness.Monitor, **changes: object) -> Refused:
+    with pytest.raises(Refused) as caught:
+        FakeGuest(monitor.address, changes.pop("token", monitor.token), **changes)  # type: ignore[arg-type]
+    return caught.value
+
+
+def sends(monitor: harness.Monitor, data: bytes) -> Refused:
+    with connect(monitor.address) as connection:
+        read_greeting(connection)
+        connection.sendall(data)
+        with pytest.raises(Refused) as caught:
+            outcome(connection)
+        return caught.value
+
+
+@pytest.mark.parametrize("transport", ["address", "tcp"])
+def test_both_sides_prove_the_token(monitor: harness.Monitor, transport: str) -> None:
+    with FakeGuest(getattr(monitor, transport), monitor.token) as guest:
+        assert guest.proven
+        assert guest.echo(b"x" * 100_000) == b"x" * 100_000
+
+
+def test_wrong_token(monitor: harness.Monitor) -> None:
+    refusal = refused(monitor, token="0" * 64)
+    assert (refusal.reason, refusal.cuda_error) == (REASON.DENIED, 800)
+    assert "GPUFERRY_TOKEN" in refusal.text
+
+
+def test_the_token_is_not_in_the_log_nor_in_argv(monitor: harness.Monitor) -> None:
+    refused(monitor, token="0" * 64)
+    assert monitor.token not in monitor.log.read_text()
+    for pid in harness.descendants(monitor.process.pid):
+        with open(f"/proc/{pid}/cmdline") as file:
+            assert monitor.token not in file.read()
+
+
+def test_a_recorded_hello_is_useless(monitor: harness.Monitor) -> None:
+    with connect(monitor.address) as connection:
+        recorded = hello_frame(read_greeting(connection), monitor.token)
+    assert sends(monitor, recorded).reason == REASON.DENIED
+
+
+def test_a_changed_hello_is_denied(monitor: harness.Monitor) -> None:
+    with connect(monitor.address) as connection:
+        frame = bytearray(hello_frame(read_greeting(connection), monitor.token))
+        frame[100] ^= 1
+        connection.sendall(frame)
+        with pytest.raises(Refused) as caught:
+            outcome(connection)
+    assert caught.value.reason == REASON.DENIED
+
+
+def test_wrong_version(monitor: harness.Monitor) -> None:
+    refusal = refused(monitor, version=wire.PROTOCOL_VERSION + 1)
+    assert refusal.reason == REASON.VERSION
+    assert str(wire.PROTOCOL_VERSION + 1) in refusal.text
+
+
+def test_another_version_may_have_another_hello(monitor: harness.Monitor) -> None:
+    body = struct.pack("<H", 99) + b"whatever"
+    header = handshake.HEADER.pack(handshake.HEADER.size + len(body), handshake.OP_HELLO, 0, 0, 0)
+    assert sends(monitor, header + body).reason == REASON.VERSION
+
+
+def test_wrong_spec_names_both(monitor: harness.Monitor) -> None:
+    other = secrets.token_bytes(32)
+    refusal = refused(monitor, spec=other)
+    assert refusal.reason == REASON.SPEC
+    assert other.hex() in refusal.text
+    assert wire.SPEC_HASH.hex() in refusal.text
+
+
+def test_more_than_one_device(monitor: harness.Monitor) -> None:
+    assert refused(monitor, devices=2).reason == REASON.BAD_REQUEST
+
+
+def test_names_are_text(monitor: harness.Monitor) -> None:
+    assert refused(monitor, program=b"\xff\xfe").reason == REASON.MALFORMED
+    assert refused(monitor, function=b"two\nlines").reason == REASON.MALFORMED
+
+
+def test_a_hello_that_is_too_large(monitor: harness.Monitor) -> None:
+    refusal = sends(monitor, handshake.HEADER.pack(1 << 20, handshake.OP_HELLO, 0, 0, 0))
+    assert refusal.reason == REASON.MALFORMED
+    assert "65536" in refusal.text
+
+
+@pytest.mark.parametrize("size", [0, 15, 16, 17])
+def test_a_hello_that_is_too_small(monitor: harness.Monitor, size: int) -> None:
+    assert sends(monitor, handshake.HEADER.pack(size, handshake.OP_HELLO, 0, 0, 0)).reason == REASON.MALFORMED
+
+
+def test_a_short_hello_of_this_version(monitor: harness.Monitor) -> None:
+    body = struct.pack("<H", wire.PROTOCOL_VERSION) + bytes(50)
+    header = handshake.HEADER.pack(handshake.HEADER.size + len(body), handshake.OP_HELLO, 0, 0, 0)
+    assert sends(monitor, header + body).reason == REASON.MALFORMED
+
+
+def test_another_protocol(monitor: harness.Monitor) -> None:
+    refusal = sends(monitor, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" + b"x" * 100_000)
+    assert refusal.reason == REASON.MALFORMED
+    assert "gpuferry" in refusal.text
+
+
+@settings(max_examples=50, deadline=None)
+@given(data=st.binary(min_size=16, max_size=600))
+def test_garbage(monitor: harness.Monitor, data: bytes) -> None:
+    assert sends(monitor, data).reason in (REASON.MALFORMED, REASON.VERSION)
+
+
+def test_a_guest_that_says_nothing_more(monitor: harness.Monitor) -> None:
+    """Half a HELLO, then silence: it costs its sender the connection, and nobody else a thing."""
+    with harness.monitor("--pool", "1", "--handshake-timeout", "0.3") as impatient:
+        silent = connect(impatient.address)
+        slow = connect(impatient.address)
+        frame = hello_frame(read_greeting(slow), impatient.token)
+        slow.sendall(frame[:50])
+        with FakeGuest(impatient.address, impatient.token) as guest:
+            assert guest.echo(b"meanwhile") == b"meanwhile"
+        for connection in (silent, slow):
+            with connection, pytest.raises(Refused) as caught:
+                if connection is silent:
+                    read_greeting(connection)
+                outcome(connection)
+            assert caught.value.reason == REASON.MALFORMED
+            assert "0.3 s" in caught.value.text
+
+
+def test_many_half_open_connections(monitor: harness.Monitor) -> None:
+    half_open = [connect(monitor.tcp) for _ in range(60)]
+    with FakeGuest(monitor.tcp, monitor.token) as guest:
+        assert guest.echo(b"still") == b"still"
+    for connection in half_open:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset
+        connection.close()
+
+
+def test_a_crowd_at_once(monitor: harness.Monitor) -> None:
+    """More handshakes than the monitor does at once: the rest waits in the backlog."""
+    silent = [connect(monitor.address) for _ in range(100)]
+    try:
+        with FakeGuest(monitor.address, monitor.token) as guest:
+            assert guest.echo(b"in") == b"in"
+    finally:
+        for connection in silent:
+            connection.close()
+
+
+def test_refusals_are_counted_and_logged(monitor: harness.Monitor) -> None:
+    before = monitor.status().monitor.sessions_refused
+    refused(monitor, token="1" * 64)
+    assert monitor.status().monitor.sessions_refused == before + 1
+    assert re.search(r'"reason": "DENIED".*"event": "refused"', monitor.log.read_text())
