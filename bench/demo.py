@@ -67,7 +67,7 @@ def main() -> int:
         with ExitStack() as stack:
             with step("starting a monitor with an API server"):
                 server = stack.enter_context(monitor("--pool", "1", "--log-level", "warning"))
-            device = device_name(server)
+            device = str(server.status()["devices"][0]["name"])
             with step("running it through gpuferry"):
                 remote = run_remote(server, kmeans, "remote")
             with step(f"once more, {FEW} iterations only, to tell set-up from steady state"):
@@ -131,16 +131,6 @@ def run_remote(server: Monitor, kmeans: Path, name: str, *arguments: str) -> Run
         settings=server.settings(),
         stats=stats,
     )
-
-
-def device_name(server: Monitor) -> str:
-    """As the monitor reports it."""
-    command = [str(GPUFERRY), "status", "--json", "--control", server.control]
-    environment = {**os.environ, **server.settings()}
-    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if answer.returncode != 0:
-        raise Failed(f"gpuferry status: {answer.stderr}")
-    return str(json.loads(answer.stdout)["devices"][0]["name"])
 
 
 def summary(device: str, native: Run, remote: Run, few: Run) -> dict[str, Any]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import subprocess
 
 import pytest
 
 from tests.helpers import programs, toolchain
 from tests.helpers.monitor import Monitor
-from tests.helpers.paths import GPUFERRY, GUEST_LIBRARY
+from tests.helpers.paths import GUEST_LIBRARY
 from tests.helpers.running import real_gpu, run, skip_environment
 
 MIB = 1 << 20
@@ -38,9 +36,6 @@ def test_idle_api_server(shared_monitor: Monitor) -> None:
     """An API server on the simulated device that waits for a session has less than 120 MiB resident."""
     if real_gpu():
         pytest.skip("needs the simulated device: a GPU's driver alone takes more")
-    command = [str(GPUFERRY), "status", "--json", "--control", shared_monitor.control]
-    environment = {**os.environ, **shared_monitor.settings()}
-    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    servers = json.loads(answer.stdout)["servers"]
+    servers = shared_monitor.status()["servers"]
     assert servers
     assert all(0 < int(server["rss"]) < 120 * MIB for server in servers), servers

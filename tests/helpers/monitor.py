@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -13,7 +14,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from .paths import GPUFERRY
 from .running import Command, Outcome, guest_environment, run
 
 READY_SECONDS = 60.0
@@ -44,6 +47,15 @@ class Monitor:
     ) -> Outcome:
         """A program through this monitor."""
         return run(command, guest_environment({**self.settings(transport), **(extra or {})}))
+
+    def status(self) -> dict[str, Any]:
+        """What `gpuferry status --json` says."""
+        command = [str(GPUFERRY), "status", "--json", "--control", self.control]
+        answer = run(command, {**os.environ, **self.settings()})
+        if answer.status != 0:
+            raise RuntimeError(f"gpuferry status: {answer.stderr}")
+        found: dict[str, Any] = json.loads(answer.stdout)
+        return found
 
 
 @contextmanager
