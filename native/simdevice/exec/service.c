@@ -308,7 +308,7 @@ static CUresult start_service(char *log, size_t log_size) {
         snprintf(log, log_size, "cannot start the PTX compiler: %s", strerror(errno));
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
-    char *arguments[] = {"gpuferry-ptx-compiler", "-m", "gpuferry.native.simdevice.compiler", NULL};
+    char *arguments[] = {(char *)python, "-m", "gpuferry.native.simdevice.compiler", NULL};
     char **environment = make_environment();
     struct start start = {.python = python,
                           .arguments = arguments,
