@@ -20,12 +20,16 @@ from .differences import comparable
 
 pytestmark = pytest.mark.timeout(240)
 
-DEFAULT = programs.programs()
-LONG = programs.programs("long")
-ALL = [
-    *(pytest.param(p, id=p.name) for p in DEFAULT),
-    *(pytest.param(p, id=p.name, marks=pytest.mark.slow) for p in LONG),
-]
+
+def case(program: Program) -> object:
+    """All tests of one program go to one worker, which then builds it and runs it natively once."""
+    marks = [pytest.mark.xdist_group(program.name)]
+    return pytest.param(
+        program, id=program.name, marks=marks + [pytest.mark.slow] * (program.suite == "long")
+    )
+
+
+ALL = [case(p) for p in (*programs.programs(), *programs.programs("long"))]
 
 
 @functools.cache
