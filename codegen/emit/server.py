@@ -108,7 +108,10 @@ def handler(message: Message) -> Handler:
 
 def is_bulk(message: Message) -> bool:
     """Whether the payload is read by the handler, past the receive buffer: it may be as large as a frame."""
-    return any(a.kind in BULK and a.param.ctype == "const void *" and a.name == "data" for a in message.request_payload)
+    return any(
+        a.kind in BULK and a.param.ctype == "const void *" and a.name == "data"
+        for a in message.request_payload
+    )
 
 
 def outputs(spec: Spec) -> dict[str, str]:

@@ -1,0 +1,37 @@
+"""`python -m gpuferry.apiserver`: one API server, started by the monitor."""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+M_ARENA_MAX = -8
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="gpuferry.apiserver", description="One API server; the monitor starts it."
+    )
+    parser.add_argument("--device", type=int, required=True, help="ordinal of the device")
+    parser.add_argument(
+        "--control-fd", type=int, required=True, help="inherited SOCK_SEQPACKET socket to the monitor"
+    )
+    options = parser.parse_args()
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    libc.mallopt(M_ARENA_MAX, 2)  # an arena per thread would cost more memory than it saves time
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is the monitor's business
+
+    from .server import Server
+
+    return Server(options.device, options.control_fd).run()
+
+
+if __name__ == "__main__":
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)  # whatever still runs on the device, or waits for it, ends with the process

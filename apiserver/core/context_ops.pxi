@@ -1,0 +1,189 @@
+# Contexts. The primary one is ours and always there; others come and go with the guest's calls.
+
+
+cdef Context *new_context(Session *s, cu.CUcontext made) noexcept nogil:
+    cdef Context *context = <Context *>calloc(1, sizeof(Context))
+    context.events = new vector[cu.CUevent]()
+    context.cu = made
+    context.base.context = context
+    context.legacy = link_stream(s, <cu.CUstream>cu.CU_STREAM_LEGACY, False)
+    context.legacy.base.context = context
+    return context
+
+
+cdef void free_context(Context *context) noexcept nogil:
+    del context.events
+    free(context)
+
+
+cdef void empty_context(Session *s, Context *context) noexcept nogil:
+    """Destroys what the guest made in a context."""
+    cdef Object *object
+    wait_for_tasks(s)
+    enter(s, context)
+    while True:
+        object = s.objects
+        while object != NULL and (object.context != context or object == &context.base):
+            object = object.next
+        if object == NULL:
+            break
+        if object.kind == STREAM:
+            drop_stream(s, <Stream *>object)
+        elif object.kind == EVENT:
+            drop_event(s, <Event *>object)
+        elif object.kind == MODULE:
+            drop_image(s, <Image *>object)
+        else:
+            forget(s, object)
+            free(object)
+
+
+cdef void drop_event_pool(Session *s, Context *context) noexcept nogil:
+    while not context.events.empty():
+        cu.cuEventDestroy(context.events.back())
+        context.events.pop_back()
+
+
+cdef void drop_default_streams(Session *s, Context *context) noexcept nogil:
+    if context.per_thread != NULL:
+        unlink_stream(s, context.per_thread)
+        cu.cuStreamDestroy(context.per_thread.cu)
+        free(context.per_thread)
+        context.per_thread = NULL
+    unlink_stream(s, context.legacy)
+    free(context.legacy)
+    context.legacy = NULL
+
+
+cdef void forget_context(Session *s, Context *context) noexcept nogil:
+    """Kernels of libraries have a form in each context: this one's are gone. Closed slots let go of its events."""
+    cdef Object *object = s.objects
+    cdef int i, j
+    while object != NULL:
+        if (object.kind == KERNEL or object.kind == FUNCTION) and (<Function *>object).of == context:
+            (<Function *>object).of = NULL
+        object = object.next
+    for i in range(SLOT_COUNT):
+        j = 0
+        while j < s.slots[i].events_count:
+            if s.slots[i].contexts[j] == context:
+                cu.cuEventSynchronize(s.slots[i].events[j])
+                cu.cuEventDestroy(s.slots[i].events[j])
+                s.slots[i].events_count -= 1
+                s.slots[i].events[j] = s.slots[i].events[s.slots[i].events_count]
+                s.slots[i].contexts[j] = s.slots[i].contexts[s.slots[i].events_count]
+            else:
+                j += 1
+
+
+cdef int drop_context(Session *s, Context *context) noexcept nogil:
+    empty_context(s, context)
+    drop_default_streams(s, context)
+    forget_context(s, context)
+    drop_event_pool(s, context)
+    forget(s, &context.base)
+    cdef int status = cu.cuCtxDestroy(context.cu)
+    s.current = NULL
+    enter(s, s.primary)
+    free_context(context)
+    return status
+
+
+cdef int on_cuCtxCreate_v2(Session *s, Frame *f) noexcept nogil:
+    cdef gf_req_cuCtxCreate_v2 *q = <gf_req_cuCtxCreate_v2 *>f.body
+    cdef cu.CUcontext made
+    cdef Context *context
+    if q.dev != 0:
+        return cu.CUDA_ERROR_INVALID_DEVICE
+    cdef int status = cu.cuCtxCreate(&made, NULL, q.flags, s.device)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    context = new_context(s, made)
+    s.current = context
+    status = put(s, q.pctx, CONTEXT, &context.base, context)
+    if status != cu.CUDA_SUCCESS:
+        drop_default_streams(s, context)
+        cu.cuCtxDestroy(made)
+        s.current = NULL
+        enter(s, s.primary)
+        free_context(context)
+    return status
+
+
+cdef int on_cuCtxDestroy_v2(Session *s, Frame *f) noexcept nogil:
+    cdef gf_req_cuCtxDestroy_v2 *q = <gf_req_cuCtxDestroy_v2 *>f.body
+    cdef Context *context = <Context *>find(s, q.ctx, CONTEXT)
+    if context == NULL:
+        return cu.CUDA_ERROR_INVALID_CONTEXT
+    if context == s.primary:
+        return cu.CUDA_ERROR_INVALID_VALUE
+    return drop_context(s, context)
+
+
+cdef int on_cuDevicePrimaryCtxRetain(Session *s, Frame *f) noexcept nogil:
+    return cu.CUDA_SUCCESS      # retained for good when the process started
+
+
+cdef int on_cuDevicePrimaryCtxRelease_v2(Session *s, Frame *f) noexcept nogil:
+    return cu.CUDA_SUCCESS      # the guest counts, and asks for a reset when it reaches zero
+
+
+cdef int on_cuDevicePrimaryCtxReset_v2(Session *s, Frame *f) noexcept nogil:
+    cdef int status = reset_primary(s)
+    if status != cu.CUDA_SUCCESS:
+        s.broken = True
+        end_session(s, b"device error: the primary context could not be reset")
+    return status
+
+
+cdef int furnish_primary(Session *s) noexcept nogil:
+    """What we keep in the primary context: two streams, the fence, pinned staging."""
+    cdef cu.CUstream made
+    cdef int status = cu.cuMemHostRegister(s.staging, SLOT_SIZE * SLOT_COUNT, cu.CU_MEMHOSTREGISTER_PORTABLE)
+    status = status or cu.cuStreamCreate(&made, cu.CU_STREAM_NON_BLOCKING)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    s.order.cu = made
+    s.order.base.context = s.primary
+    status = cu.cuStreamCreate(&made, cu.CU_STREAM_NON_BLOCKING)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    s.reclaim.cu = made
+    s.reclaim.base.context = s.primary
+    return cu.cuEventCreate(&s.fence, cu.CU_EVENT_DISABLE_TIMING)
+
+
+cdef int reset_primary(Session *s) noexcept nogil:
+    """Really resets the primary context, and furnishes it again. It mends a sticky error too."""
+    cdef int status
+    cdef Stream *stream
+    enter(s, s.primary)
+    cu.cuCtxSynchronize()
+    wait_for_tasks(s)
+    empty_context(s, s.primary)
+    if s.primary.per_thread != NULL:
+        unlink_stream(s, s.primary.per_thread)
+        free(s.primary.per_thread)
+        s.primary.per_thread = NULL
+    if s.open_slot >= 0:
+        close_slot(s, s.open_slot)
+    forget_context(s, s.primary)
+    cu.cuMemHostUnregister(s.staging)
+    s.primary.events.clear()
+    status = cu.cuDevicePrimaryCtxReset(s.device)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    s.current = NULL
+    status = enter(s, s.primary)
+    status = status or furnish_primary(s)
+    # Fences that were under way are past: the device was idle.
+    s.epoch = 0
+    stream = s.streams
+    while stream != NULL:
+        stream.epoch = 0
+        stream.dirty = False
+        stream.active = False
+        stream = stream.next
+    if status == cu.CUDA_SUCCESS:
+        s.broken = False
+    return status

@@ -1,0 +1,145 @@
+# What comes from C.
+
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy, memmove, memset, strlen
+from libcpp.vector cimport vector
+from posix.mman cimport (
+    MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE, MADV_DONTNEED, madvise, mmap
+)
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
+from posix.uio cimport iovec
+
+cimport cuda.bindings.cydriver as cu
+
+
+cdef extern from "cuda.h" nogil:
+    void *CU_LAUNCH_PARAM_END
+    void *CU_LAUNCH_PARAM_BUFFER_POINTER
+    void *CU_LAUNCH_PARAM_BUFFER_SIZE
+
+cdef extern from "<string.h>" nogil:
+    size_t strnlen(const char *text, size_t size)
+
+cdef extern from "<poll.h>" nogil:
+    short POLLIN, POLLOUT
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    int poll(pollfd *fds, unsigned long count, int timeout)
+
+cdef extern from "<sys/socket.h>" nogil:
+    int MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RD, SHUT_WR
+    struct msghdr:
+        iovec *msg_iov
+        size_t msg_iovlen
+    ssize_t sendmsg(int fd, const msghdr *message, int flags)
+    ssize_t recv(int fd, void *target, size_t size, int flags)
+    int shutdown(int fd, int how)
+
+cdef extern from "<unistd.h>" nogil:
+    int usleep(unsigned int microseconds)
+
+cdef extern from "<dlfcn.h>" nogil:
+    void *dlsym(void *handle, const char *name)
+    void *RTLD_DEFAULT
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    ctypedef struct pthread_cond_t:
+        pass
+    ctypedef unsigned long pthread_t
+    int pthread_mutex_init(pthread_mutex_t *mutex, void *attributes)
+    int pthread_mutex_lock(pthread_mutex_t *mutex)
+    int pthread_mutex_unlock(pthread_mutex_t *mutex)
+    int pthread_cond_init(pthread_cond_t *condition, void *attributes)
+    int pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
+    int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex, const timespec *until)
+    int pthread_cond_signal(pthread_cond_t *condition)
+    int pthread_cond_broadcast(pthread_cond_t *condition)
+    int pthread_create(pthread_t *thread, void *attributes, void *(*main)(void *) noexcept nogil, void *argument)
+    int pthread_join(pthread_t thread, void **result)
+
+cdef extern from "wire/sha256.h" nogil:
+    void gf_sha256(const void *data, size_t size, uint8_t *digest)
+
+cdef extern from "wire/handle.h" nogil:
+    enum:
+        GF_HANDLE_TAG
+        GF_HANDLE_SLOT_LIMIT
+    uint32_t gf_handle_tag(uint64_t handle)
+    uint32_t gf_handle_kind(uint64_t handle)
+    uint16_t gf_handle_generation(uint64_t handle)
+    uint32_t gf_handle_slot(uint64_t handle)
+
+cdef extern from "wire/frame.h" nogil:
+    enum:
+        GF_FRAME_MAX
+        GF_CHUNK
+        GF_ATTRIBUTE_COUNT
+        GF_LIMIT_COUNT
+        GF_HASH_SIZE
+        GF_FUNCTION_ATTRIBUTE_COUNT
+        GF_OP_WELCOME
+        GF_OP_REFUSED
+        GF_FLAG_REPLY
+        GF_REFUSED_SHUTTING_DOWN
+        GF_REFUSED_MALFORMED
+        GF_IMAGE_PTX
+        GF_IMAGE_SASS
+
+    cdef struct gf_header:
+        uint32_t size
+        uint16_t op
+        uint16_t flags
+        uint32_t request
+        uint32_t context
+        int32_t status
+
+    cdef struct gf_reply_prefix:
+        int32_t latched
+        uint16_t latched_op
+        uint16_t reserved
+
+    cdef struct gf_welcome:
+        uint8_t proof[32]
+        uint64_t session
+        uint64_t window_base
+        uint64_t window_size
+        uint64_t quota
+        uint32_t granularity
+        uint32_t driver_version
+        uint32_t device_count
+        uint32_t image_kinds
+        uint32_t image_hash_count
+        uint32_t reserved
+
+    cdef struct gf_device:
+        char name[256]
+        uint8_t uuid[16]
+        uint64_t total_memory
+        int32_t stream_priority_least
+        int32_t stream_priority_greatest
+        uint32_t attribute_count
+        int32_t *attributes
+        int64_t *limits
+
+    cdef struct gf_refused:
+        uint32_t reason
+        uint32_t cuda_error
+
+    cdef struct gf_kernel:
+        uint16_t name_size
+        uint16_t param_count
+        int32_t *attributes
+
+    cdef struct gf_kernel_param:
+        uint32_t offset
+        uint32_t size
+
+    cdef struct gf_launch_attribute:
+        uint32_t id

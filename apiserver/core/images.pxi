@@ -1,0 +1,323 @@
+# Modules and libraries: images by hash, kernel tables, functions, module variables.
+
+cdef enum:
+    IMAGE_LIMIT = 1 << 30       # bytes of one image, and of all that are kept
+    LOG_SIZE = 16 << 10
+
+
+cdef Image *new_image() noexcept nogil:
+    cdef Image *image = <Image *>calloc(1, sizeof(Image))
+    image.kernels = new vector[Kernel]()
+    return image
+
+
+cdef void free_image(Image *image) noexcept nogil:
+    del image.kernels
+    free(image)
+
+
+cdef Bytes *find_bytes(Session *s, const uint8_t *hash) noexcept nogil:
+    """s.lock is held."""
+    cdef size_t i
+    for i in range(s.images.size()):
+        if memcmp(s.images[0][i].hash, hash, GF_HASH_SIZE) == 0:
+            return s.images[0][i]
+    return NULL
+
+
+cdef void drop_bytes(Session *s, Bytes *image) noexcept nogil:
+    """s.lock is held."""
+    cdef size_t i
+    for i in range(s.images.size()):
+        if s.images[0][i] == image:
+            s.images[0][i] = s.images.back()
+            s.images.pop_back()
+            break
+    s.image_bytes -= image.size
+    free(image.data)
+    free(image)
+
+
+cdef void make_room(Session *s, uint64_t size) noexcept nogil:
+    """Lets go of images that were not used lately. s.lock is held."""
+    cdef size_t i
+    cdef Bytes *oldest
+    while s.image_bytes + size > IMAGE_LIMIT:
+        oldest = NULL
+        for i in range(s.images.size()):
+            if s.images[0][i].users == 0 and (oldest == NULL or s.images[0][i].last_used < oldest.last_used):
+                oldest = s.images[0][i]
+        if oldest == NULL:
+            return
+        drop_bytes(s, oldest)
+
+
+cdef Bytes *receive_bytes(Session *s, const uint8_t *hash, uint64_t size) noexcept nogil:
+    """The image that a piece belongs to; NULL if it is not wanted (any more)."""
+    cdef Bytes *image
+    pthread_mutex_lock(&s.lock)
+    image = find_bytes(s, hash)
+    if image == NULL:
+        make_room(s, size)
+        if s.image_bytes + size <= IMAGE_LIMIT:
+            image = <Bytes *>calloc(1, sizeof(Bytes))
+            image.data = <uint8_t *>malloc(size + 1)
+            if image.data == NULL:
+                free(image)
+                image = NULL
+            else:
+                image.data[size] = 0    # whatever it holds, text ends
+                memcpy(image.hash, hash, GF_HASH_SIZE)
+                image.size = size
+                s.image_bytes += size
+                s.images.push_back(image)
+    if image != NULL:
+        s.image_clock += 1
+        image.last_used = s.image_clock
+    pthread_mutex_unlock(&s.lock)
+    return image
+
+
+cdef uint32_t param_bytes(gf_kernel_param *params, int count) noexcept nogil:
+    cdef uint32_t end = 0
+    cdef int i
+    for i in range(count):
+        end = max(end, params[i].offset + params[i].size)
+    return end
+
+
+cdef int describe(Session *s, Kernel *kernel, vector[uint8_t] *table) noexcept nogil:
+    """Appends one kernel to the table that the guest gets."""
+    cdef gf_kernel entry
+    cdef gf_kernel_param param
+    cdef vector[gf_kernel_param] params
+    cdef const char *name = NULL
+    cdef size_t offset, size, length
+    cdef size_t i = 0
+    cdef int status, value, attribute
+    if kernel.function != NULL:
+        status = cu.cuFuncGetName(&name, kernel.function)
+    else:
+        status = cu.cuKernelGetName(&name, kernel.kernel)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    memset(&entry, 0, sizeof(entry))
+    while i < 4096:
+        if kernel.function != NULL:
+            status = cu.cuFuncGetParamInfo(kernel.function, i, &offset, &size)
+        else:
+            status = cu.cuKernelGetParamInfo(kernel.kernel, i, &offset, &size)
+        if status != cu.CUDA_SUCCESS:
+            break
+        param.offset = <uint32_t>offset
+        param.size = <uint32_t>size
+        params.push_back(param)
+        i += 1
+    for attribute in range(GF_FUNCTION_ATTRIBUTE_COUNT):
+        value = 0
+        if kernel.function != NULL:
+            status = cu.cuFuncGetAttribute(&value, <cu.CUfunction_attribute>attribute, kernel.function)
+        else:
+            status = cu.cuKernelGetAttribute(&value, <cu.CUfunction_attribute>attribute, kernel.kernel, s.device)
+        entry.attributes[attribute] = value if status == cu.CUDA_SUCCESS else 0
+    length = min(strlen(name), <size_t>0xffff)
+    entry.name_size = <uint16_t>length
+    entry.param_count = <uint16_t>params.size()
+    kernel.param_bytes = param_bytes(params.data(), <int>params.size())
+    append(table, &entry, sizeof(entry))
+    append(table, params.data(), params.size() * sizeof(gf_kernel_param))
+    append(table, name, length)
+    while table.size() & 3:
+        table.push_back(0)
+    return cu.CUDA_SUCCESS
+
+
+cdef void append(vector[uint8_t] *table, const void *data, size_t size) noexcept nogil:
+    cdef size_t at = table.size()
+    if size > 0:
+        table.resize(at + size)
+        memcpy(table.data() + at, data, size)
+
+
+cdef int list_kernels(Image *image) noexcept nogil:
+    cdef unsigned int count = 0
+    cdef vector[cu.CUfunction] functions
+    cdef vector[cu.CUkernel] kernels
+    cdef Kernel kernel
+    cdef int status
+    cdef unsigned int i
+    memset(&kernel, 0, sizeof(kernel))
+    if image.module != NULL:
+        status = cu.cuModuleGetFunctionCount(&count, image.module)
+        if status != cu.CUDA_SUCCESS or count == 0:
+            return status
+        functions.resize(count)
+        status = cu.cuModuleEnumerateFunctions(functions.data(), count, image.module)
+    else:
+        status = cu.cuLibraryGetKernelCount(&count, image.library)
+        if status != cu.CUDA_SUCCESS or count == 0:
+            return status
+        kernels.resize(count)
+        status = cu.cuLibraryEnumerateKernels(kernels.data(), count, image.library)
+    for i in range(count):
+        if image.module != NULL:
+            kernel.function = functions[i]
+        else:
+            kernel.kernel = kernels[i]
+        image.kernels.push_back(kernel)
+    return status
+
+
+cdef int load_image(Bytes *source, Image *image, bint as_module, char *log) noexcept nogil:
+    cdef cu.CUjit_option options[2]
+    cdef void *values[2]
+    options[0] = cu.CU_JIT_ERROR_LOG_BUFFER
+    options[1] = cu.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES
+    values[0] = log
+    values[1] = <void *><size_t>LOG_SIZE
+    if as_module:
+        return cu.cuModuleLoadDataEx(&image.module, source.data, 2, options, values)
+    return cu.cuLibraryLoadData(&image.library, source.data, options, values, 2, NULL, NULL, 0)
+
+
+cdef void unload(Image *image) noexcept nogil:
+    if image.parent != NULL:
+        return
+    if image.module != NULL:
+        cu.cuModuleUnload(image.module)
+    elif image.library != NULL:
+        cu.cuLibraryUnload(image.library)
+
+
+cdef void run_load(Session *s, Task *task) noexcept nogil:
+    """Loads an image on a waiter: compiling may take long."""
+    cdef Bytes *source = task.image
+    cdef gf_rep_sessionLoadImage *out = <gf_rep_sessionLoadImage *>task.frame.reply
+    cdef uint8_t digest[GF_HASH_SIZE]
+    cdef vector[uint8_t] table
+    cdef Piece payload
+    cdef char *log = <char *>calloc(1, LOG_SIZE)
+    cdef Image *image = new_image()
+    cdef int kind = <int>gf_handle_kind(task.handle)
+    cdef int status = cu.CUDA_SUCCESS
+    cdef size_t i
+    if not source.verified:
+        gf_sha256(source.data, source.size, digest)
+        if memcmp(digest, source.hash, GF_HASH_SIZE) != 0:
+            status = cu.CUDA_ERROR_INVALID_IMAGE
+            snprintf(log, LOG_SIZE, b"gpuferry: the image's bytes do not have the hash that was announced")
+        source.verified = status == cu.CUDA_SUCCESS
+    if task.frame.context != NULL:
+        status = status or cu.cuCtxSetCurrent(task.frame.context.cu)
+    status = status or load_image(source, image, kind == MODULE, log)
+    status = status or list_kernels(image)
+    if status == cu.CUDA_SUCCESS:
+        for i in range(image.kernels.size()):
+            status = status or describe(s, &image.kernels[0][i], &table)
+    status = status or put(s, task.handle, kind, &image.base, task.frame.context if kind == MODULE else NULL)
+    if status != cu.CUDA_SUCCESS:
+        table.clear()
+        unload(image)
+        image.kernels.clear()
+    out.known = 1
+    out.kernel_count = <uint32_t>image.kernels.size()
+    out.table_size = <uint32_t>table.size()
+    out.log_size = <uint32_t>strnlen(log, LOG_SIZE)
+    append(&table, log, out.log_size)
+    task.frame.reply_size = sizeof(gf_rep_sessionLoadImage)
+    payload.slot = -1
+    payload.data = <uint8_t *>malloc(table.size() + 1)
+    memcpy(payload.data, table.data(), table.size())
+    if status != cu.CUDA_SUCCESS:
+        free_image(image)
+    free(log)
+    cu.cuCtxSetCurrent(s.primary.cu)
+    pthread_mutex_lock(&s.lock)
+    source.users -= 1
+    if status != cu.CUDA_SUCCESS and source.users == 0 and not source.verified:
+        drop_bytes(s, source)
+    pthread_mutex_unlock(&s.lock)
+    reply(s, &task.frame, status, table.size(), payload)
+
+
+cdef int get_function(Session *s, Function *function, Context *context) noexcept nogil:
+    """A function's own form in a context: a library's kernel has one in each."""
+    if function.kernel.function != NULL or function.of == context:
+        return cu.CUDA_SUCCESS
+    cdef int status = cu.cuKernelGetFunction(&function.cu, function.kernel.kernel)
+    function.of = context if status == cu.CUDA_SUCCESS else NULL
+    return status
+
+
+cdef int find_function(Session *s, Frame *f, uint64_t handle, Function **found) noexcept nogil:
+    cdef Function *function = <Function *>find_any(s, handle, FUNCTION, KERNEL)
+    if function == NULL:
+        return cu.CUDA_ERROR_INVALID_HANDLE
+    found[0] = function
+    return get_function(s, function, f.context)
+
+
+cdef int find_kernel(Session *s, Frame *f, uint64_t handle, Function **found) noexcept nogil:
+    found[0] = <Function *>find(s, handle, KERNEL)
+    return cu.CUDA_ERROR_INVALID_HANDLE if found[0] == NULL else cu.CUDA_SUCCESS
+
+
+cdef Object *next_owned(Session *s, Image *image) noexcept nogil:
+    """Something that was made from a module or library, or NULL."""
+    cdef Object *object
+    pthread_mutex_lock(&s.lock)
+    object = s.objects
+    while object != NULL:
+        if (object.kind == FUNCTION or object.kind == KERNEL) and (<Function *>object).owner == image:
+            break
+        if object.kind == MODULE and (<Image *>object).parent == image:
+            break
+        object = object.next
+    pthread_mutex_unlock(&s.lock)
+    return object
+
+
+cdef void drop_image(Session *s, Image *image) noexcept nogil:
+    """Unloads, and ends every handle that came from it."""
+    cdef Object *owned
+    cdef size_t i = 0
+    while True:
+        owned = next_owned(s, image)
+        if owned == NULL:
+            break
+        if owned.kind == MODULE:
+            drop_image(s, <Image *>owned)
+        else:
+            forget(s, owned)
+            free(owned)
+    pthread_mutex_lock(&s.lock)
+    while i < s.globals.size():
+        if s.globals[0][i].owner == image:
+            s.globals[0][i] = s.globals.back()
+            s.globals.pop_back()
+        else:
+            i += 1
+    pthread_mutex_unlock(&s.lock)
+    forget(s, &image.base)
+    if image.base.context != NULL:
+        enter(s, image.base.context)
+    unload(image)
+    free_image(image)
+
+
+cdef int retire_image(Session *s, Frame *f, uint64_t handle, int kind) noexcept nogil:
+    cdef Image *image = <Image *>find(s, handle, kind)
+    if image == NULL:
+        return cu.CUDA_ERROR_INVALID_HANDLE
+    if image.parent != NULL:
+        return cu.CUDA_ERROR_NOT_PERMITTED      # its library's business
+    drop_image(s, image)
+    return cu.CUDA_SUCCESS
+
+
+cdef int retire_module(Session *s, Frame *f, uint64_t handle) noexcept nogil:
+    return retire_image(s, f, handle, MODULE)
+
+
+cdef int retire_library(Session *s, Frame *f, uint64_t handle) noexcept nogil:
+    return retire_image(s, f, handle, LIBRARY)

@@ -1,0 +1,212 @@
+# The window: which pages of it are backed, by what, and what a call may touch.
+
+
+cdef inline bint in_window(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    cdef uint64_t offset = address - s.window
+    return address >= s.window and offset < s.window_size and size <= s.window_size - offset
+
+
+cdef bint is_mapped(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    """Whether every page of a range inside the window is backed."""
+    cdef uint64_t page = (address - s.window) >> PAGE_BITS
+    cdef uint64_t last = (address - s.window + size - 1) >> PAGE_BITS
+    while page <= last:
+        if page & 63 == 0 and page + 63 <= last:
+            if s.mapped[page >> 6] != ~<uint64_t>0:
+                return False
+            page += 64
+            continue
+        if not (s.mapped[page >> 6] >> (page & 63)) & 1:
+            return False
+        page += 1
+    return True
+
+
+cdef void mark_pages(Session *s, uint64_t address, uint64_t size, bint backed) noexcept nogil:
+    cdef uint64_t page = (address - s.window) >> PAGE_BITS
+    cdef uint64_t end = page + (size >> PAGE_BITS)
+    while page < end:
+        if backed:
+            s.mapped[page >> 6] |= <uint64_t>1 << (page & 63)
+        else:
+            s.mapped[page >> 6] &= ~(<uint64_t>1 << (page & 63))
+        page += 1
+
+
+cdef bint may_touch(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    """A range of the session's own memory, or of a module variable that was handed out."""
+    cdef size_t i
+    cdef bint found = False
+    if size == 0:
+        return True
+    if in_window(s, address, size):
+        return is_mapped(s, address, size)
+    pthread_mutex_lock(&s.lock)
+    for i in range(s.globals.size()):
+        if address >= s.globals[0][i].address and address - s.globals[0][i].address <= s.globals[0][i].size \
+                and size <= s.globals[0][i].size - (address - s.globals[0][i].address):
+            found = True
+            break
+    pthread_mutex_unlock(&s.lock)
+    return found
+
+
+cdef bint may_touch_rows(Session *s, uint64_t address, uint64_t pitch, uint64_t width,
+                         uint64_t rows) noexcept nogil:
+    """As may_touch, for rows whose starts lie `pitch` bytes apart; refuses sizes that overflow."""
+    if rows == 1 or width == 0 or rows == 0:
+        return may_touch(s, address, width if rows else 0)
+    if pitch < width or pitch > s.window_size or rows > s.window_size // pitch or width > s.window_size:
+        return False
+    return may_touch(s, address, pitch * (rows - 1) + width)
+
+
+cdef bint unmapping(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    """Whether an unmap of any part of the range is under way. s.lock is held."""
+    cdef Task *task = s.unmaps
+    while task != NULL:
+        if address < task.address + task.length and task.address < address + size:
+            return True
+        task = task.next_unmap
+    return False
+
+
+cdef void wait_for_unmaps(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    pthread_mutex_lock(&s.lock)
+    while unmapping(s, address, size):
+        wait_briefly(&s.changed, &s.lock)
+    pthread_mutex_unlock(&s.lock)
+
+
+cdef bint on_pages(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    return size > 0 and in_window(s, address, size) and ((address | size) & (PAGE - 1)) == 0
+
+
+cdef int back(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    """Physical memory behind a range, readable and writable by the device. No clearing yet."""
+    cdef cu.CUmemAllocationProp properties
+    cdef cu.CUmemAccessDesc access
+    cdef cu.CUmemGenericAllocationHandle handle = 0
+    cdef uint64_t page = (address - s.window) >> PAGE_BITS
+    memset(&properties, 0, sizeof(properties))
+    memset(&access, 0, sizeof(access))
+    properties.type = cu.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
+    properties.location.id = s.device
+    access.location = properties.location
+    access.flags = cu.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    cdef int status = cu.cuMemCreate(&handle, size, &properties, 0)
+    if status == cu.CUDA_ERROR_OUT_OF_MEMORY and s.unmaps != NULL:
+        wait_for_unmaps(s, s.window, s.window_size)
+        status = cu.cuMemCreate(&handle, size, &properties, 0)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    status = cu.cuMemMap(address, size, 0, handle, 0)
+    if status == cu.CUDA_SUCCESS:
+        status = cu.cuMemSetAccess(address, size, &access, 1)
+        if status == cu.CUDA_SUCCESS:
+            s.mapping_pages[page] = <uint32_t>(size >> PAGE_BITS)
+            s.mapping_handles[page] = handle
+            mark_pages(s, address, size, True)
+            s.mapped_bytes += size
+            return status
+        cu.cuMemUnmap(address, size)
+    cu.cuMemRelease(handle)
+    return status
+
+
+cdef int unback(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    """Ends all mappings in a range that consists of whole ones. Waiters call it too: it touches no bitmap."""
+    cdef uint64_t page = (address - s.window) >> PAGE_BITS
+    cdef uint64_t end = page + (size >> PAGE_BITS)
+    cdef uint64_t length
+    cdef int status = cu.CUDA_SUCCESS
+    while page < end:
+        length = s.mapping_pages[page]
+        status = status or cu.cuMemUnmap(s.window + (page << PAGE_BITS), length << PAGE_BITS)
+        status = status or cu.cuMemRelease(s.mapping_handles[page])
+        s.mapping_pages[page] = 0
+        s.mapping_handles[page] = 0
+        page += length
+    return status
+
+
+cdef bint whole_mappings(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    cdef uint64_t page = (address - s.window) >> PAGE_BITS
+    cdef uint64_t end = page + (size >> PAGE_BITS)
+    while page < end:
+        if s.mapping_pages[page] == 0 or not is_mapped(s, s.window + (page << PAGE_BITS), PAGE):
+            return False
+        page += s.mapping_pages[page]
+    return page == end
+
+
+cdef int map_memory(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    cdef uint64_t page
+    if not on_pages(s, address, size):
+        return cu.CUDA_ERROR_INVALID_VALUE
+    page = (address - s.window) >> PAGE_BITS
+    while page < (address - s.window + size) >> PAGE_BITS:
+        if (s.mapped[page >> 6] >> (page & 63)) & 1:
+            return cu.CUDA_ERROR_ALREADY_MAPPED
+        page += 1
+    if size > s.quota or s.mapped_bytes > s.quota - size:
+        return cu.CUDA_ERROR_OUT_OF_MEMORY
+    if s.unmaps != NULL:
+        wait_for_unmaps(s, address, size)
+    cdef int status = enter(s, s.primary)
+    status = status or back(s, address, size)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    status = cu.cuMemsetD8Async(address, 0, size, s.order.cu)
+    return status or publish(s)
+
+
+cdef int unmap_memory(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    cdef Stream *stream = s.streams
+    cdef Task *task
+    cdef bint busy
+    cdef int status
+    if not on_pages(s, address, size) or not whole_mappings(s, address, size):
+        return cu.CUDA_ERROR_INVALID_VALUE
+    mark_pages(s, address, size, False)
+    s.mapped_bytes -= size
+    while stream != NULL:
+        if stream.active:
+            if cu.cuStreamQuery(stream.cu) == cu.CUDA_SUCCESS:
+                stream.active = False
+            else:
+                join(s, stream, s.reclaim)
+        stream = stream.next
+    status = enter(s, s.primary)
+    if cu.cuStreamQuery(s.order.cu) != cu.CUDA_SUCCESS:
+        join(s, s.order, s.reclaim)     # the memory may still be being cleared
+    busy = cu.cuStreamQuery(s.reclaim.cu) == cu.CUDA_ERROR_NOT_READY
+    if not busy:
+        return status or unback(s, address, size)
+    task = new_task(TASK_UNMAP, NULL, s.primary)
+    task.address = address
+    task.length = size
+    task.event = take_event(s, s.primary)
+    cu.cuEventRecord(task.event, s.reclaim.cu)
+    pthread_mutex_lock(&s.lock)
+    task.next_unmap = s.unmaps
+    s.unmaps = task
+    pthread_mutex_unlock(&s.lock)
+    submit(s, &s.memory_lane, task)
+    return status
+
+
+cdef void run_unmap(Session *s, Task *task) noexcept nogil:
+    cdef Task **link
+    cu.cuEventSynchronize(task.event)
+    cdef int status = unback(s, task.address, task.length)
+    if status != cu.CUDA_SUCCESS:
+        latch(s, GF_OP_sessionMemUnmap, status)
+    pthread_mutex_lock(&s.lock)
+    link = &s.unmaps
+    while link[0] != task:
+        link = &link[0].next_unmap
+    link[0] = task.next_unmap
+    pthread_cond_broadcast(&s.changed)
+    pthread_mutex_unlock(&s.lock)

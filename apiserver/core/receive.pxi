@@ -1,0 +1,145 @@
+# Frames from the socket: parsed in place; bulk payloads go straight to where the device reads them.
+
+
+cdef ssize_t receive(Session *s, void *target, size_t size) noexcept nogil:
+    """One recv; 0 at the end of the connection, whatever ended it."""
+    cdef ssize_t n
+    while True:
+        n = recv(s.fd, target, size, 0)
+        if n >= 0 or errno != EINTR:
+            break
+    if n > 0:
+        s.stats.bytes_in += n
+        return n
+    return 0
+
+
+cdef int read_payload(Session *s, uint8_t *target, size_t size) noexcept nogil:
+    """The next bytes of a frame whose struct was consumed; target NULL skips them."""
+    cdef size_t part = min(size, s.end - s.begin)
+    cdef ssize_t n
+    cdef uint8_t scratch[4096]
+    if target != NULL:
+        memcpy(target, s.buffer + s.begin, part)
+    s.begin += part
+    while part < size:
+        if target != NULL:
+            n = receive(s, target + part, size - part)
+        else:
+            n = receive(s, scratch, min(size - part, sizeof(scratch)))
+        if n == 0:
+            end_session(s, b"connection lost")
+            return ENDED
+        part += n
+    return cu.CUDA_SUCCESS
+
+
+cdef void finish(Session *s, Frame *f, int status) noexcept nogil:
+    if status == DEFERRED or status == ENDED:
+        return
+    if f.request != 0:
+        reply(s, f, status, 0, NO_PIECE)
+    elif status != cu.CUDA_SUCCESS:
+        latch(s, f.op, status)
+
+
+cdef int select_context(Session *s, Frame *f, uint32_t slot) noexcept nogil:
+    """The context that is current on the guest's thread, made current here."""
+    cdef Object *object = NULL
+    if slot == 0:
+        return cu.CUDA_SUCCESS
+    if slot <= GF_HANDLE_SLOT_LIMIT:
+        object = s.tables[CONTEXT][slot - 1].object
+    if object == NULL:
+        return cu.CUDA_ERROR_INVALID_CONTEXT
+    f.context = <Context *>object
+    return enter(s, f.context)
+
+
+cdef bint serve_frame(Session *s) noexcept nogil:
+    """Does the next frame if enough of it is in the buffer."""
+    cdef Frame f
+    cdef gf_header *header = <gf_header *>(s.buffer + s.begin)
+    cdef size_t have = s.end - s.begin
+    cdef size_t size
+    cdef uint32_t fixed
+    cdef bint bulk
+    cdef int status
+    cdef uint32_t context
+    if have < sizeof(gf_header):
+        return False
+    f.op = header.op
+    f.request = header.request
+    f.context = NULL
+    f.reply_size = 0
+    size = header.size
+    context = header.context
+    if size < sizeof(gf_header) or size > GF_FRAME_MAX:
+        malformed(s, &f, b"frame size is out of range")
+        return False
+    if header.flags != 0:
+        malformed(s, &f, b"flags in a request")
+        return False
+    fixed = request_sizes[f.op]
+    if fixed == MISSING:
+        malformed(s, &f, b"no such operation")
+        return False
+    f.size = size - sizeof(gf_header)
+    if f.size < fixed or (f.size > fixed and not has_payload[f.op]):
+        malformed(s, &f, b"body size does not fit the operation")
+        return False
+    if f.request == 0 and answers[f.op]:
+        malformed(s, &f, b"a call that answers needs a request id")
+        return False
+    bulk = is_bulk[f.op]
+    if not bulk and size > RECEIVE_BUFFER:
+        malformed(s, &f, b"frame is larger than this operation may be")
+        return False
+    if have < (sizeof(gf_header) + fixed if bulk else size):
+        return False
+    if f.request != 0:
+        s.stats.calls_sync += 1
+    else:
+        s.stats.calls_async += 1
+    s.sequence += 1
+    f.sequence = s.sequence
+    f.body = s.buffer + s.begin + sizeof(gf_header)
+    s.begin += sizeof(gf_header) + fixed if bulk else size
+    status = select_context(s, &f, context)
+    if status != cu.CUDA_SUCCESS:
+        if bulk and read_payload(s, NULL, f.size - fixed) == ENDED:
+            return False
+    else:
+        status = handlers[f.op](s, &f)
+    finish(s, &f, status)
+    return status != ENDED
+
+
+cdef inline uint64_t now() noexcept nogil:
+    cdef timespec time
+    clock_gettime(CLOCK_MONOTONIC, &time)
+    return <uint64_t>time.tv_sec * 1000000000 + time.tv_nsec
+
+
+cdef void serve_frames(Session *s) noexcept nogil:
+    """The dispatcher: until the guest closes, vanishes, breaks the protocol, or the session is revoked."""
+    cdef ssize_t n
+    cdef uint64_t since = now()
+    while not s.ending:
+        while not s.ending and serve_frame(s):
+            if s.closed:
+                end_session(s, b"closed")
+            wait_for_room(s)
+        if s.ending:
+            break
+        if s.begin > 0:
+            memmove(s.buffer, s.buffer + s.begin, s.end - s.begin)
+            s.end -= s.begin
+            s.begin = 0
+        s.stats.busy_nanoseconds += now() - since
+        n = receive(s, s.buffer + s.end, RECEIVE_BUFFER - s.end)
+        since = now()
+        if n == 0:
+            end_session(s, b"connection lost")
+        s.end += n
+    s.stats.busy_nanoseconds += now() - since

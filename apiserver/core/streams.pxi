@@ -1,0 +1,182 @@
+# Streams and events; and fences, which order work across streams without a wait on the host.
+
+
+cdef int join(Session *s, Stream *stream, Stream *target) noexcept nogil:
+    """Later work of `target` comes after everything that `stream` was given so far."""
+    enter(s, stream.base.context)
+    cdef cu.CUevent event = take_event(s, stream.base.context)
+    cdef int status = cu.cuEventRecord(event, stream.cu)
+    if status == cu.CUDA_SUCCESS:
+        status = cu.cuStreamWaitEvent(target.cu, event, 0)
+    give_event(s, stream.base.context, event)
+    return status
+
+
+cdef int publish(Session *s) noexcept nogil:
+    """From now on every stream waits, when it is next used, for what `order` was given so far."""
+    enter(s, s.primary)
+    cdef int status = cu.cuEventRecord(s.fence, s.order.cu)
+    s.epoch += 1
+    return status
+
+
+cdef int fence(Session *s) noexcept nogil:
+    cdef Stream *stream
+    cdef Stream *only = NULL
+    cdef int count = 0
+    cdef int status = cu.CUDA_SUCCESS
+    stream = s.streams
+    while stream != NULL:
+        if stream.dirty:
+            count += 1
+            only = stream
+            status = status or join(s, stream, s.order)
+            stream.dirty = False
+        stream = stream.next
+    if count == 0:
+        return status
+    if only.epoch != s.epoch or count > 1:
+        only = NULL
+    status = status or publish(s)
+    if only != NULL:
+        only.epoch = s.epoch    # its own work is all there was
+    return status
+
+
+cdef Stream *link_stream(Session *s, cu.CUstream made, bint nonblocking) noexcept nogil:
+    cdef Stream *stream = <Stream *>calloc(1, sizeof(Stream))
+    stream.cu = made
+    stream.nonblocking = nonblocking
+    stream.lane = <Lane *>calloc(1, sizeof(Lane))
+    stream.next = s.streams
+    if s.streams != NULL:
+        s.streams.previous = stream
+    s.streams = stream
+    return stream
+
+
+cdef void unlink_stream(Session *s, Stream *stream) noexcept nogil:
+    if stream.previous != NULL:
+        stream.previous.next = stream.next
+    else:
+        s.streams = stream.next
+    if stream.next != NULL:
+        stream.next.previous = stream.previous
+    pthread_mutex_lock(&s.lock)
+    if stream.lane.busy:
+        stream.lane.orphan = True
+    else:
+        free(stream.lane)
+    pthread_mutex_unlock(&s.lock)
+    if s.open_slot >= 0 and slot_knows(&s.slots[s.open_slot], stream):
+        close_slot(s, s.open_slot)
+    if stream.active:
+        join(s, stream, s.reclaim)
+    if stream.dirty:
+        join(s, stream, s.order)
+
+
+cdef int find_stream(Session *s, Frame *f, uint64_t handle, Stream **found) noexcept nogil:
+    """The stream that a call names, current context and fences seen to."""
+    cdef int status
+    cdef Stream *stream
+    cdef cu.CUstream made
+    if handle <= 2:
+        if f.context == NULL:
+            return cu.CUDA_ERROR_INVALID_CONTEXT
+        if handle <= 1:
+            stream = f.context.legacy
+        else:
+            # The guest's threads are not ours: theirs share one ordinary stream that the legacy stream waits for.
+            if f.context.per_thread == NULL:
+                status = cu.cuStreamCreate(&made, cu.CU_STREAM_DEFAULT)
+                if status != cu.CUDA_SUCCESS:
+                    return status
+                f.context.per_thread = link_stream(s, made, False)
+                f.context.per_thread.base.context = f.context
+            stream = f.context.per_thread
+    else:
+        stream = <Stream *>find(s, handle, STREAM)
+        if stream == NULL:
+            return cu.CUDA_ERROR_INVALID_HANDLE
+    if stream.epoch != s.epoch:
+        status = cu.cuStreamWaitEvent(stream.cu, s.fence, 0)
+        if status != cu.CUDA_SUCCESS:
+            return status
+        stream.epoch = s.epoch
+    found[0] = stream
+    return cu.CUDA_SUCCESS
+
+
+cdef int use_stream(Session *s, Frame *f, uint64_t handle, Stream **found) noexcept nogil:
+    """As find_stream, for a call that enqueues work."""
+    cdef int status = find_stream(s, f, handle, found)
+    if status == cu.CUDA_SUCCESS:
+        found[0].dirty = True
+        found[0].active = True
+    return status
+
+
+cdef int adopt_stream(Session *s, Frame *f, uint64_t handle, cu.CUstream made) noexcept nogil:
+    cdef unsigned int flags = 0
+    cdef int status = cu.cuStreamGetFlags(made, &flags)
+    cdef Stream *stream
+    if status == cu.CUDA_SUCCESS:
+        stream = link_stream(s, made, flags & cu.CU_STREAM_NON_BLOCKING)
+        status = put(s, handle, STREAM, &stream.base, f.context)
+        if status == cu.CUDA_SUCCESS:
+            f.context.nonblocking += stream.nonblocking
+            return status
+        unlink_stream(s, stream)
+        free(stream)
+    cu.cuStreamDestroy(made)
+    return status
+
+
+cdef int drop_stream(Session *s, Stream *stream) noexcept nogil:
+    stream.base.context.nonblocking -= stream.nonblocking
+    forget(s, &stream.base)
+    unlink_stream(s, stream)
+    enter(s, stream.base.context)
+    cdef int status = cu.cuStreamDestroy(stream.cu)
+    free(stream)
+    return status
+
+
+cdef int retire_stream(Session *s, Frame *f, uint64_t handle) noexcept nogil:
+    cdef Stream *stream = <Stream *>find(s, handle, STREAM)
+    return cu.CUDA_ERROR_INVALID_HANDLE if stream == NULL else drop_stream(s, stream)
+
+
+cdef int adopt_event(Session *s, Frame *f, uint64_t handle, cu.CUevent made) noexcept nogil:
+    cdef Event *event = <Event *>calloc(1, sizeof(Event))
+    event.cu = made
+    cdef int status = put(s, handle, EVENT, &event.base, f.context)
+    if status != cu.CUDA_SUCCESS:
+        cu.cuEventDestroy(made)
+        free(event)
+    return status
+
+
+cdef int drop_event(Session *s, Event *event) noexcept nogil:
+    cdef bint waited
+    forget(s, &event.base)
+    pthread_mutex_lock(&s.lock)
+    waited = event.waiters > 0
+    event.destroyed = True
+    pthread_mutex_unlock(&s.lock)
+    if waited:
+        return cu.CUDA_SUCCESS
+    cdef int status = cu.cuEventDestroy(event.cu)
+    free(event)
+    return status
+
+
+cdef int retire_event(Session *s, Frame *f, uint64_t handle) noexcept nogil:
+    cdef Event *event = <Event *>find(s, handle, EVENT)
+    return cu.CUDA_ERROR_INVALID_HANDLE if event == NULL else drop_event(s, event)
+
+
+cdef inline int find_event(Session *s, Frame *f, uint64_t handle, Event **found) noexcept nogil:
+    found[0] = <Event *>find(s, handle, EVENT)
+    return cu.CUDA_ERROR_INVALID_HANDLE if found[0] == NULL else cu.CUDA_SUCCESS

@@ -1,0 +1,249 @@
+# The engine's data. A comment names the lock that guards a field; all others belong to the dispatcher (DESIGN.md).
+
+# What a handler returns besides a CUresult.
+cdef enum:
+    DEFERRED = -1   # the reply is sent later, by another thread
+    ENDED = -2      # the session is over: s.reason says why
+
+cdef enum:
+    CONTEXT = 1
+    MODULE = 2
+    LIBRARY = 3
+    KERNEL = 4
+    FUNCTION = 5
+    STREAM = 6
+    EVENT = 7
+    KINDS = 9
+
+cdef enum:
+    RECEIVE_BUFFER = 256 << 10
+    SLOT_SIZE = 4 << 20
+    SLOT_COUNT = 16
+    SLOT_STREAMS = 8
+    PAGE_BITS = 21
+    PAGE = 2 << 20
+    QUEUE_LIMIT = 1 << 20       # bytes of replies that may wait, staging aside, for a guest that does not read
+    WAITER_LIMIT = 128
+    REASON_SIZE = 256
+    REPLY_SIZE = 64
+    HEAD_SIZE = 96
+    OPERATIONS = 1 << 16
+    LAUNCH_ATTRIBUTES = 16
+    MISSING = 0xffff            # request size of an operation that does not exist
+
+cdef struct Object:             # first member of everything that a handle names
+    int kind
+    uint64_t handle
+    Context *context
+    Object *next
+    Object *previous
+
+cdef struct Entry:
+    Object *object              # NULL: free
+    uint16_t generation
+
+cdef struct Context:
+    Object base
+    cu.CUcontext cu
+    Stream *legacy
+    Stream *per_thread          # made when first used
+    int nonblocking             # streams of it that do not wait for the legacy stream
+    vector[cu.CUevent] *events  # spare; s.lock
+
+cdef struct Stream:
+    Object base
+    cu.CUstream cu
+    bint nonblocking
+    bint dirty                  # used since the last fence
+    bint active                 # used since it was last seen idle
+    uint64_t epoch              # fences up to here are waited for
+    Lane *lane
+    Stream *next
+    Stream *previous
+
+cdef struct Event:
+    Object base
+    cu.CUevent cu
+    int waiters                 # s.lock
+    bint destroyed              # s.lock
+
+cdef struct Kernel:
+    cu.CUfunction function      # of a module, or
+    cu.CUkernel kernel          # of a library
+    uint32_t param_bytes
+
+cdef struct Image:              # a module or a library
+    Object base
+    cu.CUmodule module
+    cu.CUlibrary library
+    Image *parent               # the library that a module came from
+    vector[Kernel] *kernels
+
+cdef struct Function:
+    Object base
+    Image *owner
+    Kernel kernel
+    cu.CUfunction cu            # in the context `of`
+    Context *of
+
+cdef struct Global:             # s.lock
+    Image *owner
+    uint64_t address
+    uint64_t size
+
+cdef struct Bytes:              # an image as it came; s.lock
+    uint8_t hash[GF_HASH_SIZE]
+    uint64_t size
+    uint64_t received
+    uint8_t *data
+    int users
+    bint verified
+    uint64_t last_used
+
+cdef struct Slot:
+    uint8_t *base
+    size_t used
+    bint open                   # pieces are still cut from it
+    int references              # replies that were not sent yet; s.lock
+    int streams_count
+    Stream *streams[SLOT_STREAMS]
+    int events_count            # once closed
+    cu.CUevent events[SLOT_STREAMS]
+    Context *contexts[SLOT_STREAMS]
+
+cdef struct Piece:
+    uint8_t *data
+    int slot                    # -1: on the heap
+
+cdef struct Frame:
+    const uint8_t *body
+    size_t size                 # request struct and payload
+    uint32_t request
+    uint16_t op
+    Context *context            # current on the guest's thread; NULL: none
+    uint64_t sequence
+    uint8_t reply[REPLY_SIZE]
+    size_t reply_size
+
+cdef enum TaskKind:
+    TASK_COPY_OUT
+    TASK_STREAM
+    TASK_EVENT
+    TASK_CONTEXT
+    TASK_LOAD
+    TASK_UNMAP
+
+cdef struct Lane:               # tasks in order; s.lock
+    Task *head
+    Task *tail
+    bint busy                   # a waiter serves it, or soon will
+    bint orphan                 # its stream is gone: whoever empties it frees it
+    Lane *next
+
+cdef struct Task:
+    TaskKind kind
+    Task *next
+    Lane own                    # of a task that need not follow another
+    Frame frame
+    Context *context
+    cu.CUevent event            # wait for this one, then give it back to its context
+    Event *subject              # TASK_EVENT
+    Piece piece                 # TASK_COPY_OUT
+    size_t size
+    bint answered               # by a flush; s.send_lock
+    Task *later                 # s.send_lock
+    Task *earlier
+    Bytes *image                # TASK_LOAD
+    uint64_t handle
+    uint64_t address            # TASK_UNMAP
+    uint64_t length
+    Task *next_unmap            # s.lock
+
+cdef struct Outgoing:           # what the socket did not take at once; s.send_lock
+    uint8_t head[HEAD_SIZE]
+    size_t head_size
+    size_t payload_size
+    size_t sent
+    Piece piece
+    Outgoing *next
+
+cdef struct Stats:
+    uint64_t calls_async
+    uint64_t calls_sync
+    uint64_t bytes_in
+    uint64_t bytes_out          # s.send_lock
+    uint64_t launches
+    uint64_t busy_nanoseconds
+
+ctypedef Bytes *PBytes
+
+cdef struct Session:
+    # of the process
+    cu.CUdevice device
+    uint64_t window
+    uint64_t window_size
+    size_t max_pitch
+    Context *primary
+    Stream *order               # carries fences and the clearing of new memory
+    Stream *reclaim             # what unmaps must wait for
+    Entry *tables[KINDS]
+    uint8_t *staging
+    Slot slots[SLOT_COUNT]
+    uint32_t *mapping_pages     # per page of the window: length of the mapping that starts there
+    uint64_t *mapping_handles
+    uint64_t *mapped            # bitmap of pages
+
+    # of one session
+    uint64_t quota
+    int fd
+    Stats stats
+    uint8_t *buffer
+    size_t begin
+    size_t end
+    uint64_t sequence
+    Context *current
+    bint closed                 # sessionClose was read
+    bint reconfigured           # limits or the like were changed
+    int open_slot               # -1: none
+    cu.CUevent fence
+    uint64_t epoch
+    Stream *streams
+    uint64_t mapped_bytes
+
+    pthread_mutex_t lock
+    pthread_cond_t changed      # staging, tasks or unmaps
+    pthread_cond_t work
+    bint ending
+    bint broken                 # the context is lost: only a reset mends it
+    char reason[REASON_SIZE]
+    int latched
+    uint16_t latched_op
+    Object *objects
+    vector[Global] *globals
+    vector[PBytes] *images
+    uint64_t image_bytes
+    uint64_t image_clock
+    Task *unmaps
+    int tasks
+    Lane memory_lane
+    Lane *ready
+    Lane *ready_tail
+    int ready_count
+    int idle_waiters
+    vector[pthread_t] *waiters
+    bint stopping
+
+    pthread_mutex_t send_lock
+    pthread_cond_t sendable
+    pthread_cond_t drained
+    pthread_t sender
+    bint sender_stopping
+    bint unwritable
+    Outgoing *queue
+    Outgoing *queue_tail
+    size_t queued
+    Task *outstanding           # copies out, in order of dispatch
+    Task *outstanding_tail
+
+ctypedef int (*Handler)(Session *, Frame *) noexcept nogil
+ctypedef Session *PSession

@@ -1,0 +1,180 @@
+# Waiters: threads that wait for the device so that the dispatcher never does. Tasks of one lane are done in order.
+
+
+cdef cu.CUevent take_event(Session *s, Context *context) noexcept nogil:
+    cdef cu.CUevent event = NULL
+    pthread_mutex_lock(&s.lock)
+    if not context.events.empty():
+        event = context.events.back()
+        context.events.pop_back()
+    pthread_mutex_unlock(&s.lock)
+    if event == NULL and cu.cuEventCreate(&event, cu.CU_EVENT_DISABLE_TIMING) != cu.CUDA_SUCCESS:
+        return NULL
+    return event
+
+
+cdef void give_event(Session *s, Context *context, cu.CUevent event) noexcept nogil:
+    if event == NULL:
+        return
+    pthread_mutex_lock(&s.lock)
+    context.events.push_back(event)
+    pthread_mutex_unlock(&s.lock)
+
+
+cdef Task *new_task(TaskKind kind, Frame *f, Context *context) noexcept nogil:
+    cdef Task *task = <Task *>calloc(1, sizeof(Task))
+    task.kind = kind
+    task.context = context
+    task.piece = NO_PIECE
+    if f != NULL:
+        task.frame = f[0]
+        task.frame.body = NULL
+    return task
+
+
+cdef void submit(Session *s, Lane *lane, Task *task) noexcept nogil:
+    """Hands a task to the waiters, behind those of its lane (NULL: it follows none)."""
+    cdef pthread_t thread
+    cdef bint more
+    if lane == NULL:
+        lane = &task.own
+    pthread_mutex_lock(&s.lock)
+    s.tasks += 1
+    if lane.head == NULL:
+        lane.head = task
+    else:
+        lane.tail.next = task
+    lane.tail = task
+    if not lane.busy:
+        lane.busy = True
+        lane.next = NULL
+        if s.ready == NULL:
+            s.ready = lane
+        else:
+            s.ready_tail.next = lane
+        s.ready_tail = lane
+        s.ready_count += 1
+        pthread_cond_signal(&s.work)
+    more = s.ready_count > s.idle_waiters and s.waiters.size() < WAITER_LIMIT
+    pthread_mutex_unlock(&s.lock)
+    if more and pthread_create(&thread, NULL, waiter_main, s) == 0:
+        s.waiters.push_back(thread)
+
+
+cdef void *waiter_main(void *argument) noexcept nogil:
+    cdef Session *s = <Session *>argument
+    cdef Lane *lane
+    cdef Task *task
+    cdef bint alone
+    cu.cuCtxSetCurrent(s.primary.cu)
+    pthread_mutex_lock(&s.lock)
+    while True:
+        s.idle_waiters += 1
+        while s.ready == NULL and not s.stopping:
+            pthread_cond_wait(&s.work, &s.lock)
+        s.idle_waiters -= 1
+        if s.ready == NULL:
+            break
+        lane = s.ready
+        s.ready = lane.next
+        s.ready_count -= 1
+        while lane != NULL and lane.head != NULL:
+            task = lane.head
+            lane.head = task.next
+            alone = lane == &task.own
+            pthread_mutex_unlock(&s.lock)
+            run_task(s, task)
+            free(task)
+            pthread_mutex_lock(&s.lock)
+            s.tasks -= 1
+            pthread_cond_broadcast(&s.changed)
+            if alone:
+                lane = NULL
+        if lane != NULL:
+            lane.busy = False
+            if lane.orphan:
+                free(lane)
+    pthread_mutex_unlock(&s.lock)
+    return NULL
+
+
+cdef void run_task(Session *s, Task *task) noexcept nogil:
+    cdef int status
+    if task.kind == TASK_COPY_OUT:
+        status = cu.cuEventSynchronize(task.event)
+        pthread_mutex_lock(&s.send_lock)
+        if not task.answered:
+            settle(s, task, status)
+        pthread_mutex_unlock(&s.send_lock)
+    elif task.kind == TASK_STREAM:
+        reply(s, &task.frame, cu.cuEventSynchronize(task.event), 0, NO_PIECE)
+    elif task.kind == TASK_EVENT:
+        reply(s, &task.frame, cu.cuEventSynchronize(task.subject.cu), 0, NO_PIECE)
+        leave_event(s, task.subject)
+    elif task.kind == TASK_CONTEXT:
+        cu.cuCtxSetCurrent(task.context.cu)
+        reply(s, &task.frame, cu.cuCtxSynchronize(), 0, NO_PIECE)
+        cu.cuCtxSetCurrent(s.primary.cu)
+    elif task.kind == TASK_LOAD:
+        run_load(s, task)
+    else:
+        run_unmap(s, task)
+    give_event(s, task.context, task.event)
+
+
+cdef void wait_for_tasks(Session *s) noexcept nogil:
+    """Until no waiter is at work: whatever they use may be destroyed then."""
+    pthread_mutex_lock(&s.lock)
+    while s.tasks > 0:
+        wait_briefly(&s.changed, &s.lock)
+    pthread_mutex_unlock(&s.lock)
+
+
+cdef int await_stream(Session *s, Frame *f, uint64_t handle) noexcept nogil:
+    cdef Stream *stream
+    cdef int status = find_stream(s, f, handle, &stream)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    # An event instead of cuStreamSynchronize: the guest may destroy the stream meanwhile.
+    cdef Task *task = new_task(TASK_STREAM, f, stream.base.context)
+    task.event = take_event(s, task.context)
+    status = cu.cuEventRecord(task.event, stream.cu)
+    if status != cu.CUDA_SUCCESS:
+        give_event(s, task.context, task.event)
+        free(task)
+        return status
+    submit(s, stream.lane, task)
+    return DEFERRED
+
+
+cdef int await_event(Session *s, Frame *f, uint64_t handle) noexcept nogil:
+    cdef Event *event = <Event *>find(s, handle, EVENT)
+    if event == NULL:
+        return cu.CUDA_ERROR_INVALID_HANDLE
+    cdef int status = cu.cuEventQuery(event.cu)
+    if status != cu.CUDA_ERROR_NOT_READY:
+        return status
+    cdef Task *task = new_task(TASK_EVENT, f, event.base.context)
+    task.subject = event
+    pthread_mutex_lock(&s.lock)
+    event.waiters += 1
+    pthread_mutex_unlock(&s.lock)
+    submit(s, NULL, task)
+    return DEFERRED
+
+
+cdef int await_context(Session *s, Frame *f) noexcept nogil:
+    submit(s, NULL, new_task(TASK_CONTEXT, f, f.context))
+    return DEFERRED
+
+
+cdef void leave_event(Session *s, Event *event) noexcept nogil:
+    """A waiter is done with an event; the last one destroys it if the guest has done so."""
+    cdef bint last
+    pthread_mutex_lock(&s.lock)
+    event.waiters -= 1
+    last = event.destroyed and event.waiters == 0
+    pthread_mutex_unlock(&s.lock)
+    if last:
+        cu.cuEventDestroy(event.cu)
+        free(event)

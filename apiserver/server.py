@@ -1,0 +1,249 @@
+"""The shell around the session engine: the control socket, grants, scrubbing, statistics."""
+
+from __future__ import annotations
+
+import array
+import os
+import select
+import socket
+import threading
+import time
+
+from gpuferry.specs._generated import node_pb2
+
+from ._core import Core, DeviceError
+from .log import Log
+
+PACKET = 64 << 10
+HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
+LEAVE_SECONDS = 0.6  # for the engine to stop once its guest is gone; a running kernel cannot be stopped
+SCRUB_SECONDS = 2.0  # to reset a context takes a real driver a while
+
+
+class Control:
+    """Messages to and from the monitor, one per packet."""
+
+    def __init__(self, fd: int) -> None:
+        self._socket = socket.socket(fileno=fd)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, message: node_pb2.FromServer) -> None:
+        try:
+            self._socket.send(message.SerializeToString())
+        except OSError:
+            os._exit(0)  # no monitor, no reason to be
+
+    def receive(self) -> tuple[node_pb2.ToServer | None, socket.socket | None]:
+        """The next message and the socket beside it; None for the message at the end of the connection."""
+        try:
+            data, ancillary, _, _ = self._socket.recvmsg(PACKET, socket.CMSG_SPACE(array.array("i").itemsize))
+        except ConnectionResetError:
+            return None, None
+        descriptors = array.array("i")
+        for level, kind, content in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
+        guest = socket.socket(fileno=descriptors[0]) if descriptors else None
+        return (node_pb2.ToServer.FromString(data) if data else None), guest
+
+
+class Session:
+    """One grant, from WELCOME to the scrub; the engine's dispatcher runs on its thread."""
+
+    def __init__(self, core: Core, grant: node_pb2.Grant, guest: socket.socket, log: Log) -> None:
+        self.id = grant.session
+        self.reason = ""
+        self.clean = False
+        self.deadline: float | None = None  # when the process ends if the session has not
+        self._core = core
+        self._guest = guest
+        self._log = log.bind(session=grant.session)
+        self._finished, self._finish = socket.socketpair()
+        self._log.info("session started", tenant=grant.tenant, function=grant.function, program=grant.program)
+        self._welcome = core.welcome(grant.welcome_proof, grant.session, grant.memory_quota)
+        core.begin(guest.fileno(), grant.memory_quota)
+        self._thread = threading.Thread(target=self._run, name="dispatcher")
+        self._thread.start()
+
+    @property
+    def guest(self) -> socket.socket:
+        return self._guest
+
+    def fileno(self) -> int:
+        """Readable when the session is over and scrubbed."""
+        return self._finished.fileno()
+
+    def end(self, reason: str) -> None:
+        self._core.end(reason)
+        self.leave()
+
+    def leave(self) -> None:
+        """The guest is gone, or must go: the session has this long to end."""
+        if self.deadline is None:
+            self.deadline = time.monotonic() + LEAVE_SECONDS
+
+    def close(self) -> None:
+        self._thread.join()
+        self._guest.close()
+        self._finished.close()
+        self._finish.close()
+        self._log.info("session ended", reason=self.reason, clean=self.clean)
+
+    def _run(self) -> None:
+        self._guest.setblocking(True)
+        if self._guest.family != socket.AF_UNIX:
+            self._guest.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self._guest.sendall(self._welcome)
+        except OSError:
+            self._core.end("connection lost")
+        self.reason = self._core.serve()
+        self.deadline = time.monotonic() + SCRUB_SECONDS
+        self.clean = self._core.scrub()
+        self._finish.send(b"\0")
+
+
+class Server:
+    """One API server: a warm context, the monitor's orders, one session at a time."""
+
+    def __init__(self, device: int, control_fd: int) -> None:
+        self._device = device
+        self._control = Control(control_fd)
+        self._log = Log(gpu=device, pid=os.getpid())
+        self._session: Session | None = None
+        self._poller = select.poll()
+
+    def run(self) -> int:
+        """Serves until the monitor says otherwise; returns the exit status."""
+        try:
+            self._core = Core(self._device)
+        except DeviceError as error:
+            self._log.error("start failed", reason=str(error))
+            self._control.send(node_pb2.FromServer(failed=node_pb2.Failed(reason=str(error))))
+            return 1
+        self._poller.register(self._control, select.POLLIN)
+        self._ready()
+        while True:
+            for fd, events in self._poller.poll(self._patience()):
+                if fd == self._control.fileno():
+                    if not self._obey():
+                        return 0
+                elif self._session is not None and fd == self._session.fileno():
+                    if not self._ended():
+                        return 1
+                elif self._session is not None and events & HUNG_UP:
+                    self._poller.unregister(fd)
+                    self._session.leave()
+            if self._overdue():
+                return 1
+
+    def _ready(self) -> None:
+        core = self._core
+        base, size = core.window
+        self._log.info("ready", rss=rss())
+        self._control.send(
+            node_pb2.FromServer(
+                ready=node_pb2.Ready(
+                    pid=os.getpid(),
+                    device=self._device,
+                    device_uuid=core.device_uuid,
+                    device_name=core.device_name,
+                    device_memory=core.device_memory,
+                    window_base=base,
+                    window_size=size,
+                    driver_version=core.driver_version,
+                    simulated=core.simulated,
+                )
+            )
+        )
+
+    def _patience(self) -> float | None:
+        """Milliseconds until the session is overdue."""
+        if self._session is None or self._session.deadline is None:
+            # The deadline of a scrub is set by the session's thread: look now and then while there is one.
+            return None if self._session is None else 500
+        return max(0.0, self._session.deadline - time.monotonic()) * 1000 + 1
+
+    def _obey(self) -> bool:
+        """Does what the monitor says; False: leave."""
+        message, guest = self._control.receive()
+        if message is None:
+            os._exit(0)
+        kind = message.WhichOneof("message")
+        if kind == "grant":
+            self._grant(message.grant, guest)
+            return True
+        if guest is not None:
+            guest.close()
+        if kind == "revoke" and self._session is not None and message.revoke.session == self._session.id:
+            self._session.end(f"revoked: {message.revoke.reason}")
+        elif kind == "stats":
+            self._control.send(node_pb2.FromServer(stats=self._stats()))
+        elif kind == "shutdown":
+            return self._shut_down(message.shutdown.grace_seconds)
+        return True
+
+    def _grant(self, grant: node_pb2.Grant, guest: socket.socket | None) -> None:
+        if guest is None or self._session is not None:
+            self._log.error(
+                "grant refused", session=grant.session, reason="no socket" if guest is None else "busy"
+            )
+            os._exit(1)  # monitor and server disagree on who holds what
+        self._control.send(
+            node_pb2.FromServer(started=node_pb2.SessionStarted(session=grant.session))
+        )  # before WELCOME: until then the monitor may still give the guest to another server
+        self._session = Session(self._core, grant, guest, self._log)
+        self._poller.register(self._session, select.POLLIN)
+        self._poller.register(guest, select.POLLRDHUP)
+
+    def _ended(self) -> bool:
+        """Reports the end of the session; False: this process is not fit for another."""
+        session = self._session
+        assert session is not None
+        self._poller.unregister(session)
+        try:
+            self._poller.unregister(session.guest)
+        except KeyError:
+            pass  # it hung up first
+        session.close()
+        self._report(session, session.reason, session.clean)
+        self._session = None
+        if session.clean:
+            self._ready()
+        return session.clean
+
+    def _overdue(self) -> bool:
+        """Ends the process under a session that will not end: a kernel runs on, or the driver hangs."""
+        session = self._session
+        if session is None or session.deadline is None or time.monotonic() < session.deadline:
+            return False
+        self._log.error("session does not end", session=session.id, reason=session.reason)
+        self._report(session, session.reason or "connection lost", clean=False)
+        return True
+
+    def _report(self, session: Session, reason: str, clean: bool) -> None:
+        stats = self._stats()
+        ended = node_pb2.SessionEnded(session=session.id, reason=reason, clean=clean, stats=stats)
+        self._control.send(node_pb2.FromServer(ended=ended))
+
+    def _stats(self) -> node_pb2.Stats:
+        if self._session is None:
+            return node_pb2.Stats(rss=rss())
+        values = self._core.stats()
+        busy = values.pop("busy_nanoseconds") / 1e9
+        return node_pb2.Stats(session=self._session.id, busy_seconds=busy, rss=rss(), **values)
+
+    def _shut_down(self, grace: float) -> bool:
+        if self._session is None:
+            return False
+        self._session.end("revoked: the server shuts down")
+        self._session.deadline = time.monotonic() + max(grace, 0.0)
+        return True
+
+
+def rss() -> int:
+    """Resident memory of this process in bytes."""
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
