@@ -22,6 +22,7 @@ from .node import Channel, ChannelBroken, channel_pair
 BACKOFF_FIRST, BACKOFF_MOST = 0.25, 30.0  # seconds
 SHORT_LIFE = 5.0  # seconds
 FREE_RESTARTS = 3
+LAST_WORDS = 0.2  # seconds
 STDERR = 2
 
 log = structlog.get_logger()
@@ -118,13 +119,14 @@ class ApiServer:
         exiting = asyncio.ensure_future(self._process.wait())
         try:
             await asyncio.wait({reading, exiting}, return_when=asyncio.FIRST_COMPLETED)
-            # What it wrote before it died still counts; the channel ends with the process.
-            if not reading.done():
-                await asyncio.wait({reading}, timeout=0.5)
+            # What it wrote before it died still counts, and how it died is known a moment after that.
+            await asyncio.wait({reading}, timeout=LAST_WORDS)
             if reading.done():
                 reading.result()
-            if exiting.done() and not self.end_reason:
-                self.end_reason = _describe_exit(exiting.result())
+            if not self.end_reason:
+                await asyncio.wait({exiting}, timeout=LAST_WORDS)
+                exited = exiting.done()
+                self.end_reason = _describe_exit(exiting.result()) if exited else "closed its control socket"
         except ChannelBroken as error:
             self.end_reason = str(error)
         finally:
@@ -225,7 +227,7 @@ class Pool:
             try:
                 await server.run(self._config, self._environment, self._events)
             except OSError as error:
-                server.end_reason = str(error)
+                server.end_reason = f"{self._config.server_command[0]}: {error.strerror or error}"
             finally:
                 del self.servers[server.key]
                 if not server.ready:

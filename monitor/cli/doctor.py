@@ -163,7 +163,7 @@ def _monitor(flag: str | None, token_file: str | None) -> Iterator[Check]:
         yield Check("handshake", "failed", str(error), "see the monitor's log")
         return
     hints: dict[int, str] = {
-        handshake.Reason.DENIED: "set GPUFERRY_TOKEN to the monitor's, or name its file in GPUFERRY_TOKEN_FILE",
+        handshake.Reason.DENIED: "set GPUFERRY_TOKEN to the monitor's, or GPUFERRY_TOKEN_FILE to its file",
         handshake.Reason.SPEC: "install the same gpuferry on both machines",
     }
     if reason == handshake.Reason.BAD_REQUEST:

@@ -78,10 +78,18 @@ def alive(pids: set[int]) -> set[int]:
     return {pid for pid in pids if pid in descendants(pid)}
 
 
+def first_line(connection: socket.socket) -> str:
+    """What a monitor tells its parent."""
+    with connection.makefile() as file:
+        return file.readline().strip()
+
+
 class Monitor:
     """The process, its address and token, and its status."""
 
-    def __init__(self, runtime: str, process: subprocess.Popen[str], parent: socket.socket, log: Path) -> None:
+    def __init__(
+        self, runtime: str, process: subprocess.Popen[str], parent: socket.socket, log: Path
+    ) -> None:
         self.runtime = runtime
         self.process = process
         self.parent = parent
@@ -114,7 +122,9 @@ class Monitor:
 
     def wait_idle(self, count: int, seconds: float = DEADLINE) -> Any:
         return self.wait_for(
-            lambda status: sum(device.pool_idle for device in status.devices) == count, f"{count} idle", seconds
+            lambda status: sum(device.pool_idle for device in status.devices) == count,
+            f"{count} idle",
+            seconds,
         )
 
     def run(self, *arguments: str, **changes: str | None) -> subprocess.CompletedProcess[str]:
@@ -132,10 +142,11 @@ def monitor(
     *options: str, server: str | None = FAKE_SERVER, ready: bool = True, **changes: str | None
 ) -> Iterator[Monitor]:
     """A monitor whose pool has one API server ready. Nothing of it is left afterwards."""
-    runtime = tempfile.mkdtemp(prefix="gf-", dir="/tmp")  # short: it holds Unix sockets
+    folder = tempfile.mkdtemp(prefix="gf-", dir="/tmp")  # short: it holds Unix sockets
+    runtime = os.path.join(folder, "run")
     ours, theirs = socket.socketpair()
     ours.settimeout(DEADLINE)
-    log = Path(runtime, "monitor.log")
+    log = Path(folder, "log")
     defaults = ["--listen", "127.0.0.1:0", "--grace", "0", "--parent-fd", str(theirs.fileno())]
     with theirs, log.open("w") as stderr:
         process = subprocess.Popen(
@@ -148,13 +159,13 @@ def monitor(
         )
     try:
         if ready:
-            line = ours.makefile().readline().strip()
+            line = first_line(ours)
             assert line == "ready", f"{line!r}; log:\n{log.read_text()}"
         else:
             wait_until(Path(runtime, "endpoint").exists, "published endpoint")
         running = Monitor(runtime, process, ours, log)
-        yield running
-        running.channel.close()
+        with running.channel:
+            yield running
     finally:
         ours.close()
         below = descendants(process.pid)
@@ -166,4 +177,4 @@ def monitor(
             for pid in alive(below):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            shutil.rmtree(runtime, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)

@@ -154,10 +154,9 @@ def test_a_guest_that_says_nothing_more(monitor: harness.Monitor) -> None:
         slow.sendall(frame[:50])
         with FakeGuest(impatient.address, impatient.token) as guest:
             assert guest.echo(b"meanwhile") == b"meanwhile"
+        read_greeting(silent)
         for connection in (silent, slow):
             with connection, pytest.raises(Refused) as caught:
-                if connection is silent:
-                    read_greeting(connection)
                 outcome(connection)
             assert caught.value.reason == REASON.MALFORMED
             assert "0.3 s" in caught.value.text
