@@ -16,8 +16,8 @@ def fields(found: tuple[Field, ...]) -> str:
     )
 
 
-def pieces(text: str, names: set[str]) -> list[str]:
-    """The paragraphs of a generated file that name one of the symbols."""
+def pieces(text: str, names: set[str], others: set[str]) -> list[str]:
+    """The paragraphs of a generated file that name one of the symbols; of a table, its rows."""
     word = re.compile(
         r"(?<![A-Za-z0-9])(?:\w*_)?(" + "|".join(map(re.escape, sorted(names))) + r")(?![A-Za-z0-9_])"
     )
@@ -27,8 +27,9 @@ def pieces(text: str, names: set[str]) -> list[str]:
         part = text[begin:end].rstrip()
         if not word.search(part):
             continue
-        lines = part.splitlines()
-        found.append(part if len(lines) <= 60 else "\n".join(line for line in lines if word.search(line)))
+        is_table = len(others.intersection(re.findall(r"cu[A-Z]\w+|session[A-Z]\w+", part))) > 8
+        rows = (line for line in part.splitlines() if word.search(line))
+        found.append("\n".join(rows) if is_table else part)
     return found
 
 
@@ -62,7 +63,8 @@ def show(spec: Spec, name: str) -> str:
     if not variants:
         raise LookupError(f"no function {name!r} in specs/")
     names = {v.symbol for v in variants} | {v.per_thread.symbol for v in variants if v.per_thread}
+    others = {v.symbol for library in spec.libraries for v in library.variants} - names
     parts = [describe(spec, v) for v in variants]
     for path, text in generate.outputs(spec).items():
-        parts += [f"---- {path}\n{piece}" for piece in pieces(text, names)]
+        parts += [f"---- {path}\n{piece}" for piece in pieces(text, names, others)]
     return "\n\n".join(parts)

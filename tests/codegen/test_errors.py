@@ -1,0 +1,257 @@
+"""Every mistake in the spec is told with its place, its cause and its remedy."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from codegen.header import check, find
+from codegen.load import load
+from codegen.model import SpecError
+
+from .spec_edits import edited
+
+DRIVER = "cuda/driver.yaml"
+SESSION = "gpuferry/session.yaml"
+EVENT_QUERY = "      - symbol: cuEventQuery\n        since: 2000\n        id: 472\n"
+
+# In an expected text: a line, counted from that of the edit.
+RELATIVE = re.compile(r"\{([+-]\d+)\}")
+
+# File, text, its replacement; then what is told: line counted from that of the edit, cause, remedy.
+MISTAKES = {
+    "unknown key": (
+        DRIVER,
+        EVENT_QUERY,
+        EVENT_QUERY + "        blokking: true\n",
+        (3, "unknown key 'blokking'", "Did you mean 'blocking'?"),
+    ),
+    "unknown key without a near one": (
+        "cuda/device.yaml",
+        "overrides:",
+        "zzz: 1\noverrides:",
+        (0, "unknown key 'zzz'", "Known here: overrides"),
+    ),
+    "missing id": (
+        DRIVER,
+        EVENT_QUERY,
+        EVENT_QUERY.replace("        id: 472\n", ""),
+        (0, "missing key 'id'", "Add 'id: …'"),
+    ),
+    "key given twice": (
+        DRIVER,
+        EVENT_QUERY,
+        EVENT_QUERY + "        since: 3000\n",
+        (3, "'since' is given twice", "Remove one; the first is on line {+1}"),
+    ),
+    "unknown class": (
+        SESSION,
+        "signature: void sessionFence(void)\n        class: async",
+        "signature: void sessionFence(void)\n        class: asink",
+        (1, "unknown class 'asink'", "Did you mean 'async'?"),
+    ),
+    "unknown kind": (
+        DRIVER,
+        "limit: {kind: enum}\n          value: {kind: scalar}",
+        "limit: {kind: enum}\n          value: {kind: skalar}",
+        (1, "unknown kind 'skalar'", "Did you mean 'scalar'?"),
+    ),
+    "key of another kind": (
+        DRIVER,
+        "limit: {kind: enum}\n          value: {kind: scalar}",
+        "limit: {kind: enum}\n          value: {kind: scalar, access: read}",
+        (
+            1,
+            "'access' says nothing of an argument of kind 'scalar'",
+            "Remove it, or choose a kind that has it; 'scalar' takes max, min",
+        ),
+    ),
+    "argument that is not there": (
+        DRIVER,
+        "limit: {kind: enum}\n          value: {kind: scalar}",
+        "limit: {kind: enum}\n          valeu: {kind: scalar}",
+        (1, "unknown argument 'valeu'", "Did you mean 'value'?"),
+    ),
+    "argument without meaning": (
+        DRIVER,
+        "limit: {kind: enum}\n          value: {kind: scalar}",
+        "limit: {kind: enum}",
+        (0, "argument 'value' has no meaning", "Add 'value: {kind: …}'"),
+    ),
+    "number that is text": (
+        DRIVER,
+        EVENT_QUERY,
+        EVENT_QUERY.replace("2000", "two thousand"),
+        (1, "expected a number", "Write a number here"),
+    ),
+    "signature of another symbol": (
+        SESSION,
+        "void sessionFence(void)",
+        "void sessionFense(void)",
+        (0, "the signature is of 'sessionFense', the symbol is 'sessionFence'", "Make them the same"),
+    ),
+    "not a prototype": (
+        SESSION,
+        "void sessionFence(void)",
+        "sessionFence",
+        (
+            0,
+            "signature is not a C prototype: 'sessionFence'",
+            "Write it as cuda.h does: CUresult name(type name, …)",
+        ),
+    ),
+    "not YAML": (
+        SESSION,
+        "library: session",
+        "library: [session",
+        (1, "not YAML: did not find expected ',' or ']'", "Check indentation, quotes and colons"),
+    ),
+    "reused id": (
+        DRIVER,
+        EVENT_QUERY,
+        EVENT_QUERY.replace("472", "471"),
+        (
+            0,
+            "cuEventQuery: id 471 is taken by cuEventCreate (specs/cuda/driver.yaml:{-14})",
+            "Use 836, the next free one; ids are never reused",
+        ),
+    ),
+    "retired id": (
+        DRIVER,
+        "ids: [256, 4095]\n",
+        "ids: [256, 4095]\nretired: [256, 2000]\n",
+        (
+            6,
+            "cuGetErrorString: id 256 is retired",
+            "Use 2001, the next free one; ids are never reused",
+        ),
+    ),
+    "id of another library": (
+        SESSION,
+        "        id: 4\n",
+        "        id: 4000\n",
+        (-2, "sessionFence: id 4000 is outside 1…255", "Take one from 'codegen next-id'"),
+    ),
+    "size of something unknown": (
+        SESSION,
+        "data: {kind: out, size: rows * width}",
+        "data: {kind: out, size: rows * depth}",
+        (
+            0,
+            "sessionCopyOut(data): size uses 'depth', which is no number given",
+            "Known: ['pitch', 'rows', 'width']",
+        ),
+    ),
+    "size that is a program": (
+        SESSION,
+        "data: {kind: out, size: rows * width}",
+        "data: {kind: out, size: max(rows)}",
+        (
+            0,
+            "sessionCopyOut(data): 'max(rows)' is not a number, an argument, or + - * of such",
+            "Sizes are numbers, arguments, + - * and parentheses",
+        ),
+    ),
+    "via something without a message": (
+        DRIVER,
+        "via: [cuCtxSynchronize]",
+        "via: [cuInit]",
+        (
+            -7,
+            "cuCtxSynchronize_v2: via 'cuInit', which is no operation with a message",
+            "Name one that has 'server'",
+        ),
+    ),
+    "unknown object": (
+        SESSION,
+        "library: {kind: handle, of: library}",
+        "library: {kind: handle, of: book}",
+        (
+            0,
+            "sessionGetModule(library): unknown object 'book'",
+            "Known: context, module, library, kernel, function, stream, event, memory_pool",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistake_is_told(mistake: str, tmp_path: Path) -> None:
+    file, old, new, (offset, cause, remedy) = MISTAKES[mistake]
+    specs, line = edited(tmp_path, file, old, new)
+    cause, remedy = (RELATIVE.sub(lambda m: str(line + int(m[1])), text) for text in (cause, remedy))
+    with pytest.raises(SpecError) as caught:
+        load(specs)
+    assert str(caught.value) == f"specs/{file}:{line + offset}: {cause}\n    {remedy}"
+
+
+HEADER_MISTAKES = {
+    "wrong signature": (
+        DRIVER,
+        "CUresult cuEventQuery(CUevent hEvent)",
+        "CUresult cuEventQuery(CUstream hEvent)",
+        (
+            -3,
+            "cuEventQuery: the signature is not cuda.h's",
+            "There it is CUresult cuEventQuery(CUevent hEvent)",
+        ),
+    ),
+    "wrong version": (
+        DRIVER,
+        EVENT_QUERY,
+        EVENT_QUERY.replace("2000", "2010"),
+        (
+            0,
+            "cuEventQuery: cudaTypedefs.h has no such interface since 2010",
+            "Versions of cuEventQuery there: [2000]",
+        ),
+    ),
+    "unknown enumerator": (
+        "cuda/device.yaml",
+        "CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED",
+        "CU_DEVICE_ATTRIBUTE_MULTICASTING",
+        (0, "CU_DEVICE_ATTRIBUTE_MULTICASTING is no CUdevice_attribute", "Spell it as cuda.h does"),
+    ),
+    "wrong width": (
+        "cuda/types.yaml",
+        "  size_t: u64",
+        "  size_t: u32",
+        (0, "size_t does not fit u32", "Make the line say what cuda.h says"),
+    ),
+    "wrong sign": (
+        "cuda/types.yaml",
+        "  CUdevice: i32",
+        "  CUdevice: u32",
+        (0, "CUdevice has not the sign of u32", "Make the line say what cuda.h says"),
+    ),
+    "other header": (
+        DRIVER,
+        "version: 13050",
+        "version: 13040",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", HEADER_MISTAKES)
+def test_difference_from_the_header_is_told(mistake: str, tmp_path: Path) -> None:
+    file, old, new, expected = HEADER_MISTAKES[mistake]
+    specs, line = edited(tmp_path, file, old, new)
+    problems = check(load(specs), find(None))
+    assert len(problems) == 1
+    if expected is None:
+        assert problems[0].startswith("specs/cuda/driver.yaml:1: the spec is of cuda.h 13040, ")
+    else:
+        offset, cause, remedy = expected
+        assert problems[0] == f"specs/{file}:{line + offset}: {cause}\n    {remedy}"
+
+
+def test_function_that_is_not_listed_is_told(tmp_path: Path) -> None:
+    specs, _ = edited(tmp_path, DRIVER, "  cuFlushGPUDirectRDMAWrites:", "  cuRenamed:")
+    text = (specs / DRIVER).read_text(encoding="utf-8")
+    (specs / DRIVER).write_text(text.replace("cuFlushGPUDirectRDMAWrites", "cuRenamed"), encoding="utf-8")
+    problems = check(load(specs), find(None))
+    assert any("cuda.h declares cuFlushGPUDirectRDMAWrites, which is not listed" in p for p in problems)
+    assert any("cuRenamed is not declared in cuda.h" in p for p in problems)
