@@ -109,7 +109,7 @@ static bool read_kernel(struct sim_image *image, const struct tables *t, uint32_
                                                       .local_bytes = k->local_bytes,
                                                       .const_bytes = k->const_bytes,
                                                       .registers = k->registers,
-                                                      .max_threads = k->max_threads,
+                                                      .max_threads = k->max_threads ? k->max_threads : MAX_BLOCK_THREADS,
                                                       .required_threads = k->required_threads,
                                                       .ptx_version = header->target,
                                                       .binary_version = (uint32_t)image->cc};
