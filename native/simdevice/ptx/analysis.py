@@ -1,0 +1,192 @@
+"""Which functions a kernel needs, whether its threads may wait for each other, and where a waiting loop yields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .usage import names
+from .errors import PtxError
+from .model import Function, Instruction, Item, Label, Prototype, Register, Registers, ScopeBegin, ScopeEnd, Targets
+from .module import Module
+
+# Instructions that wait for, or exchange values with, other threads.
+_COOPERATIVE = {"bar", "barrier", "shfl", "vote", "match", "redux", "activemask", "elect"} | {
+    *("ldmatrix", "stmatrix", "mma", "wmma", "movmatrix", "nanosleep")
+}
+_OBSERVING_LOADS = {"volatile", "acquire", "relaxed"}
+_RUNTIME = {"vprintf", "malloc", "free", "__assertfail"}
+
+
+@dataclass
+class Body:
+    function: Function
+    items: list[Item]
+    callees: dict[int, list[Function]] = field(default_factory=dict)
+    observes: set[int] = field(default_factory=set)
+    cooperative: bool = False
+    exits: bool = False
+
+
+class Program:
+    """A kernel and the functions it reaches. `yields` maps a function's index to positions of branches."""
+
+    def __init__(self, module: Module, kernel: Function) -> None:
+        self.module = module
+        self.bodies: dict[int, Body] = {}
+        pending = [kernel]
+        while pending:
+            function = pending.pop()
+            if function.index in self.bodies:
+                continue
+            body = self.bodies[function.index] = self._scan(function)
+            for callees in body.callees.values():
+                pending += callees
+        observing = self._observing()
+        self.yields: dict[int, set[int]] = {
+            index: _waiting_branches(body, observing) for index, body in self.bodies.items()
+        }
+        exits = any(body.exits for index, body in self.bodies.items() if index != kernel.index)
+        cooperative = any(body.cooperative for body in self.bodies.values())
+        self.uses_fibers = cooperative or exits or any(self.yields.values())
+
+    def _scan(self, function: Function) -> Body:
+        body = Body(function, self.module.body(function))
+        tables = {item.name: item for item in body.items if isinstance(item, (Prototype, Targets))}
+        for position, item in enumerate(body.items):
+            if not isinstance(item, Instruction):
+                continue
+            opcode = item.opcode
+            if opcode == "call":
+                callees = self._callees(function, item, tables)
+                if callees is not None:
+                    body.callees[position] = callees
+            elif opcode in _COOPERATIVE:
+                body.cooperative = True
+            elif opcode == "mbarrier" and item.modifiers[:1] in (("try_wait",), ("test_wait",)):
+                body.observes.add(position)
+                body.cooperative = True
+            elif opcode == "exit":
+                body.exits = True
+            elif opcode == "atom" or (opcode in ("ld", "ldu") and _OBSERVING_LOADS & set(item.modifiers)):
+                body.observes.add(position)
+        return body
+
+    def _callees(
+        self, function: Function, call: Instruction, tables: dict[str, Prototype | Targets]
+    ) -> list[Function] | None:
+        """None for a call of the runtime."""
+        unit = self.module.unit_of(function)
+        target, table = call_target(call)
+        symbol = unit.symbols.get(target)
+        if isinstance(symbol, Function):
+            if symbol.start >= 0:
+                return [symbol]
+            if symbol.name in _RUNTIME:
+                return None
+            raise PtxError(function.name, call.line, target, "the called function is not defined")
+        if table is None:
+            raise PtxError(function.name, call.line, target, "an indirect call needs a prototype or targets")
+        known = tables.get(table)
+        if isinstance(known, Targets):
+            found = [unit.symbols.get(name) for name in known.targets]
+            if not all(isinstance(each, Function) and each.start >= 0 for each in found):
+                raise PtxError(function.name, call.line, table, "a call target is not defined")
+            return [each for each in found if isinstance(each, Function)]
+        if isinstance(known, Prototype):
+            return [each for each in self.module.address_taken if _matches(each, known)]
+        raise PtxError(function.name, call.line, table, "not a prototype")
+
+    def _observing(self) -> set[int]:
+        """Functions that read memory another thread may be writing, themselves or through what they call."""
+        found = {index for index, body in self.bodies.items() if body.observes}
+        changed = True
+        while changed:
+            changed = False
+            for index, body in self.bodies.items():
+                if index not in found and any(each.index in found for callees in body.callees.values() for each in callees):
+                    found.add(index)
+                    changed = True
+        return found
+
+
+def call_target(call: Instruction) -> tuple[str, str | None]:
+    """(callee's name or register, name of the prototype or targets)."""
+    named = [operand.name for operand in call.operands if isinstance(operand, Register)]
+    if not 1 <= len(named) <= 2:
+        raise PtxError("", call.line, call.text, "not a call")
+    return named[0], named[1] if len(named) == 2 else None
+
+
+def _matches(function: Function, prototype: Prototype) -> bool:
+    def sizes(which: Function | Prototype) -> tuple[list[int], list[int]]:
+        return [each.size for each in which.returns], [each.size for each in which.parameters]
+
+    return sizes(function) == sizes(prototype)
+
+
+def _waiting_branches(body: Body, observing: set[int]) -> set[int]:
+    """Backward branches of loops that an observed value controls: such a loop may wait for another thread."""
+    loops = _loops(body.items)
+    if not loops:
+        return set()
+    sources = set(body.observes)
+    for position, callees in body.callees.items():
+        if any(each.index in observing for each in callees):
+            sources.add(position)
+    if not sources:
+        return set()
+    tainted = _tainted(body.items, sources)
+    found: set[int] = set()
+    for start, end in loops:
+        if not any(start <= position <= end for position in sources):
+            continue
+        for position in range(start, end + 1):
+            item = body.items[position]
+            if isinstance(item, Instruction) and item.guard in tainted and item.opcode in ("bra", "ret", "exit"):
+                found.add(end)
+                break
+    return found
+
+
+def _loops(items: list[Item]) -> list[tuple[int, int]]:
+    """(position of the label, position of the branch) of every backward branch."""
+    stack: list[dict[str, int]] = [{}]
+    loops: list[tuple[int, int]] = []
+    for position, item in enumerate(items):
+        if isinstance(item, ScopeBegin):
+            stack.append({})
+        elif isinstance(item, ScopeEnd):
+            stack.pop()
+        elif isinstance(item, Label):
+            stack[-1][item.name] = position
+        elif isinstance(item, Instruction) and item.opcode == "bra" and item.operands:
+            target = item.operands[0]
+            if isinstance(target, Register):
+                known = [scope[target.name] for scope in stack if target.name in scope]
+                if known:
+                    loops.append((known[-1], position))
+    return loops
+
+
+def _tainted(items: list[Item], sources: set[int]) -> set[str]:
+    """Registers whose value depends on what the instructions at `sources` read."""
+    edges: dict[str, set[str]] = {}
+    tainted: set[str] = set()
+    for position, item in enumerate(items):
+        if isinstance(item, Registers) or not isinstance(item, Instruction) or not item.operands:
+            continue
+        written = names(item.operands[0])
+        if position in sources:
+            tainted.update(written)
+        if item.opcode == "st" and "param" not in item.modifiers:
+            continue
+        for operand in item.operands[1:]:
+            for name in names(operand):
+                edges.setdefault(name, set()).update(written)
+    pending = list(tainted)
+    while pending:
+        for name in edges.get(pending.pop(), ()):
+            if name not in tainted:
+                tainted.add(name)
+                pending.append(name)
+    return tainted

@@ -1,0 +1,183 @@
+"""Compiles one kernel: PTX to LLVM IR to an object file."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+from . import emit  # noqa: F401  (registers the instruction handlers)
+from .analysis import Program
+from .emit.function import FunctionEmitter
+from .emit.layout import THREAD, THREAD_SIZE
+from .errors import PtxError
+from .model import Function
+from .module import Module, parameter_offsets
+
+KERNEL_ABI = 1
+_DUMP = "GPUFERRY_SIM_DUMP"
+
+
+class KernelCompiler:
+    """What the functions of one kernel share while they are emitted."""
+
+    def __init__(self, module: Module, kernel: Function) -> None:
+        self.module = module
+        self.kernel = kernel
+        self.program = Program(module, kernel)
+        self.shared = module.shared_layout(kernel)
+        self.declared: dict[str, str] = {}
+        self.sites = 0
+
+    @property
+    def parameter_bytes(self) -> int:
+        offsets = parameter_offsets(self.kernel)
+        return offsets[-1] + self.kernel.parameters[-1].size if offsets else 0
+
+    def callees(self, function: Function, position: int) -> list[Function]:
+        """What the call at a position of a body may reach."""
+        return self.program.bodies[function.index].callees.get(position, [])
+
+    def declare(self, name: str, text: str) -> None:
+        self.declared.setdefault(name, text)
+
+    def next_site(self) -> int:
+        self.sites += 1
+        return self.sites
+
+    def ir(self) -> str:
+        functions = [
+            FunctionEmitter(self, body.function, body.items, self.program.yields[index]).text()
+            for index, body in self.program.bodies.items()
+        ]
+        fibers = self.program.uses_fibers
+        declarations = [f"declare {text}" for text in self.declared.values()]
+        return "\n".join(
+            [
+                f'target triple = "{llvm.get_process_triple()}"',
+                f"@sim_kernel_abi = constant i32 {KERNEL_ABI}",
+                f"@sim_kernel_uses_fibers = constant i32 {int(fibers)}",
+                *declarations,
+                *functions,
+                _RUN_THREAD if fibers else _RUN_BLOCK,
+                '!0 = !{}\n!1 = !{!"branch_weights", i32 1, i32 100000}\n',
+            ]
+        )
+
+
+def compile_kernel(module: Module, name: str, cpu: str | None = None) -> bytes:
+    """The kernel as a relocatable x86-64 object that follows kernel_abi.h. `cpu` is an LLVM name; None: this machine's."""
+    try:
+        compiler = KernelCompiler(module, module.kernel(name))
+        text = compiler.ir()
+    except PtxError as error:
+        raise error if error.kernel else PtxError(name, error.line, "", error.reason) from None
+    _dump(name, module, text)
+    machine = _machine(cpu)
+    try:
+        parsed = llvm.parse_assembly(text, llvm.create_context())
+    except RuntimeError as error:
+        # Operands that each look right but do not fit together: LLVM names the place in its own text only.
+        raise PtxError(name, 0, str(error).strip()[:400], "the kernel is inconsistent") from None
+    _optimise(parsed, machine)
+    return bytes(machine.emit_object(parsed))
+
+
+def _optimise(parsed: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = True
+    options.slp_vectorization = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(parsed, builder)
+
+
+@lru_cache(maxsize=4)
+def _machine(cpu: str | None) -> llvm.TargetMachine:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    features = "" if cpu else llvm.get_host_cpu_features().flatten()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=cpu or llvm.get_host_cpu_name(), features=features, opt=2, reloc="static", codemodel="large"
+    )
+
+
+def _dump(name: str, module: Module, text: str) -> None:
+    """GPUFERRY_SIM_DUMP=folder keeps what is compiled, for a person to read."""
+    folder = os.environ.get(_DUMP)
+    if not folder:
+        return
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    plain = re.sub(r"\W", "_", name)[:150]
+    (path / f"{plain}.ll").write_text(text)
+    (path / f"{plain}.ptx").write_text(module.kernel(name).text)
+
+
+_RUN_THREAD = f"""
+define void @sim_kernel_run_thread(ptr %thread) nounwind {{
+  %block = load ptr, ptr %thread, align 8
+  %px = getelementptr i8, ptr %thread, i64 {THREAD["tid.x"]}
+  %py = getelementptr i8, ptr %thread, i64 {THREAD["tid.y"]}
+  %pz = getelementptr i8, ptr %thread, i64 {THREAD["tid.z"]}
+  %pl = getelementptr i8, ptr %thread, i64 {THREAD["linear"]}
+  %x = load i32, ptr %px, align 4
+  %y = load i32, ptr %py, align 4
+  %z = load i32, ptr %pz, align 4
+  %linear = load i32, ptr %pl, align 4
+  call void @kernel(ptr %thread, ptr %block, i32 %x, i32 %y, i32 %z, i32 %linear)
+  ret void
+}}
+"""
+
+# ntid is at least 1 in each dimension, so the loops test at their ends.
+_RUN_BLOCK = f"""
+define void @sim_kernel_run_block(ptr noalias readonly %block) nounwind {{
+entry:
+  %thread = alloca [{THREAD_SIZE} x i8], align 8
+  %px = getelementptr i8, ptr %thread, i64 {THREAD["tid.x"]}
+  %py = getelementptr i8, ptr %thread, i64 {THREAD["tid.y"]}
+  %pz = getelementptr i8, ptr %thread, i64 {THREAD["tid.z"]}
+  %pl = getelementptr i8, ptr %thread, i64 {THREAD["linear"]}
+  %pnx = getelementptr i8, ptr %block, i64 48
+  %pny = getelementptr i8, ptr %block, i64 52
+  %pnz = getelementptr i8, ptr %block, i64 56
+  %nx = load i32, ptr %pnx, align 4, !invariant.load !0
+  %ny = load i32, ptr %pny, align 4, !invariant.load !0
+  %nz = load i32, ptr %pnz, align 4, !invariant.load !0
+  store ptr %block, ptr %thread, align 8
+  br label %loopz
+loopz:
+  %z = phi i32 [ 0, %entry ], [ %z1, %nextz ]
+  store i32 %z, ptr %pz, align 4
+  %rowz = mul i32 %z, %ny
+  br label %loopy
+loopy:
+  %y = phi i32 [ 0, %loopz ], [ %y1, %nexty ]
+  store i32 %y, ptr %py, align 4
+  %row = add i32 %rowz, %y
+  %first = mul i32 %row, %nx
+  br label %loopx
+loopx:
+  %x = phi i32 [ 0, %loopy ], [ %x1, %loopx ]
+  %linear = add i32 %first, %x
+  store i32 %x, ptr %px, align 4
+  store i32 %linear, ptr %pl, align 4
+  call void @kernel(ptr %thread, ptr %block, i32 %x, i32 %y, i32 %z, i32 %linear)
+  %x1 = add nuw nsw i32 %x, 1
+  %morex = icmp ult i32 %x1, %nx
+  br i1 %morex, label %loopx, label %nexty
+nexty:
+  %y1 = add nuw nsw i32 %y, 1
+  %morey = icmp ult i32 %y1, %ny
+  br i1 %morey, label %loopy, label %nextz
+nextz:
+  %z1 = add nuw nsw i32 %z, 1
+  %morez = icmp ult i32 %z1, %nz
+  br i1 %morez, label %loopz, label %done
+done:
+  ret void
+}}
+"""

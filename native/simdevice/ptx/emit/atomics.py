@@ -1,0 +1,175 @@
+"""atom, red and fences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..model import Instruction, Operand, Vector
+from ..types import BF16, F16, F32, Type
+from . import numbers
+from .function import FunctionEmitter
+from .memory import SCOPES, pointer, take_hints, take_space
+from .registry import Modifiers, opcode
+
+_ORDERS = {None: "monotonic", "relaxed": "monotonic", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel"}
+_BITWISE = {"and": "and", "or": "or", "xor": "xor", "exch": "xchg"}
+_COUNTING = {"inc": "uinc_wrap", "dec": "udec_wrap"}
+_OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "inc", "dec", "cas")
+
+
+def _rmw_name(kind: Type, operation: str) -> str | None:
+    """The atomicrmw operation, None if a loop is needed."""
+    if operation in _BITWISE:
+        return _BITWISE[operation]
+    if kind.kind in "us" and operation == "add":
+        return "add"
+    if kind.kind in "us" and operation in ("min", "max"):
+        return operation if kind.signed else "u" + operation
+    if kind.name == "u32" and operation in _COUNTING:
+        return _COUNTING[operation]
+    if kind.name == "f64" and operation == "add":
+        return "fadd"
+    return None
+
+
+def _loop(e: FunctionEmitter, bits: int, where: str, order: str, change: Callable[[str], str]) -> str:
+    """Replaces a word by change(word) atomically and yields the old bits."""
+    t = f"i{bits}"
+    slot = e.alloca(t)
+    e.emit(f"store {t} {e.op(f'load atomic {t}, ptr {where} monotonic, align {bits // 8}')}, ptr {slot}")
+    again, done = e.label(), e.label()
+    e.open(again)
+    old = e.op(f"load {t}, ptr {slot}")
+    new = change(old)
+    failure = {"monotonic": "monotonic", "release": "monotonic"}.get(order, "acquire")
+    both = e.op(f"cmpxchg ptr {where}, {t} {old}, {t} {new} {order} {failure}, align {bits // 8}")
+    e.emit(f"store {t} {e.op(f'extractvalue {{ {t}, i1 }} {both}, 0')}, ptr {slot}")
+    e.branch_if(e.op(f"extractvalue {{ {t}, i1 }} {both}, 1"), done, again)
+    e.open(done)
+    return old
+
+
+def _float_change(e: FunctionEmitter, kind: Type, operation: str, ftz: bool, operand: str) -> Callable[[str], str]:
+    """The new bits of a float, or of each half of a packed word; `operand` is given as bits."""
+
+    def single(old: str) -> str:
+        a, b = numbers.from_bits(e, kind, old), numbers.from_bits(e, kind, operand)
+        if ftz:
+            a, b = numbers.flush(e, kind, a), numbers.flush(e, kind, b)
+        t = kind.llvm
+        if operation == "add":
+            value = e.op(f"fadd {t} {a}, {b}")
+        else:
+            name = f"llvm.{operation}imumnum.{'f' + str(kind.bits)}"
+            value = e.intrinsic(name, t, f"{t} {a}", f"{t} {b}")
+        return numbers.bits_of(e, kind, numbers.canonical(e, kind, numbers.flush(e, kind, value) if ftz else value))
+
+    def brain(old: str, mine: str) -> str:
+        a, b = numbers.widen_bf16(e, old), numbers.widen_bf16(e, mine)
+        if operation == "add":
+            return numbers.narrow_bf16(e, e.op(f"fadd float {a}, {b}"))
+        return numbers.narrow_bf16(e, e.intrinsic(f"llvm.{operation}imumnum.f32", "float", f"float {a}", f"float {b}"))
+
+    def half(old: str, mine: str) -> str:
+        a, b = numbers.from_bits(e, F16, old), numbers.from_bits(e, F16, mine)
+        if operation == "add":
+            value = e.op(f"fadd half {a}, {b}")
+        else:
+            value = e.intrinsic(f"llvm.{operation}imumnum.f16", "half", f"half {a}", f"half {b}")
+        return numbers.bits_of(e, F16, numbers.canonical(e, F16, value))
+
+    part = brain if kind.name.startswith("bf16") else half
+
+    def packed(old: str) -> str:
+        # split() of the brain type leaves bits alone.
+        pairs = zip(numbers.split(e, BF16, old), numbers.split(e, BF16, operand), strict=True)
+        low, high = (part(mine, other) for mine, other in pairs)
+        return numbers.join_bits(e, low, high)
+
+    if kind.name in ("f16x2", "bf16x2"):
+        return packed
+    if kind.name in ("f16", "bf16"):
+        return lambda old: part(old, operand)
+    return single
+
+
+def _update(
+    e: FunctionEmitter, kind: Type, operation: str, order: str, space: str, where: str, operands: list[Operand]
+) -> str:
+    """One atomic operation; the old bits."""
+    t = kind.integer
+    if operation == "cas":
+        compare, new = e.read_bits(operands[0], kind.bits), e.read_bits(operands[1], kind.bits)
+        failure = {"monotonic": "monotonic", "release": "monotonic"}.get(order, "acquire")
+        text = f"cmpxchg ptr {where}, {t} {compare}, {t} {new} {order} {failure}, align {kind.bytes}"
+        return e.op(f"extractvalue {{ {t}, i1 }} {e.op(text)}, 0")
+    name = _rmw_name(kind, operation)
+    if name == "fadd":
+        value = e.read(operands[0], kind)
+        return numbers.bits_of(e, kind, e.op(f"atomicrmw fadd ptr {where}, double {value} {order}, align 8"))
+    if name is not None:
+        value = e.read_bits(operands[0], kind.bits)
+        return e.op(f"atomicrmw {name} ptr {where}, {t} {value} {order}, align {kind.bytes}")
+    if kind.name not in ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64") or operation not in ("add", "min", "max"):
+        raise e.fail(f"no .{operation} of .{kind.name}")
+    if kind.is_float and kind.kind == "f":
+        value = numbers.bits_of(e, kind, e.read(operands[0], kind))
+    else:
+        value = e.read_bits(operands[0], kind.bits)
+    # The GPU's memory units flush single precision; shared memory is updated by the multiprocessor, which does not.
+    ftz = kind is F32 and space == "global"
+    return _loop(e, kind.bits, where, order, _float_change(e, kind, operation, ftz, value))
+
+
+@opcode("atom", "red")
+def atomic(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    order = _ORDERS[m.choice("relaxed", "acquire", "release", "acq_rel")]
+    m.choice(*SCOPES)
+    space = take_space(m)
+    operation = m.need(*_OPERATIONS)
+    noftz = m.flag("noftz")
+    policy = take_hints(m)
+    vector = m.choice("v2", "v4", "v8")
+    kind = m.type()
+    if noftz and kind.name not in ("f16", "f16x2", "bf16", "bf16x2"):
+        raise e.fail(".noftz is for halves")
+    returns = i.opcode == "atom"
+    needed = returns + (3 if operation == "cas" else 2)
+    found = e.operands(needed + policy)
+    destination = found[0] if returns else None
+    address, *operands = found[returns:needed]
+    count = int(vector[1:]) if vector else 1
+    base = pointer(e, address, space, kind.bytes * count)
+    if count == 1:
+        old = _update(e, kind, operation, order, space, base.value, operands)
+        if destination is not None:
+            e.write_bits(destination, kind.bits, old, kind.signed)
+        return
+    sources = operands[0]
+    if not isinstance(sources, Vector) or len(sources.items) != count:
+        raise e.fail(f"needs a vector of {count}")
+    old_values = []
+    for index, operand in enumerate(sources.items):
+        where = e.op(f"getelementptr i8, ptr {base.value}, i64 {index * kind.bytes}")
+        old_values.append(_update(e, kind, operation, order, space, where, [operand]))
+    if destination is not None:
+        if not isinstance(destination, Vector) or len(destination.items) != count:
+            raise e.fail(f"needs a vector of {count}")
+        for to, old in zip(destination.items, old_values, strict=True):
+            e.write_bits(to, kind.bits, old)
+
+
+@opcode("membar", "fence")
+def fence(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    order = m.choice("sc", "acq_rel", "acquire", "release")
+    if m.flag("proxy"):
+        m.choice("alias", "async", "async.global", "tensormap::generic", "tensormap")
+        m.choice("to_proxy::tensormap", "tensormap::generic")
+        m.choice("async::generic")
+        take_space(m)
+    m.choice("mbarrier_init")
+    m.drop(("sync_restrict::",))
+    m.choice(*SCOPES, "gl")
+    take_space(m)
+    e.operands(0, 2)
+    e.emit(f"fence {order if order in ('acq_rel', 'acquire', 'release') else 'seq_cst'}")

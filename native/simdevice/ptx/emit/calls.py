@@ -1,0 +1,151 @@
+"""Calls of functions, direct and through addresses, and of the runtime."""
+
+from __future__ import annotations
+
+from ..analysis import call_target
+from ..model import Function, Group, Immediate, Instruction, Operand, Parameter, Register
+from ..types import U64
+from .function import FunctionEmitter, Place, Slot
+from .registry import Modifiers, opcode
+
+
+@opcode("call")
+def call(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    m.flag("uni")
+    returns, arguments = _groups(e, i)
+    name, _ = call_target(i)
+    symbol = e.compiler.module.unit_of(e.function).symbols.get(name)
+    if isinstance(symbol, Function) and symbol.start < 0:
+        _runtime(e, symbol, returns, arguments)
+        return
+    callees = e.compiler.callees(e.function, e.position)
+    if isinstance(symbol, Function):
+        pointers, finish = _pass(e, symbol.returns, symbol.parameters, returns, arguments)
+        _emit_call(e, symbol, pointers)
+        _collect(e, finish)
+        return
+    if e.register(name) is None:
+        raise e.fail(f"{name} is not a function")
+    if not callees:
+        e.stop("sim_rt_trap")
+        return
+    pointers, finish = _pass(e, callees[0].returns, callees[0].parameters, returns, arguments)
+    _switch(e, name, callees, pointers)
+    _collect(e, finish)
+
+
+def _groups(e: FunctionEmitter, i: Instruction) -> tuple[list[Operand], list[Operand]]:
+    """(return values, arguments)."""
+    operands = list(i.operands)
+    returns = operands.pop(0) if operands and isinstance(operands[0], Group) else None
+    groups = [each for each in operands if isinstance(each, Group)]
+    if len(groups) > 1:
+        raise e.fail("not a call")
+    return (returns.items if isinstance(returns, Group) else []), (groups[0].items if groups else [])
+
+
+def _emit_call(e: FunctionEmitter, function: Function, pointers: list[str]) -> None:
+    e.emit(f"call void @f{function.index}(ptr %thread{''.join(f', ptr {each}' for each in pointers)})")
+
+
+def _switch(e: FunctionEmitter, register: str, callees: list[Function], pointers: list[str]) -> None:
+    """A function's address is a number: the call is a switch over those it may be."""
+    address = e.read(Register(register), U64)
+    nowhere, done = e.label(), e.label()
+    labels = [e.label() for _ in callees]
+    handles = [e.compiler.module.handle(each) for each in callees]
+    cases = " ".join(f"i64 {handle}, label %{label}" for handle, label in zip(handles, labels, strict=True))
+    e.finish(f"switch i64 {address}, label %{nowhere} [ {cases} ]")
+    for label, function in zip(labels, callees, strict=True):
+        e.open(label)
+        _emit_call(e, function, pointers)
+        e.branch(done)
+    e.open(nowhere)
+    e.stop("sim_rt_illegal", f"i64 {address}")
+    e.open(done)
+
+
+def _pass(
+    e: FunctionEmitter,
+    results: list[Parameter],
+    parameters: list[Parameter],
+    returns: list[Operand],
+    arguments: list[Operand],
+) -> tuple[list[str], list[tuple[Operand, Parameter, str]]]:
+    """Pointers to return values and arguments; registers go through memory of their own."""
+    if len(returns) != len(results) or len(arguments) != len(parameters):
+        raise e.fail("the arguments do not match the function")
+    pointers: list[str] = []
+    finish: list[tuple[Operand, Parameter, str]] = []
+    for operand, parameter in zip(returns, results, strict=True):
+        place = _place(e, operand)
+        if place is None:
+            pointer = e.alloca(f"[{max(parameter.size, 8)} x i8], align 16")
+            finish.append((operand, parameter, pointer))
+            pointers.append(pointer)
+        else:
+            pointers.append(_fitting(e, place, parameter))
+    for operand, parameter in zip(arguments, parameters, strict=True):
+        place = _place(e, operand)
+        if place is None:
+            pointer = e.alloca(f"[{max(parameter.size, 8)} x i8], align 16")
+            kind = parameter.type
+            value = e.read_bits(operand, kind.bits)
+            e.emit(f"store {kind.integer} {value}, ptr {pointer}, align 16")
+            pointers.append(pointer)
+        else:
+            pointers.append(_fitting(e, place, parameter))
+    return pointers, finish
+
+
+def _place(e: FunctionEmitter, operand: Operand) -> Place | None:
+    if isinstance(operand, Register):
+        entity = e.lookup(operand.name)
+        if isinstance(entity, Place) and entity.space == "param":
+            return entity
+        if not isinstance(entity, Slot) and operand.name != "_":
+            raise e.fail(f"{operand.name} is not declared")
+        return None
+    if isinstance(operand, Immediate):
+        return None
+    raise e.fail("an argument has the wrong form")
+
+
+def _fitting(e: FunctionEmitter, place: Place, parameter: Parameter) -> str:
+    if place.size < parameter.size:
+        raise e.fail("an argument is smaller than the parameter")
+    return place.pointer
+
+
+def _collect(e: FunctionEmitter, finish: list[tuple[Operand, Parameter, str]]) -> None:
+    for operand, parameter, pointer in finish:
+        kind = parameter.type
+        e.write_bits(operand, kind.bits, e.op(f"load {kind.integer}, ptr {pointer}, align 16"))
+
+
+def _runtime(e: FunctionEmitter, symbol: Function, returns: list[Operand], arguments: list[Operand]) -> None:
+    """vprintf, malloc, free and __assertfail: what the CUDA runtime gives device code."""
+    pointers, finish = _pass(e, symbol.returns, symbol.parameters, returns, arguments)
+    results, sources = pointers[: len(returns)], pointers[len(returns) :]
+
+    def argument(index: int, kind: str) -> str:
+        if index >= len(sources):
+            raise e.fail(f"{symbol.name} needs more arguments")
+        return f"{kind} {e.op(f'load {kind}, ptr {sources[index]}, align 4')}"
+
+    if symbol.name == "vprintf":
+        value = e.call("i32", "sim_rt_vprintf", "ptr %thread", argument(0, "ptr"), argument(1, "ptr"))
+        if results:
+            e.emit(f"store i32 {value}, ptr {results[0]}, align 4")
+    elif symbol.name == "malloc":
+        value = e.call("ptr", "sim_rt_malloc", "ptr %thread", argument(0, "i64"))
+        if results:
+            e.emit(f"store ptr {value}, ptr {results[0]}, align 8")
+    elif symbol.name == "free":
+        e.call("void", "sim_rt_free", "ptr %thread", argument(0, "ptr"))
+    elif symbol.name == "__assertfail":
+        message, file = argument(0, "ptr"), argument(1, "ptr")
+        e.stop("sim_rt_assertfail", message, file, argument(2, "i32"), argument(3, "ptr"))
+    else:
+        raise e.fail(f"{symbol.name} is not defined")
+    _collect(e, finish)

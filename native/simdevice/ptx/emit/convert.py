@@ -1,0 +1,263 @@
+"""cvt: between all scalar types, and packing of narrow floats."""
+
+from __future__ import annotations
+
+from ..model import Instruction, Operand
+from ..types import B32, BF16, F16, F32, F64, Type
+from . import numbers
+from .floats import PURE
+from .function import FunctionEmitter
+from .integer import integer_type, minimum
+from .registry import Modifiers, opcode
+
+_TO_INTEGER = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
+_ROUNDINGS = ("rn", "rz", "rm", "rp", "rna")
+# Formats as sim_fp_encode and sim_fp_decode number them.
+_FORMATS = {"f16": 0, "bf16": 1, "e4m3": 2, "e5m2": 3, "tf32": 4}
+_MODES = {**numbers.MODES, "rna": 4}
+_NARROW = {"e4m3x2": "e4m3", "e5m2x2": "e5m2"}
+
+
+@opcode("cvt")
+def cvt(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    if m.flag("pack"):
+        _pack_integers(e, m)
+        return
+    to, source = m.type(), m.type()
+    rounding = m.choice(*_ROUNDINGS, *_TO_INTEGER)
+    ftz, saturate, relu, finite = m.flag("ftz"), m.flag("sat"), m.flag("relu"), m.flag("satfinite")
+    if to.name in ("f16x2", "bf16x2") and source is F32:
+        d, high, low = e.operands(3)
+        part = F16 if to.name == "f16x2" else BF16
+        halves = [_encode(e, e.read(each, F32), part.name, rounding or "rn", relu, finite) for each in (low, high)]
+        e.write_bits(d, 32, numbers.join_bits(e, halves[0], halves[1]))
+    elif to.name in _NARROW:
+        _to_eight_bits(e, to, source, relu)
+    elif source.name in _NARROW:
+        _from_eight_bits(e, to, source, relu)
+    elif to.name == "tf32" and source is F32:
+        d, x = e.operands(2)
+        bits = _encode_call(e, e.read(x, F32), "tf32", rounding or "rna", relu, finite)
+        e.write_bits(d, 32, bits)
+    elif to.kind == "x" or source.kind == "x" or "p" in (to.kind, source.kind):
+        raise e.fail(f"no conversion of .{source.name} to .{to.name}")
+    else:
+        d, x = e.operands(2)
+        _scalar(e, d, x, to, source, rounding, ftz, saturate, relu, finite)
+
+
+def _scalar(
+    e: FunctionEmitter,
+    d: Operand,
+    x: Operand,
+    to: Type,
+    source: Type,
+    rounding: str | None,
+    ftz: bool,
+    saturate: bool,
+    relu: bool,
+    finite: bool,
+) -> None:
+    value = e.read(x, source)
+    if source.is_float:
+        if source is BF16:
+            value = numbers.widen_bf16(e, value)
+            source = F32
+        elif ftz and source is F32:
+            value = numbers.flush(e, F32, value)
+        if to.is_float:
+            _float_to_float(e, d, value, to, source, rounding, ftz, saturate, relu, finite)
+        else:
+            e.write_bits(d, to.bits, _float_to_integer(e, value, to, source, rounding), to.signed)
+        return
+    if to.is_float:
+        _integer_to_float(e, d, value, to, source, rounding or "rn", saturate)
+        return
+    e.write_bits(d, to.bits, _integer_to_integer(e, value, to, source, saturate), to.signed)
+
+
+def _integer_to_integer(e: FunctionEmitter, value: str, to: Type, source: Type, saturate: bool) -> str:
+    if not saturate:
+        return e.resize(value, source.bits, to.bits, source.signed)
+    # One bit more than either holds both ranges.
+    bits = max(to.bits, source.bits) + 1
+    wide = e.op(f"{'sext' if source.signed else 'zext'} {source.llvm} {value} to i{bits}")
+    low = minimum(to)
+    high = low + (1 << to.bits) - 1
+    wide = e.intrinsic(f"llvm.smax.i{bits}", f"i{bits}", f"i{bits} {wide}", f"i{bits} {low}")
+    wide = e.intrinsic(f"llvm.smin.i{bits}", f"i{bits}", f"i{bits} {wide}", f"i{bits} {high}")
+    return e.op(f"trunc i{bits} {wide} to {to.llvm}")
+
+
+def _float_to_integer(e: FunctionEmitter, value: str, to: Type, source: Type, rounding: str | None) -> str:
+    mode = _TO_INTEGER.get(rounding or "")
+    if mode is None:
+        raise e.fail("needs one of .rni .rzi .rmi .rpi")
+    nan_is_high = source is F64 or to.bits == 64
+    if source is F16:
+        value, source = e.op(f"fpext half {value} to float"), F32
+    t = source.llvm
+    if mode != "trunc":
+        value = e.intrinsic(f"llvm.{mode}.{source.name}", t, f"{t} {value}")
+    name = f"llvm.fpto{'s' if to.signed else 'u'}i.sat.{to.llvm}.{source.name}"
+    result = e.intrinsic(name, to.llvm, f"{t} {value}")
+    if not nan_is_high:
+        return result
+    unordered = e.op(f"fcmp uno {t} {value}, {value}")
+    return e.op(f"select i1 {unordered}, {to.llvm} {1 << (to.bits - 1)}, {to.llvm} {result}")
+
+
+def _integer_to_float(
+    e: FunctionEmitter, d: Operand, value: str, to: Type, source: Type, rounding: str, saturate: bool
+) -> None:
+    signed = source.signed
+    # A half cannot hold what a float cannot, up to its overflow.
+    through = F32 if to is F16 else to
+    convert = "sitofp" if signed else "uitofp"
+    if to is BF16:
+        # Single precision would round twice.
+        through = F64
+    if rounding == "rn" or to.kind != "f" or to is F16 or (through is F64 and source.bits <= 32):
+        result = e.op(f"{convert} {source.llvm} {value} to {through.llvm}")
+    else:
+        wide = e.resize(value, source.bits, 64, signed)
+        name = f"sim_fp_from_{'s' if signed else 'u'}64_{to.name}"
+        result = e.call(to.llvm, name, f"i64 {wide}", f"i32 {numbers.MODES[rounding]}", attributes=PURE)
+    if saturate:
+        result = numbers.saturate(e, through, result)
+    if to is through:
+        e.write(d, to, result)
+    elif to is F16:
+        e.write_bits(d, 16, _encode(e, result, "f16", rounding, False, False))
+    else:
+        e.write_bits(d, 16, _encode_double(e, result, "bf16", rounding))
+
+
+def _float_to_float(
+    e: FunctionEmitter,
+    d: Operand,
+    value: str,
+    to: Type,
+    source: Type,
+    rounding: str | None,
+    ftz: bool,
+    saturate: bool,
+    relu: bool,
+    finite: bool,
+) -> None:
+    t = source.llvm
+    if rounding in _TO_INTEGER:
+        if source is F16:
+            value, source, t = e.op(f"fpext half {value} to float"), F32, "float"
+        value = e.intrinsic(f"llvm.{_TO_INTEGER[rounding]}.{source.name}", t, f"{t} {value}")
+        rounding = None
+    rounding = rounding or "rn"
+    if saturate:
+        value = numbers.saturate(e, source, value)
+    if to in (F16, BF16):
+        if source is F64:
+            if relu:
+                value = numbers.relu(e, source, value)
+            e.write_bits(d, 16, _encode_double(e, value, to.name, rounding))
+        elif source is F16:
+            if to is F16:
+                e.write(d, F16, numbers.relu(e, F16, value) if relu else numbers.canonical(e, F16, value))
+                return
+            wide = e.op(f"fpext half {value} to float")
+            e.write_bits(d, 16, _encode(e, wide, to.name, rounding, relu, finite))
+        else:
+            e.write_bits(d, 16, _encode(e, value, to.name, rounding, relu, finite))
+        return
+    if source.bits < to.bits:
+        value = e.op(f"fpext {t} {value} to {to.llvm}")
+    elif source.bits > to.bits:
+        if rounding == "rn":
+            value = e.op(f"fptrunc {t} {value} to {to.llvm}")
+        else:
+            code = numbers.MODES.get(rounding)
+            if code is None:
+                raise e.fail(f"no .{rounding}")
+            value = e.call("float", "sim_fp_narrow_f32", f"double {value}", f"i32 {code}", attributes=PURE)
+    if relu:
+        value = numbers.relu(e, to, value)
+    numbers.write(e, d, to, value, ftz and to is F32)
+
+
+def _encode(e: FunctionEmitter, value: str, form: str, mode: str, relu: bool, finite: bool) -> str:
+    """float to the bits of a half."""
+    if finite or mode not in ("rn",):
+        bits = _encode_call(e, value, form, mode, relu, finite)
+        return e.op(f"trunc i32 {bits} to i16")
+    if relu:
+        value = numbers.relu(e, F32, value)
+    if form == "bf16":
+        return numbers.narrow_bf16(e, value)
+    half = e.op(f"fptrunc float {value} to half")
+    return numbers.bits_of(e, F16, numbers.canonical(e, F16, half))
+
+
+def _encode_call(e: FunctionEmitter, value: str, form: str, mode: str, relu: bool, finite: bool) -> str:
+    if relu:
+        value = numbers.relu(e, F32, value)
+    wide = e.op(f"fpext float {value} to double")
+    code = _MODES.get(mode)
+    if code is None:
+        raise e.fail(f"no .{mode}")
+    arguments = (f"double {wide}", f"i32 {_FORMATS[form]}", f"i32 {code}", f"i32 {int(finite)}")
+    return e.call("i32", "sim_fp_encode", *arguments, attributes=PURE)
+
+
+def _encode_double(e: FunctionEmitter, value: str, form: str, mode: str) -> str:
+    code = _MODES.get(mode)
+    if code is None:
+        raise e.fail(f"no .{mode}")
+    arguments = (f"double {value}", f"i32 {_FORMATS[form]}", f"i32 {code}", "i32 0")
+    return e.op(f"trunc i32 {e.call('i32', 'sim_fp_encode', *arguments, attributes=PURE)} to i16")
+
+
+def _to_eight_bits(e: FunctionEmitter, to: Type, source: Type, relu: bool) -> None:
+    form = _NARROW[to.name]
+    if source is F32:
+        d, high, low = e.operands(3)
+        values = [e.read(low, F32), e.read(high, F32)]
+    elif source.name == "f16x2":
+        d, x = e.operands(2)
+        values = [e.op(f"fpext half {each} to float") for each in numbers.split(e, F16, e.read(x, B32))]
+    else:
+        raise e.fail(f"no conversion of .{source.name} to .{to.name}")
+    low_bits, high_bits = (
+        e.op(f"trunc i32 {_encode_call(e, each, form, 'rn', relu, True)} to i16") for each in values
+    )
+    e.write_bits(d, 16, e.op(f"or i16 {low_bits}, {e.op(f'shl i16 {high_bits}, 8')}"))
+
+
+def _from_eight_bits(e: FunctionEmitter, to: Type, source: Type, relu: bool) -> None:
+    if to.name != "f16x2":
+        raise e.fail(f"no conversion of .{source.name} to .{to.name}")
+    d, x = e.operands(2)
+    both = e.read_bits(x, 16)
+    halves = []
+    for shift in (0, 8):
+        moved = e.op(f"lshr i16 {both}, {shift}")
+        byte = e.op(f"and i32 {e.op(f'zext i16 {moved} to i32')}, 255")
+        form = _FORMATS[_NARROW[source.name]]
+        value = e.call("float", "sim_fp_decode", f"i32 {byte}", f"i32 {form}", attributes=PURE)
+        halves.append(_encode(e, value, "f16", "rn", relu, False))
+    e.write_bits(d, 32, numbers.join_bits(e, halves[0], halves[1]))
+
+
+def _pack_integers(e: FunctionEmitter, m: Modifiers) -> None:
+    """cvt.pack.sat: saturates a and b, and with a third operand shifts that up to make room."""
+    m.need("sat")
+    to = m.type()
+    source = integer_type(e, m, 32)
+    c_type = m.type() if m.types else None
+    d, x, y, *c = e.operands(4 if c_type else 3)
+    parts = []
+    for operand in (y, x):
+        small = _integer_to_integer(e, e.read(operand, source), to, source, True)
+        parts.append(e.op(f"zext {to.llvm} {small} to i32"))
+    packed = e.op(f"or i32 {parts[0]}, {e.op(f'shl i32 {parts[1]}, {to.bits}')}")
+    if c:
+        packed = e.op(f"or i32 {packed}, {e.op(f'shl i32 {e.read(c[0], B32)}, {2 * to.bits}')}")
+    e.write(d, B32, packed)

@@ -1,0 +1,563 @@
+"""Emits one PTX function as LLVM IR text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import PtxError
+from ..lexer import float_bits
+from ..model import (
+    Address,
+    Function,
+    Immediate,
+    Instruction,
+    Item,
+    Label,
+    Local,
+    Not,
+    Operand,
+    Prototype,
+    Register,
+    Registers,
+    ScopeBegin,
+    ScopeEnd,
+    Targets,
+    Vector,
+)
+from ..module import Variable, parameter_offsets
+from ..types import PRED, Type
+from ..usage import Usage
+from . import layout
+from .registry import Modifiers, handler_of
+from .special import special_register
+
+if TYPE_CHECKING:
+    from ..compiler import KernelCompiler
+
+_NUMBERED = re.compile(r"(.*?)(\d+)\Z", re.DOTALL)
+_COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3, "r": 0, "g": 1, "b": 2, "a": 3}
+_MAX_RANGE = 1 << 24
+
+
+@dataclass(slots=True)
+class Slot:
+    """A virtual register: an alloca, which LLVM turns into SSA values."""
+
+    pointer: str
+    type: Type
+
+
+@dataclass(slots=True)
+class Place:
+    """A variable in memory: `pointer` is an LLVM pointer, or for shared memory the constant offset."""
+
+    pointer: str
+    space: str
+    size: int
+    align: int
+
+
+@dataclass(slots=True)
+class Scope:
+    number: int
+    names: dict[str, Slot | Place | Registers]
+    labels: dict[str, str]
+    tables: dict[str, Targets | Prototype]
+
+
+class FunctionEmitter:
+    """Values are LLVM value texts without type; the PTX type at hand says which LLVM type they have."""
+
+    def __init__(self, compiler: KernelCompiler, function: Function, items: list[Item], yields: set[int]) -> None:
+        self.compiler = compiler
+        self.function = function
+        self.items = items
+        self.yields = yields
+        self.lines: list[str] = []
+        self.entry: list[str] = []
+        self.temporaries = 0
+        self.closed = False
+        self.position = 0
+        self.instruction = Instruction("", (), [], function.line)
+        self.cached: dict[str, str] = {}
+        self.usage = Usage(items)
+        self.scopes: list[Scope] = []
+        self._prepared: list[Scope] = []
+        self._parameters: list[str] = []
+        self._return_registers: list[tuple[Slot, str]] = []
+
+    # Text
+
+    def temporary(self) -> str:
+        self.temporaries += 1
+        return f"%t{self.temporaries}"
+
+    def label(self) -> str:
+        self.temporaries += 1
+        return f"b{self.temporaries}"
+
+    def emit(self, text: str) -> None:
+        if self.closed:
+            # Unreachable code still has to be well-formed.
+            self.open(self.label())
+        self.lines.append(f"  {text}")
+
+    def op(self, text: str) -> str:
+        name = self.temporary()
+        self.emit(f"{name} = {text}")
+        return name
+
+    def branch(self, label: str) -> None:
+        if not self.closed:
+            self.lines.append(f"  br label %{label}")
+            self.closed = True
+
+    def branch_if(self, condition: str, yes: str, no: str, rare: bool = False) -> None:
+        weights = ", !prof !1" if rare else ""
+        self.emit(f"br i1 {condition}, label %{yes}, label %{no}{weights}")
+        self.closed = True
+
+    def finish(self, text: str) -> None:
+        """A terminator."""
+        self.emit(text)
+        self.closed = True
+
+    def open(self, label: str) -> None:
+        if not self.closed:
+            self.lines.append(f"  br label %{label}")
+        self.lines.append(f"{label}:")
+        self.closed = False
+
+    def fail(self, reason: str) -> PtxError:
+        return PtxError(self.function.name, self.instruction.line, self.instruction.text, reason)
+
+    def call(self, result: str, name: str, *arguments: str, attributes: str = "") -> str:
+        """Calls a C function; arguments are "type value"."""
+        types = ", ".join(argument.split(" ", 1)[0] for argument in arguments)
+        self.compiler.declare(name, f"{result} @{name}({types}){attributes}")
+        text = f"call {result} @{name}({', '.join(arguments)})"
+        if result == "void":
+            self.emit(text)
+            return ""
+        return self.op(text)
+
+    def intrinsic(self, name: str, result: str, *arguments: str) -> str:
+        types = ", ".join(_type_of(argument) for argument in arguments)
+        self.compiler.declare(name, f"{result} @{name}({types})")
+        return self.op(f"call {result} @{name}({', '.join(arguments)})")
+
+    def alloca(self, text: str) -> str:
+        name = self.temporary()
+        self.entry.append(f"  {name} = alloca {text}")
+        return name
+
+    def entry_value(self, key: str, text: str) -> str:
+        """A value computed once, at the function's entry."""
+        name = self.cached.get(key)
+        if name is None:
+            name = self.cached[key] = self.temporary()
+            self.entry.append(f"  {name} = {text}")
+        return name
+
+    def site(self) -> int:
+        return self.compiler.next_site()
+
+    # The thread and the block
+
+    def block_field(self, name: str) -> str:
+        offset, kind = layout.BLOCK[name]
+        block = self.block()
+        pointer = self.entry_value(f"&{name}", f"getelementptr i8, ptr {block}, i64 {offset}")
+        return self.entry_value(name, f"load {kind}, ptr {pointer}, align {layout.ALIGN[kind]}, !invariant.load !0")
+
+    def block(self) -> str:
+        if self.function.is_kernel:
+            return "%block"
+        return self.entry_value("block", "load ptr, ptr %thread, align 8")
+
+    def thread_field(self, name: str) -> str:
+        if self.function.is_kernel:
+            return f"%{name}"
+        pointer = self.entry_value(f"&{name}", f"getelementptr i8, ptr %thread, i64 {layout.THREAD[name]}")
+        return self.entry_value(name, f"load i32, ptr {pointer}, align 4")
+
+    def shared_limit(self) -> str:
+        """Bytes of shared memory, static and dynamic."""
+        dynamic = self.block_field("shared_dynamic")
+        wide = self.entry_value("dynamic64", f"zext i32 {dynamic} to i64")
+        return self.entry_value("shared_limit", f"add i64 {wide}, {self.compiler.shared.dynamic}")
+
+    def global_pointer(self, index: int) -> str:
+        table = self.block_field("globals")
+        slot = self.entry_value(f"&g{index}", f"getelementptr ptr, ptr {table}, i64 {index}")
+        return self.entry_value(f"g{index}", f"load ptr, ptr {slot}, align 8, !invariant.load !0")
+
+    # Names
+
+    def lookup(self, name: str) -> Slot | Place | None:
+        """A register or a variable of this function."""
+        for scope in reversed(self.scopes):
+            entity = scope.names.get(name)
+            if entity is not None and not isinstance(entity, Registers):
+                return entity
+            base, dot, component = name.rpartition(".")
+            if dot and component in _COMPONENTS:
+                vector = scope.names.get(base)
+                if isinstance(vector, Registers) and _COMPONENTS[component] < vector.vector:
+                    return self._new_slot(scope, name, vector.type)
+            numbered = _NUMBERED.match(name)
+            if numbered is None:
+                continue
+            declared = scope.names.get(numbered[1] + "<")
+            digits = numbered[2]
+            if isinstance(declared, Registers) and (digits == "0" or digits[0] != "0") and len(digits) < 9:
+                counts = [count for prefix, count in declared.names if prefix == numbered[1] and count]
+                if counts and int(digits) < counts[0]:
+                    return self._new_slot(scope, name, declared.type)
+        return None
+
+    def _new_slot(self, scope: Scope, name: str, kind: Type) -> Slot:
+        plain = re.sub(r"[^\w.$]", "", name)
+        pointer = f"%r{scope.number}.{plain}"
+        self.entry.append(f"  {pointer} = alloca {kind.integer}")
+        # Programs read registers that they never wrote; undefined values would let LLVM delete code.
+        self.entry.append(f"  store {kind.integer} 0, ptr {pointer}")
+        slot = Slot(pointer, kind)
+        scope.names[name] = slot
+        return slot
+
+    def register(self, name: str) -> Slot | None:
+        entity = self.lookup(name)
+        return entity if isinstance(entity, Slot) else None
+
+    def target(self, name: str) -> str:
+        """The LLVM label of a PTX label."""
+        for scope in reversed(self.scopes):
+            if name in scope.labels:
+                return scope.labels[name]
+        raise self.fail(f"there is no label {name}")
+
+    def table(self, name: str) -> Targets | Prototype:
+        for scope in reversed(self.scopes):
+            if name in scope.tables:
+                return scope.tables[name]
+        raise self.fail(f"there is no table {name}")
+
+    def place(self, name: str) -> Place | None:
+        """A variable of the function or of the module."""
+        entity = self.lookup(name)
+        if isinstance(entity, Place):
+            return entity
+        symbol = self.compiler.module.unit_of(self.function).symbols.get(name)
+        if not isinstance(symbol, Variable):
+            return None
+        if symbol.space == "shared":
+            offset = self.compiler.module.shared_offset(self.compiler.shared, self.function, symbol)
+            return Place(str(offset), "shared", symbol.size, symbol.align)
+        return Place(self.global_pointer(symbol.index), symbol.space, symbol.size, symbol.align)
+
+    def symbol_value(self, name: str, offset: int = 0) -> str | None:
+        """The address of a variable or function as an i64."""
+        place = self.place(name)
+        if place is None:
+            symbol = self.compiler.module.unit_of(self.function).symbols.get(name)
+            if isinstance(symbol, Function):
+                return str(self.compiler.module.handle(symbol))
+            return None
+        if place.space == "shared":
+            return str(int(place.pointer) + offset)
+        value = self.op(f"ptrtoint ptr {place.pointer} to i64")
+        return self.op(f"add i64 {value}, {offset}") if offset else value
+
+    # Operands
+
+    def read_bits(self, operand: Operand, bits: int, signed: bool = False) -> str:
+        """An operand as an integer of `bits`. A wider register is truncated, as PTX allows for some instructions."""
+        if isinstance(operand, Register):
+            slot = self.lookup(operand.name)
+            if isinstance(slot, Slot):
+                value = self.op(f"load {slot.type.integer}, ptr {slot.pointer}")
+                return self.resize(value, slot.type.bits, bits, signed)
+            return self._read_name(operand.name, bits)
+        if isinstance(operand, Immediate):
+            return self._immediate(operand, bits, False)
+        if isinstance(operand, Not):
+            slot = self.register(operand.name)
+            if slot is None or slot.type is not PRED or bits != 1:
+                raise self.fail(f"!{operand.name} is not a predicate")
+            return self.op(f"xor i1 {self.op(f'load i1, ptr {slot.pointer}')}, true")
+        if isinstance(operand, Address) and operand.base is not None:
+            value = self.symbol_value(operand.base, operand.offset)
+            if value is not None:
+                return self.resize(value, 64, bits, False)
+        if isinstance(operand, Vector):
+            return self.pack(operand, bits)
+        raise self.fail("an operand has the wrong form")
+
+    def pack(self, operand: Vector, bits: int) -> str:
+        count = len(operand.items)
+        if count == 0 or bits % count:
+            raise self.fail("a vector does not fit its type")
+        part = bits // count
+        result = "0"
+        for index, item in enumerate(operand.items):
+            value = self.resize(self.read_bits(item, part), part, bits, False)
+            if index:
+                value = self.op(f"shl i{bits} {value}, {part * index}")
+            result = value if index == 0 else self.op(f"or i{bits} {result}, {value}")
+        return result
+
+    def _read_name(self, name: str, bits: int) -> str:
+        special = special_register(self, name)
+        if special is not None:
+            value, width = special
+            return self.resize(value, width, bits, False)
+        value = self.symbol_value(name)
+        if value is None:
+            raise self.fail(f"{name} is not declared")
+        return self.resize(value, 64, bits, False)
+
+    def _immediate(self, operand: Immediate, bits: int, is_float: bool) -> str:
+        value = operand.value
+        if isinstance(value, int):
+            if is_float:
+                return str(float_bits(float(max(min(value, 1 << 1000), -1 << 1000)), bits))
+            if bits == 1:
+                return "true" if value else "false"
+            return str(value & ((1 << bits) - 1))
+        if bits not in (16, 32, 64):
+            raise self.fail("a float where an integer is expected")
+        return str(float_bits(value, bits))
+
+    def read(self, operand: Operand, kind: Type) -> str:
+        """An operand as a value of kind.llvm."""
+        if kind.kind != "f":
+            if isinstance(operand, Immediate) and not isinstance(operand.value, int) and kind.kind in "us":
+                raise self.fail("a float where an integer is expected")
+            return self.read_bits(operand, kind.bits, kind.signed)
+        if isinstance(operand, Immediate):
+            bits = self._immediate(operand, kind.bits, True)
+        else:
+            bits = self.read_bits(operand, kind.bits)
+        return self.op(f"bitcast {kind.integer} {bits} to {kind.llvm}")
+
+    def resize(self, value: str, source: int, bits: int, signed: bool) -> str:
+        if source == bits:
+            return value
+        if bits == 1 or source == 1:
+            raise self.fail("a predicate where a number is expected, or the reverse")
+        if source > bits:
+            return self.op(f"trunc i{source} {value} to i{bits}")
+        return self.op(f"{'sext' if signed else 'zext'} i{source} {value} to i{bits}")
+
+    def predicate(self, operand: Operand) -> str:
+        return self.read_bits(operand, 1)
+
+    def write(self, operand: Operand, kind: Type, value: str) -> None:
+        """Stores a value of kind.llvm; a wider register is extended."""
+        if kind.kind == "f":
+            value = self.op(f"bitcast {kind.llvm} {value} to {kind.integer}")
+        self.write_bits(operand, kind.bits, value, kind.signed)
+
+    def write_bits(self, operand: Operand, bits: int, value: str, signed: bool = False) -> None:
+        if isinstance(operand, Vector):
+            self.unpack(operand, bits, value)
+            return
+        if not isinstance(operand, Register):
+            raise self.fail("a destination must be a register")
+        if operand.name == "_":
+            return
+        slot = self.register(operand.name)
+        if slot is None:
+            raise self.fail(f"{operand.name} is not a register")
+        value = self.resize(value, bits, slot.type.bits, signed)
+        self.emit(f"store {slot.type.integer} {value}, ptr {slot.pointer}")
+
+    def unpack(self, operand: Vector, bits: int, value: str) -> None:
+        count = len(operand.items)
+        if count == 0 or bits % count:
+            raise self.fail("a vector does not fit its type")
+        part = bits // count
+        for index, item in enumerate(operand.items):
+            shifted = self.op(f"lshr i{bits} {value}, {part * index}") if index else value
+            self.write_bits(item, part, self.resize(shifted, bits, part, False))
+
+    def operands(self, minimum: int, maximum: int | None = None) -> list[Operand]:
+        """The instruction's operands, whose number must be right."""
+        found = self.instruction.operands
+        if not minimum <= len(found) <= (minimum if maximum is None else maximum):
+            raise self.fail(f"{len(found)} operands")
+        return found
+
+    # The body
+
+    def text(self) -> str:
+        """The whole function as LLVM IR."""
+        self._prepare_scopes()
+        self._enter(self._prepared[0])
+        self._bind_parameters()
+        self.closed = False
+        begun = 1
+        for position, item in enumerate(self.items):
+            self.position = position
+            if isinstance(item, Instruction):
+                self._instruction(item)
+            elif isinstance(item, Label):
+                self.open(self.target(item.name))
+            elif isinstance(item, Registers):
+                self._declare_registers(item)
+            elif isinstance(item, Local):
+                self._declare_local(item)
+            elif isinstance(item, ScopeBegin):
+                self._enter(self._prepared[begun])
+                begun += 1
+            elif isinstance(item, ScopeEnd):
+                self.scopes.pop()
+        if not self.closed:
+            self.leave()
+        body = "\n".join(self.lines)
+        entry = "\n".join(self.entry)
+        return f"{self.signature()} {{\nentry:\n{entry}\n  br label %body\nbody:\n{body}\n}}\n"
+
+    def signature(self) -> str:
+        if self.function.is_kernel:
+            return (
+                "define internal void @kernel(ptr %thread, ptr noalias readonly %block, i32 %tid.x, i32 %tid.y, "
+                "i32 %tid.z, i32 %linear) alwaysinline nounwind"
+            )
+        count = len(self.function.returns) + len(self.function.parameters)
+        arguments = "".join(f", ptr %a{index}" for index in range(count))
+        return f"define internal void @f{self.function.index}(ptr %thread{arguments}) nounwind"
+
+    def _prepare_scopes(self) -> None:
+        """Labels are known before the code that branches to them."""
+        stack = [Scope(0, {}, {}, {})]
+        self._prepared = [stack[0]]
+        for item in self.items:
+            if isinstance(item, ScopeBegin):
+                scope = Scope(len(self._prepared), {}, {}, {})
+                self._prepared.append(scope)
+                stack.append(scope)
+            elif isinstance(item, ScopeEnd):
+                stack.pop()
+            elif isinstance(item, Label):
+                scope = stack[-1]
+                if item.name in scope.labels:
+                    raise PtxError(self.function.name, item.line, item.name, "a label is defined twice")
+                scope.labels[item.name] = f"L{scope.number}.{re.sub(r'[^A-Za-z0-9_$]', '.', item.name)}"
+            elif isinstance(item, (Targets, Prototype)):
+                stack[-1].tables[item.name] = item
+
+    def _enter(self, scope: Scope) -> None:
+        self.scopes.append(scope)
+
+    def _bind_parameters(self) -> None:
+        names = self.scopes[0].names
+        function = self.function
+        if function.is_kernel:
+            for offset, parameter in zip(parameter_offsets(function), function.parameters, strict=True):
+                base = self.block_field("params")
+                pointer = self.entry_value(f"p{offset}", f"getelementptr i8, ptr {base}, i64 {offset}")
+                align = min(parameter.align, 16)
+                names[parameter.name] = Place(pointer, "kernel_param", parameter.size, align)
+            return
+        for index, parameter in enumerate((*function.returns, *function.parameters)):
+            if not parameter.register:
+                names[parameter.name] = Place(f"%a{index}", "param", parameter.size, parameter.align)
+                continue
+            slot = self._new_slot(self.scopes[0], parameter.name, parameter.type)
+            if index < len(function.returns):
+                self._return_registers.append((slot, f"%a{index}"))
+                continue
+            value = self.temporary()
+            kind = slot.type.integer
+            self.entry.append(f"  {value} = load {kind}, ptr %a{index}, align {parameter.type.bytes}")
+            self.entry.append(f"  store {kind} {value}, ptr {slot.pointer}")
+
+    def leave(self) -> None:
+        """Returns from the function."""
+        for slot, pointer in self._return_registers:
+            kind = slot.type.integer
+            value = self.op(f"load {kind}, ptr {slot.pointer}")
+            self.emit(f"store {kind} {value}, ptr {pointer}")
+        self.finish("ret void")
+
+    def _declare_registers(self, item: Registers) -> None:
+        names = self.scopes[-1].names
+        for name, count in item.names:
+            if count:
+                names[name + "<"] = item
+                if count > _MAX_RANGE:
+                    raise self.fail(f"too many registers {name}")
+            elif item.vector > 1:
+                names[name] = item
+            elif not isinstance(names.get(name), Slot):
+                self._new_slot(self.scopes[-1], name, item.type)
+
+    def _declare_local(self, item: Local) -> None:
+        names = self.scopes[-1].names
+        if item.space == "shared":
+            offset = self.compiler.shared.offsets[self.function.index, item.name]
+            names[item.name] = Place(str(offset), "shared", item.size, item.align)
+            return
+        align = max(item.align, 8)
+        pointer = self.alloca(f"[{max(item.size, 1)} x i8], align {align}")
+        names[item.name] = Place(pointer, item.space, item.size, align)
+
+    def _instruction(self, instruction: Instruction) -> None:
+        self.instruction = instruction
+        handler = handler_of(instruction)
+        if handler is None:
+            raise self.fail("unknown instruction")
+        modifiers = Modifiers(instruction)
+        try:
+            if instruction.guard is None or instruction.opcode in ("bra", "brx"):
+                handler(self, instruction, modifiers)
+            else:
+                condition = self.guard(instruction)
+                inside, after = self.label(), self.label()
+                if instruction.guard_negated:
+                    self.branch_if(condition, after, inside)
+                else:
+                    self.branch_if(condition, inside, after)
+                self.open(inside)
+                handler(self, instruction, modifiers)
+                self.open(after)
+            modifiers.finish()
+        except PtxError as error:
+            if error.kernel:
+                raise
+            raise PtxError(self.function.name, instruction.line, instruction.text, error.reason) from None
+
+    def guard(self, instruction: Instruction) -> str:
+        assert instruction.guard is not None
+        return self.predicate(Register(instruction.guard))
+
+    def guard_value(self, instruction: Instruction) -> str:
+        """The guard with its negation applied."""
+        value = self.guard(instruction)
+        return self.op(f"xor i1 {value}, true") if instruction.guard_negated else value
+
+    # Frequently needed
+
+    def stop(self, name: str, *arguments: str) -> None:
+        """Ends the grid with an error."""
+        self.call("void", name, "ptr %thread", *arguments, attributes=" cold noreturn")
+        self.finish("unreachable")
+
+    def stop_if(self, condition: str, name: str, *arguments: str) -> None:
+        bad, good = self.label(), self.label()
+        self.branch_if(condition, bad, good, rare=True)
+        self.open(bad)
+        self.stop(name, *arguments)
+        self.open(good)
+
+
+def _type_of(argument: str) -> str:
+    """The type of "type value", where a vector type holds blanks."""
+    if argument.startswith(("<", "{", "[")):
+        closing = {"<": ">", "{": "}", "[": "]"}[argument[0]]
+        return argument[: argument.index(closing) + 1]
+    return argument.split(" ", 1)[0]

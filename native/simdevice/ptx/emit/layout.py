@@ -1,0 +1,26 @@
+"""Field offsets of struct sim_block and struct sim_thread of kernel_abi.h."""
+
+from __future__ import annotations
+
+BLOCK: dict[str, tuple[int, str]] = {
+    "shared": (0, "ptr"),
+    "globals": (8, "ptr"),
+    "params": (16, "ptr"),
+    "ctaid.x": (24, "i32"),
+    "ctaid.y": (28, "i32"),
+    "ctaid.z": (32, "i32"),
+    "nctaid.x": (36, "i32"),
+    "nctaid.y": (40, "i32"),
+    "nctaid.z": (44, "i32"),
+    "ntid.x": (48, "i32"),
+    "ntid.y": (52, "i32"),
+    "ntid.z": (56, "i32"),
+    "shared_static": (60, "i32"),
+    "shared_dynamic": (64, "i32"),
+    "smid": (68, "i32"),
+    "nsmid": (72, "i32"),
+    "gridid": (80, "i64"),
+}
+THREAD = {"block": 0, "tid.x": 8, "tid.y": 12, "tid.z": 16, "linear": 20}
+THREAD_SIZE = 24
+ALIGN = {"ptr": 8, "i64": 8, "i32": 4}

@@ -1,0 +1,281 @@
+"""Loads, stores and addresses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..model import Address, Instruction, Operand, Register, Vector
+from ..types import PRED, Type
+from .function import FunctionEmitter
+from .registry import Modifiers, opcode
+
+_SPACES = {
+    **{"global": "global", "const": "const", "local": "local", "param": "param", "shared": "shared"},
+    **{"shared::cta": "shared", "shared::cluster": "shared", "param::entry": "param", "param::func": "param"},
+}
+SCOPES = ("cta", "cluster", "gpu", "sys")
+HINTS = ("L1::", "L2::")
+
+
+@dataclass
+class Pointer:
+    """`invariant`: a kernel's parameter, which nothing writes."""
+
+    value: str
+    space: str
+    invariant: bool = False
+
+
+def take_space(m: Modifiers) -> str:
+    found = m.choice(*_SPACES)
+    return _SPACES[found] if found else "generic"
+
+
+def take_hints(m: Modifiers) -> bool:
+    """Takes cache hints; whether a cache policy operand follows."""
+    policy = m.flag("L2::cache_hint")
+    m.drop(HINTS)
+    return policy
+
+
+def shared_pointer(e: FunctionEmitter, offset: str) -> str:
+    return e.op(f"getelementptr i8, ptr {e.block_field('shared')}, i64 {offset}")
+
+
+def pointer(e: FunctionEmitter, operand: Operand, space: str, size: int, align: int = 0) -> Pointer:
+    """The host pointer of an access of `size` bytes, checked for alignment and, in shared memory, for its range."""
+    align = align or size
+    if not isinstance(operand, Address):
+        raise e.fail("an address is expected")
+    if operand.base is not None and e.register(operand.base) is None:
+        return _symbol(e, operand, size, align)
+    if operand.base is None:
+        address = str(operand.offset & ((1 << 64) - 1))
+        wide = True
+    else:
+        slot = e.register(operand.base)
+        assert slot is not None
+        wide = slot.type.bits == 64
+        address = e.read_bits(Register(operand.base), 64)
+        if operand.offset:
+            address = e.op(f"add i64 {address}, {operand.offset}")
+    if align > 1:
+        low = e.op(f"and i64 {address}, {align - 1}")
+        e.stop_if(e.op(f"icmp ne i64 {low}, 0"), "sim_rt_misaligned", f"i64 {address}")
+    if space != "shared":
+        return Pointer(e.op(f"inttoptr i64 {address} to ptr"), space)
+    _check_shared(e, address, size, wide or operand.offset < 0)
+    return Pointer(shared_pointer(e, address), space)
+
+
+def _check_shared(e: FunctionEmitter, address: str, size: int, may_wrap: bool) -> None:
+    limit = e.shared_limit()
+    end = e.op(f"add i64 {address}, {size}")
+    outside = e.op(f"icmp ugt i64 {end}, {limit}")
+    if may_wrap:
+        outside = e.op(f"or i1 {outside}, {e.op(f'icmp ugt i64 {address}, {limit}')}")
+    e.stop_if(outside, "sim_rt_illegal", f"i64 {address}")
+
+
+def _symbol(e: FunctionEmitter, operand: Address, size: int, align: int) -> Pointer:
+    assert operand.base is not None
+    place = e.place(operand.base)
+    if place is None:
+        raise e.fail(f"{operand.base} is not declared")
+    offset = operand.offset
+    if place.space == "shared":
+        offset += int(place.pointer)
+        if offset % align:
+            e.stop("sim_rt_misaligned", f"i64 {offset}")
+        elif not 0 <= offset <= e.compiler.shared.size - size:
+            _check_shared(e, str(offset & ((1 << 64) - 1)), size, True)
+        return Pointer(shared_pointer(e, str(offset)), "shared")
+    value = e.op(f"getelementptr i8, ptr {place.pointer}, i64 {offset}") if offset else place.pointer
+    if place.align < align or offset % align:
+        address = e.op(f"ptrtoint ptr {value} to i64")
+        low = e.op(f"and i64 {address}, {align - 1}")
+        e.stop_if(e.op(f"icmp ne i64 {low}, 0"), "sim_rt_misaligned", f"i64 {address}")
+    if place.space == "kernel_param":
+        return Pointer(value, "param", invariant=True)
+    return Pointer(value, place.space)
+
+
+@dataclass
+class _Order:
+    """LLVM's ordering, empty for plain accesses."""
+
+    load: str
+    store: str
+
+
+def _take_order(m: Modifiers) -> _Order:
+    found = m.choice("weak", "volatile", "relaxed", "acquire", "release", "mmio")
+    m.choice(*SCOPES)
+    if found == "mmio":
+        m.choice("relaxed")
+    if found in (None, "weak"):
+        return _Order("", "")
+    return _Order("acquire" if found == "acquire" else "monotonic", "release" if found == "release" else "monotonic")
+
+
+def _vector(m: Modifiers) -> int:
+    found = m.choice("v2", "v4", "v8")
+    return int(found[1:]) if found else 1
+
+
+def _elements(e: FunctionEmitter, operand: Operand, count: int) -> list[Operand]:
+    if count == 1:
+        if isinstance(operand, Vector) and len(operand.items) == 1:
+            return operand.items
+        return [operand]
+    if isinstance(operand, Vector) and len(operand.items) == count:
+        return operand.items
+    if isinstance(operand, Register):
+        # A vector register stands for its components.
+        return [Register(f"{operand.name}.{'xyzw'[index]}") for index in range(count)]
+    raise e.fail(f"needs a vector of {count}")
+
+
+def _storage(e: FunctionEmitter, m: Modifiers) -> Type:
+    kind = m.type()
+    if kind is PRED or kind.bits < 8:
+        raise e.fail(f"no .{kind.name} in memory")
+    return kind
+
+
+@opcode("ld", "ldu")
+def load(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    order = _take_order(m)
+    space = take_space(m)
+    m.choice("ca", "cg", "cs", "lu", "cv")
+    m.flag("nc")
+    m.flag("unified")
+    policy = take_hints(m)
+    count = _vector(m)
+    kind = _storage(e, m)
+    d, source, *_ = e.operands(3 if policy else 2)
+    base = pointer(e, source, space, kind.bytes * count)
+    metadata = ", !invariant.load !0" if base.invariant else ""
+    values = []
+    for index in range(count):
+        where = base.value
+        if index:
+            where = e.op(f"getelementptr i8, ptr {where}, i64 {index * kind.bytes}")
+        # LLVM has no wider atomic load on every machine.
+        if order.load and kind.bits <= 64:
+            loaded = e.op(f"load atomic {kind.integer}, ptr {where} {order.load}, align {kind.bytes}")
+        else:
+            loaded = e.op(f"load {kind.integer}, ptr {where}, align {kind.bytes}{metadata}")
+        values.append(loaded)
+    for operand, value in zip(_elements(e, d, count), values, strict=True):
+        e.write_bits(operand, kind.bits, value, kind.signed)
+
+
+@opcode("st")
+def store(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    order = _take_order(m)
+    space = take_space(m)
+    m.choice("wb", "cg", "cs", "wt")
+    policy = take_hints(m)
+    count = _vector(m)
+    kind = _storage(e, m)
+    target, source, *_ = e.operands(3 if policy else 2)
+    base = pointer(e, target, space, kind.bytes * count)
+    for index, operand in enumerate(_elements(e, source, count)):
+        if kind.kind == "f":
+            value = e.op(f"bitcast {kind.llvm} {e.read(operand, kind)} to {kind.integer}")
+        else:
+            value = e.read_bits(operand, kind.bits)
+        where = base.value
+        if index:
+            where = e.op(f"getelementptr i8, ptr {where}, i64 {index * kind.bytes}")
+        if order.store and kind.bits <= 64:
+            e.emit(f"store atomic {kind.integer} {value}, ptr {where} {order.store}, align {kind.bytes}")
+        else:
+            e.emit(f"store {kind.integer} {value}, ptr {where}, align {kind.bytes}")
+
+
+@opcode("prefetch", "prefetchu", "discard", "applypriority")
+def hint(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    take_space(m)
+    m.choice("tensormap")
+    m.choice("L1", "L2")
+    m.drop(HINTS)
+    m.drop(("evict_",))
+    e.operands(1, 2)
+
+
+@opcode("createpolicy")
+def createpolicy(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    m.need("fractional", "range", "cvt")
+    take_space(m)
+    m.drop(HINTS)
+    m.flag("L2")
+    kind = m.type()
+    e.write_bits(e.operands(1, 5)[0], kind.bits, "0")
+
+
+@opcode("cvta")
+def cvta(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    to = m.flag("to")
+    space = take_space(m)
+    kind = m.type()
+    d, x = e.operands(2)
+    value = e.read_bits(x, 64)
+    if space == "shared":
+        base = e.op(f"ptrtoint ptr {e.block_field('shared')} to i64")
+        value = e.op(f"{'sub' if to else 'add'} i64 {value}, {base}")
+    e.write_bits(d, kind.bits, e.resize(value, 64, kind.bits, False))
+
+
+# A stack is smaller than this, and nothing else lies so near to a frame.
+_STACK = 1 << 18
+
+
+def in_shared(e: FunctionEmitter, address: str) -> str:
+    base = e.op(f"ptrtoint ptr {e.block_field('shared')} to i64")
+    offset = e.op(f"sub i64 {address}, {base}")
+    return e.op(f"icmp ult i64 {offset}, {e.shared_limit()}")
+
+
+def _in_local(e: FunctionEmitter, address: str) -> str:
+    frame = e.op(f"ptrtoint ptr {e.intrinsic('llvm.frameaddress.p0', 'ptr', 'i32 0')} to i64")
+    distance = e.op(f"add i64 {e.op(f'sub i64 {address}, {frame}')}, {_STACK}")
+    return e.op(f"icmp ult i64 {distance}, {2 * _STACK}")
+
+
+def _in_const(e: FunctionEmitter, address: str) -> str:
+    found = "false"
+    for variable in e.compiler.module.globals:
+        if variable.space == "const":
+            base = e.op(f"ptrtoint ptr {e.global_pointer(variable.index)} to i64")
+            offset = e.op(f"sub i64 {address}, {base}")
+            found = e.op(f"or i1 {found}, {e.op(f'icmp ult i64 {offset}, {max(variable.size, 1)}')}")
+    return found
+
+
+def _in_params(e: FunctionEmitter, address: str) -> str:
+    base = e.op(f"ptrtoint ptr {e.block_field('params')} to i64")
+    size = max(e.compiler.parameter_bytes, 1)
+    return e.op(f"icmp ult i64 {e.op(f'sub i64 {address}, {base}')}, {size}")
+
+
+@opcode("isspacep")
+def isspacep(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    space = take_space(m)
+    d, x = e.operands(2)
+    address = e.read_bits(x, 64)
+    if space == "shared":
+        value = in_shared(e, address)
+    elif space == "local":
+        value = _in_local(e, address)
+    elif space == "const":
+        value = _in_const(e, address)
+    elif space == "param":
+        value = _in_params(e, address)
+    elif space == "global":
+        elsewhere = e.op(f"or i1 {in_shared(e, address)}, {_in_local(e, address)}")
+        value = e.op(f"xor i1 {elsewhere}, true")
+    else:
+        raise e.fail("a space is missing")
+    e.write(d, PRED, value)

@@ -1,0 +1,29 @@
+"""mov: registers, constants, addresses, packing and unpacking."""
+
+from __future__ import annotations
+
+from ..model import Address, Instruction, Register, Vector
+from ..types import PRED
+from .function import FunctionEmitter
+from .registry import Modifiers, opcode
+
+
+@opcode("mov")
+def mov(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    vector = m.choice("v2", "v4")
+    kind = m.type()
+    d, x = e.operands(2)
+    if vector:
+        if not isinstance(d, Vector) or not isinstance(x, Vector) or len(d.items) != len(x.items):
+            raise e.fail("needs two vectors of one length")
+        for to, source in zip(d.items, x.items, strict=True):
+            e.write_bits(to, kind.bits, e.read_bits(source, kind.bits))
+        return
+    if isinstance(x, Address) and e.place(x.base or "") is None:
+        raise e.fail("an address of nothing")
+    if kind is PRED:
+        e.write(d, PRED, e.predicate(x))
+    elif kind.kind == "f" and not isinstance(x, (Register, Vector, Address)):
+        e.write(d, kind, e.read(x, kind))
+    else:
+        e.write_bits(d, kind.bits, e.read_bits(x, kind.bits))

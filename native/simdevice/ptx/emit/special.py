@@ -1,0 +1,93 @@
+"""Special registers."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .function import FunctionEmitter
+
+_CONSTANTS = {
+    "%WARP_SZ": 32,
+    # A block is a cluster of its own.
+    **{"%cluster_ctaid.x": 0, "%cluster_ctaid.y": 0, "%cluster_ctaid.z": 0, "%cluster_ctarank": 0},
+    **{"%cluster_nctaid.x": 1, "%cluster_nctaid.y": 1, "%cluster_nctaid.z": 1, "%cluster_nctarank": 1},
+    **{"%reserved_smem_offset_begin": 0, "%reserved_smem_offset_end": 0, "%reserved_smem_offset_cap": 0},
+    **{f"%pm{index}": 0 for index in range(8)},
+    "%current_graph_exec": 0,
+}
+_RANKS = {
+    "%lanemask_eq": "shl i32 1, {lane}",
+    "%lanemask_lt": "sub i32 {bit}, 1",
+    "%lanemask_le": "or i32 {below}, {bit}",
+    "%lanemask_ge": "xor i32 {below}, -1",
+    "%lanemask_gt": "xor i32 {upto}, -1",
+}
+_ENVIRONMENT = re.compile(r"%envreg\d+\Z|%pm\d_64\Z|%reserved_smem_offset_<\d>\Z")
+
+
+def special_register(e: FunctionEmitter, name: str) -> tuple[str, int] | None:
+    """(value, bits), None if there is no such register."""
+    if not name.startswith("%"):
+        return None
+    plain = name[1:]
+    if plain in ("tid.x", "tid.y", "tid.z"):
+        return e.thread_field(plain), 32
+    for prefix in ("ntid", "ctaid", "nctaid"):
+        if plain in (f"{prefix}.x", f"{prefix}.y", f"{prefix}.z"):
+            return e.block_field(plain), 32
+    if plain.startswith(("clusterid.", "nclusterid.")):
+        return special_register(e, "%" + plain.replace("clusterid", "ctaid"))
+    if plain.endswith(".w") and plain[:-2] in ("tid", "ntid", "ctaid", "nctaid"):
+        return "0", 32
+    if plain in ("smid", "nsmid"):
+        return e.block_field(plain), 32
+    if plain == "gridid":
+        return e.block_field("gridid"), 64
+    if name in _CONSTANTS:
+        return str(_CONSTANTS[name]), 32
+    if name in _RANKS:
+        lane = _lane(e)
+        bit = e.op(f"shl i32 1, {lane}")
+        below = e.op(f"sub i32 {bit}, 1")
+        upto = e.op(f"or i32 {below}, {bit}")
+        return e.op(_RANKS[name].format(lane=lane, bit=bit, below=below, upto=upto)), 32
+    if _ENVIRONMENT.match(name):
+        return "0", 64 if name.endswith("_64") else 32
+    return _computed(e, plain)
+
+
+def _lane(e: FunctionEmitter) -> str:
+    return e.op(f"and i32 {e.thread_field('linear')}, 31")
+
+
+def _computed(e: FunctionEmitter, name: str) -> tuple[str, int] | None:
+    if name == "laneid":
+        return _lane(e), 32
+    if name == "warpid":
+        return e.op(f"lshr i32 {e.thread_field('linear')}, 5"), 32
+    if name == "nwarpid":
+        threads = e.op(f"mul i32 {e.block_field('ntid.x')}, {e.block_field('ntid.y')}")
+        threads = e.op(f"mul i32 {threads}, {e.block_field('ntid.z')}")
+        return e.op(f"lshr i32 {e.op(f'add i32 {threads}, 31')}, 5"), 32
+    if name in ("clock", "clock_hi", "clock64"):
+        return _part(e, e.call("i64", "sim_rt_clock64", "ptr %thread"), name, "clock_hi", "clock64")
+    if name in ("globaltimer", "globaltimer_lo", "globaltimer_hi"):
+        value = e.call("i64", "sim_rt_globaltimer", "ptr %thread")
+        return _part(e, value, name, "globaltimer_hi", "globaltimer")
+    if name == "dynamic_smem_size":
+        return e.block_field("shared_dynamic"), 32
+    if name in ("total_smem_size", "aggr_smem_size"):
+        return e.op(f"trunc i64 {e.shared_limit()} to i32"), 32
+    if name == "is_explicit_cluster":
+        return "false", 1
+    return None
+
+
+def _part(e: FunctionEmitter, value: str, name: str, high: str, whole: str) -> tuple[str, int]:
+    if name == whole:
+        return value, 64
+    if name == high:
+        value = e.op(f"lshr i64 {value}, 32")
+    return e.op(f"trunc i64 {value} to i32"), 32

@@ -1,0 +1,16 @@
+"""The one exception of this package."""
+
+from __future__ import annotations
+
+
+class PtxError(Exception):
+    """PTX that this compiler refuses: which kernel, which source line, its text and why."""
+
+    def __init__(self, kernel: str, line: int, text: str, reason: str) -> None:
+        self.kernel = kernel
+        self.line = line
+        self.text = text
+        self.reason = reason
+        where = f"{kernel}: " if kernel else ""
+        what = f": {text}" if text else ""
+        super().__init__(f"{where}line {line}: {reason}{what}")

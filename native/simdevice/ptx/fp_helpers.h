@@ -1,0 +1,53 @@
+/* Arithmetic that compiled kernels call because the host's instructions cannot express it. `mode` is MXCSR's:
+ * 0 to nearest, 1 down, 2 up, 3 to zero; sim_fp_encode also knows 4, to nearest with ties away from zero.
+ * Halves and bfloats are passed as their bits. */
+#pragma once
+#include <stdint.h>
+
+float sim_fp_add_f32(float a, float b, uint32_t mode);
+float sim_fp_sub_f32(float a, float b, uint32_t mode);
+float sim_fp_mul_f32(float a, float b, uint32_t mode);
+float sim_fp_div_f32(float a, float b, uint32_t mode);
+float sim_fp_fma_f32(float a, float b, float c, uint32_t mode);
+float sim_fp_sqrt_f32(float a, uint32_t mode);
+double sim_fp_add_f64(double a, double b, uint32_t mode);
+double sim_fp_sub_f64(double a, double b, uint32_t mode);
+double sim_fp_mul_f64(double a, double b, uint32_t mode);
+double sim_fp_div_f64(double a, double b, uint32_t mode);
+double sim_fp_fma_f64(double a, double b, double c, uint32_t mode);
+double sim_fp_sqrt_f64(double a, uint32_t mode);
+float sim_fp_narrow_f32(double a, uint32_t mode);
+float sim_fp_from_s64_f32(int64_t a, uint32_t mode);
+float sim_fp_from_u64_f32(uint64_t a, uint32_t mode);
+double sim_fp_from_s64_f64(int64_t a, uint32_t mode);
+double sim_fp_from_u64_f64(uint64_t a, uint32_t mode);
+uint16_t sim_fp_fma_f16(uint16_t a, uint16_t b, uint16_t c);
+uint16_t sim_fp_fma_bf16(uint16_t a, uint16_t b, uint16_t c);
+uint32_t sim_fp_encode(double value, uint32_t format, uint32_t mode, uint32_t finite);
+float sim_fp_decode(uint32_t bits, uint32_t format);
+uint32_t sim_int_fns(uint32_t mask, uint32_t base, uint32_t offset);
+
+/* X(name) of every helper, for the table of names that a kernel may refer to. */
+#define SIM_FP_HELPERS(X)                                                                                    \
+    X(sim_fp_add_f32)                                                                                        \
+    X(sim_fp_sub_f32)                                                                                        \
+    X(sim_fp_mul_f32)                                                                                        \
+    X(sim_fp_div_f32)                                                                                        \
+    X(sim_fp_fma_f32)                                                                                        \
+    X(sim_fp_sqrt_f32)                                                                                       \
+    X(sim_fp_add_f64)                                                                                        \
+    X(sim_fp_sub_f64)                                                                                        \
+    X(sim_fp_mul_f64)                                                                                        \
+    X(sim_fp_div_f64)                                                                                        \
+    X(sim_fp_fma_f64)                                                                                        \
+    X(sim_fp_sqrt_f64)                                                                                       \
+    X(sim_fp_narrow_f32)                                                                                     \
+    X(sim_fp_from_s64_f32)                                                                                   \
+    X(sim_fp_from_u64_f32)                                                                                   \
+    X(sim_fp_from_s64_f64)                                                                                   \
+    X(sim_fp_from_u64_f64)                                                                                   \
+    X(sim_fp_fma_f16)                                                                                        \
+    X(sim_fp_fma_bf16)                                                                                       \
+    X(sim_fp_encode)                                                                                         \
+    X(sim_fp_decode)                                                                                         \
+    X(sim_int_fns)

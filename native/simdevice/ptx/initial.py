@@ -1,0 +1,144 @@
+"""The bytes of an initialised variable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .errors import PtxError
+from .lexer import float_bits, float_literal, integer_literal, tokenize
+from .operands import Operands
+
+if TYPE_CHECKING:
+    from .module import Variable
+
+
+@dataclass(frozen=True)
+class Initial:
+    data: bytes
+    relocations: tuple[tuple[int, int, int], ...]
+
+
+def initial_bytes(variable: Variable, address: Callable[[str], tuple[int | None, int]]) -> Initial:
+    """`address` gives (variable index or None, constant) of a name."""
+    assert variable.initial is not None
+    start, end = variable.initial
+    plain = _plain(variable, variable.text[start:end])
+    if plain is not None:
+        return Initial(plain, ())
+    return _Reader(variable, address).read(start, end)
+
+
+def _plain(variable: Variable, text: str) -> bytes | None:
+    """Large tables are one-dimensional lists of small decimal numbers: no need to tokenise them."""
+    inner = text.strip()
+    if variable.is_float or not inner.startswith("{") or inner.count("{") != 1 or not inner.endswith("}"):
+        return None
+    size = variable.element
+    mask = (1 << 8 * size) - 1
+    try:
+        numbers = [int(each) for each in inner[1:-1].split(",")]
+        if size == 1:
+            return bytes(number & 255 for number in numbers)
+        return b"".join((number & mask).to_bytes(size, "little") for number in numbers)
+    except ValueError:
+        return None
+
+
+class _Reader:
+    def __init__(self, variable: Variable, address: Callable[[str], tuple[int | None, int]]) -> None:
+        self.variable = variable
+        self.address = address
+        self.data = bytearray()
+        self.relocations: list[tuple[int, int, int]] = []
+
+    def read(self, start: int, end: int) -> Initial:
+        tokens = [each for each in tokenize(self.variable.text, start, end, self.variable.line) if each != "\n"]
+        depth = 0
+        element: list[str] = []
+        nesting = 0
+        for token in tokens:
+            if token == "{":
+                depth += 1
+            elif token == "}":
+                self._flush(element)
+                depth -= 1
+            elif token == "," and nesting == 0:
+                self._flush(element)
+            else:
+                nesting += (token == "(") - (token == ")")
+                element.append(token)
+        self._flush(element)
+        if depth:
+            raise self._fail("the braces of an initialiser do not match", "")
+        return Initial(bytes(self.data), tuple(self.relocations))
+
+    def _fail(self, reason: str, text: str) -> PtxError:
+        return PtxError("", self.variable.line, text, f"{self.variable.name}: {reason}")
+
+    def _flush(self, element: list[str]) -> None:
+        if element:
+            self._element(element)
+            element.clear()
+
+    def _element(self, tokens: list[str]) -> None:
+        size = self.variable.element
+        text = " ".join(tokens)
+        literal = tokens[-1]
+        exact = float_literal(literal)
+        if exact is not None and len(tokens) <= 2:
+            if not self.variable.is_float and not isinstance(exact, tuple):
+                raise self._fail("a float in an integer's initialiser", text)
+            bits = float_bits(exact, size * 8)
+            self._number(bits ^ (1 << (size * 8 - 1)) if tokens[0] == "-" else bits)
+            return
+        if not any(token[0].isalpha() or token[0] in "_$" for token in tokens):
+            value = Operands(tokens, self.variable.line).integer(0)
+            self._number(float_bits(float(value), size * 8) if self.variable.is_float else value)
+            return
+        self._symbol(tokens, text)
+
+    def _number(self, value: int) -> None:
+        size = self.variable.element
+        self.data += (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+
+    def _symbol(self, tokens: list[str], text: str) -> None:
+        """`name`, `generic(name)`, `name + 4`, or one byte of these: `0xFF00(generic(name))`."""
+        shift = 0
+        masked = False
+        mask = integer_literal(tokens[0])
+        if mask is not None and tokens[1:2] == ["("] and tokens[-1] == ")":
+            shift = (mask & -mask).bit_length() - 1
+            if mask != 0xFF << shift or shift % 8:
+                raise self._fail("not a mask of one byte", text)
+            masked = True
+            tokens = tokens[2:-1]
+        addend = 0
+        if "+" in tokens or "-" in tokens:
+            at = next(i for i, token in enumerate(tokens) if token in "+-")
+            if tokens[0] == "generic" and ")" in tokens[at:]:
+                close = len(tokens) - 1 - tokens[::-1].index(")")
+                addend = Operands(tokens[at + (tokens[at] == "+") : close], self.variable.line).integer(0)
+                tokens = tokens[:at] + tokens[close:]
+            else:
+                addend = Operands(tokens[at + (tokens[at] == "+") :], self.variable.line).integer(0)
+                tokens = tokens[:at]
+        if len(tokens) == 4 and tokens[0] == "generic" and tokens[1] == "(":
+            tokens = tokens[2:3]
+        if len(tokens) == 2 and tokens[-1] == ")":
+            tokens = tokens[:1]
+        if len(tokens) != 1:
+            raise self._fail("not an initialiser", text)
+        index, constant = self.address(tokens[0])
+        if not masked:
+            if index is not None:
+                if self.variable.element != 8:
+                    raise self._fail("an address needs 64 bits", text)
+                self.relocations.append((len(self.data), index, addend))
+            self._number(constant + addend if index is None else 0)
+            return
+        if index is not None and shift == 0:
+            # The bytes 1 to 7 of the address follow: one relocation stands for all.
+            self.relocations.append((len(self.data), index, addend))
+        self._number((constant + addend) >> shift & 255 if index is None else 0)

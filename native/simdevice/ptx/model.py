@@ -1,0 +1,196 @@
+"""What the parser yields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Union
+
+from .types import Type
+
+
+@dataclass(slots=True)
+class Register:
+    """A register or other name used as a value: `%r1`, `%tid.x`, a label, a variable."""
+
+    name: str
+
+
+@dataclass(slots=True)
+class Immediate:
+    """An integer, a float, or a float's exact (bits, width)."""
+
+    value: int | float | tuple[int, int]
+
+
+@dataclass(slots=True)
+class Address:
+    """`[base + offset]`; base None: absolute."""
+
+    base: str | None
+    offset: int
+
+
+@dataclass(slots=True)
+class Vector:
+    """`{a, b, …}`."""
+
+    items: list[Operand]
+
+
+@dataclass(slots=True)
+class Pair:
+    """`a|b`: two destinations."""
+
+    first: Operand
+    second: Operand
+
+
+@dataclass(slots=True)
+class Not:
+    """`!%p`."""
+
+    name: str
+
+
+@dataclass(slots=True)
+class Group:
+    """A parenthesised operand list of a call."""
+
+    items: list[Operand]
+
+
+@dataclass(slots=True)
+class Bracket:
+    """`[a, b, …]`: texture and tensor operands."""
+
+    items: list[Operand]
+
+
+Operand = Union[Register, Immediate, Address, Vector, Pair, Not, Group, Bracket]  # noqa: UP007 (Python 3.10 alias)
+
+
+@dataclass(slots=True)
+class Instruction:
+    opcode: str
+    modifiers: tuple[str, ...]
+    operands: list[Operand]
+    line: int
+    guard: str | None = None
+    guard_negated: bool = False
+
+    @property
+    def text(self) -> str:
+        return ".".join((self.opcode, *self.modifiers))
+
+
+@dataclass(slots=True)
+class Label:
+    name: str
+    line: int
+
+
+@dataclass(slots=True)
+class Targets:
+    """`.branchtargets` and `.calltargets`: a labelled list of names."""
+
+    name: str
+    targets: list[str]
+
+
+@dataclass(slots=True)
+class Prototype:
+    """`.callprototype`: sizes of return values and parameters."""
+
+    name: str
+    returns: list[Parameter]
+    parameters: list[Parameter]
+    noreturn: bool
+
+
+@dataclass(slots=True)
+class Registers:
+    """`.reg .b32 %r<4>, %x;` as (name, count or 0) pairs; `vector` lanes for `.v2` and `.v4` registers."""
+
+    type: Type
+    names: list[tuple[str, int]]
+    vector: int
+
+
+@dataclass(slots=True)
+class Local:
+    """A variable declared in a function: space local, shared or param."""
+
+    space: str
+    name: str
+    size: int
+    align: int
+
+
+@dataclass(slots=True)
+class ScopeBegin:
+    line: int
+
+
+@dataclass(slots=True)
+class ScopeEnd:
+    line: int
+
+
+Item = Union[Instruction, Label, Targets, Prototype, Registers, Local, ScopeBegin, ScopeEnd]  # noqa: UP007
+
+
+@dataclass(slots=True)
+class Parameter:
+    name: str
+    type: Type
+    size: int
+    align: int
+    register: bool
+
+
+@dataclass(frozen=True)
+class VariableInfo:
+    """A module-scope .global or .const variable. `relocations` are (offset, index of the variable, addend)."""
+
+    name: str
+    size: int
+    align: int
+    initial: bytes | None
+    relocations: tuple[tuple[int, int, int], ...]
+    is_const: bool
+    is_managed: bool
+    linkage: str
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """What the driver tells about a kernel. `params` are (offset, size, align)."""
+
+    name: str
+    params: tuple[tuple[int, int, int], ...]
+    param_bytes: int
+    shared_static: int
+    local_bytes: int
+    const_bytes: int
+    registers: int
+    max_threads: int
+    required_threads: int
+    ptx_version: int
+    binary_version: int
+
+
+@dataclass
+class Function:
+    """A function's head; its body is text[start:end], parsed on demand. start < 0: a declaration only."""
+
+    name: str
+    is_kernel: bool
+    linkage: str
+    returns: list[Parameter]
+    parameters: list[Parameter]
+    directives: dict[str, list[int]]
+    line: int
+    start: int
+    end: int
+    text: str = field(repr=False)
+    index: int = 0

@@ -1,0 +1,290 @@
+"""A module: functions and variables of one or more PTX texts, and what is derived from them lazily."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Union
+
+from .body import parse_body
+from .declarations import Cursor, locals_
+from .errors import PtxError
+from .initial import Initial, initial_bytes
+from .lexer import tokenize
+from .model import Function, Item, KernelInfo, Local, VariableInfo
+
+# A function's address is a number that holds for the whole module, since each kernel is an object of its own and
+# function pointers outlive a kernel (vtables of objects made by another kernel). Indirect calls switch over it.
+FUNCTION_HANDLE = 0x7E00_0000_0000_0000
+
+SHARED_ALIGNMENT = 16
+
+_IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
+_DECLARATION = re.compile(r"\.(shared|local|reg)\s[^;{}]*;")
+_INDIRECT = re.compile(r"\.callprototype|\.calltargets")
+_MOVED = re.compile(r"\bmov\.[bu]64\s+[^,;]+,\s*([A-Za-z_$][\w$]*)")
+
+
+@dataclass
+class Variable:
+    """A module-scope variable; `initial` is its initialiser's place in `text`."""
+
+    name: str
+    space: str
+    element: int
+    is_float: bool
+    size: int
+    align: int
+    linkage: str
+    managed: bool
+    line: int
+    text: str = field(repr=False)
+    initial: tuple[int, int] | None
+    index: int = -1
+
+
+Symbol = Union[Function, Variable]  # noqa: UP007 (Python 3.10 alias)
+
+
+@dataclass
+class Unit:
+    """One PTX text and its names."""
+
+    symbols: dict[str, Symbol] = field(default_factory=dict)
+    functions: list[Function] = field(default_factory=list)
+    variables: list[Variable] = field(default_factory=list)
+    isa: int = 0
+    target: str = ""
+
+
+@dataclass
+class SharedLayout:
+    """Offsets of a kernel's static shared variables, by (function index or -1, name)."""
+
+    offsets: dict[tuple[int, str], int] = field(default_factory=dict)
+    size: int = 0
+
+    def place(self, owner: int, name: str, size: int, align: int) -> None:
+        if (owner, name) in self.offsets:
+            return
+        offset = -(-self.size // align) * align
+        self.offsets[owner, name] = offset
+        self.size = offset + size
+
+    @property
+    def dynamic(self) -> int:
+        """Where dynamic shared memory starts."""
+        return -(-self.size // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
+
+
+class Module:
+    """Functions and variables with their module-wide indices."""
+
+    def __init__(self, units: list[Unit]) -> None:
+        self.units = units
+        self.isa = max(unit.isa for unit in units)
+        self.target_name = max((unit.target for unit in units), key=_target_number)
+        self.target = _target_number(self.target_name)
+        self.functions: list[Function] = []
+        self.globals: list[Variable] = []
+        self._unit_of: dict[int, Unit] = {}
+        for unit in units:
+            for function in unit.functions:
+                function.index = len(self.functions)
+                self.functions.append(function)
+                self._unit_of[function.index] = unit
+            for variable in unit.variables:
+                if variable.space in ("global", "const"):
+                    variable.index = len(self.globals)
+                    self.globals.append(variable)
+        self._references: dict[int, list[Symbol]] = {}
+        self._declarations: dict[int, tuple[list[Local], int]] = {}
+
+    def unit_of(self, function: Function) -> Unit:
+        return self._unit_of[function.index]
+
+    def body(self, function: Function) -> list[Item]:
+        try:
+            return parse_body(function.text, function.start, function.end)
+        except PtxError as error:
+            raise PtxError(function.name, error.line, error.args[0], error.reason) from None
+
+    @staticmethod
+    def handle(function: Function) -> int:
+        return FUNCTION_HANDLE + function.index * 16
+
+    @cached_property
+    def variables(self) -> tuple[VariableInfo, ...]:
+        return tuple(self._variable_info(unit, each) for unit in self.units for each in unit.variables if each.index >= 0)
+
+    def _variable_info(self, unit: Unit, variable: Variable) -> VariableInfo:
+        initial = Initial(b"", ())
+        if variable.initial is not None:
+            initial = initial_bytes(variable, lambda name: self._address(unit, variable, name))
+        return VariableInfo(
+            variable.name,
+            max(variable.size, len(initial.data)),
+            variable.align,
+            initial.data.ljust(variable.size, b"\0") if variable.initial is not None else None,
+            initial.relocations,
+            variable.space == "const",
+            variable.managed,
+            variable.linkage,
+        )
+
+    def _address(self, unit: Unit, variable: Variable, name: str) -> tuple[int | None, int]:
+        """(variable index or None, constant) of a symbol in an initialiser."""
+        symbol = unit.symbols.get(name)
+        if isinstance(symbol, Function):
+            return None, self.handle(symbol)
+        if symbol is None or symbol.index < 0:
+            raise PtxError("", variable.line, name, f"the initialiser of {variable.name} names nothing that has an address")
+        return symbol.index, 0
+
+    @cached_property
+    def kernels(self) -> tuple[KernelInfo, ...]:
+        return tuple(self._kernel_info(each) for each in self.functions if each.is_kernel and each.start >= 0)
+
+    def kernel(self, name: str) -> Function:
+        for function in self.functions:
+            if function.name == name and function.is_kernel and function.start >= 0:
+                return function
+        raise PtxError(name, 0, "", "the module has no such kernel")
+
+    def references(self, function: Function) -> list[Symbol]:
+        """The module's symbols that a body mentions, in order; scanned, not parsed, as most bodies never run."""
+        found = self._references.get(function.index)
+        if found is None:
+            found = []
+            symbols = self._unit_of[function.index].symbols
+            if function.start >= 0:
+                words = _IDENTIFIER.findall(function.text, function.start, function.end)
+                found = [symbols[word] for word in dict.fromkeys(words) if word in symbols]
+                if _INDIRECT.search(function.text, function.start, function.end):
+                    found += self.address_taken
+            self._references[function.index] = found
+        return found
+
+    @cached_property
+    def address_taken(self) -> list[Function]:
+        """Functions that an indirect call may reach."""
+        taken: dict[int, Function] = {}
+        for unit in self.units:
+            names: set[str] = set()
+            for function in unit.functions:
+                if function.start >= 0:
+                    names.update(_MOVED.findall(function.text, function.start, function.end))
+                    for targets in re.findall(r"\.calltargets([^;]*);", function.text[function.start : function.end]):
+                        names.update(_IDENTIFIER.findall(targets))
+            for variable in unit.variables:
+                if variable.initial is not None and variable.element == 8 or variable.element == 1:
+                    start, end = variable.initial or (0, 0)
+                    names.update(_IDENTIFIER.findall(variable.text, start, end))
+            for name in names:
+                symbol = unit.symbols.get(name)
+                if isinstance(symbol, Function) and not symbol.is_kernel and symbol.start >= 0:
+                    taken[symbol.index] = symbol
+        return [taken[index] for index in sorted(taken)]
+
+    def reachable(self, kernel: Function) -> list[Function]:
+        """The kernel and every function it may call, in a stable order."""
+        order = [kernel]
+        seen = {kernel.index}
+        for function in order:
+            for symbol in self.references(function):
+                if isinstance(symbol, Function) and symbol.index not in seen and not symbol.is_kernel:
+                    seen.add(symbol.index)
+                    order.append(symbol)
+        return order
+
+    def declarations(self, function: Function) -> tuple[list[Local], int]:
+        """(shared and local variables, number of 32-bit registers) declared in a body, by a scan."""
+        found = self._declarations.get(function.index)
+        if found is None:
+            found = self._declarations[function.index] = self._scan_declarations(function)
+        return found
+
+    def _scan_declarations(self, function: Function) -> tuple[list[Local], int]:
+        variables: list[Local] = []
+        registers = 0
+        if function.start < 0:
+            return variables, registers
+        for match in _DECLARATION.finditer(function.text, function.start, function.end):
+            space = match[1]
+            if space == "reg":
+                wide = 2 if "64" in match[0] else 1
+                registers += wide * sum(int(count) for count in re.findall(r"<(\d{1,6})>", match[0]))
+                continue
+            line = function.text.count("\n", 0, match.start()) + 1
+            cursor = Cursor(tokenize(function.text, match.start(), match.end(), line), line)
+            cursor.next()
+            variables += locals_(cursor, space)
+        return variables, registers
+
+    def shared_layout(self, kernel: Function) -> SharedLayout:
+        layout = SharedLayout()
+        for function in self.reachable(kernel):
+            for symbol in self.references(function):
+                if isinstance(symbol, Variable) and symbol.space == "shared" and symbol.linkage != "extern":
+                    layout.place(-1, f"{id(self.unit_of(function))}:{symbol.name}", symbol.size, symbol.align)
+            for variable in self.declarations(function)[0]:
+                if variable.space == "shared":
+                    layout.place(function.index, variable.name, variable.size, variable.align)
+        return layout
+
+    def shared_offset(self, layout: SharedLayout, function: Function, variable: Variable) -> int:
+        if variable.linkage == "extern":
+            return layout.dynamic
+        return layout.offsets[-1, f"{id(self.unit_of(function))}:{variable.name}"]
+
+    def _kernel_info(self, kernel: Function) -> KernelInfo:
+        reachable = self.reachable(kernel)
+        local = sum(v.size for f in reachable for v in self.declarations(f)[0] if v.space == "local")
+        constants = {
+            symbol.index: symbol.size
+            for function in reachable
+            for symbol in self.references(function)
+            if isinstance(symbol, Variable) and symbol.space == "const"
+        }
+        offsets = parameter_offsets(kernel)
+        declared = max(self.declarations(each)[1] for each in reachable)
+        required = _product(kernel.directives.get("reqntid"))
+        version = self.target
+        return KernelInfo(
+            kernel.name,
+            tuple((offset, p.size, p.align) for offset, p in zip(offsets, kernel.parameters, strict=True)),
+            offsets[-1] + kernel.parameters[-1].size if offsets else 0,
+            self.shared_layout(kernel).size,
+            local,
+            sum(constants.values()),
+            # What ptxas would take is not knowable here; 64 still lets a block of 1024 threads run.
+            min(64, max(16, declared // 6 + 8)),
+            _product(kernel.directives.get("maxntid")) or required,
+            required,
+            version,
+            version,
+        )
+
+
+def parameter_offsets(kernel: Function) -> list[int]:
+    """Where each kernel parameter lies in the packed parameter block."""
+    offsets: list[int] = []
+    end = 0
+    for parameter in kernel.parameters:
+        offset = -(-end // parameter.align) * parameter.align
+        offsets.append(offset)
+        end = offset + parameter.size
+    return offsets
+
+
+def _product(extents: list[int] | None) -> int:
+    result = 1 if extents else 0
+    for extent in extents or ():
+        result *= extent
+    return result
+
+
+def _target_number(target: str) -> int:
+    digits = re.match(r"(?:sm|compute)_(\d{1,6})", target)
+    return int(digits[1]) if digits else 0

@@ -1,0 +1,250 @@
+"""Splits PTX into directives, variables and functions. Bodies are only skipped over: a module may hold megabytes of
+functions that no kernel ever calls."""
+
+from __future__ import annotations
+
+import re
+
+from .declarations import LINKAGE, Cursor, Declared, dimensions, parameters
+from .errors import PtxError
+from .lexer import tokenize
+from .model import Function
+from .module import Module, Symbol, Unit, Variable
+
+_SKIP = r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/'
+# Ends of a module-scope statement. `=` matters because the brace behind it belongs to an initialiser.
+_OUTER = re.compile(_SKIP + r"|[{;=]", re.DOTALL)
+_INNER = re.compile(_SKIP + r"|[{}]", re.DOTALL)
+_END = re.compile(_SKIP + r"|;", re.DOTALL)
+_TUNING = {"maxntid", "reqntid", "minnctapersm", "maxnreg", "maxnctapersm", "reqnctapercluster", "maxclusterrank"}
+_FLAGS = {".noreturn", ".explicitcluster", ".blocksareclusters", ".abi_preserve", ".abi_preserve_control"}
+
+
+def parse(text: str) -> Module:
+    """Raises PtxError where the text is not PTX."""
+    # A C string may carry its terminator.
+    text = text.rstrip("\0")
+    if "\0" in text:
+        raise PtxError("", text.count("\n", 0, text.index("\0")) + 1, "", "not text")
+    return Module([_Splitter(text).split()])
+
+
+class _Splitter:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.unit = Unit()
+        self.at = 0
+        self.counted = 0
+        self.lines = 1
+        self.aliases: list[tuple[str, str, int]] = []
+
+    def line(self, position: int) -> int:
+        self.lines += self.text.count("\n", self.counted, position)
+        self.counted = position
+        return self.lines
+
+    def fail(self, position: int, reason: str, what: str = "") -> PtxError:
+        return PtxError("", self.text.count("\n", 0, position) + 1, what, reason)
+
+    def _find(self, pattern: re.Pattern[str], position: int) -> re.Match[str] | None:
+        while (match := pattern.search(self.text, position)) is not None:
+            if match[0][0] not in '"/':
+                return match
+            position = match.end()
+        return None
+
+    def split(self) -> Unit:
+        text = self.text
+        while (match := self._find(_OUTER, self.at)) is not None:
+            start, kind = self.at, match[0]
+            if kind == ";":
+                self.at = match.end()
+                self._statement(start, match.start(), None)
+            elif kind == "=":
+                end = self._find(_END, match.end())
+                if end is None:
+                    raise self.fail(match.start(), "an initialiser does not end")
+                self.at = end.end()
+                self._statement(start, match.start(), (match.end(), end.start()))
+            else:
+                close = self._close(match.end())
+                self.at = close + 1
+                self._function(start, match.start(), match.end(), close)
+        self._statement(self.at, len(text), None)
+        if not self.unit.isa:
+            raise PtxError("", 1, "", "there is no .version")
+        if not self.unit.target:
+            raise PtxError("", 1, "", "there is no .target")
+        for alias, aliased, line in self.aliases:
+            symbol = self.unit.symbols.get(aliased)
+            if symbol is None:
+                raise PtxError("", line, aliased, "an alias of nothing")
+            self.unit.symbols[alias] = symbol
+        return self.unit
+
+    def _close(self, position: int) -> int:
+        depth = 1
+        start = position
+        while (match := self._find(_INNER, position)) is not None:
+            position = match.end()
+            depth += 1 if match[0] == "{" else -1
+            if depth == 0:
+                return match.start()
+        raise self.fail(start, "a brace is not closed")
+
+    def _cursor(self, start: int, end: int) -> Cursor:
+        line = self.line(start)
+        return Cursor(tokenize(self.text, start, end, line), line)
+
+    def _directives(self, cursor: Cursor) -> None:
+        """Directives without a semicolon, in front of a statement."""
+        while True:
+            token = cursor.peek()
+            if token == ".version":
+                cursor.next()
+                version = cursor.next()
+                found = re.fullmatch(r"(\d{1,3})\.(\d)", version)
+                if found is None:
+                    raise cursor.fail("not a PTX version", version)
+                self.unit.isa = int(found[1]) * 10 + int(found[2])
+            elif token == ".target":
+                cursor.next()
+                self.unit.target = cursor.next()
+                if not re.match(r"(sm|compute)_\d+", self.unit.target):
+                    raise cursor.fail("not a target", self.unit.target)
+                while cursor.accept(","):
+                    cursor.next()
+            elif token == ".address_size":
+                cursor.next()
+                if cursor.integer() != 64:
+                    raise cursor.fail("only 64-bit addresses are supported")
+            elif token in (".file", ".loc"):
+                cursor.next()
+                while cursor.at < len(cursor.tokens) and cursor.tokens[cursor.at] != "\n":
+                    cursor.at += 1
+            else:
+                return
+
+    def _statement(self, start: int, end: int, initial: tuple[int, int] | None) -> None:
+        cursor = self._cursor(start, end)
+        self._directives(cursor)
+        token = cursor.peek()
+        if not token:
+            if initial is not None:
+                raise cursor.fail("an initialiser of nothing")
+            return
+        if token == ".pragma":
+            return
+        if token == ".alias":
+            cursor.next()
+            alias = cursor.name()
+            cursor.expect(",")
+            self.aliases.append((alias, cursor.name(), cursor.line))
+            return
+        linkage = cursor.next()[1:] if token in LINKAGE else ""
+        token = cursor.next()
+        if token in (".func", ".entry"):
+            if initial is not None:
+                raise cursor.fail("a function cannot be initialised")
+            self._head(cursor, token == ".entry", linkage, -1, -1)
+        elif token in (".global", ".const", ".shared"):
+            self._variables(cursor, token[1:], linkage, initial)
+        else:
+            raise cursor.fail("not a module directive", token)
+        if cursor.peek():
+            raise cursor.fail("unexpected", cursor.peek())
+
+    def _variables(self, cursor: Cursor, space: str, linkage: str, initial: tuple[int, int] | None) -> None:
+        if cursor.accept("["):
+            cursor.until("]")
+        declared = Declared(cursor)
+        while True:
+            line = cursor.line
+            name = cursor.name()
+            count = dimensions(cursor)
+            last = not cursor.accept(",")
+            size = declared.size(count)
+            element = max(1, declared.type.bytes)
+            place = initial if last else None
+            is_float = declared.type.kind == "f"
+            self._add(
+                Variable(
+                    *(name, space, element, is_float, size, declared.alignment(), linkage, declared.managed),
+                    *(line, self.text, place),
+                )
+            )
+            if last:
+                return
+
+    def _add(self, symbol: Symbol) -> None:
+        known = self.unit.symbols.get(symbol.name)
+        if known is not None:
+            self._redeclare(known, symbol)
+            return
+        self.unit.symbols[symbol.name] = symbol
+        if isinstance(symbol, Function):
+            self.unit.functions.append(symbol)
+        else:
+            self.unit.variables.append(symbol)
+
+    def _redeclare(self, known: Symbol, symbol: Symbol) -> None:
+        if isinstance(known, Function) and isinstance(symbol, Function):
+            if known.start < 0:
+                # The declaration becomes the definition, so that its index holds.
+                directives = {**known.directives, **symbol.directives}
+                known.parameters, known.returns, known.directives = symbol.parameters, symbol.returns, directives
+                known.start, known.end, known.line, known.linkage = symbol.start, symbol.end, symbol.line, symbol.linkage
+                known.is_kernel = symbol.is_kernel
+                return
+            if symbol.start < 0:
+                return
+        elif isinstance(known, Variable) and isinstance(symbol, Variable) and known.space == symbol.space:
+            if symbol.linkage == "extern":
+                return
+            if known.linkage == "extern":
+                known.size, known.align, known.linkage = symbol.size, symbol.align, symbol.linkage
+                known.initial, known.managed, known.line = symbol.initial, symbol.managed, symbol.line
+                return
+        raise PtxError("", symbol.line, symbol.name, "defined twice")
+
+    def _function(self, start: int, brace: int, body: int, close: int) -> None:
+        cursor = self._cursor(start, brace)
+        self._directives(cursor)
+        if cursor.peek() == ".section":
+            return
+        linkage = cursor.next()[1:] if cursor.peek() in LINKAGE else ""
+        token = cursor.next()
+        if token not in (".func", ".entry"):
+            raise cursor.fail("not a function", token)
+        self._head(cursor, token == ".entry", linkage, body, close)
+
+    def _head(self, cursor: Cursor, is_kernel: bool, linkage: str, body: int, close: int) -> None:
+        line = cursor.line
+        while cursor.peek() == ".attribute":
+            cursor.until(")")
+            cursor.accept(")")
+        returns = parameters(cursor) if cursor.peek() == "(" else []
+        name = cursor.name()
+        arguments = parameters(cursor) if cursor.peek() == "(" else []
+        directives: dict[str, list[int]] = {}
+        while token := cursor.peek():
+            cursor.next()
+            if token[1:] in _TUNING:
+                extents = [cursor.integer()]
+                while cursor.accept(","):
+                    extents.append(cursor.integer())
+                directives[token[1:]] = extents
+            elif token == ".pragma":
+                cursor.next()
+                cursor.accept(";")
+            elif token in _FLAGS:
+                directives[token[1:]] = []
+                if token.startswith(".abi_preserve"):
+                    cursor.integer()
+            else:
+                raise cursor.fail("not a directive of a function", token)
+        self._add(
+            Function(
+                *(name, is_kernel, linkage, returns, arguments, directives, line, body, close, self.text),
+            )
+        )

@@ -1,0 +1,48 @@
+"""How a function uses its registers, without regard to order: enough to leave out work on floats that nobody sees."""
+
+from __future__ import annotations
+
+from .model import Address, Instruction, Item, Not, Operand, Pair, Register, Vector
+
+# A NaN's sign and payload are invisible to these.
+_ARITHMETIC = {"add", "sub", "mul", "fma", "mad", "div", "min", "max", "setp", "set", "cvt", "sqrt", "rcp"} | {
+    *("rsqrt", "ex2", "lg2", "sin", "cos", "tanh", "testp")
+}
+_FLOATS = {"f16", "f32", "f64"}
+
+
+class Usage:
+    """`observed`: registers whose bits something other than float arithmetic sees. `flushed`: registers that only
+    .ftz.f32 instructions write, so that they hold no subnormal."""
+
+    def __init__(self, items: list[Item]) -> None:
+        self.observed: set[str] = set()
+        flushing: set[str] = set()
+        other: set[str] = set()
+        for item in items:
+            if not isinstance(item, Instruction):
+                continue
+            modifiers = item.modifiers
+            arithmetic = item.opcode in _ARITHMETIC and bool(modifiers) and modifiers[-1] in _FLOATS
+            if not arithmetic:
+                mentioned = {name for operand in item.operands for name in names(operand)}
+                self.observed |= mentioned
+                other |= mentioned
+            elif item.operands:
+                single = modifiers[-1] == "f32" and "ftz" in modifiers and item.opcode not in ("set", "cvt")
+                (flushing if single else other).update(names(item.operands[0]))
+        self.flushed = flushing - other
+
+
+def names(operand: Operand) -> list[str]:
+    """The registers that an operand mentions."""
+    if isinstance(operand, (Register, Not)):
+        return [operand.name]
+    if isinstance(operand, Vector):
+        return [name for item in operand.items for name in names(item)]
+    if isinstance(operand, Pair):
+        return names(operand.first) + names(operand.second)
+    if isinstance(operand, Address) and operand.base is not None:
+        return [operand.base]
+    items: list[Operand] = getattr(operand, "items", [])
+    return [name for item in items for name in names(item)]
