@@ -7,6 +7,8 @@ import contextlib
 import os
 import resource
 import signal
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import structlog
@@ -50,9 +52,10 @@ class Daemon:
                 self._config.runtime, private=self._config.status_descriptor is not None
             )
             stack.callback(runtime.close)
-            listeners = self._listen()
-            for listener in listeners:
-                stack.callback(listener.close)
+            listeners = []
+            for listening in self._listening():
+                listeners.append(Listener(listening, self._config, self._broker))
+                stack.callback(listeners[-1].close)
             names = [listener.name for listener in listeners]
             reporter = StatusReporter(self._config, self._pool, self._broker, names)
             control = ControlServer(MonitorService(reporter.report, self._pause), self._config.token)
@@ -83,13 +86,11 @@ class Daemon:
             log.info("stopping")
             await self._drain()
 
-    def _listen(self) -> list[Listener]:
-        sockets = []
+    def _listening(self) -> Iterator[socket.socket]:
         if self._config.socket:
-            sockets.append(listen_unix(self._config.socket))
+            yield listen_unix(self._config.socket)
         if self._config.listen:
-            sockets.append(listen_tcp(self._config.listen))
-        return [Listener(listening, self._config, self._broker) for listening in sockets]
+            yield listen_tcp(self._config.listen)
 
     def _publish(self, runtime: RuntimeDirectory, names: list[str], control_name: str) -> None:
         token = runtime.publish("token", self._config.token.decode() + "\n")

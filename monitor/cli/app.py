@@ -15,7 +15,6 @@ app = typer.Typer(
     name="gpuferry",
     help="Run unmodified CUDA programs on GPUs that are elsewhere.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
