@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import os
 import select
 import socket
@@ -56,6 +57,7 @@ class Session:
         self.id = grant.session
         self.reason = ""
         self.clean = False
+        self.stats: dict[str, int] = {}  # once it is over: a scrub leaves none
         self.deadline: float | None = None  # when the process ends if the session has not
         self._core = core
         self._guest = guest
@@ -100,6 +102,7 @@ class Session:
         except OSError:
             self._core.end("connection lost")
         self.reason = self._core.serve()
+        self.stats = self._core.stats()
         self.deadline = time.monotonic() + SCRUB_SECONDS
         self.clean = self._core.scrub()
         self._finish.send(b"\0")
@@ -203,10 +206,8 @@ class Server:
         session = self._session
         assert session is not None
         self._poller.unregister(session)
-        try:
+        with contextlib.suppress(KeyError):  # it hung up first
             self._poller.unregister(session.guest)
-        except KeyError:
-            pass  # it hung up first
         session.close()
         self._report(session, session.reason, session.clean)
         self._session = None
@@ -231,7 +232,7 @@ class Server:
     def _stats(self) -> node_pb2.Stats:
         if self._session is None:
             return node_pb2.Stats(rss=rss())
-        values = self._core.stats()
+        values = dict(self._session.stats or self._core.stats())
         busy = values.pop("busy_nanoseconds") / 1e9
         return node_pb2.Stats(session=self._session.id, busy_seconds=busy, rss=rss(), **values)
 

@@ -1,8 +1,8 @@
-"""The API server's side of each operation: struct declarations for Cython, and the dispatch table with its handlers.
+"""The API server's side of each operation: struct declarations and dispatch table, for Cython.
 
-A handler that is `generated` reads the request, turns handles into the driver's own, and calls the driver or, where a call
-creates, ends or waits for something, the session engine's function for that kind of handle. A `custom` one is written by
-hand in apiserver/core/, as `on_<symbol>`.
+A handler that is `generated` reads the request, turns handles into the driver's own, and calls the driver or,
+where a call creates, ends or waits for something, the session engine's function for that kind of handle.
+A `custom` one is written by hand in apiserver/core/, as `on_<symbol>`.
 """
 
 from __future__ import annotations
