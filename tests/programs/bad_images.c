@@ -9,7 +9,7 @@ int main(void) {
     static const char future[] = ".version 99.0\n.target sm_80\n.address_size 64\n";
     static const char target[] = ".version 7.0\n.target sm_999\n.address_size 64\n";
     static const char syntax[] =
-        ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k() { addd.u32 ; }\n";
+        ".version 7.0\n.target sm_80\n.address_size 64\n.visible .entry k( {\n ret;\n}\n";
     CALL(cuModuleLoadData(&bad, no_ptx));
     FAILS(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, cuModuleLoadData(&bad, future));
     FAILS(CUDA_ERROR_INVALID_PTX, cuModuleLoadData(&bad, target));

@@ -5,6 +5,7 @@ __device__ int total = 3;
 
 __global__ void increment(int *data) {
     data[threadIdx.x] += total;
+    __syncthreads();
     if (threadIdx.x == 0)
         total = 10;
 }

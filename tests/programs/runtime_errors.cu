@@ -5,15 +5,21 @@ __global__ void set(int *data, int value) {
     data[threadIdx.x] = value;
 }
 
+// NVIDIA's own driver has the runtime say cudaErrorInvalidConfiguration; by the driver API it is
+// CUDA_ERROR_INVALID_VALUE.
+static bool refused(cudaError_t error) {
+    return error == cudaErrorInvalidConfiguration || error == cudaErrorInvalidValue;
+}
+
 int main() {
     int *data, values[8] = {0};
     RT_OK(cudaMalloc(&data, sizeof values));
     set<<<1, 2048>>>(data, 1);
-    RT_FAILS(cudaErrorInvalidConfiguration, cudaPeekAtLastError());
-    RT_FAILS(cudaErrorInvalidConfiguration, cudaGetLastError());
+    RT_CALL(cudaPeekAtLastError());
+    EXPECT(refused(cudaPeekAtLastError()) && refused(cudaGetLastError()));
     RT_OK(cudaGetLastError());
     set<<<0, 32>>>(data, 1);
-    RT_FAILS(cudaErrorInvalidConfiguration, cudaGetLastError());
+    EXPECT(refused(cudaGetLastError()));
     RT_FAILS(cudaErrorInvalidValue, cudaMalloc(nullptr, 16));
     RT_FAILS(cudaErrorMemoryAllocation, cudaMalloc(&data, 1ull << 46));
     RT_FAILS(cudaErrorMemoryAllocation, cudaGetLastError());

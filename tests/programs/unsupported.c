@@ -5,7 +5,7 @@
 
 int main(void) {
     start();
-    CUdeviceptr counter = allocate(4), managed;
+    CUdeviceptr counter = allocate(4);
     CUgraph graph;
     CUarray array;
     CUDA_ARRAY_DESCRIPTOR description = {
@@ -13,7 +13,6 @@ int main(void) {
     OK(cuMemsetD32(counter, 1, 1));
     FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphCreate(&graph, 0));
     FAILS(CUDA_ERROR_NOT_SUPPORTED, cuArrayCreate(&array, &description));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL));
     FAILS(CUDA_ERROR_NOT_SUPPORTED, cuStreamBeginCapture(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL));
     OK(LAUNCH(kernel("count_up"), 1, 1, NULL, &counter));
     unsigned value = 0;
