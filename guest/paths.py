@@ -12,28 +12,27 @@ class LibraryMissing(Exception):
     """None of the places where a library may be has it."""
 
 
-def _first_existing(what: str, candidates: list[str]) -> str:
+def _find(what: str, variable: str, package_path: str, build_name: str) -> str:
+    chosen = os.environ.get(variable)  # another build, with a sanitizer, say: then nothing else will do
+    candidates = (
+        [chosen]
+        if chosen
+        else [
+            os.path.join(_ROOT, package_path, "libcuda.so.1"),
+            os.path.join(_ROOT, "build", "native", build_name, "libcuda.so.1"),
+        ]
+    )
     for path in candidates:
         if os.path.exists(path):
-            return path
+            return os.path.abspath(path)
     raise LibraryMissing(f"{what} is not built; looked for " + ", ".join(candidates))
-
-
-def _candidates(build_name: str, package_path: str) -> list[str]:
-    chosen = os.environ.get("GPUFERRY_BUILD")
-    if chosen:  # a sanitizer build, say: then nothing else will do
-        return [os.path.join(os.path.abspath(chosen), build_name, "libcuda.so.1")]
-    return [
-        os.path.join(_ROOT, package_path, "libcuda.so.1"),
-        os.path.join(_ROOT, "build", "native", build_name, "libcuda.so.1"),
-    ]
 
 
 def guest_library() -> str:
     """The guest's libcuda.so.1: what LD_PRELOAD names."""
-    return _first_existing("the guest library", _candidates("guest", os.path.join("guest", "lib")))
+    return _find("the guest library", "GPUFERRY_GUEST_LIBRARY", os.path.join("guest", "lib"), "guest")
 
 
 def simulated_driver() -> str:
     """The simulated device's libcuda.so.1."""
-    return _first_existing("the simulated device", _candidates("sim", os.path.join("native", "sim")))
+    return _find("the simulated device", "GPUFERRY_SIM_LIBRARY", os.path.join("native", "sim"), "sim")

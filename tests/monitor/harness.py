@@ -26,9 +26,12 @@ DEADLINE = 30.0
 
 def environment(runtime: str, **changes: str | None) -> dict[str, str]:
     """This process's, without settings that would reach beyond the test."""
-    base = {name: value for name, value in os.environ.items() if not name.startswith("GPUFERRY_")}
-    if "GPUFERRY_BUILD" in os.environ:
-        base["GPUFERRY_BUILD"] = os.environ["GPUFERRY_BUILD"]
+    kept = ("GPUFERRY_GUEST_LIBRARY", "GPUFERRY_SIM_LIBRARY", "GPUFERRY_SANITIZER")
+    base = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GPUFERRY_") or name.startswith(kept)
+    }
     base |= {"GPUFERRY_RUNTIME_DIR": runtime, "GPUFERRY_DEVICE": "sim", "NO_COLOR": "1"}
     for name, value in changes.items():
         base.pop(name, None)
