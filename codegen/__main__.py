@@ -53,13 +53,10 @@ def main(arguments: list[str] | None = None) -> int:
         if options.command == "show":
             print(show.show(spec, options.function))
         elif options.command == "coverage":
-            print(
-                coverage.as_json(spec)
-                if options.json
-                else coverage.as_markdown(spec)
-                if options.markdown
-                else coverage.as_text(spec)
-            )
+            if options.markdown:
+                print(generate.outputs(spec)[coverage.TABLE], end="")
+            else:
+                print(coverage.as_json(spec) if options.json else coverage.as_text(spec))
         elif options.command == "next-id":
             print(next_id(next(library for library in spec.libraries if library.name == options.library)))
         else:

@@ -8,6 +8,9 @@ from collections.abc import Iterable
 
 from .model import Class, Function, Spec, Variant
 
+# Where emit/docs.py puts the same as a document.
+TABLE = "specs/_generated/coverage.md"
+
 
 def how(variant: Variant) -> str:
     if variant.alias:
@@ -53,22 +56,4 @@ def as_text(spec: Spec) -> str:
         lines.append(f"{name:<18}{carried:>8}{len(variants):>6}")
     total = counts(spec.driver.variants)
     lines.append(", ".join(f"{n} {klass}" for klass, n in total.items()))
-    return "\n".join(lines)
-
-
-def as_markdown(spec: Spec) -> str:
-    total = counts(spec.driver.variants)
-    lines = [
-        f"# Functions of cuda.h {spec.driver.version // 1000}.{spec.driver.version % 1000 // 10}",
-        "",
-        ", ".join(f"{n} {klass}" for klass, n in total.items()) + ".",
-        "Not listed below: unsupported ones; they return CUDA_ERROR_NOT_SUPPORTED and log their name once.",
-    ]
-    for name, functions in groups(spec).items():
-        carried = [v for f in functions for v in f.variants if v.klass is not Class.UNSUPPORTED]
-        if carried:
-            lines += ["", f"## {name}", "", "| function | since | how |", "|---|---|---|"]
-            lines += [
-                f"| `{v.symbol}` | {v.since // 1000}.{v.since % 1000 // 10} | {how(v)} |" for v in carried
-            ]
     return "\n".join(lines)

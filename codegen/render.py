@@ -24,7 +24,6 @@ def environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        line_comment_prefix="##",
     )
     env.globals["c_types"] = C_TYPES
     env.filters["expression"] = translate

@@ -93,6 +93,7 @@ def test_coverage(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["functions"]["cuMemAlloc_v2"]["class"] == "async"
     assert main(["coverage", "--markdown"]) == 0
     table = capsys.readouterr().out
+    assert "\n## stream\n\n| function | since | how |\n|---|---|---|\n| `" in table
     for variant in spec.driver.variants:
         assert (f"| `{variant.symbol}` |" in table) == (variant.klass is not Class.UNSUPPORTED)
     assert main(["coverage"]) == 0
