@@ -2,14 +2,10 @@
 #define _GNU_SOURCE
 #include "kernel_abi.h"
 #include "loader.h"
+#include "ptx/fp_helpers.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#if __has_include("ptx/fp_helpers.h")
-#include "ptx/fp_helpers.h"
-#else
-#define SIM_FP_HELPERS(X)
-#endif
 
 #define SERVICES(X)                                                                                          \
     X(sim_rt_bar_sync)                                                                                       \
