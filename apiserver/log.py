@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
+
+
+QUIET = os.environ.get("GPUFERRY_LOG_LEVEL") in ("warning", "error")  # as the monitor was told
 
 
 class Log:
@@ -17,7 +21,8 @@ class Log:
         return Log(**(self._fields | fields))
 
     def info(self, event: str, **fields: object) -> None:
-        self._write("info", event, fields)
+        if not QUIET:
+            self._write("info", event, fields)
 
     def error(self, event: str, **fields: object) -> None:
         self._write("error", event, fields)

@@ -83,7 +83,9 @@ def monitor(
     grace: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="What running sessions get at the end")
     ] = 5.0,
-    log_level: Annotated[str, typer.Option(metavar="debug|info|warning|error")] = "info",
+    log_level: Annotated[
+        str, typer.Option(metavar="debug|info|warning|error", envvar="GPUFERRY_LOG_LEVEL")
+    ] = "info",
     parent_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """A GPU server: keeps API servers ready and gives each guest one."""
