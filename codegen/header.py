@@ -10,6 +10,7 @@ import subprocess
 import sysconfig
 import tempfile
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from pycparser import CParser, c_ast, c_generator
@@ -104,6 +105,7 @@ def prototype(node: c_ast.FuncDecl) -> Prototype:
     )
 
 
+@cache
 def read(include: Path) -> Header:
     header = Header(include)
     macros = preprocess(include, "#include <cuda.h>\n", "-dM")
