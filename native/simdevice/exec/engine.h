@@ -7,6 +7,7 @@
 #include "fiber.h"
 #include "kernel_abi.h"
 #include "loader.h"
+#include "log.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -151,9 +152,6 @@ extern _Thread_local struct sim_worker *sim_current_worker __attribute__((tls_mo
 /* print.c */
 void sim_output_init(struct sim_output *output);
 void sim_output_flush(struct sim_output *output);
-
-/* log.c: one line on standard error, unless GPUFERRY_SIM_LOG=0. */
-void sim_log(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 static inline struct sim_fiber *sim_fiber_of(struct sim_thread *thread) {
     return (struct sim_fiber *)thread;

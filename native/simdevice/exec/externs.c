@@ -42,8 +42,9 @@
 #define LIBM(X)                                                                                              \
     X(fma)                                                                                                   \
     X(fmaf)                                                                                                  \
-    X(sqrt) X(sqrtf) X(fmod) X(fmodf) X(sin) X(sinf) X(cos) X(cosf) X(tan) X(tanf) X(tanh) X(tanhf) X(exp)   \
-        X(expf) X(exp2) X(exp2f) X(log) X(logf) X(log2) X(log2f) X(pow) X(powf) X(ldexp) X(ldexpf) X(floor)  \
+    X(sqrt)                                                                                                  \
+    X(sqrtf) X(fmod) X(fmodf) X(sin) X(sinf) X(cos) X(cosf) X(tan) X(tanf) X(tanh) X(tanhf) X(exp) X(expf)   \
+        X(exp2) X(exp2f) X(log) X(logf) X(log2) X(log2f) X(pow) X(powf) X(ldexp) X(ldexpf) X(floor)          \
             X(floorf) X(ceil) X(ceilf) X(trunc) X(truncf) X(rint) X(rintf) X(nearbyint) X(nearbyintf)        \
                 X(round) X(roundf) X(roundeven) X(roundevenf) X(fabs) X(fabsf) X(copysign) X(copysignf)      \
                     X(fmin) X(fminf) X(fmax) X(fmaxf)

@@ -101,18 +101,19 @@ static const char *string_at(const struct sim_image *image, const struct tables 
 static bool read_kernel(struct sim_image *image, const struct tables *t, uint32_t i) {
     const struct sim_index_kernel *k = &t->kernels[i];
     const struct sim_index_header *header = image->header;
-    image->kernel_infos[i] = (struct sim_kernel_info){.name = string_at(image, t, k->name),
-                                                      .params = t->params + k->first_param,
-                                                      .param_count = k->param_count,
-                                                      .param_bytes = k->param_bytes,
-                                                      .shared_static = k->shared_static,
-                                                      .local_bytes = k->local_bytes,
-                                                      .const_bytes = k->const_bytes,
-                                                      .registers = k->registers,
-                                                      .max_threads = k->max_threads ? k->max_threads : MAX_BLOCK_THREADS,
-                                                      .required_threads = k->required_threads,
-                                                      .ptx_version = header->target,
-                                                      .binary_version = (uint32_t)image->cc};
+    image->kernel_infos[i] =
+        (struct sim_kernel_info){.name = string_at(image, t, k->name),
+                                 .params = t->params + k->first_param,
+                                 .param_count = k->param_count,
+                                 .param_bytes = k->param_bytes,
+                                 .shared_static = k->shared_static,
+                                 .local_bytes = k->local_bytes,
+                                 .const_bytes = k->const_bytes,
+                                 .registers = k->registers,
+                                 .max_threads = k->max_threads ? k->max_threads : MAX_BLOCK_THREADS,
+                                 .required_threads = k->required_threads,
+                                 .ptx_version = header->target,
+                                 .binary_version = (uint32_t)image->cc};
     image->kernels[i].info = &image->kernel_infos[i];
     return image->kernel_infos[i].name != NULL &&
            (uint64_t)k->first_param + k->param_count <= header->param_count;
@@ -256,7 +257,7 @@ CUresult sim_image_open(const void *data, size_t size, int cc, char *log, size_t
     if (log != NULL && log_size != 0)
         snprintf(log, log_size, "%s", reason);
     if (result != CUDA_SUCCESS) {
-        sim_log("cannot load a module: %s", reason);
+        sim_message(SIM_LOG_ERROR, "cannot load a module: %s", reason);
         return result;
     }
     pthread_mutex_lock(&images_lock);
@@ -348,6 +349,6 @@ CUresult sim_kernel_prepare(struct sim_image *image, uint32_t index, struct sim_
     }
     pthread_mutex_unlock(&image->lock);
     if (result != CUDA_SUCCESS)
-        sim_log("cannot compile kernel %s: %s", kernel->info->name, log);
+        sim_message(SIM_LOG_ERROR, "cannot compile kernel %s: %s", kernel->info->name, log);
     return result;
 }

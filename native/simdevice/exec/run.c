@@ -30,7 +30,7 @@ void sim_run_fail(struct sim_run *run, CUresult error, const char *format, ...) 
     va_start(arguments, format);
     vsnprintf(reason, sizeof reason, format, arguments);
     va_end(arguments);
-    sim_log("kernel %s: %s", run->grid->kernel->info->name, reason);
+    sim_message(SIM_LOG_ERROR, "kernel %s: %s", run->grid->kernel->info->name, reason);
 }
 
 static void before_fork(void) {
@@ -71,7 +71,8 @@ static uint32_t thread_target(void) {
         long count = strtol(setting, &end, 10);
         if (*end == '\0' && count >= 1 && count <= MOST_THREADS)
             return (uint32_t)count;
-        sim_log("GPUFERRY_SIM_THREADS=%s is not a number from 1 to %d", setting, MOST_THREADS);
+        sim_message(SIM_LOG_ERROR, "GPUFERRY_SIM_THREADS=%s is not a number from 1 to %d", setting,
+                    MOST_THREADS);
     }
     cpu_set_t set;
     int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
