@@ -1,0 +1,149 @@
+"""The simulated driver through ctypes: as little of it as running a kernel over arrays takes."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from tests.helpers import paths
+
+SUCCESS = 0
+INVALID_IMAGE = 200
+NO_BINARY_FOR_GPU = 209
+INVALID_PTX = 218
+JIT_COMPILER_NOT_FOUND = 221
+UNSUPPORTED_PTX_VERSION = 222
+ILLEGAL_ADDRESS = 700
+ASSERT = 710
+MISALIGNED_ADDRESS = 716
+LAUNCH_FAILED = 719
+
+_ERROR_LOG_BUFFER, _ERROR_LOG_SIZE = 5, 6
+
+
+class CudaError(Exception):
+    def __init__(self, status: int, log: str = "") -> None:
+        super().__init__(f"CUDA error {status}: {log}")
+        self.status = status
+        self.log = log
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(str(paths.SIM_LIBRARY))
+
+
+def call(name: str, *arguments: object) -> None:
+    status = getattr(_library(), name)(*arguments)
+    if status != SUCCESS:
+        raise CudaError(status)
+
+
+@functools.cache
+def use_device() -> None:
+    """Makes the primary context of device 0 current."""
+    context = ctypes.c_void_p()
+    call("cuInit", 0)
+    call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+    call("cuCtxSetCurrent", context)
+
+
+@contextmanager
+def own_context() -> Iterator[None]:
+    """A context that a test may ruin."""
+    use_device()
+    before, context = ctypes.c_void_p(), ctypes.c_void_p()
+    call("cuCtxGetCurrent", ctypes.byref(before))
+    call("cuCtxCreate_v2", ctypes.byref(context), 0, 0)
+    try:
+        yield
+    finally:
+        call("cuCtxDestroy_v2", context)
+        call("cuCtxSetCurrent", before)
+
+
+class Buffer:
+    """Device memory that holds a copy of an array."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._like = np.ascontiguousarray(array)
+        self.address = ctypes.c_uint64()
+        call("cuMemAlloc_v2", ctypes.byref(self.address), ctypes.c_size_t(max(self._like.nbytes, 1)))
+        self.write(self._like)
+
+    def write(self, array: np.ndarray) -> None:
+        source = ctypes.c_void_p(array.ctypes.data)
+        call("cuMemcpyHtoD_v2", self.address, source, ctypes.c_size_t(array.nbytes))
+
+    def read(self) -> np.ndarray:
+        array = np.empty_like(self._like)
+        call(
+            "cuMemcpyDtoH_v2", ctypes.c_void_p(array.ctypes.data), self.address, ctypes.c_size_t(array.nbytes)
+        )
+        return array
+
+    def __del__(self) -> None:
+        _library().cuMemFree_v2(self.address)
+
+
+class Module:
+    def __init__(self, image: str | bytes) -> None:
+        use_device()
+        data = image.encode() + b"\0" if isinstance(image, str) else image
+        # An image without a size may be read a little past its end while its kind is found out.
+        self._data = ctypes.create_string_buffer(data, len(data) + 16)
+        self._handle = ctypes.c_void_p()
+        log = ctypes.create_string_buffer(4096)
+        options = (ctypes.c_uint * 2)(_ERROR_LOG_BUFFER, _ERROR_LOG_SIZE)
+        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
+        try:
+            call("cuModuleLoadDataEx", ctypes.byref(self._handle), self._data, 2, options, values)
+        except CudaError as error:
+            raise CudaError(error.status, log.value.decode()) from None
+
+    def function(self, name: str) -> ctypes.c_void_p:
+        function = ctypes.c_void_p()
+        call("cuModuleGetFunction", ctypes.byref(function), self._handle, name.encode())
+        return function
+
+    def variable(self, name: str) -> tuple[int, int]:
+        address, size = ctypes.c_uint64(), ctypes.c_size_t()
+        call("cuModuleGetGlobal_v2", ctypes.byref(address), ctypes.byref(size), self._handle, name.encode())
+        return address.value, size.value
+
+    def launch(
+        self,
+        name: str,
+        *arguments: Buffer | np.generic | int,
+        grid: Sequence[int] = (1,),
+        block: Sequence[int] = (1,),
+        shared: int = 0,
+    ) -> None:
+        """Runs to the end. An int is an address or other 64-bit value."""
+        values = [_parameter(each) for each in arguments]
+        pointers = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(each) for each in values))
+        shape = [*grid, 1, 1][:3] + [*block, 1, 1][:3]
+        call("cuLaunchKernel", self.function(name), *shape, shared, None, pointers, None)
+        call("cuCtxSynchronize")
+
+
+def _parameter(value: Buffer | np.generic | int) -> ctypes.Array[ctypes.c_char]:
+    if isinstance(value, Buffer):
+        data = value.address.value.to_bytes(8, "little")
+    elif isinstance(value, int):
+        data = (value & (1 << 64) - 1).to_bytes(8, "little")
+    else:
+        data = value.tobytes()
+    return ctypes.create_string_buffer(data, len(data))
+
+
+def run(ptx: str, kernel: str, *arrays: np.ndarray, **shape: object) -> list[np.ndarray]:
+    """One kernel over arrays: what they hold afterwards."""
+    module = Module(ptx)
+    buffers = [Buffer(array) for array in arrays]
+    module.launch(kernel, *buffers, **shape)  # type: ignore[arg-type]
+    return [buffer.read() for buffer in buffers]

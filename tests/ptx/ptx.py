@@ -1,0 +1,52 @@
+"""PTX texts for kernels that are not a row of a table."""
+
+from __future__ import annotations
+
+HEADER = ".version 8.8\n.target sm_80\n.address_size 64\n"
+
+REGISTERS = """
+    .reg .pred %p<8>;
+    .reg .b16 %h<16>;
+    .reg .b32 %r<32>;
+    .reg .b64 %x<24>;
+    .reg .f32 %f<16>;
+    .reg .f64 %g<16>;
+"""
+
+
+def kernel(body: str, name: str = "k", pointers: int = 2, directives: str = "", module: str = "") -> str:
+    """A kernel of `pointers` u64 parameters, loaded into %x0, %x1, …; %r0 is the thread's linear index in its block,
+    %r1 the grid-wide one of a one-dimensional launch."""
+    return HEADER + module + entry(body, name, pointers, directives)
+
+
+def entry(body: str, name: str = "k", pointers: int = 2, directives: str = "") -> str:
+    parameters = ", ".join(f".param .u64 p{i}" for i in range(pointers))
+    loads = "\n".join(f"    ld.param.u64 %x{i}, [p{i}];" for i in range(pointers))
+    return f"""
+.visible .entry {name}({parameters}) {directives}
+{{{REGISTERS}{loads}
+    mov.u32 %r0, %tid.z;
+    mov.u32 %r1, %ntid.y;
+    mov.u32 %r2, %tid.y;
+    mad.lo.u32 %r0, %r0, %r1, %r2;
+    mov.u32 %r1, %ntid.x;
+    mov.u32 %r2, %tid.x;
+    mad.lo.u32 %r0, %r0, %r1, %r2;
+    mov.u32 %r2, %ctaid.x;
+    mad.lo.u32 %r1, %r2, %r1, %r0;
+{body}
+    ret;
+}}
+"""
+
+
+def store(register: str, pointer: str = "%x0", index: str = "%r1", type_: str = "u32") -> str:
+    """pointer[index] = register"""
+    size = int(type_.lstrip("busf")) // 8
+    return f"    mad.wide.u32 %x23, {index}, {size}, {pointer};\n    st.global.{type_} [%x23], {register};"
+
+
+def load(register: str, pointer: str = "%x1", index: str = "%r1", type_: str = "u32") -> str:
+    size = int(type_.lstrip("busf")) // 8
+    return f"    mad.wide.u32 %x23, {index}, {size}, {pointer};\n    ld.global.{type_} {register}, [%x23];"

@@ -1,0 +1,280 @@
+"""Floating-point arithmetic: f32 and f64 in every rounding mode, f16, bf16, the approximations within their bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from .formats import BF16, F16, F32, F64, Arithmetic, Format
+from .table import Row, Table, edges
+
+MODES = ("rn", "rz", "rm", "rp")
+
+
+def exact() -> list[Row]:
+    rows = []
+    for format_ in (F32, F64):
+        t = format_.name
+        for mode in MODES:
+            for ftz in (False, True) if format_ is F32 else (False,):
+                for sat in (False, True) if format_ is F32 else (False,):
+                    do = Arithmetic(format_, mode, ftz, sat)
+                    tail = f"{'.ftz' if ftz else ''}{'.sat' if sat else ''}.{t}"
+                    rows += [
+                        Row(f"add.{mode}{tail}", f"{t} {t} -> {t}", do.add),
+                        Row(f"sub.{mode}{tail}", f"{t} {t} -> {t}", do.sub),
+                        Row(f"mul.{mode}{tail}", f"{t} {t} -> {t}", do.mul),
+                        Row(f"fma.{mode}{tail}", f"{t} {t} {t} -> {t}", do.fma),
+                    ]
+                    if not sat:
+                        rows += [
+                            Row(f"div.{mode}{tail}", f"{t} {t} -> {t}", do.div),
+                            Row(f"rcp.{mode}{tail}", f"{t} -> {t}", do.rcp),
+                            Row(f"sqrt.{mode}{tail}", f"{t} -> {t}", do.sqrt),
+                        ]
+        near = Arithmetic(format_)
+        rows += [
+            Row(f"add.{t}", f"{t} {t} -> {t}", near.add),
+            Row(f"mul.{t}", f"{t} {t} -> {t}", near.mul),
+            Row(f"mad.rn.{t}", f"{t} {t} {t} -> {t}", near.fma),
+        ]
+    return rows
+
+
+def small() -> list[Row]:
+    rows = []
+    for ftz in (False, True):
+        for sat in (False, True):
+            do = Arithmetic(F16, ftz=ftz, sat=sat)
+            tail = f"{'.ftz' if ftz else ''}{'.sat' if sat else ''}.f16"
+            rows += [Row(f"{op}{tail}", "f16 f16 -> f16", getattr(do, op)) for op in ("add", "sub", "mul")]
+            rows.append(Row(f"fma.rn{tail}", "f16 f16 f16 -> f16", do.fma))
+    rows += [
+        Row("fma.rn.relu.f16", "f16 f16 f16 -> f16", relu(Arithmetic(F16).fma)),
+        Row("fma.rn.bf16", "bf16 bf16 bf16 -> bf16", Arithmetic(BF16).fma),
+        Row("fma.rn.relu.bf16", "bf16 bf16 bf16 -> bf16", relu(Arithmetic(BF16).fma)),
+    ]
+    return rows
+
+
+def relu(operation: Callable[..., float]) -> Callable[..., float]:
+    """Negative results, -0 among them, become +0; NaN stays."""
+
+    def clamped(*values: float) -> float:
+        result = operation(*values)
+        return result if math.isnan(result) else result if result > 0 else 0.0
+
+    return clamped
+
+
+def pick(choose: Callable[[float, float], bool], nan: bool) -> Callable[[float, float], float]:
+    """min and max: -0 is less than +0; a NaN loses, or with .NaN wins."""
+
+    def picked(x: float, y: float) -> float:
+        if math.isnan(x) or math.isnan(y):
+            return math.nan if nan or (math.isnan(x) and math.isnan(y)) else y if math.isnan(x) else x
+        keys = [(value, math.copysign(1, value)) for value in (x, y)]
+        return x if choose(keys[0], keys[1]) else y  # type: ignore[arg-type]
+
+    return picked
+
+
+def simple() -> list[Row]:
+    rows = []
+    for format_ in (F32, F64, F16, BF16):
+        t = format_.name
+        rows += [
+            Row(f"neg.{t}", f"{t} -> {t}", lambda x: -x),
+            Row(f"abs.{t}", f"{t} -> {t}", abs),
+            Row(f"min.{t}", f"{t} {t} -> {t}", pick(lambda x, y: x < y, False)),
+            Row(f"max.{t}", f"{t} {t} -> {t}", pick(lambda x, y: x > y, False)),
+        ]
+        if format_ is not F64:
+            rows += [
+                Row(f"min.NaN.{t}", f"{t} {t} -> {t}", pick(lambda x, y: x < y, True)),
+                Row(f"max.NaN.{t}", f"{t} {t} -> {t}", pick(lambda x, y: x > y, True)),
+            ]
+    for format_ in (F32, F64):
+        t = format_.name
+        # d = the magnitude of b with the sign of a
+        rows.append(
+            Row(
+                f"copysign.{t}",
+                f"{t} {t} -> {t}",
+                lambda a, b: math.copysign(b, a),
+                inputs=(signed(t), signed(t)),
+            )
+        )
+        for test, is_ in TESTS.items():
+            rows.append(Row(f"testp.{test}.{t}", f"{t} -> pred", lambda x, is_=is_, f=format_: is_(x, f)))
+    flush = F32.flush
+    rows += [
+        Row("neg.ftz.f32", "f32 -> f32", lambda x: -flush(x)),
+        Row("abs.ftz.f32", "f32 -> f32", lambda x: abs(flush(x))),
+        Row(
+            "min.ftz.f32", "f32 f32 -> f32", lambda x, y: pick(lambda a, b: a < b, False)(flush(x), flush(y))
+        ),
+        Row(
+            "max.ftz.f32", "f32 f32 -> f32", lambda x, y: pick(lambda a, b: a > b, False)(flush(x), flush(y))
+        ),
+    ]
+    return rows
+
+
+def signed(t: str) -> list[float]:
+    """Without NaN, whose sign is not specified."""
+    return [float(value) for value in edges(t) if not math.isnan(value)]
+
+
+TESTS: dict[str, Callable[[float, Format], bool]] = {
+    "finite": lambda x, f: math.isfinite(x),
+    "infinite": lambda x, f: math.isinf(x),
+    "number": lambda x, f: not math.isnan(x),
+    "notanumber": lambda x, f: math.isnan(x),
+    "normal": lambda x, f: math.isfinite(x) and abs(x) >= f.smallest_normal,
+    "subnormal": lambda x, f: 0 < abs(x) < f.smallest_normal,
+}
+
+
+def inverse(x: float) -> float:
+    return math.copysign(math.inf, x) if x == 0 else 1 / x
+
+
+def square_root(x: float) -> float:
+    return math.nan if x < 0 else math.sqrt(x)
+
+
+def power_of_two(x: float) -> float:
+    return math.inf if x > 1100 else 2.0**x
+
+
+def logarithm(x: float) -> float:
+    return math.nan if x < 0 else -math.inf if x == 0 else math.inf if math.isinf(x) else math.log2(x)
+
+
+def inverse_root(x: float) -> float:
+    return math.nan if x < 0 else math.copysign(math.inf, x) if x == 0 else 1 / math.sqrt(x)
+
+
+def quotient(x: float, y: float) -> float:
+    return x / y
+
+
+def approximate() -> list[Row]:
+    """Bounds of the PTX ISA (those of sin and cos are absolute: tried where they are also relative)."""
+    positive = [0.0, 1e-30, 1e-5, 0.3, 0.5, 1.0, 1.5, 2.0, 3.0, 1e5, 1e30, math.inf, math.nan, -1.0]
+    ordinary = [s * v for s in (1, -1) for v in (1e-30, 1e-5, 0.3, 0.5, 1.0, 1.5, 3.0, 1e5, 1e30)]
+    ordinary = [F32.convert(v) for v in ordinary]
+    positive = [F32.convert(v) for v in positive]
+    exponents = [
+        0.0,
+        1.0,
+        -1.0,
+        0.5,
+        0.25,
+        -0.75,
+        10.5,
+        -20.25,
+        100.125,
+        -126.0,
+        127.5,
+        130.0,
+        -math.inf,
+        math.inf,
+        math.nan,
+    ]
+    angles = [F32.convert(v) for v in (0.0, 0.125, 0.5, 0.75, 1.0, 1.25, -0.5, -1.0, 2.0, 2.5, 3.0)]
+    return [
+        Row(
+            "rcp.approx.f32",
+            "f32 -> f32",
+            inverse,
+            inputs=([*ordinary, 0.0, -0.0, math.inf, math.nan],),
+            max_ulps=1,
+        ),
+        Row(
+            "rcp.approx.ftz.f32",
+            "f32 -> f32",
+            inverse,
+            inputs=([*ordinary, 0.0, -0.0, math.inf, math.nan],),
+            max_ulps=1,
+        ),
+        Row("sqrt.approx.f32", "f32 -> f32", square_root, inputs=(positive,), max_ulps=2),
+        Row("sqrt.approx.ftz.f32", "f32 -> f32", square_root, inputs=(positive,), max_ulps=2),
+        Row("rsqrt.approx.f32", "f32 -> f32", inverse_root, inputs=(positive,), max_ulps=3),
+        Row("rsqrt.approx.ftz.f32", "f32 -> f32", inverse_root, inputs=(positive,), max_ulps=3),
+        Row("rsqrt.approx.f64", "f64 -> f64", inverse_root, inputs=(positive,), max_ulps=2**10),
+        Row(
+            "rcp.approx.ftz.f64",
+            "f64 -> f64",
+            inverse,
+            inputs=([*ordinary, 0.0, -0.0, math.inf, math.nan],),
+            max_ulps=2**33,
+        ),
+        Row("div.approx.f32", "f32 f32 -> f32", quotient, inputs=(ordinary[:6], ordinary[:6]), max_ulps=2),
+        Row("div.full.f32", "f32 f32 -> f32", quotient, inputs=(ordinary, ordinary[3:6]), max_ulps=2),
+        Row(
+            "div.full.ftz.f32", "f32 f32 -> f32", quotient, inputs=(ordinary[3:6], ordinary[3:6]), max_ulps=2
+        ),
+        Row("ex2.approx.f32", "f32 -> f32", power_of_two, inputs=(exponents,), max_ulps=4),
+        Row("ex2.approx.ftz.f32", "f32 -> f32", power_of_two, inputs=(exponents,), max_ulps=4),
+        Row(
+            "lg2.approx.f32",
+            "f32 -> f32",
+            logarithm,
+            inputs=([v for v in positive if v != 1.0 and v != 1.5],),
+            max_ulps=4,
+        ),
+        Row(
+            "lg2.approx.ftz.f32",
+            "f32 -> f32",
+            logarithm,
+            inputs=([2.0, 4.0, 0.5, 0.0, math.inf, -1.0],),
+            max_ulps=4,
+        ),
+        Row("sin.approx.f32", "f32 -> f32", math.sin, inputs=(angles,), max_ulps=32),
+        Row("cos.approx.f32", "f32 -> f32", math.cos, inputs=(angles,), max_ulps=32),
+        Row("sin.approx.ftz.f32", "f32 -> f32", math.sin, inputs=(angles,), max_ulps=32),
+        Row("cos.approx.ftz.f32", "f32 -> f32", math.cos, inputs=(angles,), max_ulps=32),
+        Row("tanh.approx.f32", "f32 -> f32", math.tanh, inputs=(angles,), max_ulps=2**13),
+        Row(
+            "ex2.approx.f16",
+            "f16 -> f16",
+            power_of_two,
+            inputs=([0.0, 1.0, -1.0, 0.5, -3.25, 10.5, 15.5],),
+            max_ulps=2,
+        ),
+        Row("tanh.approx.f16", "f16 -> f16", math.tanh, inputs=([0.0, 0.5, 1.0, -1.0, 2.5],), max_ulps=4),
+    ]
+
+
+def packed() -> list[Row]:
+    """Two halves in one register: each as alone."""
+    rows = []
+    for t, format_, ops in (("f16", F16, ("add", "sub", "mul")), ("bf16", BF16, ())):
+        do = Arithmetic(format_)
+        for lane in ("h0", "h1"):
+            split = "mov.b32 {%t0h, %t1h}, %t3;"
+            del split
+            for op in ops:
+                code = f"mov.b32 %t0, {{%a, %b}}; mov.b32 %t1, {{%b, %a}}; {op}.{t}x2 %t3, %t0, %t1; mov.b32 {{%h0, %h1}}, %t3; mov.b16 %d, %{lane};"
+                reference = getattr(do, op)
+                if lane == "h1":
+                    reference = lambda x, y, f=reference: f(y, x)  # noqa: E731
+                rows.append(Row(f"{op}.{t}x2 {lane}", f"{t} {t} -> {t}", reference, code))
+        code = f"mov.b32 %t0, {{%a, %b}}; mov.b32 %t1, {{%b, %b}}; mov.b32 %t2, {{%c, %a}}; fma.rn.{t}x2 %t3, %t0, %t1, %t2; mov.b32 {{%h0, %h1}}, %t3; mov.b16 %d, %"
+        rows += [
+            Row(f"fma.{t}x2 low", f"{t} {t} {t} -> {t}", do.fma, code + "h0;"),
+            Row(f"fma.{t}x2 high", f"{t} {t} {t} -> {t}", lambda a, b, c, f=do.fma: f(b, b, a), code + "h1;"),
+        ]
+    return rows
+
+
+TABLE = Table([*exact(), *small(), *simple(), *approximate(), *packed()])
+
+
+@pytest.mark.parametrize("row", TABLE.rows, ids=lambda row: row.kernel[2:80])
+def test_instruction(row: Row) -> None:
+    TABLE.check(row)

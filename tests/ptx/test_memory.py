@@ -1,0 +1,255 @@
+"""Loads and stores: widths, vectors, state spaces, generic addresses, module variables, cp.async."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from . import driver
+from .ptx import entry, kernel, load, store
+
+RNG = np.random.default_rng(7)
+
+
+@pytest.mark.parametrize("type_", ["u8", "s8", "u16", "s16", "u32", "u64", "f32", "f64"])
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+def test_vector_moves(type_: str, lanes: int) -> None:
+    bits = int(type_[1:])
+    if bits * lanes > 128:
+        pytest.skip("PTX has no vectors of more than 128 bits here")
+    prefix = (
+        {8: "%h", 16: "%h", 32: "%r1", 64: "%x1"}[bits] if type_[0] != "f" else {32: "%f", 64: "%g"}[bits]
+    )
+    names = [f"{prefix}{i}" for i in range(lanes)]
+    vector = f".v{lanes}" if lanes > 1 else ""
+    operands = f"{{{', '.join(names)}}}" if lanes > 1 else names[0]
+    size = bits // 8 * lanes
+    body = f"""
+    mad.wide.u32 %x20, %r1, {size}, %x1;
+    mad.wide.u32 %x21, %r1, {size}, %x0;
+    ld.global{vector}.{type_} {operands}, [%x20];
+    st.global{vector}.{type_} [%x21], {operands};
+    """
+    data = RNG.integers(0, 256, 64 * size, dtype=np.uint8)
+    out, _ = driver.run(kernel(body), "k", np.zeros_like(data), data, block=(64,))
+    assert (out == data).all()
+
+
+@pytest.mark.parametrize(
+    ("narrow", "dtype"), [("s8", np.int8), ("u8", np.uint8), ("s16", np.int16), ("u16", np.uint16)]
+)
+def test_narrow_loads_extend(narrow: str, dtype: type) -> None:
+    size = np.dtype(dtype).itemsize
+    body = f"""
+    mad.wide.u32 %x20, %r1, {size}, %x1;
+    ld.global.{narrow} %r10, [%x20];
+    {store("%r10")}
+    """
+    data = RNG.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, 64, dtype=dtype, endpoint=True)
+    out, _ = driver.run(kernel(body), "k", np.zeros(64, np.int32), data, block=(64,))
+    assert (out == data.astype(np.int32)).all()
+
+
+SPACES = """
+    .shared .align 16 .b8 tile[1024];
+    .local .align 16 .b8 own[64];
+"""
+
+
+@pytest.mark.parametrize("way", ["shared", "shared generic", "local", "local generic", "register base"])
+def test_spaces(way: str) -> None:
+    """Each thread writes to a place of its own in the space, and reads it back (shared: its neighbour's)."""
+    shared = way.startswith("shared")
+    generic = way.endswith("generic")
+    space = "" if generic else ".shared" if shared else ".local"
+    base = "mov.u64 %x10, tile;" if shared else "mov.u64 %x10, own;"
+    if generic:
+        base += f" cvta.{'shared' if shared else 'local'}.u64 %x10, %x10;"
+    offset = (
+        "shl.b32 %r10, %r0, 2; cvt.u64.u32 %x11, %r10; add.u64 %x11, %x10, %x11;"
+        if shared
+        else "add.u64 %x11, %x10, 12;"
+    )
+    neighbour = (
+        "xor.b32 %r11, %r0, 1; shl.b32 %r11, %r11, 2; cvt.u64.u32 %x12, %r11; add.u64 %x12, %x10, %x12;"
+        if shared
+        else "mov.u64 %x12, %x11;"
+    )
+    body = f"""{SPACES}
+    {base}
+    {offset}
+    {load("%r12")}
+    st{space}.u32 [%x11], %r12;
+    bar.sync 0;
+    {neighbour}
+    ld{space}.u32 %r13, [%x12];
+    {store("%r13")}
+    """
+    data = RNG.integers(0, 1 << 32, 128, dtype=np.uint32)
+    out, _ = driver.run(kernel(body), "k", np.zeros_like(data), data, block=(128,))
+    assert (out == (data.reshape(-1, 2)[:, ::-1].ravel() if shared else data)).all()
+
+
+def test_dynamic_shared_memory_follows_the_static() -> None:
+    body = f"""
+    .shared .align 4 .b8 fixed[20];
+    mov.u32 %r10, dynamic;
+    shl.b32 %r11, %r0, 2;
+    add.u32 %r10, %r10, %r11;
+    mov.u32 %r15, fixed;
+    st.shared.u32 [%r15+16], 77;
+    {load("%r12")}
+    st.shared.u32 [%r10], %r12;
+    bar.sync 0;
+    sub.u32 %r13, 63, %r0;
+    shl.b32 %r13, %r13, 2;
+    mov.u32 %r14, dynamic;
+    add.u32 %r14, %r14, %r13;
+    ld.shared.u32 %r12, [%r14];
+    ld.shared.u32 %r16, [fixed+16];
+    add.u32 %r12, %r12, %r16;
+    {store("%r12")}
+    """
+    text = kernel(body, module=".extern .shared .align 16 .b8 dynamic[];\n")
+    data = np.arange(64, dtype=np.uint32)
+    module, out = driver.Module(text), driver.Buffer(np.zeros(64, np.uint32))
+    module.launch("k", out, driver.Buffer(data), block=(64,), shared=256)
+    assert (out.read() == data[::-1] + 77).all()
+
+
+VARIABLES = """
+.visible .global .align 4 .u32 counter = 41;
+.visible .global .align 8 .u64 pointer = generic(table) + 8;
+.visible .global .align 4 .b8 table[16] = {1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0};
+.visible .const .align 8 .f64 half = 0d3FE0000000000000;
+.visible .const .align 4 .f32 list[3] = {0f3F800000, 0f40000000, 0f40400000};
+.visible .global .align 4 .u32 zeroed[8];
+"""
+
+
+def test_module_variables() -> None:
+    body = """
+    ld.global.u32 %r10, [counter];
+    st.global.u32 [%x0], %r10;
+    ld.global.u64 %x10, [pointer];
+    ld.u32 %r11, [%x10];
+    st.global.u32 [%x0+4], %r11;
+    ld.const.f64 %g0, [half];
+    cvt.rn.f32.f64 %f0, %g0;
+    st.global.f32 [%x0+8], %f0;
+    ld.const.f32 %f1, [list+8];
+    st.global.f32 [%x0+12], %f1;
+    mov.u64 %x11, zeroed;
+    cvta.global.u64 %x11, %x11;
+    ld.u32 %r12, [%x11+28];
+    st.global.u32 [%x0+16], %r12;
+    add.u32 %r10, %r10, 1;
+    st.global.u32 [counter], %r10;
+    """
+    module = driver.Module(kernel(body, pointers=1, module=VARIABLES))
+    out = driver.Buffer(np.zeros(5, np.uint32))
+    module.launch("k", out)
+    assert list(out.read()[[0, 1, 4]]) == [41, 3, 0]
+    assert list(out.read().view(np.float32)[2:4]) == [0.5, 3.0]
+    module.launch("k", out)
+    assert out.read()[0] == 42
+    assert module.variable("table")[1] == 16
+    assert module.variable("zeroed")[1] == 32
+
+
+def test_isspacep() -> None:
+    body = f"""{SPACES}
+    mov.u64 %x10, tile; cvta.shared.u64 %x10, %x10;
+    mov.u64 %x11, own; cvta.local.u64 %x11, %x11;
+    mov.u32 %r10, 0;
+    isspacep.shared %p0, %x10; @%p0 or.b32 %r10, %r10, 1;
+    isspacep.shared %p0, %x0; @%p0 or.b32 %r10, %r10, 2;
+    isspacep.global %p0, %x0; @%p0 or.b32 %r10, %r10, 4;
+    isspacep.global %p0, %x10; @%p0 or.b32 %r10, %r10, 8;
+    isspacep.local %p0, %x11; @%p0 or.b32 %r10, %r10, 16;
+    isspacep.local %p0, %x0; @%p0 or.b32 %r10, %r10, 32;
+    {store("%r10")}
+    """
+    (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(1, np.uint32))
+    assert out[0] == 1 | 4 | 16
+
+
+def test_parameters_by_value() -> None:
+    """Structures and scalars at their natural alignment."""
+    text = """.version 8.8
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u8 a, .param .u16 b, .param .f64 c, .param .align 8 .b8 s[24], .param .u64 out)
+{
+    .reg .b16 %h<3>; .reg .b32 %r<4>; .reg .b64 %x<3>; .reg .f64 %g<3>;
+    ld.param.u64 %x0, [out];
+    ld.param.u8 %h0, [a]; cvt.u32.u16 %r0, %h0; st.global.u32 [%x0], %r0;
+    ld.param.u16 %h1, [b]; cvt.u32.u16 %r1, %h1; st.global.u32 [%x0+4], %r1;
+    ld.param.f64 %g0, [c]; st.global.f64 [%x0+8], %g0;
+    ld.param.v2.u32 {%r2, %r3}, [s+8]; st.global.v2.u32 [%x0+16], {%r2, %r3};
+    mov.b64 %x1, s; ld.param.u64 %x2, [%x1+16]; st.global.u64 [%x0+24], %x2;
+    ret;
+}"""
+    structure = np.arange(24, dtype=np.uint8)
+    out = driver.Buffer(np.zeros(32, np.uint8))
+    driver.Module(text).launch(
+        "k", np.uint8(200), np.uint16(60000), np.float64(2.5), structure.view("V24")[0], out
+    )
+    got = out.read()
+    assert list(got[:8].view(np.uint32)) == [200, 60000]
+    assert got[8:16].view(np.float64)[0] == 2.5
+    assert (got[16:32] == structure[8:]).all()
+
+
+def test_cp_async() -> None:
+    body = f"""
+    .shared .align 16 .b8 tile[1024];
+    mad.wide.u32 %x10, %r0, 16, %x1;
+    mov.u32 %r10, tile;
+    mad.lo.u32 %r10, %r0, 16, %r10;
+    cp.async.cg.shared.global [%r10], [%x10], 16;
+    cp.async.commit_group;
+    cp.async.wait_group 0;
+    bar.sync 0;
+    xor.b32 %r11, %r0, 63;
+    mov.u32 %r12, tile;
+    mad.lo.u32 %r12, %r11, 16, %r12;
+    ld.shared.v4.u32 {{%r13, %r14, %r15, %r16}}, [%r12];
+    mad.wide.u32 %x11, %r0, 16, %x0;
+    st.global.v4.u32 [%x11], {{%r13, %r14, %r15, %r16}};
+    """
+    data = np.arange(256, dtype=np.uint32).reshape(64, 4)
+    out, _ = driver.run(kernel(body), "k", np.zeros_like(data), data, block=(64,))
+    assert (out == data[::-1]).all()
+
+
+def test_cache_and_order_modifiers() -> None:
+    """They change how fast and in which order, not what."""
+    loads = ["ld.global.nc.u32", "ld.volatile.global.u32", "ld.relaxed.gpu.global.u32", "ld.acquire.sys.global.u32",
+             "ld.global.ca.u32", "ld.global.cg.u32", "ld.global.L1::evict_last.u32", "ldu.global.u32"]  # fmt: skip
+    stores = [
+        "st.global.wb.u32",
+        "st.volatile.global.u32",
+        "st.relaxed.gpu.global.u32",
+        "st.release.gpu.global.u32",
+        "st.global.cs.u32",
+    ]
+    kernels = [
+        entry(f"    {ld} %r10, [%x1];\n    {st} [%x0], %r10;\n    membar.gl; fence.acq_rel.gpu; fence.sc.sys;", f"k{i}_{j}")
+        for i, ld in enumerate(loads) for j, st in enumerate(stores) if i == 0 or j == 0
+    ]  # fmt: skip
+    module = driver.Module(kernel("", "unused") + "".join(kernels))
+    source = driver.Buffer(np.array([1234567], np.uint32))
+    for i in range(len(loads)):
+        for j in range(len(stores)):
+            if i == 0 or j == 0:
+                out = driver.Buffer(np.zeros(1, np.uint32))
+                module.launch(f"k{i}_{j}", out, source)
+                assert out.read()[0] == 1234567
+
+
+def test_a_large_grid_touches_every_element() -> None:
+    body = f"    {load('%r10')}\n    add.u32 %r10, %r10, 1;\n    {store('%r10')}"
+    data = np.arange(1 << 18, dtype=np.uint32)
+    out, _ = driver.run(kernel(body), "k", np.zeros_like(data), data, grid=(1 << 10,), block=(256,))
+    assert (out == data + 1).all()
