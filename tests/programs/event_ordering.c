@@ -21,7 +21,7 @@ int main(void) {
     unsigned count = WORDS, expected = 5;
     for (int i = 0; i < STREAMS * ROUNDS; i++) {
         CUstream stream = streams[(i * 7) % STREAMS];
-        unsigned factor = 3, term = (unsigned)i, delay = i % 3 == 0 ? 20000 : 10;
+        unsigned factor = 3, term = (unsigned)i, delay = i % 3 == 0 ? 100000 : 10;
         if (i > 0)
             QUIET(cuStreamWaitEvent(stream, events[i - 1], 0));
         QUIET(LAUNCH(slow_copy, 2, 64, stream, &b, &a, &count, &delay));
