@@ -1,4 +1,4 @@
-"""A guest in Python: frames are packed from the spec's own layouts, so that any call, sensible or not, can be sent."""
+"""A guest in Python: frames are packed from the layouts of the spec, so that nonsense can be sent too."""
 
 from __future__ import annotations
 
@@ -94,9 +94,8 @@ class Guest:
     def receive_welcome(self) -> None:
         op, body = self._frame()[0:2]
         assert op == OP_WELCOME
-        (self.proof, self.session, self.window, self.window_size, self.quota, self.granularity) = (
-            WELCOME.unpack(body[: WELCOME.size])[:6]
-        )
+        values = WELCOME.unpack_from(body)
+        self.proof, self.session, self.window, self.window_size, self.quota, self.granularity = values[:6]
         self.device = DEVICE.unpack(body[WELCOME.size : WELCOME.size + DEVICE.size])
 
     def send(self, op: str, *, context: int = PRIMARY, payload: bytes = b"", **values: Any) -> None:

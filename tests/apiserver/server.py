@@ -8,7 +8,6 @@ import select
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from gpuferry.guest import paths
@@ -23,24 +22,27 @@ GIB = 1 << 30
 class Server:
     """Use as a context manager; the process is gone afterwards."""
 
-    def __init__(self, log: Path, **environment: str) -> None:
+    def __init__(self, log: Path, device: int = 0, **environment: str) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         preload = f"{paths.simulated_driver()}:{os.environ.get('LD_PRELOAD', '')}".rstrip(":")
         with theirs, log.open("ab") as stderr:
+            options = [f"--device={device}", f"--control-fd={theirs.fileno()}"]
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gpuferry.apiserver", "--device=0", f"--control-fd={theirs.fileno()}"],
+                [sys.executable, "-m", "gpuferry.apiserver", *options],
                 pass_fds=[theirs.fileno()],
                 env=os.environ | {"LD_PRELOAD": preload} | environment,
                 stderr=stderr,
             )
         self.log = log
-        self._sessions = 0
+        self._guests: list[Guest] = []
 
     def __enter__(self) -> Server:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.control.close()
+        for guest in self._guests:
+            guest.socket.close()
         try:
             self.process.wait(DEADLINE)
         finally:
@@ -69,10 +71,9 @@ class Server:
 
     def connect(self, quota: int = GIB, proof: bytes = b"p" * 32) -> Guest:
         """Grants a session; returns its guest, WELCOME read."""
-        self._sessions += 1
         ours, theirs = socket.socketpair()
         grant = node_pb2.Grant(
-            session=self._sessions, memory_quota=quota, welcome_proof=proof, tenant="t", program="test"
+            session=len(self._guests) + 1, memory_quota=quota, welcome_proof=proof, tenant="t", program="test"
         )
         with theirs:
             rights = array.array("i", [theirs.fileno()])
@@ -80,8 +81,9 @@ class Server:
                 [node_pb2.ToServer(grant=grant).SerializeToString()],
                 [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)],
             )
-        assert self.message().started.session == self._sessions
         guest = Guest(ours)
+        self._guests.append(guest)
+        assert self.message().started.session == len(self._guests)
         guest.receive_welcome()
         return guest
 
@@ -93,7 +95,3 @@ class Server:
 
     def wait_for_exit(self, seconds: float = DEADLINE) -> int:
         return self.process.wait(seconds)
-
-
-def elapsed(since: float) -> float:
-    return time.monotonic() - since

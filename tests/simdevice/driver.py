@@ -53,8 +53,8 @@ class CudaError(Exception):
 
 
 class Driver:
-    """`status` gives the result of a call, `ok` insists on success, `out` returns what the call wrote through its first
-    argument (a 64-bit integer, unless told otherwise)."""
+    """`status` gives the result of a call, `ok` insists on success, `out` returns what the call wrote through
+    its first argument (a 64-bit integer, unless told otherwise)."""
 
     def __init__(self) -> None:
         self.library = ctypes.CDLL(str(SIM_LIBRARY))

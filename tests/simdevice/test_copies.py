@@ -203,7 +203,8 @@ def test_2d(cu: Driver, context: int) -> None:
         cu.ok("cuMemsetD8_v2", pointer, 0, 512 * 6)
         cu.ok(call, ctypes.byref(copy))
         got = np.frombuffer(cu.read(pointer, 512 * 6), np.uint8).reshape(6, 512)
-        assert (got[:4, :7] == source[1:5, 2:9]).all() and got.sum() == source[1:5, 2:9].sum()
+        assert (got[:4, :7] == source[1:5, 2:9]).all()
+        assert got.sum() == source[1:5, 2:9].sum()
     copy.src_pitch = 8  # less than x + width
     assert cu.status("cuMemcpy2D_v2", ctypes.byref(copy)) == INVALID_VALUE
     copy.src_pitch, copy.dst_type = 10, ARRAY

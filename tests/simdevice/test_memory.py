@@ -159,7 +159,8 @@ def test_freed_memory_is_out_of_reach(cu: Driver, context: int) -> None:
 def test_allocations_never_overlap_and_keep_their_bytes(steps: list[tuple[bool, int, int]]) -> None:
     cu = driver()
     with cu.context():
-        before, live = cu.used(), {}
+        before = cu.used()
+        live: dict[int, tuple[int, int]] = {}
         for allocate, size, pick in steps:
             if allocate or not live:
                 pointer = cu.alloc(size)

@@ -24,7 +24,7 @@ from .driver import (
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 
 
-def on_stream(cu: Driver, stream: int, function: Callable[[], None]) -> object:
+def on_stream(cu: Driver, stream: int, function: Callable[[], object]) -> object:
     """Has the stream call the function; the result must live until then."""
     wrapped = HOST_FUNCTION(lambda _: function())
     cu.ok("cuLaunchHostFunc", stream, wrapped, None)
@@ -168,7 +168,7 @@ def test_callback_gets_stream_and_status(cu: Driver, context: int) -> None:
 def test_host_functions_that_wait_hold_up_nobody(cu: Driver, context: int) -> None:
     """More streams than there are threads for busy work, all waiting for the last one."""
     release, streams = threading.Event(), [cu.stream() for _ in range(60)]
-    keep = [on_stream(cu, stream, lambda: release.wait(60) and None) for stream in streams[:-1]]
+    keep = [on_stream(cu, stream, lambda: release.wait(60)) for stream in streams[:-1]]
     keep.append(on_stream(cu, streams[-1], release.set))
     cu.ok("cuCtxSynchronize")
     del keep
