@@ -21,7 +21,7 @@ FUNCTION_HANDLE = 0x7E00_0000_0000_0000
 SHARED_ALIGNMENT = 16
 
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
-_DECLARATION = re.compile(r"\.(shared|local|reg)\s[^;{}]*;")
+_DECLARATION = re.compile(r"(?<!\w)\.(shared|local|reg)\s[^;{}]*;")
 _INDIRECT = re.compile(r"\.callprototype|\.calltargets")
 _MOVED = re.compile(r"\bmov\.[bu]64\s+[^,;]+,\s*([A-Za-z_$][\w$]*)")
 

@@ -1,0 +1,211 @@
+"""Asynchronous copies and mbarriers. A copy is done when it is issued, so nothing ever has to wait for one."""
+
+from __future__ import annotations
+
+from ..model import Address, Immediate, Instruction, Operand
+from ..types import B64, PRED
+from .function import FunctionEmitter
+from .memory import Pointer, pointer, take_hints, take_space
+from .registry import Modifiers, opcode
+
+# An mbarrier's 64 bits: pending arrivals, arrivals of each phase, the phase's parity, outstanding bytes (signed).
+_EXPECTED, _PHASE, _BYTES = 20, 40, 41
+_MASK = (1 << 20) - 1
+
+
+@opcode("cp")
+def cp(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    m.need("async")
+    if m.flag("bulk"):
+        _bulk(e, m)
+        return
+    if m.choice("commit_group", "wait_all"):
+        e.operands(0)
+        return
+    if m.flag("wait_group"):
+        e.operands(1)
+        return
+    if m.flag("mbarrier"):
+        _arrive_on(e, m)
+        return
+    _copy(e, m)
+
+
+def _copy(e: FunctionEmitter, m: Modifiers) -> None:
+    m.need("ca", "cg")
+    m.need("shared", "shared::cta")
+    m.need("global")
+    policy = take_hints(m)
+    d, s, size_operand, *rest = e.operands(3, 5)
+    if policy:
+        rest.pop()
+    if not isinstance(size_operand, Immediate) or size_operand.value not in (4, 8, 16):
+        raise e.fail("a copy has 4, 8 or 16 bytes")
+    size = int(size_operand.value)
+    to = pointer(e, d, "shared", size)
+    if not rest:
+        _move(e, to, pointer(e, s, "global", size), size)
+        return
+    _partial(e, to, s, size, rest[0])
+
+
+def _partial(e: FunctionEmitter, to: Pointer, s: Operand, size: int, operand: Operand) -> None:
+    """Copies the first bytes and zeroes the rest; the operand is their number, or a predicate that says none."""
+    copy, after = e.label(), e.label()
+    name = getattr(operand, "name", None)
+    slot = e.register(name) if isinstance(name, str) else None
+    e.emit(f"call void @llvm.memset.p0.i64(ptr align {size} {to.value}, i8 0, i64 {size}, i1 false)")
+    e.compiler.declare("llvm.memset.p0.i64", "void @llvm.memset.p0.i64(ptr, i8, i64, i1 immarg)")
+    if (slot is not None and slot.type is PRED) or (name is not None and slot is None):
+        e.branch_if(e.predicate(operand), after, copy)
+        count = str(size)
+    else:
+        bytes32 = e.intrinsic("llvm.umin.i32", "i32", f"i32 {e.read_bits(operand, 32)}", f"i32 {size}")
+        count = e.op(f"zext i32 {bytes32} to i64")
+        e.branch_if(e.op(f"icmp eq i64 {count}, 0"), after, copy)
+    e.open(copy)
+    source = pointer(e, s, "global", size)
+    e.compiler.declare("llvm.memcpy.p0.p0.i64", "void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1 immarg)")
+    e.emit(f"call void @llvm.memcpy.p0.p0.i64(ptr {to.value}, ptr {source.value}, i64 {count}, i1 false)")
+    e.open(after)
+
+
+def _move(e: FunctionEmitter, to: Pointer, source: Pointer, size: int) -> None:
+    value = e.op(f"load i{8 * size}, ptr {source.value}, align {size}")
+    e.emit(f"store i{8 * size} {value}, ptr {to.value}, align {size}")
+
+
+def _bulk(e: FunctionEmitter, m: Modifiers) -> None:
+    if m.choice("commit_group"):
+        e.operands(0)
+        return
+    if m.flag("wait_group"):
+        m.flag("read")
+        e.operands(1)
+        return
+    if m.flag("prefetch"):
+        m.flag("L2")
+        m.flag("global")
+        take_hints(m)
+        e.operands(2, 3)
+        return
+    spaces = [m.need("global", "shared::cta", "shared::cluster"), m.need("global", "shared::cta", "shared::cluster")]
+    order = [flag for flag in e.instruction.modifiers if flag in spaces]
+    completion = m.need("mbarrier::complete_tx::bytes", "bulk_group")
+    policy = take_hints(m)
+    barrier = completion != "bulk_group"
+    operands = e.operands(3 + barrier + policy)
+    to = pointer(e, operands[0], "global" if order[0] == "global" else "shared", 16)
+    source = pointer(e, operands[1], "global" if order[-1] == "global" else "shared", 16)
+    count = e.op(f"zext i32 {e.read_bits(operands[2], 32)} to i64")
+    e.compiler.declare("llvm.memmove.p0.p0.i64", "void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1 immarg)")
+    e.emit(f"call void @llvm.memmove.p0.p0.i64(ptr {to.value}, ptr {source.value}, i64 {count}, i1 false)")
+    if barrier:
+        where = pointer(e, operands[3], "shared", 8).value
+        _update(e, where, "0", e.op(f"sub i64 0, {count}"))
+
+
+def _arrive_on(e: FunctionEmitter, m: Modifiers) -> None:
+    """The thread's copies have arrived. Without .noinc the barrier would first expect one arrival more: no change."""
+    m.need("arrive")
+    counts = m.flag("noinc")
+    space = take_space(m)
+    m.type()
+    (address,) = e.operands(1)
+    where = _word(e, address, space)
+    if counts:
+        _update(e, where, "1", "0")
+
+
+def _word(e: FunctionEmitter, operand: Operand, space: str) -> str:
+    if not isinstance(operand, Address):
+        raise e.fail("an mbarrier is an address")
+    return pointer(e, operand, space, 8).value
+
+
+def _update(e: FunctionEmitter, where: str, arrivals: str, transferred: str) -> str:
+    """Counts arrivals down and adds to the outstanding bytes; begins the next phase when both are zero. Yields the
+    state before."""
+    slot = e.alloca("i64")
+    e.emit(f"store i64 {e.op(f'load atomic i64, ptr {where} monotonic, align 8')}, ptr {slot}")
+    again, done = e.label(), e.label()
+    e.open(again)
+    old = e.op(f"load i64, ptr {slot}")
+    pending = e.op(f"sub i64 {e.op(f'and i64 {old}, {_MASK}')}, {arrivals}")
+    outstanding = e.op(f"add i64 {e.op(f'ashr i64 {old}, {_BYTES}')}, {transferred}")
+    complete = e.op(f"icmp eq i64 {e.op(f'or i64 {pending}, {outstanding}')}, 0")
+    fixed = e.op(f"and i64 {old}, {1 << _PHASE | _MASK << _EXPECTED}")
+    expected = e.op(f"and i64 {e.op(f'lshr i64 {old}, {_EXPECTED}')}, {_MASK}")
+    turned = e.op(f"or i64 {e.op(f'xor i64 {fixed}, {1 << _PHASE}')}, {expected}")
+    counted = e.op(f"or i64 {fixed}, {e.op(f'and i64 {pending}, {_MASK}')}")
+    counted = e.op(f"or i64 {counted}, {e.op(f'shl i64 {outstanding}, {_BYTES}')}")
+    new = e.op(f"select i1 {complete}, i64 {turned}, i64 {counted}")
+    both = e.op(f"cmpxchg ptr {where}, i64 {old}, i64 {new} acq_rel acquire, align 8")
+    e.emit(f"store i64 {e.op(f'extractvalue {{ i64, i1 }} {both}, 0')}, ptr {slot}")
+    e.branch_if(e.op(f"extractvalue {{ i64, i1 }} {both}, 1"), done, again)
+    e.open(done)
+    return old
+
+
+_ACTIONS = {"init", "inval", "arrive", "arrive_drop", "test_wait", "try_wait", "pending_count", "expect_tx", "complete_tx"}
+
+
+@opcode("mbarrier")
+def mbarrier(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    action = i.modifiers[0] if i.modifiers else ""
+    if action not in _ACTIONS:
+        raise e.fail("not an action of mbarriers")
+    m.flag(action)
+    m.choice("release", "acquire", "relaxed")
+    m.choice("cta", "cluster")
+    space = take_space(m)
+    m.type()
+    if action == "init":
+        address, count = e.operands(2)
+        n = e.op(f"zext i32 {e.read_bits(count, 32)} to i64")
+        value = e.op(f"or i64 {n}, {e.op(f'shl i64 {n}, {_EXPECTED}')}")
+        e.emit(f"store atomic i64 {value}, ptr {_word(e, address, space)} release, align 8")
+    elif action == "inval":
+        (address,) = e.operands(1)
+        e.emit(f"store i64 0, ptr {_word(e, address, space)}, align 8")
+    elif action == "pending_count":
+        d, state = e.operands(2)
+        e.write_bits(d, 32, e.op(f"trunc i64 {e.op(f'and i64 {e.read(state, B64)}, {_MASK}')} to i32"))
+    elif action in ("test_wait", "try_wait"):
+        _test(e, m, space)
+    elif action in ("expect_tx", "complete_tx"):
+        address, count = e.operands(2)
+        n = e.op(f"zext i32 {e.read_bits(count, 32)} to i64")
+        _update(e, _word(e, address, space), "0", n if action == "expect_tx" else e.op(f"sub i64 0, {n}"))
+    else:
+        _arrival(e, m, action, space)
+
+
+def _arrival(e: FunctionEmitter, m: Modifiers, action: str, space: str) -> None:
+    m.flag("noComplete")
+    transaction = m.flag("expect_tx")
+    d, address, *rest = e.operands(2, 3)
+    where = _word(e, address, space)
+    arrivals, transferred = "1", "0"
+    if rest:
+        count = e.op(f"zext i32 {e.read_bits(rest[0], 32)} to i64")
+        arrivals, transferred = ("1", count) if transaction else (count, "0")
+    elif transaction:
+        raise e.fail(".expect_tx needs a count")
+    if action == "arrive_drop":
+        e.op(f"atomicrmw sub ptr {where}, i64 {e.op(f'shl i64 {arrivals}, {_EXPECTED}')} acq_rel, align 8")
+    e.write(d, B64, _update(e, where, arrivals, transferred))
+
+
+def _test(e: FunctionEmitter, m: Modifiers, space: str) -> None:
+    """True if the phase of the state, or of that parity, has ended. The block's other threads run meanwhile."""
+    parity = m.flag("parity")
+    p, address, state, *_ = e.operands(3, 4)
+    where = _word(e, address, space)
+    e.call("void", "sim_rt_yield", "ptr %thread")
+    now = e.op(f"lshr i64 {e.op(f'load atomic i64, ptr {where} acquire, align 8')}, {_PHASE}")
+    before = e.read_bits(state, 32) if parity else e.op(f"lshr i64 {e.read(state, B64)}, {_PHASE}")
+    if parity:
+        before = e.op(f"zext i32 {before} to i64")
+    differs = e.op(f"xor i64 {now}, {before}")
+    e.write(p, PRED, e.op(f"icmp ne i64 {e.op(f'and i64 {differs}, 1')}, 0"))

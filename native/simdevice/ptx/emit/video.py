@@ -1,0 +1,138 @@
+"""Video instructions: arithmetic on selected bytes and half words of registers."""
+
+from __future__ import annotations
+
+import re
+
+from ..model import Instruction, Operand, Register
+from ..types import B32, S32, U32, Type
+from .function import FunctionEmitter
+from .registry import Modifiers, opcode
+
+_SELECTOR = re.compile(r"(.+)\.(b[0-3]|h[01])\Z")
+_COMPARISONS = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}
+
+
+def _select(operand: Operand) -> tuple[Operand, str | None]:
+    """The register and the selected part of `%r1.h0`."""
+    if isinstance(operand, Register):
+        found = _SELECTOR.match(operand.name)
+        if found is not None:
+            return Register(found[1]), found[2]
+    return operand, None
+
+
+def _source(e: FunctionEmitter, operand: Operand, kind: Type) -> str:
+    """A source in 66 bits, so that nothing that follows overflows."""
+    register, part = _select(operand)
+    word = e.read(register, B32)
+    bits = 32
+    if part is not None:
+        bits = 8 if part[0] == "b" else 16
+        shifted = e.op(f"lshr i32 {word}, {bits * int(part[1])}")
+        word = e.op(f"trunc i32 {shifted} to i{bits}")
+    return e.op(f"{'sext' if kind.signed else 'zext'} i{bits} {word} to i66")
+
+
+def _clamp(e: FunctionEmitter, value: str, low: int, high: int) -> str:
+    value = e.intrinsic("llvm.smax.i66", "i66", f"i66 {value}", f"i66 {low}")
+    return e.intrinsic("llvm.smin.i66", "i66", f"i66 {value}", f"i66 {high}")
+
+
+def _range(bits: int, signed: bool) -> tuple[int, int]:
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, (1 << bits) - 1)
+
+
+def _finish(
+    e: FunctionEmitter, m: Modifiers, d: Operand, value: str, kind: Type, saturate: bool, rest: list[Operand]
+) -> None:
+    """Saturates, merges or combines with the third source, and writes."""
+    register, part = _select(d)
+    bits = 32 if part is None else 8 if part[0] == "b" else 16
+    if saturate:
+        value = _clamp(e, value, *_range(bits, kind.signed))
+    word = e.op(f"trunc i66 {value} to i32")
+    combine = m.choice("add", "min", "max")
+    if part is not None:
+        shift = bits * int(part[1])
+        mask = ((1 << bits) - 1) << shift
+        c = e.read(rest[0], B32)
+        kept = e.op(f"and i32 {c}, {~mask & 0xFFFFFFFF}")
+        moved = e.op(f"and i32 {e.op(f'shl i32 {word}, {shift}')}, {mask}")
+        word = e.op(f"or i32 {kept}, {moved}")
+    elif combine is not None:
+        c = e.read(rest[0], B32)
+        if combine == "add":
+            word = e.op(f"add i32 {word}, {c}")
+        else:
+            word = e.intrinsic(f"llvm.{'s' if kind.signed else 'u'}{combine}.i32", "i32", f"i32 {word}", f"i32 {c}")
+    elif rest:
+        raise e.fail("a third source needs a use")
+    e.write(register, B32, word)
+
+
+def _third(e: FunctionEmitter, m: Modifiers, minimum: int) -> list[Operand]:
+    found = e.operands(minimum, minimum + 1)
+    merges = _select(found[0])[1] is not None or any(each in m.flags for each in ("add", "min", "max"))
+    if merges != (len(found) == minimum + 1):
+        raise e.fail("a third source is missing, or one too many")
+    return found
+
+
+@opcode("vadd", "vsub", "vabsdiff", "vmin", "vmax")
+def vadd(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    kind, a_type, b_type = m.type(), m.type(), m.type()
+    saturate = m.flag("sat")
+    d, x, y, *rest = _third(e, m, 3)
+    a, b = _source(e, x, a_type), _source(e, y, b_type)
+    if i.opcode in ("vmin", "vmax"):
+        value = e.intrinsic(f"llvm.s{i.opcode[1:]}.i66", "i66", f"i66 {a}", f"i66 {b}")
+    else:
+        value = e.op(f"{'add' if i.opcode == 'vadd' else 'sub'} i66 {a}, {b}")
+    if i.opcode == "vabsdiff":
+        value = e.intrinsic("llvm.abs.i66", "i66", f"i66 {value}", "i1 false")
+    _finish(e, m, d, value, kind, saturate, rest)
+
+
+@opcode("vshl", "vshr")
+def vshift(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    kind, a_type, b_type = m.type(), m.type(), m.type()
+    if b_type is not U32:
+        raise e.fail("shifts by .u32")
+    saturate = m.flag("sat")
+    wrap = m.need("clamp", "wrap") == "wrap"
+    d, x, y, *rest = _third(e, m, 3)
+    a, n = _source(e, x, a_type), _source(e, y, b_type)
+    if wrap:
+        n = e.op(f"and i66 {n}, 31")
+    else:
+        n = e.intrinsic("llvm.umin.i66", "i66", f"i66 {n}", "i66 32")
+    value = e.op(f"{'shl' if i.opcode == 'vshl' else 'ashr'} i66 {a}, {n}")
+    _finish(e, m, d, value, kind, saturate, rest)
+
+
+@opcode("vset")
+def vset(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    a_type, b_type = m.type(), m.type()
+    comparison = m.need(*_COMPARISONS)
+    d, x, y, *rest = _third(e, m, 3)
+    holds = e.op(f"icmp {_COMPARISONS[comparison]} i66 {_source(e, x, a_type)}, {_source(e, y, b_type)}")
+    _finish(e, m, d, e.op(f"zext i1 {holds} to i66"), U32, False, rest)
+
+
+@opcode("vmad")
+def vmad(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    """a*b + c, shifted right by 0, 7 or 15. c joins unsigned only where everything is."""
+    kind, a_type, b_type = m.type(), m.type(), m.type()
+    saturate, plus_one, shift = m.flag("sat"), m.flag("po"), m.choice("shr7", "shr15")
+    d, x, y, z = e.operands(4)
+    third = S32 if kind.signed or a_type.signed or b_type.signed else U32
+    a, b, c = _source(e, x, a_type), _source(e, y, b_type), _source(e, z, third)
+    total = e.op(f"add i66 {e.op(f'mul i66 {a}, {b}')}, {c}")
+    if plus_one:
+        total = e.op(f"add i66 {total}, 1")
+    if shift:
+        total = e.op(f"ashr i66 {total}, {shift[3:]}")
+    if saturate:
+        total = _clamp(e, total, *_range(32, third.signed))
+    e.write(d, B32, e.op(f"trunc i66 {total} to i32"))
