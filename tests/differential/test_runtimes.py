@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers import programs, toolchain, toolkits
 from tests.helpers.monitor import Monitor
-from tests.helpers.running import native_environment, run
+from tests.helpers.running import native_environment, real_gpu, run
 
 MATRIX = [(release, shared) for release in toolkits.RELEASES for shared in (False, True)]
 
@@ -25,6 +25,12 @@ def build(release: str, shared: bool) -> Path:
 )
 def test_runtime(release: str, shared: bool, shared_monitor: Monitor) -> None:
     """The same output as natively."""
+    try:
+        toolkits.toolkit(release)
+    except toolkits.ToolkitMissing as missing:
+        if not real_gpu():
+            raise
+        pytest.skip(f"needs CUDA {release}: {missing}")  # `make gpu` runs without internet
     executable = build(release, shared)
     native = run([executable], native_environment())
     remote = shared_monitor.run([executable])

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fcntl import LOCK_EX, flock
@@ -17,6 +17,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from .paths import BUILD
+
+
+class ToolkitMissing(Exception):
+    """The wheels of a release cannot be had here."""
 
 
 @dataclass(frozen=True)
@@ -93,18 +97,18 @@ def _fetch(release: str, pinned: _Pinned) -> Path:
         if not target.exists():
             partial = target.with_name(f"{release}.partial")
             shutil.rmtree(partial, ignore_errors=True)
-            pip = [
-                sys.executable,
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--no-deps",
-                "--disable-pip-version-check",
-            ]
-            subprocess.run([*pip, "--target", str(partial), *pinned.wheels], check=True)
+            _install(pinned.wheels, partial)
             partial.rename(target)
     return target
+
+
+def _install(wheels: Sequence[str], target: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]
+    folder = os.environ.get("GPUFERRY_WHEELS")  # on a machine without internet
+    source = ["--no-index", "--find-links", folder] if folder else []
+    done = subprocess.run([*pip, *source, "--target", str(target), *wheels], check=False)
+    if done.returncode != 0:
+        raise ToolkitMissing(f"pip cannot fetch {', '.join(wheels)}")
 
 
 @contextmanager
