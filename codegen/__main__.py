@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
             else:
                 print(coverage.as_json(spec) if options.json else coverage.as_text(spec))
         elif options.command == "next-id":
-            print(next_id(next(library for library in spec.libraries if library.name == options.library)))
+            print(next_id(spec.library(options.library)))
         else:
             generate.write(generate.outputs(spec))
             protos.generate(generate.ROOT)

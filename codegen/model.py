@@ -273,6 +273,12 @@ class Spec:
     overrides: tuple[Override, ...] = ()
     by_symbol: dict[str, Variant] = field(default_factory=dict)
 
+    def library(self, name: str) -> Library:
+        found = {library.name: library for library in self.libraries}
+        if name not in found:
+            raise LookupError(f"no library {name!r}; known: {', '.join(found)}")
+        return found[name]
+
     @property
     def driver(self) -> Library:
         """The library whose symbols the guest and the simulated device export."""

@@ -25,6 +25,19 @@ struct node {
 static _Atomic(struct node *) chains[CHAINS];
 static pthread_mutex_t writers = PTHREAD_MUTEX_INITIALIZER;
 
+static void hold_writers(void) {
+    pthread_mutex_lock(&writers);
+}
+
+static void release_writers(void) {
+    pthread_mutex_unlock(&writers);
+}
+
+/* A child must not find a node half written by a thread that it does not have. */
+__attribute__((constructor)) static void quiesce_at_fork(void) {
+    pthread_atfork(hold_writers, release_writers, release_writers);
+}
+
 static _Atomic(struct node *) *chain_of(CUcontext context, void *key) {
     uint64_t bits = ((uint64_t)(uintptr_t)context * 31 + (uint64_t)(uintptr_t)key) * 0x9e3779b97f4a7c15u;
     return &chains[bits >> 56];

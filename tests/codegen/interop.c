@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "driver_interop/context_storage.h"
 #include "driver_interop/interop.h"
@@ -332,6 +333,36 @@ static void test_storage_threads(void) {
         pthread_join(threads[i], NULL);
 }
 
+/* A child finds the storage whole, whatever other threads were writing when it was made. */
+static void *writer(void *argument) {
+    for (uintptr_t key = 1; !atomic_load(&stop); key = key % 64 + 1)
+        gf_context_storage_put((CUcontext)0x70, (void *)key, (void *)(key * 3), NULL);
+    return argument;
+}
+
+static void test_storage_after_fork(void) {
+    pthread_t thread;
+    atomic_store(&stop, false);
+    pthread_create(&thread, NULL, writer, NULL);
+    for (int i = 0; i < 100; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            for (uintptr_t key = 1; key <= 64; key++) {
+                void *value;
+                if (gf_context_storage_get(&value, (CUcontext)0x70, (void *)key) == CUDA_SUCCESS &&
+                    (uintptr_t)value != key * 3)
+                    _exit(1);
+            }
+            _exit(gf_context_storage_put((CUcontext)0x70, (void *)65, NULL, NULL) == CUDA_SUCCESS ? 0 : 2);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    atomic_store(&stop, true);
+    pthread_join(thread, NULL);
+}
+
 int main(void) {
     test_md2();
     test_hmac();
@@ -342,5 +373,6 @@ int main(void) {
     test_selftest();
     test_storage();
     test_storage_threads();
+    test_storage_after_fork();
     return 0;
 }
