@@ -1,0 +1,110 @@
+"""Processes that die: what they held is free again at once, and whoever depended on them is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.adversity.sessions import PAGE, Bystander, open_session, session
+from tests.monitor import harness
+
+BACK_WITHIN = 1.0  # seconds, the promise: a pool that is whole again after a death
+
+
+def own_process(monitor: harness.Monitor, number: int) -> int:
+    (found,) = [s.server_pid for s in monitor.status().sessions if s.id == number]
+    return int(found)
+
+
+def test_a_guest_that_vanishes_frees_everything(monitor: harness.Monitor, bystander: Bystander) -> None:
+    guest = open_session(monitor)
+    address = guest.map(64)
+    for offset in range(0, 64 * PAGE, PAGE):
+        guest.write(address + offset, bytes(PAGE))
+    mapped = monitor.wait_for(
+        lambda status: [s for s in status.sessions if s.id == guest.session and s.memory_mapped == 64 * PAGE],
+        "memory in use",
+    )
+    assert mapped
+    guest.socket.close()
+    status = monitor.wait_idle(1, BACK_WITHIN)
+    assert guest.session not in {s.id for s in status.sessions}
+    bystander.is_fine()
+
+
+def test_an_api_server_that_is_killed(monitor: harness.Monitor, bystander: Bystander) -> None:
+    guest = open_session(monitor)
+    pid = own_process(monitor, guest.session)
+    with guest.socket:
+        guest.map()
+        os.kill(pid, signal.SIGKILL)
+        guest.expect_end()
+    status = monitor.wait_for(
+        lambda status: status.devices[0].pool_idle == 1 and pid not in {s.pid for s in status.servers},
+        "replacement",
+        BACK_WITHIN,
+    )
+    assert len(status.servers) == 2
+    bystander.is_fine()
+
+
+def test_an_idle_api_server_that_is_killed(monitor: harness.Monitor, bystander: Bystander) -> None:
+    (idle,) = [server.pid for server in monitor.status().servers if not server.session]
+    os.kill(idle, signal.SIGKILL)
+    monitor.wait_for(
+        lambda status: status.devices[0].pool_idle == 1 and idle not in {s.pid for s in status.servers},
+        "replacement",
+        BACK_WITHIN,
+    )
+    bystander.is_fine()
+
+
+def test_an_api_server_that_is_stopped_holds_up_only_its_guest(monitor: harness.Monitor) -> None:
+    with session(monitor) as other, session(monitor) as stuck:
+        pid = own_process(monitor, stuck.session)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            Bystander(other).is_fine()
+            assert len(monitor.status().sessions) == 2
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        Bystander(stuck).is_fine()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_end_of_the_monitor_is_the_end_of_all(number: signal.Signals) -> None:
+    with harness.monitor("--pool", "2", server=None) as monitor:
+        monitor.wait_idle(2)
+        guest = open_session(monitor)
+        with guest.socket:
+            guest.map(4)
+            guest.sync()
+            below = harness.descendants(monitor.process.pid)
+            assert len(below) >= 3
+            monitor.channel.close()
+            monitor.process.send_signal(number)
+            monitor.process.wait(harness.DEADLINE)
+            guest.expect_end()
+        harness.wait_until(lambda: not harness.alive(below), "end of all processes")
+
+
+def test_sessions_leave_nothing_behind(monitor: harness.Monitor) -> None:
+    def resources() -> dict[int, int]:
+        return {s.pid: len(os.listdir(f"/proc/{s.pid}/fd")) for s in monitor.status().servers}
+
+    for _ in range(4):
+        with session(monitor) as guest:
+            guest.map(8)
+        monitor.wait_idle(2)
+    before = resources()
+    for _ in range(40):
+        with session(monitor) as guest:
+            Bystander(guest).is_fine()
+    status = monitor.wait_idle(2)
+    after = resources()
+    assert after.keys() == before.keys(), "an API server was not clean after a harmless session"
+    assert all(after[pid] <= before[pid] + 2 for pid in before)
+    for server in status.servers:
+        assert server.rss < 120 << 20
