@@ -1,4 +1,5 @@
-/* Frames and handshake of the data plane (specs/WIRE.md). Little-endian hosts only: structs are the bytes on the wire. */
+/* Frames and handshake of the data plane (specs/WIRE.md). Little-endian hosts only: structs are the bytes on
+ * the wire. */
 #pragma once
 #include <stdint.h>
 
@@ -122,8 +123,8 @@ struct gf_refused {
     /* text to the end of the frame */
 };
 
-/* One kernel of the table in the reply to sessionLoadImage: this, param_count * struct gf_kernel_param, then the name,
- * padded with zeroes to a multiple of 4. */
+/* One kernel of the table in the reply to sessionLoadImage: this, param_count * struct gf_kernel_param, then
+ * the name, padded with zeroes to a multiple of 4. */
 #define GF_FUNCTION_ATTRIBUTE_COUNT 18
 struct gf_kernel {
     uint16_t name_size; /* without padding, no NUL */

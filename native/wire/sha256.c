@@ -14,17 +14,15 @@ static const uint32_t round_constants[64] = {
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 };
 
-static uint32_t rotate(uint32_t x, unsigned n)
-{
+static uint32_t rotate(uint32_t x, unsigned n) {
     return x >> n | x << (32 - n);
 }
 
-static void compress(uint32_t state[8], const uint8_t *block)
-{
+static void compress(uint32_t state[8], const uint8_t *block) {
     uint32_t w[64];
     for (int i = 0; i < 16; i++) {
-        w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 | (uint32_t)block[4 * i + 2] << 8 |
-               block[4 * i + 3];
+        w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 |
+               (uint32_t)block[4 * i + 2] << 8 | block[4 * i + 3];
     }
     for (int i = 16; i < 64; i++) {
         uint32_t s0 = rotate(w[i - 15], 7) ^ rotate(w[i - 15], 18) ^ w[i - 15] >> 3;
@@ -49,16 +47,14 @@ static void compress(uint32_t state[8], const uint8_t *block)
     }
 }
 
-void gf_sha256_init(struct gf_sha256 *hash)
-{
+void gf_sha256_init(struct gf_sha256 *hash) {
     static const uint32_t initial[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
     memcpy(hash->state, initial, sizeof initial);
     hash->length = 0;
 }
 
-void gf_sha256_update(struct gf_sha256 *hash, const void *data, size_t size)
-{
+void gf_sha256_update(struct gf_sha256 *hash, const void *data, size_t size) {
     const uint8_t *in = data;
     size_t fill = hash->length % GF_SHA256_BLOCK;
     hash->length += size;
@@ -80,8 +76,7 @@ void gf_sha256_update(struct gf_sha256 *hash, const void *data, size_t size)
     }
 }
 
-void gf_sha256_final(struct gf_sha256 *hash, uint8_t digest[GF_SHA256_SIZE])
-{
+void gf_sha256_final(struct gf_sha256 *hash, uint8_t digest[GF_SHA256_SIZE]) {
     uint64_t bits = hash->length * 8;
     uint8_t padding[GF_SHA256_BLOCK + 8] = {0x80};
     size_t fill = hash->length % GF_SHA256_BLOCK;
@@ -95,16 +90,14 @@ void gf_sha256_final(struct gf_sha256 *hash, uint8_t digest[GF_SHA256_SIZE])
     }
 }
 
-void gf_sha256(const void *data, size_t size, uint8_t digest[GF_SHA256_SIZE])
-{
+void gf_sha256(const void *data, size_t size, uint8_t digest[GF_SHA256_SIZE]) {
     struct gf_sha256 hash;
     gf_sha256_init(&hash);
     gf_sha256_update(&hash, data, size);
     gf_sha256_final(&hash, digest);
 }
 
-void gf_hmac_init(struct gf_hmac *hmac, const void *key, size_t size)
-{
+void gf_hmac_init(struct gf_hmac *hmac, const void *key, size_t size) {
     uint8_t block[GF_SHA256_BLOCK] = {0}, pad[GF_SHA256_BLOCK];
     if (size > sizeof block) {
         gf_sha256_init(&hmac->inner);
@@ -125,20 +118,17 @@ void gf_hmac_init(struct gf_hmac *hmac, const void *key, size_t size)
     gf_sha256_update(&hmac->outer, pad, sizeof pad);
 }
 
-void gf_hmac_update(struct gf_hmac *hmac, const void *data, size_t size)
-{
+void gf_hmac_update(struct gf_hmac *hmac, const void *data, size_t size) {
     gf_sha256_update(&hmac->inner, data, size);
 }
 
-void gf_hmac_final(struct gf_hmac *hmac, uint8_t digest[GF_SHA256_SIZE])
-{
+void gf_hmac_final(struct gf_hmac *hmac, uint8_t digest[GF_SHA256_SIZE]) {
     gf_sha256_final(&hmac->inner, digest);
     gf_sha256_update(&hmac->outer, digest, GF_SHA256_SIZE);
     gf_sha256_final(&hmac->outer, digest);
 }
 
-int gf_digest_equal(const uint8_t a[GF_SHA256_SIZE], const uint8_t b[GF_SHA256_SIZE])
-{
+int gf_digest_equal(const uint8_t a[GF_SHA256_SIZE], const uint8_t b[GF_SHA256_SIZE]) {
     uint8_t difference = 0;
     for (int i = 0; i < GF_SHA256_SIZE; i++) {
         difference |= (uint8_t)(a[i] ^ b[i]);

@@ -1,4 +1,5 @@
-/* What `void gpuferry_stats(struct gf_stats *)`, exported by the guest library, fills in: counters since the program started. */
+/* What `void gpuferry_stats(struct gf_stats *)`, exported by the guest library, fills in: counters since the
+ * program started. */
 #pragma once
 #include <stdint.h>
 

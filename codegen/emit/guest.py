@@ -1,0 +1,35 @@
+"""The guest's exported entry points, and declarations of what is written by hand behind them."""
+
+from __future__ import annotations
+
+from ..model import By, Spec, Variant
+from ..render import render
+from ..wire import message
+
+
+def outputs(spec: Spec) -> dict[str, str]:
+    file = spec.driver.file
+    functions = [v for v in spec.driver.variants if v.alias is None]
+    written = [v for v in functions if v.guest is not By.NONE]
+    messages = {v.symbol: message(spec.types, v) for v in written if v.guest is By.GENERATED}
+    exports = [symbol for v in spec.driver.variants for symbol in _symbols(v)]
+    return {
+        "guest/_generated/functions.h": render(
+            "guest_functions.h.j2", __file__, file, functions=functions, written=written
+        ),
+        "guest/_generated/entry_points.c": render(
+            "guest_entry_points.c.j2", __file__, file, variants=list(spec.driver.variants), functions=functions
+        ),
+        "guest/_generated/calls.c": render(
+            "guest_calls.c.j2",
+            __file__,
+            file,
+            calls=[v for v in written if v.guest is By.GENERATED],
+            messages=messages,
+        ),
+        "guest/_generated/libcuda.map": render("guest_libcuda.map.j2", __file__, file, exports=sorted(exports)),
+    }
+
+
+def _symbols(variant: Variant) -> list[str]:
+    return [variant.symbol] + ([variant.per_thread.symbol] if variant.per_thread else [])

@@ -1,0 +1,47 @@
+/* Which addresses of a range are handed out: best-fit by size classes, neighbours coalesced, any address
+ * found in logarithmic time. Knows nothing of CUDA, memory or locks. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#define GF_BLOCK_ALIGN 512u
+#define GF_BLOCK_BINS  256
+
+struct gf_block {
+    uint64_t address, size; /* size: multiple of GF_BLOCK_ALIGN */
+    bool used;
+    struct gf_block *before, *after; /* by address */
+    union {
+        struct { /* free */
+            struct gf_block *previous, *next;
+            uint64_t freed_at;     /* everything enqueued up to here may still use it */
+            uint64_t freed_stream; /* only work of this stream (0: of any) */
+        };
+        struct { /* used */
+            struct gf_block *left, *right;
+            uint64_t priority;
+            uint64_t requested; /* size as asked for */
+            uint64_t owner;     /* context */
+            uint64_t id;
+            bool from_pool;
+        };
+    };
+};
+
+struct gf_blocks {
+    struct gf_block *root; /* of the tree of used blocks */
+    struct gf_block *first, *spare;
+    struct gf_block *bins[GF_BLOCK_BINS];
+    uint64_t occupied[GF_BLOCK_BINS / 64];
+    uint64_t random;
+};
+
+bool gf_blocks_init(struct gf_blocks *blocks, uint64_t base, uint64_t size);
+/* A used block of at least `size` bytes, aligned; NULL: no room. *freed_at and *freed_stream say who may
+ * still use it. */
+struct gf_block *gf_blocks_take(struct gf_blocks *blocks, uint64_t size, uint64_t align, uint64_t *freed_at,
+                                uint64_t *freed_stream);
+void gf_blocks_give(struct gf_blocks *blocks, struct gf_block *block, uint64_t freed_at,
+                    uint64_t freed_stream);
+/* The used block that holds an address. */
+struct gf_block *gf_blocks_find(const struct gf_blocks *blocks, uint64_t address);

@@ -1,0 +1,370 @@
+#define _GNU_SOURCE /* POLLRDHUP */
+#include "channel_state.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "gpuferry/messages.h"
+#include "log.h"
+#include "session.h"
+#include "stats.h"
+
+#define IO_STACK_SIZE    (256u << 10)
+#define LINGER_ROUNDS    20 /* how often the I/O thread looks again before it sleeps */
+#define LINGER_NS        50000
+#define DIRECT_THRESHOLD (64u << 10)
+#define EXIT_FLUSH_MS    5000
+#define IOV_BATCH        256
+
+struct gf_channel gf_channel = {
+    .fd = -1,
+    .wake_fd = -1,
+    .send_lock = PTHREAD_MUTEX_INITIALIZER,
+    .sent = PTHREAD_COND_INITIALIZER,
+    .reply_lock = PTHREAD_MUTEX_INITIALIZER,
+    .replied = PTHREAD_COND_INITIALIZER,
+    .next_request = 1,
+};
+
+#define ch gf_channel
+
+bool gf_channel_lost(void) {
+    return atomic_load_explicit(&ch.lost, memory_order_acquire);
+}
+
+void gf_channel_lose(const char *why) {
+    if (atomic_exchange(&ch.lost, true)) {
+        return;
+    }
+    gf_session_lost();
+    if (why != NULL && !ch.closing) {
+        gf_error("lost the GPU server: %s. Every CUDA call fails from here on; restart the program, and see "
+                 "`gpuferry status` if it happens again.",
+                 why);
+    }
+    shutdown(ch.fd, SHUT_RDWR);
+    gf_channel_wake();
+    pthread_mutex_lock(&ch.send_lock);
+    pthread_cond_broadcast(&ch.sent);
+    pthread_mutex_unlock(&ch.send_lock);
+    pthread_mutex_lock(&ch.reply_lock);
+    pthread_cond_broadcast(&ch.replied);
+    pthread_mutex_unlock(&ch.reply_lock);
+}
+
+void gf_channel_wake(void) {
+    uint64_t one = 1;
+    if (write(ch.wake_fd, &one, sizeof one) < 0) {
+        /* the counter is full: it will wake */
+    }
+}
+
+/* Until the socket takes more. Reads meanwhile, or two blocked writers would face each other. */
+static bool wait_writable(void) {
+    for (;;) {
+        bool reader = gf_reader_try();
+        struct pollfd wait = {.fd = ch.fd, .events = POLLOUT | (reader ? POLLIN : 0)};
+        int ready = poll(&wait, 1, reader ? -1 : 10);
+        bool fine = true;
+        if (reader) {
+            if (ready > 0 && (wait.revents & POLLIN) != 0) {
+                fine = gf_reader_frame();
+            }
+            gf_reader_leave();
+        }
+        if (!fine || gf_channel_lost()) {
+            return false;
+        }
+        if (ready > 0 && (wait.revents & (POLLOUT | POLLERR | POLLHUP)) != 0) {
+            return true;
+        }
+    }
+}
+
+/* Writes all of it; the caller has the writer's role and no lock. */
+static bool write_all(struct iovec *parts, int count) {
+    uint64_t start = gf_now();
+    while (count > 0) {
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
+        ssize_t sent = sendmsg(ch.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0) {
+            if (errno == EINTR || ((errno == EAGAIN || errno == EWOULDBLOCK) && wait_writable())) {
+                continue;
+            }
+            if (!gf_channel_lost() && gf_reader_try()) {
+                /* What the server said last, a refusal for instance, explains more than our errno. */
+                while (gf_reader_frame()) {
+                }
+                gf_reader_leave();
+            }
+            gf_channel_lose(strerror(errno));
+            return false;
+        }
+        gf_stat_add(GF_STAT_WRITES, 1);
+        gf_stat_add(GF_STAT_BYTES_SENT, (uint64_t)sent);
+        while (count > 0 && (size_t)sent >= parts->iov_len) {
+            sent -= (ssize_t)parts->iov_len;
+            parts++;
+            count--;
+        }
+        if (count > 0) {
+            parts->iov_base = (char *)parts->iov_base + sent;
+            parts->iov_len -= (size_t)sent;
+        }
+    }
+    gf_stat_add(GF_STAT_WRITING_NS, gf_now() - start);
+    return true;
+}
+
+static int ring_parts(uint64_t from, uint64_t to, struct iovec parts[2]) {
+    size_t offset = from % GF_RING_SIZE, size = to - from;
+    size_t first = GF_RING_SIZE - offset < size ? GF_RING_SIZE - offset : size;
+    parts[0] = (struct iovec){ch.ring + offset, first};
+    parts[1] = (struct iovec){ch.ring, size - first};
+    return size == 0 ? 0 : first < size ? 2 : 1;
+}
+
+/* Empties the ring unless another thread does so already. With the lock held, which it drops while writing.
+ */
+static void flush_locked(void) {
+    while (!ch.writing && ch.direct == 0 && ch.head != ch.tail && !gf_channel_lost()) {
+        struct iovec parts[2];
+        uint64_t end = ch.head;
+        int count = ring_parts(ch.tail, end, parts);
+        ch.writing = true;
+        pthread_mutex_unlock(&ch.send_lock);
+        bool fine = write_all(parts, count);
+        pthread_mutex_lock(&ch.send_lock);
+        ch.writing = false;
+        if (fine) {
+            ch.tail = end;
+        }
+        pthread_cond_broadcast(&ch.sent);
+    }
+}
+
+static void ring_copy(uint64_t at, const void *data, size_t size) {
+    size_t offset = at % GF_RING_SIZE;
+    size_t first = GF_RING_SIZE - offset < size ? GF_RING_SIZE - offset : size;
+    memcpy(ch.ring + offset, data, first);
+    memcpy(ch.ring, (const char *)data + first, size - first);
+}
+
+static CUresult append(uint16_t op, uint32_t request, const struct iovec *parts, int count,
+                       const struct gf_rows *rows, bool flush) {
+    struct gf_header header = {.op = op, .request = request, .context = gf_context_wire_id()};
+    size_t size = sizeof header;
+    for (int i = 0; i < count; i++) {
+        size += parts[i].iov_len;
+    }
+    size_t payload = rows == NULL ? 0 : rows->width * rows->rows;
+    header.size = (uint32_t)(size + payload);
+    bool wake = false;
+    pthread_mutex_lock(&ch.send_lock);
+    while (GF_RING_SIZE - (ch.head - ch.tail) < header.size && !gf_channel_lost()) {
+        if (ch.writing || ch.direct > 0) {
+            pthread_cond_wait(&ch.sent, &ch.send_lock);
+        } else {
+            flush_locked();
+        }
+    }
+    if (gf_channel_lost()) {
+        pthread_mutex_unlock(&ch.send_lock);
+        return gf_session_error();
+    }
+    uint64_t at = ch.head;
+    ring_copy(at, &header, sizeof header);
+    at += sizeof header;
+    for (int i = 0; i < count; i++) {
+        ring_copy(at, parts[i].iov_base, parts[i].iov_len);
+        at += parts[i].iov_len;
+    }
+    for (uint64_t row = 0; payload > 0 && row < rows->rows; row++, at += rows->width) {
+        ring_copy(at, rows->base + row * rows->pitch, rows->width);
+    }
+    ch.head = at;
+    gf_stat_add(GF_STAT_FRAMES_SENT, 1);
+    if (flush) {
+        flush_locked();
+    } else if (ch.asleep) {
+        ch.asleep = false;
+        wake = true;
+    }
+    pthread_mutex_unlock(&ch.send_lock);
+    if (wake) {
+        gf_channel_wake();
+    }
+    return CUDA_SUCCESS;
+}
+
+/* A large payload goes from the caller's memory straight to the socket, behind all that is in the ring. */
+static CUresult write_direct(uint16_t op, const void *request, size_t size, const struct gf_rows *rows) {
+    struct gf_header header = {.size = (uint32_t)(sizeof header + size + rows->width * rows->rows),
+                               .op = op,
+                               .context = gf_context_wire_id()};
+    pthread_mutex_lock(&ch.send_lock);
+    ch.direct++;
+    while (ch.writing && !gf_channel_lost()) {
+        pthread_cond_wait(&ch.sent, &ch.send_lock);
+    }
+    ch.direct--;
+    if (gf_channel_lost()) {
+        pthread_mutex_unlock(&ch.send_lock);
+        return gf_session_error();
+    }
+    ch.writing = true;
+    uint64_t end = ch.head;
+    struct iovec parts[IOV_BATCH];
+    int count = ring_parts(ch.tail, end, parts);
+    gf_stat_add(GF_STAT_FRAMES_SENT, 1);
+    pthread_mutex_unlock(&ch.send_lock);
+
+    parts[count++] = (struct iovec){&header, sizeof header};
+    parts[count++] = (struct iovec){(void *)request, size};
+    bool fine = true;
+    for (uint64_t row = 0; row < rows->rows && fine; row++) {
+        parts[count++] = (struct iovec){rows->base + row * rows->pitch, rows->width};
+        if (count == IOV_BATCH || row + 1 == rows->rows) {
+            fine = write_all(parts, count);
+            count = 0;
+        }
+    }
+
+    pthread_mutex_lock(&ch.send_lock);
+    ch.writing = false;
+    if (fine) {
+        ch.tail = end;
+    }
+    pthread_cond_broadcast(&ch.sent);
+    flush_locked();
+    pthread_mutex_unlock(&ch.send_lock);
+    return fine ? CUDA_SUCCESS : gf_session_error();
+}
+
+CUresult gf_send(uint16_t op, const struct iovec *parts, int count) {
+    return append(op, 0, parts, count, NULL, false);
+}
+
+CUresult gf_send_rows(uint16_t op, const void *request, size_t size, const struct gf_rows *rows) {
+    if (rows->width * rows->rows >= DIRECT_THRESHOLD) {
+        return write_direct(op, request, size, rows);
+    }
+    struct iovec part = {(void *)request, size};
+    return append(op, 0, &part, 1, rows, false);
+}
+
+CUresult gf_call_start(struct gf_call *call, const struct iovec *parts, int count) {
+    gf_reply_register(call);
+    return append(call->op, call->request, parts, count, NULL, true);
+}
+
+CUresult gf_call_struct(uint16_t op, const void *request, size_t size, void *reply, size_t reply_size) {
+    struct gf_call call = {.op = op, .reply = reply, .reply_size = (uint32_t)reply_size};
+    struct iovec part = {(void *)request, size};
+    CUresult result = gf_call_start(&call, &part, 1);
+    CUresult waited = gf_call_wait(&call);
+    return result != CUDA_SUCCESS ? result : waited;
+}
+
+/* Sleeps until there is something to send, the server hangs up, or a reply comes that nobody else will read.
+ */
+static void io_sleep(void) {
+    bool attend = atomic_load(&ch.unattended) > 0 && atomic_load(&ch.waiting) == 0;
+    struct pollfd wait[2] = {{.fd = ch.wake_fd, .events = POLLIN},
+                             {.fd = ch.fd, .events = (short)(POLLRDHUP | (attend ? POLLIN : 0))}};
+    if (poll(wait, 2, -1) <= 0) {
+        return;
+    }
+    uint64_t count;
+    if ((wait[0].revents & POLLIN) != 0 && read(ch.wake_fd, &count, sizeof count) < 0) {
+        /* another wake-up took it */
+    }
+    if (wait[1].revents != 0 && gf_reader_try()) {
+        bool hung_up = (wait[1].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+        while (gf_reader_frame() && hung_up) {
+        }
+        gf_reader_leave();
+    } else if (wait[1].revents != 0) {
+        nanosleep(&(struct timespec){.tv_nsec = LINGER_NS}, NULL);
+    }
+}
+
+static void *io_main(void *unused) {
+    int quiet = 0;
+    pthread_mutex_lock(&ch.send_lock);
+    while (!ch.closing && !gf_channel_lost()) {
+        if (ch.head != ch.tail) {
+            quiet = 0;
+            flush_locked();
+        }
+        if (quiet++ < LINGER_ROUNDS) {
+            pthread_mutex_unlock(&ch.send_lock);
+            nanosleep(&(struct timespec){.tv_nsec = LINGER_NS}, NULL);
+        } else {
+            ch.asleep = true;
+            pthread_mutex_unlock(&ch.send_lock);
+            io_sleep();
+            quiet = 0;
+        }
+        pthread_mutex_lock(&ch.send_lock);
+        ch.asleep = false;
+    }
+    pthread_mutex_unlock(&ch.send_lock);
+    return unused;
+}
+
+bool gf_channel_open(int fd) {
+    ch.fd = fd;
+    ch.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    ch.ring = malloc(GF_RING_SIZE);
+    ch.input = malloc(GF_INPUT_SIZE);
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, IO_STACK_SIZE);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool fine = ch.wake_fd >= 0 && ch.ring != NULL && ch.input != NULL &&
+                pthread_create(&ch.io_thread, &attributes, io_main, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    atomic_store(&ch.open, fine);
+    return fine;
+}
+
+void gf_channel_close(void) {
+    if (!atomic_load(&ch.open)) {
+        return;
+    }
+    gf_send(GF_OP_sessionClose, NULL, 0);
+    struct timespec deadline;
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    deadline.tv_sec += EXIT_FLUSH_MS / 1000;
+    pthread_mutex_lock(&ch.send_lock);
+    /* The I/O thread writes, so that a server which does not read cannot hold up the exit. */
+    gf_channel_wake();
+    while (ch.head != ch.tail && !gf_channel_lost()) {
+        if (pthread_cond_timedwait(&ch.sent, &ch.send_lock, &deadline) != 0) {
+            break;
+        }
+    }
+    ch.closing = true;
+    pthread_mutex_unlock(&ch.send_lock);
+    shutdown(ch.fd, SHUT_RDWR);
+    gf_channel_wake();
+    pthread_join(ch.io_thread, NULL);
+}
+
+void gf_channel_abandon(void) {
+    if (ch.fd >= 0) {
+        close(ch.fd);
+        close(ch.wake_fd);
+    }
+}

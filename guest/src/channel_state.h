@@ -1,0 +1,53 @@
+/* What channel.c (sending) and replies.c (receiving) share. Neither lock is ever held while the other is
+ * taken. */
+#pragma once
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "channel.h"
+
+#define GF_RING_SIZE  (1u << 20)
+#define GF_INPUT_SIZE (64u << 10)
+#define GF_CALL_SLOTS 64
+
+struct gf_channel {
+    int fd;
+    int wake_fd; /* eventfd that ends the I/O thread's sleep */
+    pthread_t io_thread;
+    _Atomic bool open, lost;
+
+    pthread_mutex_t send_lock;
+    pthread_cond_t sent; /* the ring has room, or the writer's role is free */
+    char *ring;
+    uint64_t head, tail; /* bytes ever appended, bytes ever written */
+    bool writing;        /* somebody has the writer's role */
+    unsigned direct;     /* threads that wait to write a payload past the ring */
+    bool asleep;         /* the I/O thread must be woken */
+    bool closing;
+
+    pthread_mutex_t reply_lock;
+    pthread_cond_t replied; /* a call is done, or the reader's role is free */
+    struct gf_call *calls[GF_CALL_SLOTS];
+    uint32_t next_request;
+    bool reading;                /* somebody has the reader's role */
+    _Atomic unsigned unattended; /* outstanding calls that nobody waits for */
+    _Atomic unsigned waiting;    /* threads that wait for a reply */
+    _Atomic int deferred;        /* failure to be reported by the next wait */
+
+    char *input; /* owned by the reader's role */
+    size_t input_start, input_end;
+};
+
+extern struct gf_channel gf_channel;
+
+/* Marks the server as lost; says why once. `why` may be NULL if it was said. */
+void gf_channel_lose(const char *why);
+void gf_channel_wake(void);
+
+void gf_reply_register(struct gf_call *call);
+/* The reader's role: one thread at a time receives. */
+bool gf_reader_try(void);
+void gf_reader_leave(void);
+/* Receives one frame and completes its call. False: lost. */
+bool gf_reader_frame(void);
+bool gf_reader_has_input(void);

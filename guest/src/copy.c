@@ -1,0 +1,416 @@
+/* All copies come down to rows: in, out, or on the device (WIRE.md 8). */
+#include "copy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "channel.h"
+#include "context.h"
+#include "functions.h"
+#include "gpuferry/messages.h"
+#include "host_memory.h"
+#include "module.h"
+#include "pending.h"
+#include "stream.h"
+#include "window.h"
+
+#define OUT_CALLS 8 /* GF_CHUNK each under way at once: 32 MiB */
+
+/* One side of a copy: rows in host or device memory. */
+struct side {
+    bool device;
+    uint64_t address, pitch;
+};
+
+struct extent {
+    uint64_t width, rows;
+};
+
+static uint64_t span(const struct side *side, const struct extent *extent) {
+    return side->pitch * (extent->rows - 1) + extent->width;
+}
+
+bool gf_device_range(uint64_t address, uint64_t size) {
+    struct gf_allocation allocation;
+    uint64_t base, extent;
+    if (gf_window_find(address, &allocation)) {
+        return size <= allocation.size - (address - allocation.address);
+    }
+    return gf_global_find(address, &base, &extent) && size <= extent - (address - base);
+}
+
+/* An address says by itself whether it is the device's. */
+static bool is_device(uint64_t address) {
+    uint64_t base, size;
+    return gf_window_contains(address) || gf_global_find(address, &base, &size);
+}
+
+/* Cuts rows into pieces that fit a frame: several rows at a time, or parts of one row. */
+struct cutter {
+    struct extent all, piece;
+    uint64_t row, offset;
+};
+
+static bool next_piece(struct cutter *cutter) {
+    cutter->offset += cutter->piece.width;
+    if (cutter->offset == cutter->all.width) {
+        cutter->row += cutter->piece.rows;
+        cutter->offset = 0;
+    }
+    if (cutter->row == cutter->all.rows) {
+        return false;
+    }
+    uint64_t rows = cutter->all.rows - cutter->row, fitting = GF_CHUNK / cutter->all.width;
+    uint64_t left = cutter->all.width - cutter->offset;
+    cutter->piece = fitting > 0 ? (struct extent){cutter->all.width, fitting < rows ? fitting : rows}
+                                : (struct extent){left < GF_CHUNK ? left : GF_CHUNK, 1};
+    return true;
+}
+
+static uint64_t piece_address(const struct cutter *cutter, const struct side *side) {
+    return side->address + cutter->row * side->pitch + cutter->offset;
+}
+
+static struct cutter cut(const struct extent *extent) {
+    return (struct cutter){.all = *extent};
+}
+
+static CUresult copy_in(const struct side *to, const struct side *from, const struct extent *extent,
+                        uint64_t stream) {
+    gf_pending_wait((void *)from->address, span(from, extent));
+    gf_window_work_enqueued();
+    for (struct cutter c = cut(extent); next_piece(&c);) {
+        struct gf_req_sessionCopyIn request = {stream, piece_address(&c, to), to->pitch, c.piece.width,
+                                               c.piece.rows};
+        struct gf_rows rows = {(char *)piece_address(&c, from), from->pitch, c.piece.width, c.piece.rows};
+        CUresult result = gf_send_rows(GF_OP_sessionCopyIn, &request, sizeof request, &rows);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Waits for the data; several pieces are under way at a time. */
+static CUresult copy_out(const struct side *to, const struct side *from, const struct extent *extent,
+                         uint64_t stream) {
+    struct gf_call calls[OUT_CALLS];
+    unsigned started = 0, finished = 0;
+    CUresult result = CUDA_SUCCESS;
+    struct cutter c = cut(extent);
+    bool more = next_piece(&c);
+    while (more || finished < started) {
+        if (more && started - finished < OUT_CALLS && result == CUDA_SUCCESS) {
+            struct gf_req_sessionCopyOut request = {stream, piece_address(&c, from), from->pitch,
+                                                    c.piece.width, c.piece.rows};
+            struct gf_call *call = &calls[started++ % OUT_CALLS];
+            *call = (struct gf_call){
+                .op = GF_OP_sessionCopyOut,
+                .rows = {(char *)piece_address(&c, to), to->pitch, c.piece.width, c.piece.rows}};
+            result = gf_call_start(call, &(struct iovec){&request, sizeof request}, 1);
+            more = next_piece(&c) && result == CUDA_SUCCESS;
+            continue;
+        }
+        struct gf_call *call = &calls[finished++ % OUT_CALLS];
+        CUresult waited = gf_call_wait(call);
+        free(call->payload);
+        if (result == CUDA_SUCCESS && waited != CUDA_SUCCESS) {
+            result = waited;
+            more = false;
+        }
+    }
+    return result;
+}
+
+static CUresult copy_out_behind(const struct side *to, const struct side *from, const struct extent *extent,
+                                uint64_t stream) {
+    for (struct cutter c = cut(extent); next_piece(&c);) {
+        struct gf_req_sessionCopyOut request = {stream, piece_address(&c, from), from->pitch, c.piece.width,
+                                                c.piece.rows};
+        struct gf_rows rows = {(char *)piece_address(&c, to), to->pitch, c.piece.width, c.piece.rows};
+        CUresult result = gf_pending_start(&request, sizeof request, &rows);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult copy_host(const struct side *to, const struct side *from, const struct extent *extent) {
+    gf_pending_wait((void *)from->address, span(from, extent));
+    gf_pending_wait((void *)to->address, span(to, extent));
+    for (uint64_t row = 0; row < extent->rows; row++) {
+        memmove((char *)to->address + row * to->pitch, (char *)from->address + row * from->pitch,
+                extent->width);
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult copy_on_device(const struct side *to, const struct side *from, const struct extent *extent,
+                               uint64_t stream) {
+    struct gf_req_sessionCopy request = {stream,      to->address,   to->pitch,   from->address,
+                                         from->pitch, extent->width, extent->rows};
+    gf_window_work_enqueued();
+    return gf_send_struct(GF_OP_sessionCopy, &request);
+}
+
+static CUresult check_side(const struct side *side, const struct extent *extent) {
+    if (side->address == 0 || (extent->rows > 1 && side->pitch < extent->width)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t bytes;
+    if (__builtin_mul_overflow(side->pitch, extent->rows - 1, &bytes) ||
+        __builtin_add_overflow(bytes, extent->width, &bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return side->device && !gf_device_range(side->address, bytes) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+/* Rows that follow each other without a gap are one. */
+static void join_rows(struct side *to, struct side *from, struct extent *extent) {
+    if (extent->rows > 1 && to->pitch == extent->width && from->pitch == extent->width) {
+        extent->width *= extent->rows;
+        extent->rows = 1;
+    }
+    if (extent->rows == 1) {
+        to->pitch = from->pitch = extent->width;
+    }
+}
+
+static CUresult copy(struct side to, struct side from, struct extent extent, CUstream cuda_stream,
+                     bool may_run_behind) {
+    uint64_t stream;
+    CUresult result = gf_wire_stream(cuda_stream, &stream);
+    if (result != CUDA_SUCCESS || extent.width == 0 || extent.rows == 0) {
+        return result;
+    }
+    if ((result = check_side(&to, &extent)) != CUDA_SUCCESS ||
+        (result = check_side(&from, &extent)) != CUDA_SUCCESS) {
+        return result;
+    }
+    join_rows(&to, &from, &extent);
+    if (to.device) {
+        return from.device ? copy_on_device(&to, &from, &extent, stream)
+                           : copy_in(&to, &from, &extent, stream);
+    }
+    if (!from.device) {
+        return copy_host(&to, &from, &extent);
+    }
+    bool behind = may_run_behind && gf_host_is_locked((void *)to.address, span(&to, &extent));
+    return behind ? copy_out_behind(&to, &from, &extent, stream) : copy_out(&to, &from, &extent, stream);
+}
+
+static CUresult copy_linear(bool to_device, uint64_t to, bool from_device, uint64_t from, size_t size,
+                            CUstream stream, bool may_run_behind) {
+    return copy((struct side){to_device, to, size}, (struct side){from_device, from, size},
+                (struct extent){size, 1}, stream, may_run_behind);
+}
+
+CUresult gf_cuMemcpyHtoD_v2(CUstream stream, CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount) {
+    return copy_linear(true, dstDevice, false, (uint64_t)srcHost, ByteCount, stream, false);
+}
+
+CUresult gf_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount,
+                                 CUstream hStream) {
+    return copy_linear(true, dstDevice, false, (uint64_t)srcHost, ByteCount, hStream, true);
+}
+
+CUresult gf_cuMemcpyDtoH_v2(CUstream stream, void *dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
+    return copy_linear(false, (uint64_t)dstHost, true, srcDevice, ByteCount, stream, false);
+}
+
+CUresult gf_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
+    return copy_linear(false, (uint64_t)dstHost, true, srcDevice, ByteCount, hStream, true);
+}
+
+CUresult gf_cuMemcpyDtoD_v2(CUstream stream, CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount) {
+    return copy_linear(true, dstDevice, true, srcDevice, ByteCount, stream, false);
+}
+
+CUresult gf_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount,
+                                 CUstream hStream) {
+    return copy_linear(true, dstDevice, true, srcDevice, ByteCount, hStream, true);
+}
+
+CUresult gf_cuMemcpy(CUstream stream, CUdeviceptr dst, CUdeviceptr src, size_t ByteCount) {
+    return copy_linear(is_device(dst), dst, is_device(src), src, ByteCount, stream, false);
+}
+
+CUresult gf_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream) {
+    return copy_linear(is_device(dst), dst, is_device(src), src, ByteCount, hStream, true);
+}
+
+static CUresult check_peers(CUcontext to, CUcontext from) {
+    CUresult error = CUDA_SUCCESS;
+    if (to == NULL || from == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    return gf_context_of(to, &error) == NULL || gf_context_of(from, &error) == NULL ? error : CUDA_SUCCESS;
+}
+
+CUresult gf_cuMemcpyPeer(CUstream stream, CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+                         CUcontext srcContext, size_t ByteCount) {
+    CUresult result = check_peers(dstContext, srcContext);
+    return result != CUDA_SUCCESS ? result
+                                  : copy_linear(true, dstDevice, true, srcDevice, ByteCount, stream, false);
+}
+
+CUresult gf_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+                              CUcontext srcContext, size_t ByteCount, CUstream hStream) {
+    CUresult result = check_peers(dstContext, srcContext);
+    return result != CUDA_SUCCESS ? result
+                                  : copy_linear(true, dstDevice, true, srcDevice, ByteCount, hStream, true);
+}
+
+/* Where one side of a 2-D or 3-D copy starts, and how its rows and slices lie. */
+struct volume {
+    CUmemorytype type;
+    const void *host;
+    CUdeviceptr device;
+    size_t x, y, z, pitch, height;
+};
+
+static CUresult volume_side(const struct volume *v, const CUDA_MEMCPY3D *size, struct side *side,
+                            uint64_t *slice) {
+    uint64_t base;
+    switch ((int)v->type) {
+    case CU_MEMORYTYPE_HOST:
+        base = (uint64_t)v->host;
+        side->device = false;
+        break;
+    case CU_MEMORYTYPE_DEVICE:
+        base = v->device;
+        side->device = true;
+        break;
+    case CU_MEMORYTYPE_UNIFIED:
+        base = v->device;
+        side->device = is_device(base);
+        break;
+    case CU_MEMORYTYPE_ARRAY:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    bool one_row = size->Height == 1 && size->Depth == 1 && v->y == 0 && v->z == 0;
+    side->pitch = v->pitch == 0 && one_row ? size->WidthInBytes + v->x : v->pitch;
+    bool one_slice = size->Depth == 1 && v->z == 0;
+    uint64_t height = v->height == 0 && one_slice ? size->Height + v->y : v->height;
+    int pitch_max = gf_session.device.attributes[CU_DEVICE_ATTRIBUTE_MAX_PITCH];
+    if (side->pitch < size->WidthInBytes + v->x || height < size->Height + v->y ||
+        (side->device && side->pitch > (uint64_t)pitch_max)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *slice = side->pitch * height;
+    side->address = base + v->z * *slice + v->y * side->pitch + v->x;
+    return CUDA_SUCCESS;
+}
+
+static CUresult copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool may_run_behind) {
+    const struct volume source = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcXInBytes,
+                                  p->srcY,          p->srcZ,    p->srcPitch,  p->srcHeight};
+    const struct volume target = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstXInBytes,
+                                  p->dstY,          p->dstZ,    p->dstPitch,  p->dstHeight};
+    struct side from, to;
+    uint64_t from_slice, to_slice;
+    if (p->WidthInBytes == 0 || p->Height == 0 || p->Depth == 0) {
+        return CUDA_SUCCESS;
+    }
+    CUresult result = volume_side(&source, p, &from, &from_slice);
+    result = result == CUDA_SUCCESS ? volume_side(&target, p, &to, &to_slice) : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct extent extent = {p->WidthInBytes, p->Height};
+    uint64_t slices = p->Depth;
+    if (from_slice == from.pitch * p->Height && to_slice == to.pitch * p->Height) {
+        extent.rows *= slices;
+        slices = 1;
+    }
+    for (; slices > 0 && result == CUDA_SUCCESS; slices--) {
+        result = copy(to, from, extent, stream, may_run_behind);
+        from.address += from_slice;
+        to.address += to_slice;
+    }
+    return result;
+}
+
+static CUresult copy_plane(const CUDA_MEMCPY2D *p, CUstream stream, bool may_run_behind) {
+    if (p == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUDA_MEMCPY3D volume = {
+        .srcXInBytes = p->srcXInBytes,
+        .srcY = p->srcY,
+        .srcMemoryType = p->srcMemoryType,
+        .srcHost = p->srcHost,
+        .srcDevice = p->srcDevice,
+        .srcPitch = p->srcPitch,
+        .dstXInBytes = p->dstXInBytes,
+        .dstY = p->dstY,
+        .dstMemoryType = p->dstMemoryType,
+        .dstHost = p->dstHost,
+        .dstDevice = p->dstDevice,
+        .dstPitch = p->dstPitch,
+        .WidthInBytes = p->WidthInBytes,
+        .Height = p->Height,
+        .Depth = 1,
+    };
+    return copy_volume(&volume, stream, may_run_behind);
+}
+
+CUresult gf_cuMemcpy2D_v2(CUstream stream, const CUDA_MEMCPY2D *pCopy) {
+    return copy_plane(pCopy, stream, false);
+}
+
+CUresult gf_cuMemcpy2DUnaligned_v2(CUstream stream, const CUDA_MEMCPY2D *pCopy) {
+    return copy_plane(pCopy, stream, false);
+}
+
+CUresult gf_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream) {
+    return copy_plane(pCopy, hStream, true);
+}
+
+CUresult gf_cuMemcpy3D_v2(CUstream stream, const CUDA_MEMCPY3D *pCopy) {
+    return pCopy == NULL ? CUDA_ERROR_INVALID_VALUE : copy_volume(pCopy, stream, false);
+}
+
+CUresult gf_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream) {
+    return pCopy == NULL ? CUDA_ERROR_INVALID_VALUE : copy_volume(pCopy, hStream, true);
+}
+
+static CUresult copy_peer_volume(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool may_run_behind) {
+    if (p == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUDA_MEMCPY3D volume = {
+        .srcXInBytes = p->srcXInBytes,
+        .srcY = p->srcY,
+        .srcZ = p->srcZ,
+        .srcMemoryType = p->srcMemoryType,
+        .srcHost = p->srcHost,
+        .srcDevice = p->srcDevice,
+        .srcPitch = p->srcPitch,
+        .srcHeight = p->srcHeight,
+        .dstXInBytes = p->dstXInBytes,
+        .dstY = p->dstY,
+        .dstZ = p->dstZ,
+        .dstMemoryType = p->dstMemoryType,
+        .dstHost = p->dstHost,
+        .dstDevice = p->dstDevice,
+        .dstPitch = p->dstPitch,
+        .dstHeight = p->dstHeight,
+        .WidthInBytes = p->WidthInBytes,
+        .Height = p->Height,
+        .Depth = p->Depth,
+    };
+    CUresult result = check_peers(p->dstContext, p->srcContext);
+    return result != CUDA_SUCCESS ? result : copy_volume(&volume, stream, may_run_behind);
+}
+
+CUresult gf_cuMemcpy3DPeer(CUstream stream, const CUDA_MEMCPY3D_PEER *pCopy) {
+    return copy_peer_volume(pCopy, stream, false);
+}
+
+CUresult gf_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream) {
+    return copy_peer_volume(pCopy, hStream, true);
+}

@@ -1,0 +1,8 @@
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "driver_interop/cuda_driver.h"
+
+/* Whether a range of device memory can be touched: inside one allocation or one module variable. */
+bool gf_device_range(uint64_t address, uint64_t size);

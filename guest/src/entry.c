@@ -1,0 +1,23 @@
+#include "guest.h"
+
+#include "functions.h"
+
+/* A state in which not every call works. */
+CUresult gf_enter_slow(enum gf_needs needs) {
+    CUresult error = gf_session_error();
+    return atomic_load(&gf_session.state) == GF_READY && needs == GF_NEEDS_CONTEXT ? gf_context_check()
+                                                                                   : error;
+}
+
+void gf_trace_result(uint16_t function, CUresult result) {
+    const char *name = NULL;
+    gf_cuGetErrorName(result, &name);
+    gf_trace("%s: %s", gf_functions[function].name, name != NULL ? name : "an unknown result");
+}
+
+CUresult gf_unsupported(uint16_t function) {
+    if (atomic_fetch_add_explicit(&gf_function_calls[function], 1, memory_order_relaxed) == 0) {
+        gf_info("%s is not supported", gf_functions[function].name);
+    }
+    return gf_leave(function, CUDA_ERROR_NOT_SUPPORTED);
+}

@@ -1,0 +1,76 @@
+/* What every entry point shares: state checks, counting, the calling thread. */
+#pragma once
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "driver_interop/cuda_driver.h"
+
+#include "log.h"
+#include "session.h"
+
+#define GF_CONTEXT_DEPTH 8
+
+struct gf_thread {
+    uint16_t function;   /* the entry point this thread is in */
+    uint16_t depth;      /* of the context stack */
+    uint32_t context_id; /* wire id of the current context */
+    uint64_t *stack;     /* handles, top last; `first` unless it grew */
+    uint16_t capacity;
+    uint64_t first[GF_CONTEXT_DEPTH];
+    struct gf_thread_stream *streams; /* this thread's per-thread default streams */
+};
+
+#ifdef __SANITIZE_THREAD__
+extern _Thread_local struct gf_thread gf_thread;
+#else
+extern _Thread_local struct gf_thread gf_thread __attribute__((tls_model("initial-exec")));
+#endif
+
+enum gf_needs {
+    GF_NEEDS_NONE,
+    GF_NEEDS_DRIVER,
+    GF_NEEDS_CONTEXT,
+};
+
+/* In the order of the generated table gf_functions. */
+enum gf_class {
+    GF_LOCAL,
+    GF_ASYNC,
+    GF_SYNC,
+    GF_UNSUPPORTED,
+};
+
+struct gf_function {
+    const char *name;
+    enum gf_class klass;
+};
+
+extern const struct gf_function gf_functions[];
+extern const unsigned gf_function_count;
+extern _Atomic uint64_t gf_function_calls[], gf_function_round_trips[];
+
+CUresult gf_enter_slow(enum gf_needs needs);
+void gf_trace_result(uint16_t function, CUresult result);
+CUresult gf_unsupported(uint16_t function);
+/* The current context of this thread: fine, none, destroyed, or its sticky error. */
+CUresult gf_context_check(void);
+
+static inline CUresult gf_enter(uint16_t function, enum gf_needs needs) {
+    gf_thread.function = function;
+    atomic_fetch_add_explicit(&gf_function_calls[function], 1, memory_order_relaxed);
+    if (needs == GF_NEEDS_NONE) {
+        return CUDA_SUCCESS;
+    }
+    if (__builtin_expect(atomic_load_explicit(&gf_session.state, memory_order_relaxed) != GF_READY, 0)) {
+        return gf_enter_slow(needs);
+    }
+    return needs == GF_NEEDS_CONTEXT ? gf_context_check() : CUDA_SUCCESS;
+}
+
+static inline CUresult gf_leave(uint16_t function, CUresult result) {
+    if (__builtin_expect(gf_log_level >= GF_LOG_TRACE, 0)) {
+        gf_trace_result(function, result);
+    }
+    return result;
+}

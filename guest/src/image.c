@@ -1,0 +1,233 @@
+#include "image.h"
+
+#include <elf.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WRAPPER_MAGIC   0x466243B1u
+#define CONTAINER_MAGIC 0xBA55ED50u
+#define ENTRY_PTX       1
+#define ENTRY_ELF       2
+
+/* Layouts as nvcc writes them (cudart-interop.md 6). */
+struct wrapper {
+    uint32_t magic, version;
+    const void *data;
+    const void *rest;
+};
+
+struct container {
+    uint32_t magic;
+    uint16_t version, header_size;
+    uint64_t size; /* of all entries */
+};
+
+struct entry {
+    uint16_t kind, unknown;
+    uint32_t header_size;
+    uint64_t size; /* of the payload as stored */
+    uint32_t compressed, options;
+    uint16_t minor, major;
+    uint32_t capability;
+};
+
+static CUresult copy_image(const void *data, size_t size, struct gf_image *picked) {
+    picked->size = size;
+    picked->data = malloc(size);
+    if (picked->data == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memcpy(picked->data, data, size);
+    return CUDA_SUCCESS;
+}
+
+/* How well an entry suits the device; 0: not at all. Machine code for this very chip, then for an older one
+ * of the same generation, then the newest text that can still be compiled for it. */
+static uint32_t suitability(const struct entry *entry, const struct gf_target *target) {
+    if (entry->capability > target->capability) {
+        return 0;
+    }
+    if (entry->kind == ENTRY_PTX && (target->kinds & GF_IMAGE_PTX) != 0) {
+        return 1 + entry->capability;
+    }
+    if (entry->kind == ENTRY_ELF && (target->kinds & GF_IMAGE_SASS) != 0 &&
+        entry->capability / 10 == target->capability / 10) {
+        return 0x10000 + entry->capability;
+    }
+    return 0;
+}
+
+static CUresult pick_entry(const char *data, const struct gf_target *target, struct gf_image *picked) {
+    struct container container;
+    memcpy(&container, data, sizeof container);
+    if (container.magic != CONTAINER_MAGIC || container.header_size < sizeof container) {
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
+    const char *start = data + container.header_size, *best = NULL;
+    uint32_t best_score = 0;
+    uint64_t best_size = 0;
+    for (uint64_t at = 0; container.size - at >= sizeof(struct entry);) {
+        struct entry entry;
+        memcpy(&entry, start + at, sizeof entry);
+        uint64_t left = container.size - at;
+        if (entry.header_size < sizeof entry || entry.header_size > left ||
+            entry.size > left - entry.header_size) {
+            return CUDA_ERROR_INVALID_IMAGE;
+        }
+        uint32_t score = suitability(&entry, target);
+        if (score > best_score) {
+            best_score = score;
+            best = start + at;
+            best_size = entry.header_size + entry.size;
+        }
+        at += entry.header_size + entry.size;
+    }
+    if (best == NULL) {
+        return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    }
+    struct container single = {CONTAINER_MAGIC, container.version, sizeof single, best_size};
+    picked->size = sizeof single + best_size;
+    picked->data = malloc(picked->size);
+    if (picked->data == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memcpy(picked->data, &single, sizeof single);
+    memcpy((char *)picked->data + sizeof single, best, best_size);
+    return CUDA_SUCCESS;
+}
+
+/* An ELF image comes without its size: it ends where the last of its parts does. */
+static CUresult copy_elf(const char *data, const struct gf_target *target, struct gf_image *picked) {
+    Elf64_Ehdr header;
+    memcpy(&header, data, sizeof header);
+    if (header.e_ident[EI_CLASS] != ELFCLASS64) {
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
+    if ((target->kinds & GF_IMAGE_SASS) == 0) {
+        return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    }
+    uint64_t end = sizeof header;
+    uint64_t sections = header.e_shoff + (uint64_t)header.e_shnum * sizeof(Elf64_Shdr);
+    uint64_t segments = header.e_phoff + (uint64_t)header.e_phnum * sizeof(Elf64_Phdr);
+    end = sections > end ? sections : end;
+    end = segments > end ? segments : end;
+    for (unsigned i = 0; i < header.e_shnum && header.e_shentsize == sizeof(Elf64_Shdr); i++) {
+        Elf64_Shdr section;
+        memcpy(&section, data + header.e_shoff + i * sizeof section, sizeof section);
+        if (section.sh_type != SHT_NOBITS && section.sh_offset + section.sh_size > end) {
+            end = section.sh_offset + section.sh_size;
+        }
+    }
+    for (unsigned i = 0; i < header.e_phnum && header.e_phentsize == sizeof(Elf64_Phdr); i++) {
+        Elf64_Phdr segment;
+        memcpy(&segment, data + header.e_phoff + i * sizeof segment, sizeof segment);
+        if (segment.p_offset + segment.p_filesz > end) {
+            end = segment.p_offset + segment.p_filesz;
+        }
+    }
+    return copy_image(data, end, picked);
+}
+
+static int is_text(const char *data) {
+    for (int i = 0; i < 4; i++) {
+        unsigned char c = (unsigned char)data[i];
+        if (c == '\0') {
+            return i > 0;
+        }
+        if (c >= 0x7f || (c < 0x20 && strchr("\t\r\n\f\v", c) == NULL)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+CUresult gf_image_pick(const void *image, const struct gf_target *target, struct gf_image *picked) {
+    uint32_t magic;
+    if (is_text(image)) {
+        return copy_image(image, strlen(image) + 1, picked);
+    }
+    memcpy(&magic, image, sizeof magic);
+    if (magic == WRAPPER_MAGIC) {
+        struct wrapper wrapper;
+        memcpy(&wrapper, image, sizeof wrapper);
+        /* Of version 2 (separate compilation) too, `data` is the linked image; the list behind it is what was
+         * linked. */
+        return wrapper.data == NULL ? CUDA_ERROR_INVALID_IMAGE : gf_image_pick(wrapper.data, target, picked);
+    }
+    if (magic == CONTAINER_MAGIC) {
+        return pick_entry(image, target, picked);
+    }
+    return memcmp(image, ELFMAG, SELFMAG) == 0 ? copy_elf(image, target, picked) : CUDA_ERROR_INVALID_IMAGE;
+}
+
+static int parse_kernel(struct gf_kernel_info *kernel, char **at, char *end) {
+    struct gf_kernel header;
+    if ((size_t)(end - *at) < sizeof header) {
+        return 0;
+    }
+    memcpy(&header, *at, sizeof header);
+    size_t params = header.param_count * sizeof(struct gf_kernel_param);
+    size_t name = (header.name_size + 3u) / 4 * 4;
+    if ((size_t)(end - *at) - sizeof header < params + name) {
+        return 0;
+    }
+    memcpy(kernel->attributes, header.attributes, sizeof kernel->attributes);
+    kernel->param_count = header.param_count;
+    kernel->params = (const struct gf_kernel_param *)(*at + sizeof header);
+    for (unsigned i = 0; i < header.param_count; i++) {
+        uint64_t last = (uint64_t)kernel->params[i].offset + kernel->params[i].size;
+        if (last > 32764) {
+            return 0;
+        }
+        kernel->param_bytes = last > kernel->param_bytes ? (uint32_t)last : kernel->param_bytes;
+    }
+    kernel->name = strndup(*at + sizeof header + params, header.name_size);
+    if (kernel->name == NULL) {
+        return 0;
+    }
+    *at += sizeof header + params + name;
+    return 1;
+}
+
+struct gf_kernel_table *gf_kernel_table_parse(char *data, size_t size, uint32_t count) {
+    if (count > size / sizeof(struct gf_kernel)) {
+        return NULL;
+    }
+    struct gf_kernel_table *table = calloc(1, sizeof *table);
+    struct gf_kernel_info *kernels = calloc(count + 1, sizeof *kernels);
+    char *at = data, *end = data + size;
+    uint32_t done = 0;
+    while (table != NULL && kernels != NULL && done < count && parse_kernel(&kernels[done], &at, end)) {
+        done++;
+    }
+    if (table == NULL || kernels == NULL || done < count) {
+        for (uint32_t i = 0; kernels != NULL && i < done; i++) {
+            free(kernels[i].name);
+        }
+        free(table);
+        free(kernels);
+        return NULL;
+    }
+    *table = (struct gf_kernel_table){count, kernels, data};
+    return table;
+}
+
+void gf_kernel_table_free(struct gf_kernel_table *table) {
+    if (table != NULL) {
+        for (uint32_t i = 0; i < table->count; i++) {
+            free(table->kernels[i].name);
+        }
+        free(table->storage);
+        free(table->kernels);
+        free(table);
+    }
+}
+
+int gf_kernel_table_find(const struct gf_kernel_table *table, const char *name) {
+    for (uint32_t i = 0; i < table->count; i++) {
+        if (strcmp(table->kernels[i].name, name) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}

@@ -1,0 +1,40 @@
+/* Module images: what a program gives to a load call, and the part of it that is shipped. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "driver_interop/cuda_driver.h"
+#include "wire/frame.h"
+
+struct gf_image {
+    void *data; /* malloc */
+    size_t size;
+};
+
+struct gf_target {
+    uint32_t capability; /* 80 for 8.0 */
+    uint32_t kinds;      /* enum gf_image_kind that the server takes */
+};
+
+/* Looks inside a fatbin wrapper, fatbin, ELF or PTX text, and copies what suits the device best. */
+CUresult gf_image_pick(const void *image, const struct gf_target *target, struct gf_image *picked);
+
+/* The kernels of a loaded image, as the server described them. */
+struct gf_kernel_info {
+    char *name;
+    uint32_t param_count, param_bytes;
+    const struct gf_kernel_param *params;
+    int32_t attributes[GF_FUNCTION_ATTRIBUTE_COUNT];
+};
+
+struct gf_kernel_table {
+    uint32_t count;
+    struct gf_kernel_info *kernels;
+    char *storage; /* the parameters point into it */
+};
+
+/* NULL: the table is malformed or memory is out. Takes `data` over if it succeeds. */
+struct gf_kernel_table *gf_kernel_table_parse(char *data, size_t size, uint32_t count);
+void gf_kernel_table_free(struct gf_kernel_table *table);
+/* Index of a kernel; -1: no such name. */
+int gf_kernel_table_find(const struct gf_kernel_table *table, const char *name);

@@ -1,0 +1,182 @@
+#include "launch.h"
+
+#include <string.h>
+
+#include "channel.h"
+#include "functions.h"
+#include "gpuferry/messages.h"
+#include "module.h"
+#include "stream.h"
+#include "window.h"
+
+#define PARAMS_ON_STACK                                                                                      \
+    4096 /* what CUDA allowed before 12.1; up to 32764 since, which needs a copy of its own */
+#define PARAMS_MAX 32764
+
+static int limit(CUdevice_attribute attribute) {
+    return gf_session.device.attributes[attribute];
+}
+
+static bool in_grid(unsigned value, CUdevice_attribute attribute) {
+    return value > 0 && value <= (unsigned)limit(attribute);
+}
+
+/* Everything that CUDA refuses at once. */
+static CUresult check_shape(const CUlaunchConfig *c, const struct gf_callable *callable) {
+    if (!in_grid(c->gridDimX, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X) ||
+        !in_grid(c->gridDimY, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y) ||
+        !in_grid(c->gridDimZ, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z) ||
+        !in_grid(c->blockDimX, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X) ||
+        !in_grid(c->blockDimY, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y) ||
+        !in_grid(c->blockDimZ, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t threads = (uint64_t)c->blockDimX * c->blockDimY * c->blockDimZ;
+    if (threads > (uint64_t)limit(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK) ||
+        threads > (uint64_t)callable->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK]) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (c->sharedMemBytes > (unsigned)callable->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES]) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t registers =
+        (uint64_t)callable->attributes[CU_FUNC_ATTRIBUTE_NUM_REGS] * ((threads + 31) / 32 * 32);
+    if (registers > (uint64_t)limit(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK)) {
+        return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_launch_attributes(const CUlaunchConfig *config, struct gf_launch_attribute *travel,
+                              uint32_t *count) {
+    *count = 0;
+    if (config->numAttrs > 0 && config->attrs == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        const CUlaunchAttribute *attribute = &config->attrs[i];
+        switch ((int)attribute->id) {
+        case CU_LAUNCH_ATTRIBUTE_IGNORE:
+            continue;
+        case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+            if (attribute->value.cooperative != 0) {
+                return CUDA_ERROR_NOT_SUPPORTED;
+            }
+            continue;
+        case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+            continue; /* a hint to the cache */
+        case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+        case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+        case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+        case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+        case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
+        case CU_LAUNCH_ATTRIBUTE_PORTABLE_CLUSTER_SIZE_MODE:
+        case CU_LAUNCH_ATTRIBUTE_SHARED_MEMORY_MODE:
+            break;
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+        case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+            return CUDA_ERROR_NOT_SUPPORTED;
+        default:
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (*count == GF_LAUNCH_ATTRIBUTES_MAX) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        travel[*count].id = attribute->id;
+        travel[*count].reserved = 0;
+        _Static_assert(sizeof attribute->value == sizeof travel->value, "CUlaunchAttributeValue");
+        memcpy(travel[(*count)++].value, &attribute->value, sizeof travel->value);
+    }
+    return CUDA_SUCCESS;
+}
+
+/* The buffer that `extra` describes. */
+static CUresult find_buffer(void **extra, const void **buffer, size_t *size) {
+    for (int i = 0; extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
+        if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+            *buffer = extra[i + 1];
+        } else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE && extra[i + 1] != NULL) {
+            *size = *(const size_t *)extra[i + 1];
+        } else {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult send_launch(struct gf_req_sessionLaunch *request, const void *params,
+                            const struct gf_launch_attribute *attributes) {
+    struct iovec parts[] = {{request, sizeof *request},
+                            {(void *)params, request->params},
+                            {(void *)attributes, request->attributes * sizeof *attributes}};
+    gf_window_work_enqueued();
+    return gf_send(GF_OP_sessionLaunch, parts, 3);
+}
+
+static CUresult launch(const CUlaunchConfig *config, CUfunction function, void **kernelParams, void **extra,
+                       const struct gf_launch_attribute *attributes, uint32_t attribute_count) {
+    struct gf_callable *callable = gf_callable_find((uint64_t)function);
+    if (callable == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    const struct gf_kernel_info *info = callable->info;
+    struct gf_req_sessionLaunch request = {
+        .function = (uint64_t)function,
+        .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
+        .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
+        .shared = config->sharedMemBytes,
+        .attributes = attribute_count,
+        .params = info->param_bytes,
+    };
+    CUresult result = gf_wire_stream(config->hStream, &request.stream);
+    result = result == CUDA_SUCCESS ? check_shape(config, callable) : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (extra != NULL) {
+        const void *buffer = NULL;
+        size_t size = 0;
+        result = kernelParams != NULL ? CUDA_ERROR_INVALID_VALUE : find_buffer(extra, &buffer, &size);
+        if (result == CUDA_SUCCESS &&
+            (size < info->param_bytes || size > PARAMS_MAX || (buffer == NULL && size > 0))) {
+            result = CUDA_ERROR_INVALID_VALUE;
+        }
+        return result != CUDA_SUCCESS ? result : send_launch(&request, buffer, attributes);
+    }
+    if (info->param_count > 0 && kernelParams == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    char packed[info->param_bytes <= PARAMS_ON_STACK ? PARAMS_ON_STACK : PARAMS_MAX + 4];
+    memset(packed, 0, info->param_bytes);
+    for (uint32_t i = 0; i < info->param_count; i++) {
+        if (kernelParams[i] == NULL) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        memcpy(packed + info->params[i].offset, kernelParams[i], info->params[i].size);
+    }
+    return send_launch(&request, packed, attributes);
+}
+
+CUresult gf_cuLaunchKernel(CUfunction f, unsigned gridDimX, unsigned gridDimY, unsigned gridDimZ,
+                           unsigned blockDimX, unsigned blockDimY, unsigned blockDimZ,
+                           unsigned sharedMemBytes, CUstream hStream, void **kernelParams, void **extra) {
+    CUlaunchConfig config = {gridDimX,  gridDimY,       gridDimZ, blockDimX, blockDimY,
+                             blockDimZ, sharedMemBytes, hStream,  NULL,      0};
+    return launch(&config, f, kernelParams, extra, NULL, 0);
+}
+
+CUresult gf_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams, void **extra) {
+    struct gf_launch_attribute attributes[GF_LAUNCH_ATTRIBUTES_MAX];
+    uint32_t count;
+    if (config == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = gf_launch_attributes(config, attributes, &count);
+    return result != CUDA_SUCCESS ? result : launch(config, f, kernelParams, extra, attributes, count);
+}

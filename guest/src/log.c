@@ -1,0 +1,58 @@
+#include "log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum gf_log_level gf_log_level = GF_LOG_ERROR;
+static int log_fd = STDERR_FILENO;
+static pthread_once_t opened = PTHREAD_ONCE_INIT;
+
+static void open_log(void) {
+    const char *level = getenv("GPUFERRY_LOG"), *file = getenv("GPUFERRY_LOG_FILE");
+    if (level != NULL) {
+        gf_log_level = strcmp(level, "trace") == 0   ? GF_LOG_TRACE
+                       : strcmp(level, "debug") == 0 ? GF_LOG_DEBUG
+                       : strcmp(level, "info") == 0  ? GF_LOG_INFO
+                                                     : GF_LOG_ERROR;
+    }
+    if (file != NULL && file[0] != '\0') {
+        int fd = open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+        if (fd >= 0) {
+            log_fd = fd;
+        }
+    }
+}
+
+void gf_log_open(void) {
+    pthread_once(&opened, open_log);
+}
+
+/* One write per line, so that lines of several threads and processes do not mix. */
+void gf_log_write(enum gf_log_level level, const char *format, ...) {
+    gf_log_open();
+    if (level > gf_log_level) {
+        return;
+    }
+    int saved = errno;
+    char line[1536];
+    int size = snprintf(line, sizeof line, "gpuferry[%d]: ", (int)getpid());
+    va_list arguments;
+    va_start(arguments, format);
+    int more = vsnprintf(line + size, sizeof line - (size_t)size - 1, format, arguments);
+    va_end(arguments);
+    if (more > 0) {
+        size += more < (int)sizeof line - size - 1 ? more : (int)sizeof line - size - 2;
+    }
+    line[size++] = '\n';
+    int fd = level == GF_LOG_ERROR && log_fd != STDERR_FILENO ? STDERR_FILENO : log_fd;
+    if (write(fd, line, (size_t)size) < 0) {
+        /* nowhere to say so */
+    }
+    errno = saved;
+}

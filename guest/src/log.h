@@ -1,0 +1,24 @@
+#pragma once
+
+enum gf_log_level {
+    GF_LOG_ERROR, /* always printed: one line, cause and next step */
+    GF_LOG_INFO,
+    GF_LOG_DEBUG,
+    GF_LOG_TRACE,
+};
+
+extern enum gf_log_level gf_log_level;
+
+/* Reads GPUFERRY_LOG and GPUFERRY_LOG_FILE; the first call counts. */
+void gf_log_open(void);
+void gf_log_write(enum gf_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#define gf_log(level, ...)                                                                                   \
+    do {                                                                                                     \
+        if (__builtin_expect((level) <= gf_log_level, 0))                                                    \
+            gf_log_write(level, __VA_ARGS__);                                                                \
+    } while (0)
+#define gf_error(...) gf_log_write(GF_LOG_ERROR, __VA_ARGS__)
+#define gf_info(...)  gf_log(GF_LOG_INFO, __VA_ARGS__)
+#define gf_debug(...) gf_log(GF_LOG_DEBUG, __VA_ARGS__)
+#define gf_trace(...) gf_log(GF_LOG_TRACE, __VA_ARGS__)

@@ -1,0 +1,76 @@
+#include "context.h"
+#include "functions.h"
+#include "module.h"
+#include "window.h"
+
+#define PITCH_ALIGN 512ull
+
+CUresult gf_cuMemGetInfo_v2(size_t *free, size_t *total) {
+    uint64_t free_bytes, total_bytes;
+    gf_window_info(&free_bytes, &total_bytes);
+    if (free != NULL) {
+        *free = free_bytes;
+    }
+    if (total != NULL) {
+        *total = total_bytes;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
+    uint64_t address;
+    if (dptr == NULL || bytesize == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = gf_window_alloc(bytesize, gf_context_current_handle(), false, 0, &address);
+    if (result == CUDA_SUCCESS) {
+        *dptr = address;
+    }
+    return result;
+}
+
+CUresult gf_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+                               unsigned ElementSizeBytes) {
+    if (dptr == NULL || pPitch == NULL || WidthInBytes == 0 || Height == 0 ||
+        (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t pitch, bytes;
+    if (__builtin_add_overflow(WidthInBytes, PITCH_ALIGN - 1, &pitch)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    pitch = pitch / PITCH_ALIGN * PITCH_ALIGN;
+    if (pitch > (size_t)gf_session.device.attributes[CU_DEVICE_ATTRIBUTE_MAX_PITCH]) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (__builtin_mul_overflow(pitch, Height, &bytes)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = gf_cuMemAlloc_v2(dptr, bytes);
+    if (result == CUDA_SUCCESS) {
+        *pPitch = pitch;
+    }
+    return result;
+}
+
+CUresult gf_cuMemFree_v2(CUdeviceptr dptr) {
+    return dptr == 0 ? CUDA_SUCCESS : gf_window_free(dptr, 0);
+}
+
+CUresult gf_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
+    struct gf_allocation allocation;
+    uint64_t base, size;
+    if (gf_window_find(dptr, &allocation)) {
+        base = allocation.address;
+        size = allocation.size;
+    } else if (!gf_global_find(dptr, &base, &size)) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    if (pbase != NULL) {
+        *pbase = base;
+    }
+    if (psize != NULL) {
+        *psize = size;
+    }
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,107 @@
+#include "channel.h"
+#include "functions.h"
+#include "gpuferry/messages.h"
+#include "launch.h"
+#include "module.h"
+#include "stream.h"
+
+CUresult gf_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize,
+                                                        size_t dynamicSMemSize) {
+    return gf_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize,
+                                                                   dynamicSMemSize, CU_OCCUPANCY_DEFAULT);
+}
+
+/* Walks the block sizes from large to small as the documented algorithm does: most resident threads, larger
+ * blocks first. */
+CUresult gf_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize, CUfunction func,
+                                                      CUoccupancyB2DSize blockSizeToDynamicSMemSize,
+                                                      size_t dynamicSMemSize, int blockSizeLimit,
+                                                      unsigned flags) {
+    struct gf_callable *callable = gf_callable_find((uint64_t)func);
+    const int32_t *device = gf_session.device.attributes;
+    if (minGridSize == NULL || blockSize == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (callable == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    int warp = device[CU_DEVICE_ATTRIBUTE_WARP_SIZE];
+    int most_threads = device[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR];
+    int limit = callable->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+    limit = blockSizeLimit > 0 && blockSizeLimit < limit ? blockSizeLimit : limit;
+    int best_threads = 0, best_size = 0, best_blocks = 0;
+    for (int rounded = (limit + warp - 1) / warp * warp; rounded > 0; rounded -= warp) {
+        int size = rounded < limit ? rounded : limit, blocks;
+        size_t shared =
+            blockSizeToDynamicSMemSize != NULL ? blockSizeToDynamicSMemSize(size) : dynamicSMemSize;
+        CUresult result =
+            gf_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&blocks, func, size, shared, flags);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        if (size * blocks > best_threads) {
+            best_threads = size * blocks;
+            best_size = size;
+            best_blocks = blocks;
+        }
+        if (best_threads == most_threads) {
+            break;
+        }
+    }
+    *blockSize = best_size;
+    *minGridSize = best_blocks * device[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize, CUfunction func,
+                                             CUoccupancyB2DSize blockSizeToDynamicSMemSize,
+                                             size_t dynamicSMemSize, int blockSizeLimit) {
+    return gf_cuOccupancyMaxPotentialBlockSizeWithFlags(minGridSize, blockSize, func,
+                                                        blockSizeToDynamicSMemSize, dynamicSMemSize,
+                                                        blockSizeLimit, CU_OCCUPANCY_DEFAULT);
+}
+
+static CUresult clusters(int *result, CUfunction func, const CUlaunchConfig *config, bool largest_size) {
+    struct gf_launch_attribute attributes[GF_LAUNCH_ATTRIBUTES_MAX];
+    struct gf_req_sessionOccupancyClusters request;
+    struct gf_rep_sessionOccupancyClusters reply;
+    if (result == NULL || config == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    request = (struct gf_req_sessionOccupancyClusters){
+        .function = (uint64_t)func,
+        .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
+        .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
+        .shared = config->sharedMemBytes,
+        .largest_size = largest_size,
+    };
+    uint32_t count;
+    CUresult status = gf_launch_attributes(config, attributes, &count);
+    status = status == CUDA_SUCCESS ? gf_wire_stream(config->hStream, &request.stream) : status;
+    if (status == CUDA_SUCCESS && gf_callable_find((uint64_t)func) == NULL) {
+        status = CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    request.attributes = count;
+    struct gf_call call = {.op = GF_OP_sessionOccupancyClusters, .reply = &reply, .reply_size = sizeof reply};
+    struct iovec parts[] = {{&request, sizeof request}, {attributes, count * sizeof *attributes}};
+    status = gf_call_start(&call, parts, 2);
+    CUresult waited = gf_call_wait(&call);
+    free(call.payload);
+    status = status != CUDA_SUCCESS ? status : waited;
+    if (status == CUDA_SUCCESS) {
+        *result = reply.result;
+    }
+    return status;
+}
+
+CUresult gf_cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func,
+                                               const CUlaunchConfig *config) {
+    return clusters(clusterSize, func, config, true);
+}
+
+CUresult gf_cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func, const CUlaunchConfig *config) {
+    return clusters(numClusters, func, config, false);
+}

@@ -1,0 +1,8 @@
+/* Device-to-host copies that the program did not wait for: their data is on its way into page-locked memory.
+ */
+#pragma once
+#include "channel.h"
+
+CUresult gf_pending_start(const void *request, size_t size, const struct gf_rows *rows);
+/* Until no such copy touches the range any more: before its memory is read here or goes away. */
+void gf_pending_wait(const void *base, uint64_t size);

@@ -1,0 +1,142 @@
+#include <string.h>
+
+#include "context.h"
+#include "functions.h"
+#include "host_memory.h"
+#include "module.h"
+#include "window.h"
+#include "wire/handle.h"
+
+/* What is known of an address. */
+struct subject {
+    bool device, host;
+    uint64_t base, size, id, owner;
+    bool from_pool;
+};
+
+static struct subject look_up(uint64_t address) {
+    struct gf_allocation allocation;
+    struct gf_host_range range;
+    struct subject s = {0};
+    if (gf_window_find(address, &allocation)) {
+        s = (struct subject){true,
+                             false,
+                             allocation.address,
+                             allocation.size,
+                             allocation.id,
+                             allocation.owner,
+                             allocation.from_pool};
+    } else if (gf_global_find(address, &s.base, &s.size)) {
+        s.device = true;
+        s.owner = gf_context_current_handle();
+    } else if (gf_host_find(address, &range)) {
+        s = (struct subject){false, true, range.address, range.size, range.id, range.owner, false};
+    }
+    return s;
+}
+
+static void put(void *data, uint64_t value, size_t size) {
+    memcpy(data, &value, size);
+}
+
+static CUresult get(const struct subject *s, uint64_t address, CUpointer_attribute attribute, void *data) {
+    const CUresult only_known = s->device || s->host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    switch ((int)attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        put(data, s->owner, sizeof(CUcontext));
+        return only_known;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        put(data, s->device ? CU_MEMORYTYPE_DEVICE : s->host ? CU_MEMORYTYPE_HOST : 0, sizeof(unsigned));
+        return only_known;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: /* the device cannot reach host memory */
+        put(data, s->device ? address : 0, sizeof(CUdeviceptr));
+        return s->device ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        put(data, s->host ? address : 0, sizeof(void *));
+        return s->host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+        put(data, 0, attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ? sizeof(int) : sizeof(char));
+        return only_known;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+        put(data, s->id, sizeof(uint64_t));
+        return only_known;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        put(data, s->device || s->host ? 0 : (uint64_t)-2, sizeof(int));
+        return only_known;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+        put(data, s->base, sizeof(void *));
+        return only_known;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+        put(data, s->size, sizeof(size_t));
+        return only_known;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        put(data, s->device || s->host, sizeof(char));
+        return only_known;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        put(data, 0, sizeof(uint64_t));
+        return only_known;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        put(data,
+            s->device ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE,
+            sizeof(int));
+        return only_known;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        put(data, s->from_pool ? gf_handle_make(GF_HANDLE_MEMORY_POOL, 0, 0) : 0, sizeof(CUmemoryPool));
+        return only_known;
+    case CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL:
+        put(data, (uint64_t)-1, sizeof(int));
+        return only_known;
+    case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult gf_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+    unsigned char value[16];
+    if (data == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct subject subject = look_up(ptr);
+    /* Into a buffer first: on failure the program's memory stays as it was. */
+    CUresult result = get(&subject, ptr, attribute, value);
+    return result != CUDA_SUCCESS ? result : get(&subject, ptr, attribute, data);
+}
+
+/* Unlike the singular form it succeeds for any address; what does not apply is zero. */
+CUresult gf_cuPointerGetAttributes(unsigned numAttributes, CUpointer_attribute *attributes, void **data,
+                                   CUdeviceptr ptr) {
+    if (attributes == NULL || data == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct subject subject = look_up(ptr);
+    for (unsigned i = 0; i < numAttributes; i++) {
+        unsigned char value[16];
+        bool known = (unsigned)attributes[i] >= CU_POINTER_ATTRIBUTE_CONTEXT &&
+                     (unsigned)attributes[i] <= CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL;
+        if (!known || data[i] == NULL) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (get(&subject, ptr, attributes[i], value) == CUDA_ERROR_NOT_SUPPORTED) {
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
+        get(&subject, ptr, attributes[i], data[i]);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr) {
+    struct gf_allocation allocation;
+    if (value == NULL || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !gf_window_find(ptr, &allocation)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS; /* synchronous operations are synchronous for every allocation */
+}

@@ -1,0 +1,33 @@
+#include "process.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "channel.h"
+#include "guest.h"
+#include "stats.h"
+
+/* The child has no I/O thread, and locks may be held by threads that it does not have: nothing works in it
+ * any more, as with NVIDIA's driver. Closing its copy of the socket leaves the parent's connection alone. */
+static void in_child(void) {
+    atomic_store(&gf_session.state, GF_FORKED);
+    gf_channel_abandon();
+}
+
+void gf_process_watch(void) {
+    pthread_atfork(NULL, NULL, in_child);
+}
+
+/* Runs after the program's own destructors, some of which make CUDA calls. Costs nothing where no call was
+ * made. */
+__attribute__((destructor)) static void at_exit(void) {
+    enum gf_state before = atomic_load(&gf_session.state);
+    if (before == GF_FORKED) {
+        return;
+    }
+    if (before == GF_READY) {
+        gf_channel_close();
+    }
+    atomic_store(&gf_session.state, GF_CLOSED);
+    gf_stats_write();
+}

@@ -1,0 +1,294 @@
+#include "channel_state.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "log.h"
+#include "session.h"
+#include "stats.h"
+
+#define ch             gf_channel
+#define DIRECT_RECEIVE 4096 /* below this, one receive for several rows beats one per row */
+
+void gf_reply_register(struct gf_call *call) {
+    pthread_mutex_lock(&ch.reply_lock);
+    call->request = ch.next_request++;
+    if (ch.next_request == 0) {
+        ch.next_request = 1;
+    }
+    call->done = false;
+    call->next = ch.calls[call->request % GF_CALL_SLOTS];
+    ch.calls[call->request % GF_CALL_SLOTS] = call;
+    pthread_mutex_unlock(&ch.reply_lock);
+    if (call->completed != NULL) {
+        atomic_fetch_add(&ch.unattended, 1);
+    }
+}
+
+static struct gf_call *take_call(uint32_t request) {
+    pthread_mutex_lock(&ch.reply_lock);
+    struct gf_call **at = &ch.calls[request % GF_CALL_SLOTS];
+    while (*at != NULL && (*at)->request != request) {
+        at = &(*at)->next;
+    }
+    struct gf_call *call = *at;
+    if (call != NULL) {
+        *at = call->next;
+    }
+    pthread_mutex_unlock(&ch.reply_lock);
+    return call;
+}
+
+bool gf_reader_try(void) {
+    pthread_mutex_lock(&ch.reply_lock);
+    bool taken = !ch.reading;
+    ch.reading = true;
+    pthread_mutex_unlock(&ch.reply_lock);
+    return taken;
+}
+
+void gf_reader_leave(void) {
+    pthread_mutex_lock(&ch.reply_lock);
+    ch.reading = false;
+    pthread_cond_broadcast(&ch.replied);
+    pthread_mutex_unlock(&ch.reply_lock);
+}
+
+bool gf_reader_has_input(void) {
+    return ch.input_end > ch.input_start;
+}
+
+static ssize_t receive(void *data, size_t size) {
+    ssize_t got;
+    do {
+        got = recv(ch.fd, data, size, 0);
+    } while (got < 0 && errno == EINTR);
+    if (got <= 0) {
+        gf_channel_lose(got == 0 ? "it closed the connection" : strerror(errno));
+    } else {
+        gf_stat_add(GF_STAT_BYTES_RECEIVED, (uint64_t)got);
+    }
+    return got;
+}
+
+/* At least `size` bytes in the input buffer, in one piece. */
+static bool fill(size_t size) {
+    while (ch.input_end - ch.input_start < size) {
+        if (ch.input_start == ch.input_end || ch.input_start + size > GF_INPUT_SIZE) {
+            memmove(ch.input, ch.input + ch.input_start, ch.input_end - ch.input_start);
+            ch.input_end -= ch.input_start;
+            ch.input_start = 0;
+        }
+        ssize_t got = receive(ch.input + ch.input_end, GF_INPUT_SIZE - ch.input_end);
+        if (got <= 0) {
+            return false;
+        }
+        ch.input_end += (size_t)got;
+    }
+    return true;
+}
+
+static bool copy_out(char *to, size_t size) {
+    while (size > 0) {
+        size_t ready = ch.input_end - ch.input_start;
+        if (ready > 0) {
+            size_t part = ready < size ? ready : size;
+            if (to != NULL) {
+                memcpy(to, ch.input + ch.input_start, part);
+                to += part;
+            }
+            ch.input_start += part;
+            size -= part;
+        } else if (to != NULL && size >= DIRECT_RECEIVE) {
+            ssize_t got = receive(to, size);
+            if (got <= 0) {
+                return false;
+            }
+            to += got;
+            size -= (size_t)got;
+        } else if (!fill(1)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool malformed(const char *what, const struct gf_header *header) {
+    char why[160];
+    snprintf(why, sizeof why, "its reply to operation %u is malformed (%s, %u bytes)", header->op, what,
+             header->size);
+    gf_channel_lose(why);
+    return false;
+}
+
+static bool read_refusal(const struct gf_header *header) {
+    struct gf_refused refused;
+    char text[1024];
+    if (header->size < sizeof *header + sizeof refused || header->size > GF_HANDSHAKE_FRAME_MAX) {
+        return malformed("refusal", header);
+    }
+    size_t size = header->size - sizeof *header - sizeof refused;
+    size_t shown = size < sizeof text - 1 ? size : sizeof text - 1;
+    if (!copy_out((char *)&refused, sizeof refused) || !copy_out(text, shown)) {
+        return false;
+    }
+    text[shown] = '\0';
+    gf_channel_lose(text);
+    return false;
+}
+
+static bool read_payload(struct gf_call *call, const struct gf_header *header, size_t size) {
+    if (call->rows.base != NULL && call->status == CUDA_SUCCESS) {
+        if (size != call->rows.width * call->rows.rows) {
+            return malformed("length of the data", header);
+        }
+        for (uint64_t row = 0; row < call->rows.rows; row++) {
+            if (!copy_out(call->rows.base + row * call->rows.pitch, call->rows.width)) {
+                return false;
+            }
+        }
+        return true;
+    }
+    call->payload_size = size;
+    call->payload = size == 0 ? NULL : malloc(size);
+    return copy_out(call->payload, size);
+}
+
+static bool read_reply(struct gf_call *call, const struct gf_header *header) {
+    struct gf_reply_prefix prefix;
+    size_t body = header->size - sizeof *header - sizeof prefix;
+    if (!copy_out((char *)&prefix, sizeof prefix)) {
+        return false;
+    }
+    call->status = (CUresult)header->status;
+    call->latched = (CUresult)prefix.latched;
+    if (prefix.latched != 0) {
+        gf_debug("operation %u failed with %d on the server", prefix.latched_op, prefix.latched);
+    }
+    size_t reply = call->reply_size;
+    if (body < reply) {
+        if (call->status == CUDA_SUCCESS) {
+            return malformed("too short", header);
+        }
+        reply = 0;
+    }
+    return copy_out(call->reply, reply) && read_payload(call, header, body - reply);
+}
+
+bool gf_reader_frame(void) {
+    struct gf_header header;
+    if (gf_channel_lost() || !fill(sizeof header)) {
+        return false;
+    }
+    copy_out((char *)&header, sizeof header);
+    gf_stat_add(GF_STAT_FRAMES_RECEIVED, 1);
+    if (header.op == GF_OP_REFUSED) {
+        return read_refusal(&header);
+    }
+    if ((header.flags & GF_FLAG_REPLY) == 0 || header.size > GF_FRAME_MAX ||
+        header.size < sizeof header + sizeof(struct gf_reply_prefix)) {
+        return malformed("header", &header);
+    }
+    struct gf_call *call = take_call(header.request);
+    if (call == NULL || call->op != header.op) {
+        return malformed("nobody asked", &header);
+    }
+    bool fine = read_reply(call, &header);
+    if (!fine) {
+        call->status = gf_session_error();
+    }
+    if (call->completed != NULL) {
+        if (call->latched != CUDA_SUCCESS) {
+            gf_channel_latch(call->latched);
+        }
+        call->completed(call);
+        atomic_fetch_sub(&ch.unattended, 1);
+    } else {
+        pthread_mutex_lock(&ch.reply_lock);
+        call->done = true;
+        pthread_cond_broadcast(&ch.replied);
+        pthread_mutex_unlock(&ch.reply_lock);
+    }
+    return fine;
+}
+
+void gf_channel_latch(CUresult error) {
+    int none = CUDA_SUCCESS;
+    atomic_compare_exchange_strong(&ch.deferred, &none, (int)error);
+}
+
+/* Leader and followers: whoever finds no reader reads, until its own wish is fulfilled. */
+static bool wait_until(bool (*fulfilled)(const void *), const void *wish) {
+    pthread_mutex_lock(&ch.reply_lock);
+    if (fulfilled(wish)) {
+        pthread_mutex_unlock(&ch.reply_lock);
+        return true;
+    }
+    uint64_t start = gf_now();
+    gf_stat_round_trip();
+    atomic_fetch_add(&ch.waiting, 1);
+    while (!fulfilled(wish) && !gf_channel_lost()) {
+        if (ch.reading) {
+            pthread_cond_wait(&ch.replied, &ch.reply_lock);
+            continue;
+        }
+        ch.reading = true;
+        pthread_mutex_unlock(&ch.reply_lock);
+        gf_reader_frame();
+        pthread_mutex_lock(&ch.reply_lock);
+        ch.reading = false;
+        pthread_cond_broadcast(&ch.replied);
+    }
+    bool done = fulfilled(wish);
+    pthread_mutex_unlock(&ch.reply_lock);
+    if (atomic_fetch_sub(&ch.waiting, 1) == 1 && atomic_load(&ch.unattended) > 0) {
+        gf_channel_wake(); /* the I/O thread reads what is still to come */
+    }
+    gf_stat_add(GF_STAT_WAITING_NS, gf_now() - start);
+    return done;
+}
+
+static bool call_done(const void *call) {
+    return ((const struct gf_call *)call)->done;
+}
+
+CUresult gf_call_wait(struct gf_call *call) {
+    if (!wait_until(call_done, call)) {
+        /* Take it out of the table; if a reader has it right now, it is about to finish with it. */
+        if (take_call(call->request) == NULL) {
+            pthread_mutex_lock(&ch.reply_lock);
+            while (!call->done) {
+                pthread_cond_wait(&ch.replied, &ch.reply_lock);
+            }
+            pthread_mutex_unlock(&ch.reply_lock);
+        }
+        return gf_session_error();
+    }
+    if (gf_channel_lost() && call->status == gf_session_error()) {
+        return call->status;
+    }
+    CUresult latched = call->latched;
+    if (latched == CUDA_SUCCESS) {
+        latched = (CUresult)atomic_exchange(&ch.deferred, CUDA_SUCCESS);
+    }
+    if (call->status != CUDA_SUCCESS && call->status != CUDA_ERROR_NOT_READY) {
+        gf_session_sticky(call->status);
+        return call->status;
+    }
+    if (latched != CUDA_SUCCESS) {
+        gf_session_sticky(latched);
+        return latched;
+    }
+    return call->status;
+}
+
+static bool flag_set(const void *flag) {
+    return atomic_load_explicit((const _Atomic bool *)flag, memory_order_acquire);
+}
+
+bool gf_channel_wait_flag(const _Atomic bool *flag) {
+    return wait_until(flag_set, flag);
+}

@@ -1,0 +1,346 @@
+#include "session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "channel.h"
+#include "context.h"
+#include "gpuferry/device_overrides.h"
+#include "gpuferry/messages.h"
+#include "log.h"
+#include "process.h"
+#include "stats.h"
+#include "transport.h"
+#include "window.h"
+#include "wire/sha256.h"
+
+/* The monitor may have to start an API server first, which compiles or loads a driver. */
+#define HANDSHAKE_TIMEOUT_MS 120000
+
+struct gf_session gf_session;
+
+static pthread_mutex_t connect_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool tried;
+static CUresult outcome;
+static _Atomic int lost_error = CUDA_ERROR_DEVICE_UNAVAILABLE;
+
+static void copy_text(char *field, size_t size, const char *text) {
+    if (text != NULL) {
+        memcpy(field, text, strnlen(text, size));
+    }
+}
+
+/* "2GiB", "512M", "1000000": CUDA programs' users write sizes in all three ways. */
+static uint64_t parse_size(const char *text) {
+    if (text == NULL || *text == '\0') {
+        return 0;
+    }
+    char *end;
+    double value = strtod(text, &end);
+    while (*end == ' ') {
+        end++;
+    }
+    static const char units[] = "kmgt";
+    const char *unit = *end == '\0' ? NULL : strchr(units, *end | 0x20);
+    uint64_t base = unit != NULL && end[1] == 'B' ? 1000 : 1024;
+    uint64_t factor = 1;
+    for (const char *u = units; unit != NULL && u <= unit; u++) {
+        factor *= base;
+    }
+    if (value < 0 || (*end != '\0' && unit == NULL)) {
+        gf_error("GPUFERRY_MEMORY=%s is not a size: write for example 2GiB. Asking for the default.", text);
+        return 0;
+    }
+    return (uint64_t)(value * (double)factor);
+}
+
+static bool random_bytes(uint8_t *data, size_t size) {
+    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    bool fine = fd >= 0 && read(fd, data, size) == (ssize_t)size;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return fine;
+}
+
+static bool read_token(char *token, size_t size) {
+    const char *text = getenv("GPUFERRY_TOKEN"), *file = getenv("GPUFERRY_TOKEN_FILE");
+    token[0] = '\0';
+    if (text != NULL && text[0] != '\0') {
+        snprintf(token, size, "%s", text);
+        return true;
+    }
+    if (file == NULL || file[0] == '\0') {
+        return true; /* a monitor without a token refuses or not: its business */
+    }
+    int fd = open(file, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? -1 : read(fd, token, size - 1);
+    if (got < 0) {
+        gf_error("cannot read the token from GPUFERRY_TOKEN_FILE=%s: %s", file, strerror(errno));
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    while (got > 0 && strchr(" \t\r\n", token[got - 1]) != NULL) {
+        got--;
+    }
+    token[got > 0 ? got : 0] = '\0';
+    return got >= 0;
+}
+
+/* A whole handshake frame. */
+static void *read_frame(int fd, struct gf_header *header) {
+    if (gf_transport_read(fd, header, sizeof *header, HANDSHAKE_TIMEOUT_MS) != 0) {
+        return NULL;
+    }
+    errno = EPROTO;
+    if (header->size < sizeof *header || header->size > GF_FRAME_MAX) {
+        return NULL;
+    }
+    size_t size = header->size - sizeof *header;
+    char *body = malloc(size + 1);
+    if (body == NULL || gf_transport_read(fd, body, size, HANDSHAKE_TIMEOUT_MS) != 0) {
+        free(body);
+        return NULL;
+    }
+    body[size] = '\0';
+    return body;
+}
+
+static const char *handshake_cause(void) {
+    return errno == 0        ? "it closed the connection during the handshake"
+           : errno == EPROTO ? "it does not speak gpuferry's protocol"
+                             : strerror(errno);
+}
+
+static void make_proof(const char *token, const char *label, const struct gf_greeting *greeting,
+                       const struct gf_hello *hello, bool with_hello, uint8_t proof[GF_HASH_SIZE]) {
+    struct gf_hmac hmac;
+    gf_hmac_init(&hmac, token, strlen(token));
+    gf_hmac_update(&hmac, label, strlen(label));
+    gf_hmac_update(&hmac, greeting->nonce, sizeof greeting->nonce);
+    gf_hmac_update(&hmac, hello->nonce, sizeof hello->nonce);
+    if (with_hello) {
+        gf_hmac_update(&hmac, hello, offsetof(struct gf_hello, proof));
+    }
+    gf_hmac_final(&hmac, proof);
+}
+
+static bool fill_hello(struct gf_hello *hello) {
+    static const uint8_t spec_hash[] = GF_SPEC_HASH;
+    _Static_assert(sizeof spec_hash == GF_HASH_SIZE, "GF_SPEC_HASH");
+    *hello = (struct gf_hello){.version = GF_PROTOCOL_VERSION, .pid = (uint32_t)getpid(), .devices = 1};
+    memcpy(hello->spec_hash, spec_hash, sizeof hello->spec_hash);
+    hello->memory = parse_size(getenv("GPUFERRY_MEMORY"));
+    copy_text(hello->tenant, sizeof hello->tenant, getenv("GPUFERRY_TENANT"));
+    copy_text(hello->function, sizeof hello->function, getenv("GPUFERRY_FUNCTION"));
+    char path[1024];
+    ssize_t size = readlink("/proc/self/exe", path, sizeof path - 1);
+    path[size > 0 ? size : 0] = '\0';
+    const char *slash = strrchr(path, '/');
+    copy_text(hello->program, sizeof hello->program, slash != NULL ? slash + 1 : path);
+    return random_bytes(hello->nonce, sizeof hello->nonce);
+}
+
+static bool take_welcome(const struct gf_header *header, const char *body) {
+    const struct gf_welcome *welcome = (const struct gf_welcome *)body;
+    size_t size = header->size - sizeof *header;
+    if (size < sizeof *welcome) {
+        return false;
+    }
+    size_t devices = welcome->device_count, hashes = welcome->image_hash_count;
+    if (devices < 1 || size != sizeof *welcome + devices * sizeof(struct gf_device) + hashes * GF_HASH_SIZE) {
+        return false;
+    }
+    memcpy(&gf_session.device, welcome + 1, sizeof gf_session.device);
+    if (gf_session.device.attribute_count != GF_ATTRIBUTE_COUNT || welcome->granularity == 0) {
+        return false;
+    }
+    gf_session.device.name[sizeof gf_session.device.name - 1] = '\0';
+#define OVERRIDE(attribute, value) gf_session.device.attributes[attribute] = (value);
+    GF_ATTRIBUTE_OVERRIDES(OVERRIDE)
+    gf_session.id = welcome->session;
+    gf_session.window_base = welcome->window_base;
+    gf_session.window_size = welcome->window_size;
+    gf_session.quota = welcome->quota;
+    gf_session.granularity = welcome->granularity;
+    gf_session.driver_version = welcome->driver_version;
+    gf_session.image_kinds = welcome->image_kinds;
+    gf_session.image_hashes = malloc(hashes * GF_HASH_SIZE + 1);
+    if (gf_session.image_hashes == NULL) {
+        return false;
+    }
+    memcpy(gf_session.image_hashes, body + size - hashes * GF_HASH_SIZE, hashes * GF_HASH_SIZE);
+    gf_session.image_hash_count = (uint32_t)hashes;
+    return true;
+}
+
+static CUresult refused(const struct gf_header *header, const char *body, const char *address) {
+    const struct gf_refused *refusal = (const struct gf_refused *)body;
+    if (header->size < sizeof *header + sizeof *refusal) {
+        gf_error("the GPU server at %s refused this program without saying why", address);
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    }
+    gf_error("the GPU server at %s refused this program: %s", address, (const char *)(refusal + 1));
+    return refusal->cuda_error != 0 ? (CUresult)refusal->cuda_error : CUDA_ERROR_DEVICE_UNAVAILABLE;
+}
+
+static CUresult shake_hands(int fd, const char *address) {
+    char token[4096];
+    struct gf_header header;
+    struct gf_hello hello;
+    uint8_t proof[GF_HASH_SIZE];
+    CUresult result = CUDA_ERROR_DEVICE_UNAVAILABLE;
+    if (!read_token(token, sizeof token)) {
+        return result;
+    }
+    char *greeting_body = read_frame(fd, &header);
+    if (greeting_body != NULL && header.op == GF_OP_REFUSED) {
+        result = refused(&header, greeting_body, address);
+        free(greeting_body);
+        return result;
+    }
+    const struct gf_greeting *greeting = (const struct gf_greeting *)greeting_body;
+    if (greeting_body == NULL || header.op != GF_OP_GREETING ||
+        header.size != sizeof header + sizeof *greeting ||
+        memcmp(greeting->magic, GF_MAGIC, sizeof greeting->magic) != 0) {
+        gf_error("no gpuferry monitor answers at %s (%s): check GPUFERRY_MONITOR", address,
+                 greeting_body != NULL ? "it does not speak gpuferry's protocol" : handshake_cause());
+        free(greeting_body);
+        return result;
+    }
+    if (greeting->version != GF_PROTOCOL_VERSION) {
+        gf_info("the server speaks protocol version %u, this guest %u", greeting->version,
+                GF_PROTOCOL_VERSION);
+    }
+    if (!fill_hello(&hello)) {
+        gf_error("cannot read /dev/urandom: %s", strerror(errno));
+        free(greeting_body);
+        return result;
+    }
+    make_proof(token, GF_PROOF_GUEST, greeting, &hello, true, hello.proof);
+    make_proof(token, GF_PROOF_SERVER, greeting, &hello, false, proof);
+    free(greeting_body);
+
+    struct {
+        struct gf_header header;
+        struct gf_hello hello;
+    } __attribute__((packed)) out = {{.size = sizeof out, .op = GF_OP_HELLO}, hello};
+    bool sent = gf_transport_write(fd, &out, sizeof out) == 0;
+    char *body = read_frame(fd, &header); /* even if not all was sent: it may hold the refusal */
+    if (body == NULL || !(sent || header.op == GF_OP_REFUSED)) {
+        gf_error("the GPU server at %s did not grant a session: %s", address, handshake_cause());
+    } else if (header.op == GF_OP_REFUSED) {
+        result = refused(&header, body, address);
+    } else if (header.op != GF_OP_WELCOME || header.size < sizeof header + sizeof(struct gf_welcome)) {
+        gf_error("the GPU server at %s answered with something else than a welcome", address);
+    } else if (!gf_digest_equal(proof, (const uint8_t *)body)) {
+        gf_error(
+            "the GPU server at %s does not know this program's token: it may be an impostor. Not connecting.",
+            address);
+    } else if (!take_welcome(&header, body)) {
+        gf_error("the welcome of the GPU server at %s is malformed", address);
+    } else {
+        result = CUDA_SUCCESS;
+    }
+    free(body);
+    return result;
+}
+
+/* The one device is ordinal 0; like the driver, the list ends at the first entry that names none. */
+static int visible_devices(void) {
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    if (list == NULL) {
+        return 1;
+    }
+    char uuid[48];
+    const uint8_t *u = gf_session.device.uuid;
+    snprintf(uuid, sizeof uuid, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+             u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
+             u[15]);
+    while (*list == ' ') {
+        list++;
+    }
+    size_t size = strcspn(list, ",");
+    if (strncmp(list, "GPU-", 4) == 0) {
+        return size > 4 && strncmp(list, uuid, size) == 0;
+    }
+    char *end;
+    long ordinal = strtol(list, &end, 10);
+    return end != list && ordinal == 0;
+}
+
+static CUresult connect_once(void) {
+    const char *address = getenv("GPUFERRY_MONITOR");
+    if (address == NULL || address[0] == '\0') {
+        gf_error("GPUFERRY_MONITOR is not set: start the program with `gpuferry run -- …`, or set it to the "
+                 "monitor's host:port or unix:/path");
+        return CUDA_ERROR_NO_DEVICE;
+    }
+    uint64_t start = gf_now();
+    char why[256] = "no address";
+    int fd = gf_transport_connect(address, why, sizeof why);
+    if (fd < 0) {
+        gf_error("cannot connect to GPUFERRY_MONITOR=%s: %s. Is `gpuferry monitor` running there?", address,
+                 why);
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    }
+    CUresult result = shake_hands(fd, address);
+    if (result == CUDA_SUCCESS && (!gf_window_open() || !gf_context_open())) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    gf_stat_add(GF_STAT_CONNECT_NS, gf_now() - start);
+    if (result == CUDA_SUCCESS && !gf_channel_open(fd)) {
+        gf_error("cannot start the I/O thread: %s", strerror(errno));
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS) {
+        close(fd);
+        return result;
+    }
+    gf_session.device_count = visible_devices();
+    gf_process_watch();
+    gf_info("session %llu on %s: %s, %llu MiB, driver %u", (unsigned long long)gf_session.id, address,
+            gf_session.device.name, (unsigned long long)(gf_session.quota >> 20), gf_session.driver_version);
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_session_connect(void) {
+    enum gf_state state = atomic_load(&gf_session.state);
+    if (state == GF_FORKED || state == GF_CLOSED) {
+        return gf_session_error();
+    }
+    pthread_mutex_lock(&connect_lock);
+    if (!tried) {
+        tried = true;
+        gf_stats_begin();
+        outcome = connect_once();
+    }
+    pthread_mutex_unlock(&connect_lock);
+    return outcome;
+}
+
+CUresult gf_session_error(void) {
+    switch (atomic_load(&gf_session.state)) {
+    case GF_FORKED:
+    case GF_COLD:
+        return CUDA_ERROR_NOT_INITIALIZED;
+    case GF_CLOSED:
+        return CUDA_ERROR_DEINITIALIZED;
+    case GF_READY:
+    case GF_LOST:
+        break;
+    }
+    return (CUresult)atomic_load(&lost_error);
+}
+
+void gf_session_lost(void) {
+    enum gf_state ready = GF_READY;
+    atomic_compare_exchange_strong(&gf_session.state, &ready, GF_LOST);
+}

@@ -1,0 +1,40 @@
+/* One process's use of a device: from cold over connected to lost or closed. */
+#pragma once
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "driver_interop/cuda_driver.h"
+
+#include "wire/frame.h"
+
+enum gf_state {
+    GF_COLD, /* cuInit was not called */
+    GF_READY,
+    GF_LOST,   /* the server is gone */
+    GF_FORKED, /* child of a process that had a session */
+    GF_CLOSED, /* the process exits */
+};
+
+struct gf_session {
+    _Atomic enum gf_state state;
+    uint64_t id;
+    uint64_t window_base, window_size, quota;
+    uint32_t granularity, driver_version, image_kinds;
+    int device_count; /* as the program sees it, after CUDA_VISIBLE_DEVICES */
+    struct gf_device device;
+    uint8_t (*image_hashes)[GF_HASH_SIZE];
+    uint32_t image_hash_count;
+};
+
+extern struct gf_session gf_session;
+
+/* Connects if that was not tried yet. */
+CUresult gf_session_connect(void);
+/* What a call gets in a state in which nothing works. */
+CUresult gf_session_error(void);
+void gf_session_lost(void);
+/* An asynchronous failure that destroys the context stays with it. */
+void gf_session_sticky(CUresult error);
+/* The context field of frames sent by this thread. */
+uint32_t gf_context_wire_id(void);

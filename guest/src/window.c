@@ -1,0 +1,283 @@
+#include "window.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "blocks.h"
+#include "channel.h"
+#include "gpuferry/messages.h"
+#include "log.h"
+#include "session.h"
+
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+#define RUN_MAX       32 /* granules mapped by one request, which can only be unmapped as a whole */
+#define CACHE_MINIMUM (64ull << 20) /* backing without allocations that is kept all the same */
+
+/* One granule of backing. */
+struct granule {
+    uint16_t live;      /* allocations that touch it */
+    uint8_t run_length; /* of the run that starts here */
+    uint8_t run_live;   /* its granules that have allocations */
+    uint32_t run;       /* first granule of its run + 1; 0: not mapped */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gf_blocks blocks;
+static struct granule *granules;
+static uint64_t granule_count, granule_high; /* high: one past the last that ever was mapped */
+static uint64_t mapped, empty,
+    trimmable; /* granules; empty: mapped, no allocation; trimmable: in empty runs */
+static uint64_t pool_use, pool_high, next_id = 1;
+static _Atomic uint64_t work;    /* device work enqueued so far */
+static _Atomic uint64_t settled; /* fenced or waited for up to here */
+
+bool gf_window_open(void) {
+    uint64_t base = gf_session.window_base, size = gf_session.window_size;
+    void *wanted = (void *)base;
+    void *got = mmap(wanted, size, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (got != wanted) {
+        /* Not fatal: host memory there would only be taken for device memory where an address says which. */
+        gf_info("the window %p+%llu cannot be reserved in this process: %s", wanted, (unsigned long long)size,
+                got == MAP_FAILED ? strerror(errno) : "the kernel chose another place");
+        if (got != MAP_FAILED) {
+            munmap(got, size);
+        }
+    }
+    granule_count = size / gf_session.granularity;
+    granules = mmap(NULL, granule_count * sizeof *granules, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return granules != MAP_FAILED && gf_blocks_init(&blocks, base, size);
+}
+
+void gf_window_work_enqueued(void) {
+    atomic_fetch_add(&work, 1);
+}
+
+uint64_t gf_window_work(void) {
+    return atomic_load(&work);
+}
+
+void gf_window_synchronized(uint64_t through) {
+    uint64_t before = atomic_load(&settled);
+    while (before < through && !atomic_compare_exchange_weak(&settled, &before, through)) {
+    }
+}
+
+static uint64_t granule_at(uint64_t address) {
+    return (address - gf_session.window_base) / gf_session.granularity;
+}
+
+static void send_range(uint16_t op, uint64_t first, uint64_t count) {
+    struct gf_req_sessionMemMap request = {.address = gf_session.window_base + first * gf_session.granularity,
+                                           .size = count * gf_session.granularity};
+    gf_send_struct(op, &request);
+}
+
+static void unmap_run(uint64_t first) {
+    uint64_t length = granules[first].run_length;
+    send_range(GF_OP_sessionMemUnmap, first, length);
+    memset(&granules[first], 0, length * sizeof *granules);
+    mapped -= length;
+    empty -= length;
+    trimmable -= length;
+}
+
+/* Gives back empty runs until at most `keep` granules are trimmable. */
+static void trim(uint64_t keep) {
+    for (uint64_t i = 0; i < granule_high && trimmable > keep;) {
+        uint64_t length = granules[i].run == i + 1 ? granules[i].run_length : 1;
+        if (granules[i].run == i + 1 && granules[i].run_live == 0) {
+            unmap_run(i);
+        }
+        i += length;
+    }
+}
+
+static void set_live(uint64_t index, int change) {
+    struct granule *granule = &granules[index];
+    bool was = granule->live > 0;
+    granule->live = (uint16_t)(granule->live + change);
+    if (granule->run == 0 || was == (granule->live > 0)) {
+        return;
+    }
+    struct granule *run = &granules[granule->run - 1];
+    if (was) {
+        empty++;
+        trimmable += --run->run_live == 0 ? run->run_length : 0;
+    } else {
+        empty--;
+        trimmable -= run->run_live++ == 0 ? run->run_length : 0;
+    }
+}
+
+static void map_run(uint64_t first, uint64_t length) {
+    send_range(GF_OP_sessionMemMap, first, length);
+    granules[first].run_length = (uint8_t)length;
+    for (uint64_t i = first; i < first + length; i++) {
+        granules[i].run = (uint32_t)first + 1;
+    }
+    granules[first].run_live = (uint8_t)length; /* only what an allocation touches is mapped */
+    mapped += length;
+    granule_high = first + length > granule_high ? first + length : granule_high;
+}
+
+/* Backing for granules first…last, which are marked live. */
+static bool back(uint64_t first, uint64_t last) {
+    uint64_t missing = 0, limit = gf_session.quota / gf_session.granularity;
+    for (uint64_t i = first; i <= last; i++) {
+        missing += granules[i].run == 0;
+    }
+    if (mapped + missing > limit) {
+        uint64_t excess = mapped + missing - limit;
+        if (excess > trimmable) {
+            return false;
+        }
+        trim(trimmable - excess);
+    }
+    for (uint64_t i = first; i <= last; i++) {
+        uint64_t length = 0;
+        while (i + length <= last && length < RUN_MAX && granules[i + length].run == 0) {
+            length++;
+        }
+        if (length > 0) {
+            map_run(i, length);
+            i += length - 1;
+        }
+    }
+    return true;
+}
+
+static void settle(uint64_t freed_at, uint64_t freed_stream, uint64_t stream) {
+    bool same_stream = stream != 0 && freed_stream == stream;
+    if (freed_at > atomic_load(&settled) && !same_stream) {
+        uint64_t through = atomic_load(&work);
+        gf_send(GF_OP_sessionFence, NULL, 0);
+        gf_window_synchronized(through);
+    }
+}
+
+CUresult gf_window_alloc(uint64_t size, uint64_t owner, bool from_pool, uint64_t stream, uint64_t *address) {
+    uint64_t granularity = gf_session.granularity, freed_at, freed_stream;
+    if (size > gf_session.quota || size > gf_session.window_size) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    bool large = size >= granularity / 2;
+    uint64_t rounded = large ? (size + granularity - 1) / granularity * granularity : size;
+    pthread_mutex_lock(&lock);
+    struct gf_block *block =
+        gf_blocks_take(&blocks, rounded, large ? granularity : GF_BLOCK_ALIGN, &freed_at, &freed_stream);
+    if (block == NULL) {
+        pthread_mutex_unlock(&lock);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    uint64_t first = granule_at(block->address), last = granule_at(block->address + block->size - 1);
+    for (uint64_t i = first; i <= last; i++) {
+        set_live(i, 1);
+    }
+    if (!back(first, last)) {
+        for (uint64_t i = first; i <= last; i++) {
+            set_live(i, -1);
+        }
+        gf_blocks_give(&blocks, block, freed_at, freed_stream);
+        pthread_mutex_unlock(&lock);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    settle(freed_at, freed_stream, stream);
+    block->requested = size;
+    block->owner = owner;
+    block->id = next_id++;
+    block->from_pool = from_pool;
+    if (from_pool) {
+        pool_use += block->size;
+        pool_high = pool_use > pool_high ? pool_use : pool_high;
+    }
+    *address = block->address;
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+static void give(struct gf_block *block, uint64_t stream) {
+    uint64_t first = granule_at(block->address), last = granule_at(block->address + block->size - 1);
+    pool_use -= block->from_pool ? block->size : 0;
+    gf_blocks_give(&blocks, block, atomic_load(&work), stream);
+    for (uint64_t i = first; i <= last; i++) {
+        set_live(i, -1);
+    }
+    uint64_t cache = gf_session.quota / 4 > CACHE_MINIMUM ? gf_session.quota / 4 : CACHE_MINIMUM;
+    if (trimmable * gf_session.granularity > cache) {
+        trim(cache / gf_session.granularity / 2);
+    }
+}
+
+CUresult gf_window_free(uint64_t address, uint64_t stream) {
+    pthread_mutex_lock(&lock);
+    struct gf_block *block = gf_blocks_find(&blocks, address);
+    bool found = block != NULL && block->address == address;
+    if (found) {
+        give(block, stream);
+    }
+    pthread_mutex_unlock(&lock);
+    return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+void gf_window_free_context(uint64_t owner) {
+    pthread_mutex_lock(&lock);
+    for (struct gf_block *block = blocks.first; block != NULL;) {
+        if (block->used && block->owner == owner) {
+            /* What follows may be joined with it; what is before it stays before it. */
+            struct gf_block *before = block->before;
+            give(block, 0);
+            block = before != NULL ? before : blocks.first;
+        }
+        block = block->after;
+    }
+    trim(0);
+    pthread_mutex_unlock(&lock);
+}
+
+bool gf_window_find(uint64_t address, struct gf_allocation *allocation) {
+    if (!gf_window_contains(address)) {
+        return false;
+    }
+    pthread_mutex_lock(&lock);
+    struct gf_block *block = gf_blocks_find(&blocks, address);
+    bool found = block != NULL && address - block->address < block->requested;
+    if (found) {
+        *allocation = (struct gf_allocation){block->address, block->requested, block->owner, block->id,
+                                             block->from_pool};
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+bool gf_window_contains(uint64_t address) {
+    return address - gf_session.window_base < gf_session.window_size;
+}
+
+void gf_window_info(uint64_t *free, uint64_t *total) {
+    uint64_t limit =
+        gf_session.quota < gf_session.device.total_memory ? gf_session.quota : gf_session.device.total_memory;
+    pthread_mutex_lock(&lock);
+    uint64_t used = (mapped - empty) * gf_session.granularity;
+    pthread_mutex_unlock(&lock);
+    *total = limit;
+    *free = used < limit ? limit - used : 0;
+}
+
+void gf_window_pool_use(uint64_t *now, uint64_t *high, bool reset_high) {
+    pthread_mutex_lock(&lock);
+    *now = pool_use;
+    *high = pool_high;
+    if (reset_high) {
+        pool_high = pool_use;
+    }
+    pthread_mutex_unlock(&lock);
+}
