@@ -117,7 +117,7 @@ def _dump(name: str, module: Module, text: str) -> None:
 
 
 _RUN_THREAD = f"""
-define void @sim_kernel_run_thread(ptr %thread) nounwind {{
+define void @sim_kernel_run_thread(ptr %thread) nounwind null_pointer_is_valid {{
   %block = load ptr, ptr %thread, align 8
   %px = getelementptr i8, ptr %thread, i64 {THREAD["tid.x"]}
   %py = getelementptr i8, ptr %thread, i64 {THREAD["tid.y"]}
@@ -134,7 +134,7 @@ define void @sim_kernel_run_thread(ptr %thread) nounwind {{
 
 # ntid is at least 1 in each dimension, so the loops test at their ends.
 _RUN_BLOCK = f"""
-define void @sim_kernel_run_block(ptr noalias readonly %block) nounwind {{
+define void @sim_kernel_run_block(ptr noalias readonly %block) nounwind null_pointer_is_valid {{
 entry:
   %thread = alloca [{THREAD_SIZE} x i8], align 8
   %px = getelementptr i8, ptr %thread, i64 {THREAD["tid.x"]}

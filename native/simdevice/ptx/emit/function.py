@@ -425,11 +425,12 @@ class FunctionEmitter:
         if self.function.is_kernel:
             return (
                 "define internal void @kernel(ptr %thread, ptr noalias readonly %block, i32 %tid.x, i32 %tid.y, "
-                "i32 %tid.z, i32 %linear) alwaysinline nounwind"
+                "i32 %tid.z, i32 %linear) alwaysinline nounwind null_pointer_is_valid"
             )
         count = len(self.function.returns) + len(self.function.parameters)
         arguments = "".join(f", ptr %a{index}" for index in range(count))
-        return f"define internal void @f{self.function.index}(ptr %thread{arguments}) nounwind"
+        name = f"@f{self.function.index}"
+        return f"define internal void {name}(ptr %thread{arguments}) nounwind null_pointer_is_valid"
 
     def _prepare_scopes(self) -> None:
         """Labels are known before the code that branches to them."""
