@@ -1,4 +1,4 @@
-"""The simulated driver in this process, through ctypes: results are checked, integers are passed 64 bits wide."""
+"""The simulated driver in this process, through ctypes: results are checked, integers are 64 bits wide."""
 
 from __future__ import annotations
 
