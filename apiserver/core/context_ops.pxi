@@ -129,7 +129,7 @@ cdef int on_cuDevicePrimaryCtxRelease_v2(Session *s, Frame *f) noexcept nogil:
 
 
 cdef int on_cuDevicePrimaryCtxReset_v2(Session *s, Frame *f) noexcept nogil:
-    cdef int status = reset_primary(s)
+    cdef int status = reset_primary(s, False)
     if status != cu.CUDA_SUCCESS:
         s.broken = True
         end_session(s, b"device error: the primary context could not be reset")
@@ -153,9 +153,18 @@ cdef int furnish_primary(Session *s) noexcept nogil:
     return cu.cuEventCreate(&s.fence, cu.CU_EVENT_DISABLE_TIMING)
 
 
-cdef int reset_primary(Session *s) noexcept nogil:
+cdef void renew_staging(Session *s) noexcept nogil:
+    """No byte of one guest may reach another through a reply; nor shall an idle server hold memory. Not registered."""
+    cdef int i
+    madvise(s.staging, SLOT_SIZE * SLOT_COUNT, MADV_DONTNEED)
+    for i in range(SLOT_COUNT):
+        s.slots[i].used = 0
+
+
+cdef int reset_primary(Session *s, bint discard_staging) noexcept nogil:
     """Really resets the primary context, and furnishes it again. It mends a sticky error too."""
     cdef int status
+    cdef cu.CUcontext again
     cdef Stream *stream
     enter(s, s.primary)
     cu.cuCtxSynchronize()
@@ -170,14 +179,23 @@ cdef int reset_primary(Session *s) noexcept nogil:
     forget_context(s, s.primary)
     cu.cuMemHostUnregister(s.staging)
     s.primary.events.clear()
+    if discard_staging:
+        renew_staging(s)
     status = cu.cuDevicePrimaryCtxReset(s.device)
     if status != cu.CUDA_SUCCESS:
         return status
+    # A reset context is inactive until it is retained anew.
+    cu.cuDevicePrimaryCtxRelease(s.device)
+    status = cu.cuDevicePrimaryCtxRetain(&again, s.device)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    s.primary.cu = again
     s.current = NULL
     status = enter(s, s.primary)
     status = status or furnish_primary(s)
     # Fences that were under way are past: the device was idle.
     s.epoch = 0
+    s.unpublished = False
     stream = s.streams
     while stream != NULL:
         stream.epoch = 0

@@ -253,6 +253,8 @@ cdef int find_function(Session *s, Frame *f, uint64_t handle, Function **found) 
     cdef Function *function = <Function *>find_any(s, handle, FUNCTION, KERNEL)
     if function == NULL:
         return cu.CUDA_ERROR_INVALID_HANDLE
+    if f.context == NULL:
+        return cu.CUDA_ERROR_INVALID_CONTEXT
     found[0] = function
     return get_function(s, function, f.context)
 

@@ -122,23 +122,16 @@ cdef int scrub(Session *s) noexcept nogil:
     status = unmap_all(s)
     # Kernels leave traces in local memory and the device heap, and limits stay set: only a reset ends those.
     if status == cu.CUDA_SUCCESS and (s.stats.launches > 0 or s.reconfigured):
-        status = reset_primary(s)
-    for i in range(SLOT_COUNT):
-        slot_is_free(s, &s.slots[i])
-    if status == cu.CUDA_SUCCESS and s.staging != NULL:
-        memset_staging(s)
+        status = reset_primary(s, True)
+    elif status == cu.CUDA_SUCCESS:
+        for i in range(SLOT_COUNT):
+            slot_is_free(s, &s.slots[i])
+        status = cu.cuMemHostUnregister(s.staging)
+        renew_staging(s)
+        status = status or cu.cuMemHostRegister(s.staging, SLOT_SIZE * SLOT_COUNT, cu.CU_MEMHOSTREGISTER_PORTABLE)
     stop_waiters(s)
     s.quota = PAGE
     return status or probe(s)
-
-
-cdef void memset_staging(Session *s) noexcept nogil:
-    """No byte of one guest reaches another through a reply."""
-    cdef int i
-    for i in range(SLOT_COUNT):
-        if s.slots[i].used > 0:
-            memset(s.slots[i].base, 0, SLOT_SIZE)
-            s.slots[i].used = 0
 
 
 cdef void begin_session(Session *s, int fd, uint64_t quota) noexcept nogil:

@@ -17,6 +17,7 @@ cdef int publish(Session *s) noexcept nogil:
     enter(s, s.primary)
     cdef int status = cu.cuEventRecord(s.fence, s.order.cu)
     s.epoch += 1
+    s.unpublished = False
     return status
 
 
@@ -24,6 +25,7 @@ cdef int fence(Session *s) noexcept nogil:
     cdef Stream *stream
     cdef Stream *only = NULL
     cdef int count = 0
+    cdef bint others = s.unpublished
     cdef int status = cu.CUDA_SUCCESS
     stream = s.streams
     while stream != NULL:
@@ -33,9 +35,9 @@ cdef int fence(Session *s) noexcept nogil:
             status = status or join(s, stream, s.order)
             stream.dirty = False
         stream = stream.next
-    if count == 0:
+    if count == 0 and not others:
         return status
-    if only.epoch != s.epoch or count > 1:
+    if count != 1 or others or only.epoch != s.epoch:
         only = NULL
     status = status or publish(s)
     if only != NULL:
@@ -74,6 +76,7 @@ cdef void unlink_stream(Session *s, Stream *stream) noexcept nogil:
         join(s, stream, s.reclaim)
     if stream.dirty:
         join(s, stream, s.order)
+        s.unpublished = True
 
 
 cdef int find_stream(Session *s, Frame *f, uint64_t handle, Stream **found) noexcept nogil:

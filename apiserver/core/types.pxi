@@ -19,7 +19,7 @@ cdef enum:
     RECEIVE_BUFFER = 256 << 10
     SLOT_SIZE = 4 << 20
     SLOT_COUNT = 16
-    SLOT_STREAMS = 8
+    SLOT_STREAMS = 64
     PAGE_BITS = 21
     PAGE = 2 << 20
     QUEUE_LIMIT = 1 << 20       # bytes of replies that may wait, staging aside, for a guest that does not read
@@ -207,6 +207,7 @@ cdef struct Session:
     int open_slot               # -1: none
     cu.CUevent fence
     uint64_t epoch
+    bint unpublished            # `order` carries work of streams that are gone, not yet behind a fence
     Stream *streams
     uint64_t mapped_bytes
 

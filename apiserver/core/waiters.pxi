@@ -138,8 +138,8 @@ cdef int await_stream(Session *s, Frame *f, uint64_t handle) noexcept nogil:
     # An event instead of cuStreamSynchronize: the guest may destroy the stream meanwhile.
     cdef Task *task = new_task(TASK_STREAM, f, stream.base.context)
     task.event = take_event(s, task.context)
-    status = cu.cuEventRecord(task.event, stream.cu)
-    if status != cu.CUDA_SUCCESS:
+    status = cu.cuEventRecord(task.event, stream.cu) or cu.cuEventQuery(task.event)
+    if status != cu.CUDA_ERROR_NOT_READY:
         give_event(s, task.context, task.event)
         free(task)
         return status

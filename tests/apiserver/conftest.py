@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.apiserver.guest import Guest
+from tests.apiserver.server import Server
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """A warm API server."""
+    with Server(tmp_path / "server.log") as server:
+        server.ready()
+        yield server
+
+
+@pytest.fixture
+def guest(server: Server) -> Guest:
+    """A session of it."""
+    return server.connect()

@@ -1,0 +1,63 @@
+"""PTX for the tests, small enough to read."""
+
+from __future__ import annotations
+
+import hashlib
+
+from tests.apiserver.guest import Guest, Kernel, handle
+
+PTX = b""".version 7.5
+.target sm_80
+.address_size 64
+.global .align 4 .u32 variable[4] = {1, 2, 3, 4};
+
+// p[tid] *= k
+.visible .entry scale(.param .u64 p, .param .u32 k)
+{
+    .reg .u64 %rd<4>;
+    .reg .u32 %r<5>;
+    ld.param.u64 %rd1, [p];
+    ld.param.u32 %r1, [k];
+    mov.u32 %r2, %tid.x;
+    mul.wide.u32 %rd2, %r2, 4;
+    add.u64 %rd3, %rd1, %rd2;
+    ld.global.u32 %r3, [%rd3];
+    mul.lo.u32 %r4, %r3, %r1;
+    st.global.u32 [%rd3], %r4;
+    ret;
+}
+
+// Runs until *flag is not zero, then adds one to *p.
+.visible .entry wait_for(.param .u64 flag, .param .u64 p)
+{
+    .reg .u64 %rd<3>;
+    .reg .u32 %r<4>;
+    .reg .pred %q;
+    ld.param.u64 %rd1, [flag];
+    ld.param.u64 %rd2, [p];
+again:
+    ld.volatile.global.u32 %r1, [%rd1];
+    setp.eq.u32 %q, %r1, 0;
+    @%q bra again;
+    ld.global.u32 %r2, [%rd2];
+    add.u32 %r3, %r2, 1;
+    st.global.u32 [%rd2], %r3;
+    ret;
+}
+\0"""
+LIBRARY = handle("library", 0)
+
+
+def load(guest: Guest) -> list[Kernel]:
+    """Loads PTX as library 0; its kernels become kernel handles 0, 1 … in the table's order."""
+    reply, kernels, log = guest.load(PTX, LIBRARY, hashlib.sha256(PTX).digest())
+    assert reply.status == 0, log.decode()
+    return kernels
+
+
+def bind(guest: Guest, name: str, slot: int = 0) -> int:
+    """A kernel handle for one of PTX's kernels, in a guest that has nothing loaded."""
+    index = [kernel.name for kernel in load(guest)].index(name)
+    function = handle("kernel", slot)
+    guest.send("sessionGetFunction", function=function, owner=LIBRARY, index=index)
+    return function
