@@ -1,7 +1,8 @@
-"""native/driver_interop as NVIDIA's runtime uses it: a C program with the generated stubs as its driver."""
+"""native/driver_interop as NVIDIA's runtime uses it: C programs with the generated stubs as their driver."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -10,33 +11,64 @@ import pytest
 from codegen.generate import ROOT, outputs
 from codegen.header import compiler, find
 from codegen.load import load
+from tests.helpers.toolkits import RELEASES, toolkit
 
+HERE = Path(__file__).parent
 NATIVE = ROOT / "native"
-FLAGS = [
-    "-std=gnu11",
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-    "-Wno-unused-parameter",
-    "-Wno-cast-function-type",
-    "-g",
-    "-O1",
-]
+WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-Wno-cast-function-type"]
+
+
+def build(source: str, output: Path, *flags: str) -> Path:
+    """A program or library of one source of this folder, the interop library, and freshly generated stubs."""
+    generated = output.parent / "generated"
+    for path, text in outputs(load()).items():
+        if path.startswith("native/_generated/"):
+            file = generated / Path(path).relative_to("native/_generated")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+    sources = [HERE / source, *(NATIVE / "driver_interop").glob("*.c")]
+    sources += [generated / "gpuferry_symbols.c", generated / "simdevice_stubs.c"]
+    common = ["-std=gnu11", *WARNINGS, "-g", "-O1", "-fvisibility=hidden"]
+    includes = [f"-I{NATIVE}", f"-I{generated}", f"-isystem{find(None)}"]
+    command = [
+        compiler(),
+        *common,
+        *includes,
+        *map(str, sources),
+        *flags,
+        "-pthread",
+        "-ldl",
+        "-o",
+        str(output),
+    ]
+    subprocess.run(command, check=True, timeout=120)
+    return output
 
 
 @pytest.mark.parametrize("sanitizer", ["none", "address,undefined", "thread"])
 def test_interop(sanitizer: str, tmp_path: Path) -> None:
-    sources = [Path(__file__).with_name("interop.c"), *(NATIVE / "driver_interop").glob("*.c")]
-    for path, text in outputs(load()).items():
-        if path.startswith("native/_generated/"):
-            file = tmp_path / Path(path).relative_to("native/_generated")
-            file.parent.mkdir(exist_ok=True)
-            file.write_text(text, encoding="utf-8")
-    sources += [tmp_path / "gpuferry_symbols.c", tmp_path / "simdevice_stubs.c"]
-    program = tmp_path / "interop"
-    flags = [*FLAGS, "-fvisibility=hidden", f"-I{NATIVE}", f"-I{tmp_path}", f"-isystem{find(None)}"]
-    if sanitizer != "none":
-        flags.append(f"-fsanitize={sanitizer}")
-    command = [compiler(), *flags, *map(str, sources), "-rdynamic", "-pthread", "-ldl", "-o", str(program)]
-    subprocess.run(command, check=True, timeout=120)
+    flags = [] if sanitizer == "none" else [f"-fsanitize={sanitizer}"]
+    program = build("interop.c", tmp_path / "interop", "-rdynamic", *flags)
     subprocess.run([str(program)], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_runtime_finds_what_cuda_h_declares(release: str, tmp_path: Path) -> None:
+    """Look-ups that fail are of names in no cuda.h: interoperation with graphics, the profiler, unreleased ones."""
+    driver = build("sweep.c", tmp_path / "libcuda.so.1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1")
+    kit = toolkit(release)
+    program = tmp_path / "first_call"
+    includes = [f"-I{kit.include}", f"-I{find(None)}"]
+    libraries = [str(kit.static_runtime), "-ldl", "-lrt", "-lm", "-pthread"]
+    command = [compiler(), *includes, str(HERE / "first_call.c"), *libraries, "-o", str(program)]
+    subprocess.run(command, check=True, timeout=60)
+    environment = {**os.environ, "LD_PRELOAD": str(driver)}
+    done = subprocess.run(
+        [str(program)], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    asked = [line.partition(" ") for line in done.stdout.splitlines()]
+    found = {name for result, _, name in asked if result == "found"}
+    missing = {name for result, _, name in asked if result == "missing"}
+    assert len(found) > 300
+    assert not missing & {function.base for function in load().driver.functions}
+    assert not [rest for result, _, rest in asked if result == "log"]
