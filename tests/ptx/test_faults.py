@@ -1,0 +1,262 @@
+"""What ends a grid with an error, which error, and that the process and later grids live on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from tests.helpers import paths
+
+from . import driver
+from .ptx import HEADER, entry, kernel, store
+
+FAULTS = {
+    "null": ("    mov.u64 %x10, 0;\n    st.global.u32 [%x10], %r0;", driver.ILLEGAL_ADDRESS),
+    "wild": (
+        "    mov.u64 %x10, 0x123456789000;\n    ld.global.u32 %r10, [%x10];\n" + store("%r10"),
+        driver.ILLEGAL_ADDRESS,
+    ),
+    "non-canonical": ("    mov.u64 %x10, 0x7fff000000000000;\n    st.u32 [%x10], 1;", driver.ILLEGAL_ADDRESS),
+    "shared out of range": (
+        "    mov.u32 %r10, 0x40000000;\n    st.shared.u32 [%r10], 1;",
+        driver.ILLEGAL_ADDRESS,
+    ),
+    "misaligned": (
+        "    add.u64 %x10, %x0, 2;\n    ld.global.u32 %r10, [%x10];\n" + store("%r10"),
+        driver.MISALIGNED_ADDRESS,
+    ),
+    "misaligned vector": (
+        "    add.u64 %x10, %x0, 8;\n    ld.global.v4.u32 {%r10, %r11, %r12, %r13}, [%x10];\n" + store("%r10"),
+        driver.MISALIGNED_ADDRESS,
+    ),
+    "misaligned atomic": (
+        "    add.u64 %x10, %x0, 4;\n    atom.global.add.u64 %x11, [%x10], 1;",
+        driver.MISALIGNED_ADDRESS,
+    ),
+    "trap": ("    setp.eq.u32 %p0, %r1, 300;\n    @%p0 trap;", driver.LAUNCH_FAILED),
+}
+
+
+@pytest.mark.parametrize("fibers", [False, True], ids=["loop", "fibers"])
+@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.sanitize
+def test_fault(name: str, fibers: bool) -> None:
+    body, status = FAULTS[name]
+    text = (
+        HEADER
+        + entry(("    bar.sync 0;\n" if fibers else "") + body, "bad", 1)
+        + entry(store("%r1"), "good", 1)
+    )
+    with driver.own_context():
+        module, out = driver.Module(text), driver.Buffer(np.zeros(1024, np.uint32))
+        with pytest.raises(driver.CudaError) as caught:
+            module.launch("bad", out, grid=(8,), block=(128,))
+        assert caught.value.status == status
+    out = driver.Buffer(np.zeros(1024, np.uint32))
+    driver.Module(text).launch("good", out, grid=(8,), block=(128,))
+    assert (out.read() == np.arange(1024)).all()
+
+
+def test_one_fault_ends_a_large_grid() -> None:
+    """Most of its blocks never start."""
+    body = "    atom.global.add.u32 %r10, [%x0], 1;\n    setp.eq.u32 %p0, %r1, 5;\n    @%p0 trap;"
+    with driver.own_context():
+        module = driver.Module(kernel(body, pointers=1))
+        with pytest.raises(driver.CudaError):
+            module.launch("k", driver.Buffer(np.zeros(1, np.uint32)), grid=(1 << 30,), block=(32,))
+
+
+def test_stack_overflow() -> None:
+    text = HEADER + """
+.func (.param .b32 result) deep(.param .b32 n)
+{
+    .reg .pred %p; .reg .b32 %r<4>; .reg .b64 %x; .local .align 4 .b8 frame[512];
+    ld.param.u32 %r0, [n];
+    st.local.u32 [frame], %r0;
+    mov.u64 %x, frame;
+    st.local.u32 [%x+16], %r0;
+    add.u32 %r2, %r0, 1;
+    {
+        .param .b32 in; .param .b32 out;
+        st.param.b32 [in], %r2;
+        call.uni (out), deep, (in);
+        ld.param.b32 %r3, [out];
+    }
+    ld.local.u32 %r1, [%x+16];
+    add.u32 %r3, %r3, %r1;
+    st.param.b32 [result], %r3;
+    ret;
+}
+""" + entry("""
+    { .param .b32 in; .param .b32 out; st.param.b32 [in], %r0; call.uni (out), deep, (in); ld.param.b32 %r10, [out]; }
+""" + store("%r10"), "k", 1)  # fmt: skip
+    with driver.own_context(), pytest.raises(driver.CudaError) as caught:
+        driver.Module(text).launch("k", driver.Buffer(np.zeros(1, np.uint32)))
+    assert caught.value.status == driver.LAUNCH_FAILED
+
+
+PRINTING = """
+.extern .func (.param .b32 result) vprintf(.param .b64 format, .param .b64 arguments);
+.extern .func __assertfail(.param .b64 message, .param .b64 file, .param .b32 line, .param .b64 function, .param .b64 size) .noreturn;
+.global .align 1 .b8 format[] = {FORMAT};
+.global .align 1 .b8 word[6] = {104, 101, 108, 108, 111, 0};
+"""
+
+
+def text_bytes(text: str) -> str:
+    return "{" + ", ".join(str(byte) for byte in text.encode() + b"\0") + "}"
+
+
+def module_with(format_: str) -> str:
+    data = text_bytes(format_)
+    return PRINTING.replace("format[] = {FORMAT}", f"format[{data.count(',') + 1}] = {data}")
+
+
+CALL_VPRINTF = """
+    .local .align 8 .b8 values[48];
+    mov.u64 %x10, values;
+    st.local.u32 [%x10], %r0;
+    mov.u64 %x11, -5000000000;
+    st.local.u64 [%x10+8], %x11;
+    mov.f64 %g0, 0d4002000000000000;
+    st.local.f64 [%x10+16], %g0;
+    mov.u64 %x12, word;
+    cvta.global.u64 %x12, %x12;
+    st.local.u64 [%x10+24], %x12;
+    mov.u32 %r10, 7;
+    st.local.u32 [%x10+32], %r10;
+    mov.u32 %r10, 65;
+    st.local.u32 [%x10+36], %r10;
+    cvta.local.u64 %x13, %x10;
+    mov.u64 %x14, format;
+    cvta.global.u64 %x14, %x14;
+    {
+        .param .b64 f; .param .b64 a; .param .b32 r;
+        st.param.b64 [f], %x14;
+        st.param.b64 [a], %x13;
+        call.uni (r), vprintf, (f, a);
+        ld.param.b32 %r11, [r];
+    }
+"""
+
+
+def test_printf(capfd: pytest.CaptureFixture[str]) -> None:
+    format_ = "t=%u l=%lld d=%5.2f s=%-7s| *=%*c %%\n"
+    body = CALL_VPRINTF + store("%r11")
+    (out,) = driver.run(
+        kernel(body, pointers=1, module=module_with(format_)), "k", np.zeros(3, np.uint32), block=(3,)
+    )
+    expected = [f"t={i} l=-5000000000 d= 2.25 s=hello  | *=      A %" for i in range(3)]
+    assert sorted(capfd.readouterr().out.splitlines()) == expected
+    assert list(out) == [6, 6, 6]
+
+
+def test_assertion(capfd: pytest.CaptureFixture[str]) -> None:
+    body = """
+    mov.u64 %x10, format;
+    cvta.global.u64 %x10, %x10;
+    mov.u64 %x11, word;
+    cvta.global.u64 %x11, %x11;
+    mov.u32 %r10, 42;
+    setp.ne.u32 %p0, %r0, 1;
+    @%p0 bra end;
+    {
+        .param .b64 m; .param .b64 f; .param .b32 l; .param .b64 n; .param .b64 s;
+        st.param.b64 [m], %x10;
+        st.param.b64 [f], %x11;
+        st.param.b32 [l], %r10;
+        st.param.b64 [n], %x11;
+        st.param.b64 [s], 1;
+        call.uni __assertfail, (m, f, l, n, s);
+    }
+end:
+    """
+    with driver.own_context(), pytest.raises(driver.CudaError) as caught:
+        driver.Module(kernel(body, pointers=1, module=module_with("x > 0"))).launch("k", 0, block=(3,))
+    assert caught.value.status == driver.ASSERT
+    assert (
+        "hello:42: hello: block: [0,0,0], thread: [1,0,0] Assertion `x > 0' failed." in capfd.readouterr().err
+    )
+
+
+def test_device_heap() -> None:
+    body = f"""
+    mov.u64 %x10, 64;
+    {{
+        .param .b64 size; .param .b64 place;
+        st.param.b64 [size], %x10;
+        call.uni (place), malloc, (size);
+        ld.param.b64 %x11, [place];
+    }}
+    st.u32 [%x11], %r0;
+    ld.u32 %r10, [%x11];
+    {{ .param .b64 place; st.param.b64 [place], %x11; call.uni free, (place); }}
+    mov.u64 %x10, 0x100000000;
+    {{
+        .param .b64 size; .param .b64 place;
+        st.param.b64 [size], %x10;
+        call.uni (place), malloc, (size);
+        ld.param.b64 %x11, [place];
+    }}
+    setp.eq.u64 %p0, %x11, 0;
+    @!%p0 trap;
+{store("%r10")}
+    """
+    declarations = (
+        ".extern .func (.param .b64 r) malloc(.param .b64 s);\n.extern .func free(.param .b64 p);\n"
+    )
+    (out,) = driver.run(
+        kernel(body, pointers=1, module=declarations), "k", np.zeros(64, np.uint32), block=(64,)
+    )
+    assert (out == np.arange(64)).all()
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    prelude = "import sys\nfrom tests.ptx import driver\nfrom tests.ptx.ptx import *\nimport numpy as np\n"
+    return subprocess.run(
+        [sys.executable, "-c", prelude + textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        cwd=paths.ROOT,
+        timeout=120,
+    )
+
+
+def test_the_programs_own_fault_handler_still_runs() -> None:
+    result = python(
+        """
+        import faulthandler
+        faulthandler.enable()
+        (out,) = driver.run(kernel(store("%r1"), pointers=1), "k", np.zeros(4, np.uint32), block=(4,))
+        import ctypes
+        ctypes.string_at(16)
+        """
+    )
+    assert result.returncode == -11
+    assert "Fatal Python error: Segmentation fault" in result.stderr
+
+
+def test_fork_in_a_program_that_has_run_grids() -> None:
+    """The child has none of the pool's threads and must not wait for them."""
+    result = python(
+        """
+        import os
+        text = kernel(store("%r1"), pointers=1)
+        def check():
+            (out,) = driver.run(text, "k", np.zeros(1 << 16, np.uint32), grid=(512,), block=(128,))
+            assert (out == np.arange(1 << 16)).all()
+        check()
+        child = os.fork()
+        if child == 0:
+            from tests.ptx.driver import _library
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        check()
+        print("well")
+        """
+    )
+    assert result.stdout == "well\n", result.stderr
