@@ -1,7 +1,11 @@
+#define _GNU_SOURCE
 #include "sniff.h"
+#include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 static const uint32_t WRAPPER_MAGIC = 0x466243b1, CONTAINER_MAGIC = 0xba55ed50;
 
@@ -28,6 +32,27 @@ static uint32_t magic_of(const void *image) {
     return magic;
 }
 
+/* Whether every page can be read. A container without a given size says itself how long it is, and may lie.
+ */
+static bool readable(const void *start, size_t size) {
+    enum { PAGE = 4096, PAGES = 512 };
+    struct iovec remote[PAGES];
+    char bytes[PAGES];
+    uintptr_t at = (uintptr_t)start, end = at + size;
+    while (at < end) {
+        size_t count = 0;
+        for (; count < PAGES && at < end; at = (at | (PAGE - 1)) + 1)
+            remote[count++] = (struct iovec){(void *)at, 1};
+        struct iovec local = {bytes, count};
+        ssize_t got = process_vm_readv(getpid(), &local, 1, remote, count, 0);
+        if (got < 0 && errno != EFAULT)
+            return true; /* not permitted to ask */
+        if (got < (ssize_t)count)
+            return false;
+    }
+    return true;
+}
+
 static void add(struct sim_image_parts *parts, const void *data, size_t size) {
     if (parts->count < sizeof parts->items / sizeof *parts->items) {
         parts->items[parts->count].data = data;
@@ -43,7 +68,8 @@ static CUresult add_container(const void *image, size_t limit, struct sim_image_
     memcpy(&header, image, sizeof header);
     if (header.magic != CONTAINER_MAGIC || header.header_size < sizeof header || header.size > 1ull << 36)
         return bad(log, log_size, "the fatbin's header is damaged");
-    if (limit != 0 && header.header_size + header.size > limit)
+    if (limit != 0 ? header.header_size + header.size > limit
+                   : !readable(image, header.header_size + header.size))
         return bad(log, log_size, "the fatbin is cut short");
     add(parts, image, header.header_size + header.size);
     return CUDA_SUCCESS;
@@ -77,7 +103,8 @@ static CUresult add_linked(const void *image, size_t limit, struct sim_image_par
     if (limit != 0 && limit < sizeof header)
         return bad(log, log_size, "the linked image is cut short");
     memcpy(&header, image, sizeof header);
-    if (header.size < sizeof header || (limit != 0 && header.size > limit))
+    if (header.size < sizeof header || header.size > 1ull << 36 ||
+        (limit != 0 ? header.size > limit : !readable(image, header.size)))
         return bad(log, log_size, "the linked image is cut short");
     add(parts, image, header.size);
     return CUDA_SUCCESS;
