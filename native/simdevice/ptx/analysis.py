@@ -1,13 +1,24 @@
-"""Which functions a kernel needs, whether its threads may wait for each other, and where a waiting loop yields."""
+"""Which functions a kernel needs, whether its threads may wait for each other, and where a wait yields."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .usage import names
 from .errors import PtxError
-from .model import Function, Instruction, Item, Label, Prototype, Register, Registers, ScopeBegin, ScopeEnd, Targets
+from .model import (
+    Function,
+    Instruction,
+    Item,
+    Label,
+    Prototype,
+    Register,
+    Registers,
+    ScopeBegin,
+    ScopeEnd,
+    Targets,
+)
 from .module import Module
+from .usage import names
 
 # Instructions that wait for, or exchange values with, other threads.
 _COOPERATIVE = {"bar", "barrier", "shfl", "vote", "match", "redux", "activemask", "elect"} | {
@@ -103,7 +114,9 @@ class Program:
         while changed:
             changed = False
             for index, body in self.bodies.items():
-                if index not in found and any(each.index in found for callees in body.callees.values() for each in callees):
+                if index not in found and any(
+                    each.index in found for callees in body.callees.values() for each in callees
+                ):
                     found.add(index)
                     changed = True
         return found
@@ -142,7 +155,11 @@ def _waiting_branches(body: Body, observing: set[int]) -> set[int]:
             continue
         for position in range(start, end + 1):
             item = body.items[position]
-            if isinstance(item, Instruction) and item.guard in tainted and item.opcode in ("bra", "ret", "exit"):
+            if (
+                isinstance(item, Instruction)
+                and item.guard in tainted
+                and item.opcode in ("bra", "ret", "exit")
+            ):
                 found.add(end)
                 break
     return found

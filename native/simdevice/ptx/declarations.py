@@ -204,7 +204,9 @@ def locals_(cursor: Cursor, space: str) -> list[Local]:
             cursor.expect(">")
             if count > 1 << 16:
                 raise cursor.fail("too many variables", name)
-            found += [Local(space, f"{name}{i}", declared.element, declared.alignment()) for i in range(count)]
+            found += [
+                Local(space, f"{name}{i}", declared.element, declared.alignment()) for i in range(count)
+            ]
         else:
             found.append(Local(space, name, declared.size(dimensions(cursor)), declared.alignment()))
         if cursor.accept(";"):

@@ -54,7 +54,9 @@ class _Reader:
         self.relocations: list[tuple[int, int, int]] = []
 
     def read(self, start: int, end: int) -> Initial:
-        tokens = [each for each in tokenize(self.variable.text, start, end, self.variable.line) if each != "\n"]
+        tokens = [
+            each for each in tokenize(self.variable.text, start, end, self.variable.line) if each != "\n"
+        ]
         depth = 0
         element: list[str] = []
         nesting = 0

@@ -20,8 +20,9 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _INTEGER = re.compile(r"(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|(0[0-7]*)|([1-9]\d*))U?\Z")
-_FLOAT = re.compile(r"0[fF]([0-9a-fA-F]{8})\Z|0[dD]([0-9a-fA-F]{16})\Z|(\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)\Z")
-
+_FLOAT = re.compile(
+    r"0[fF]([0-9a-fA-F]{8})\Z|0[dD]([0-9a-fA-F]{16})\Z|(\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)\Z"
+)
 
 
 def tokenize(text: str, start: int, end: int, line: int) -> list[str]:
@@ -61,7 +62,7 @@ def integer_literal(token: str) -> int | None:
 
 
 def float_literal(token: str) -> float | tuple[int, int] | None:
-    """A decimal literal's value; (bits, width) of an exact one, so that a NaN's payload survives; None if it is none."""
+    """A decimal literal's value; (bits, width) of an exact one, which may be a NaN; None if it is none."""
     found = _FLOAT.match(token)
     if found is None:
         return None
@@ -79,7 +80,7 @@ def float_bits(value: float | tuple[int, int], width: int) -> int:
         bits, source = value
         if source == width:
             return bits
-        value = struct.unpack("<f" if source == 32 else "<d", bits.to_bytes(source // 8, "little"))[0]
+        value = float(struct.unpack("<f" if source == 32 else "<d", bits.to_bytes(source // 8, "little"))[0])
     pattern = {16: "<e", 32: "<f", 64: "<d"}[width]
     try:
         packed = struct.pack(pattern, value)

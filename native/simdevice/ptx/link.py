@@ -8,7 +8,7 @@ from .module import Module, Symbol, Unit, Variable
 
 
 def link(modules: list[Module]) -> Module:
-    """One module that holds all of them. The given modules must not be used any more: they share their parts."""
+    """One module that holds all of them. The given modules must not be used any more."""
     units = [unit for module in modules for unit in module.units]
     if not units:
         raise PtxError("", 0, "", "nothing to link")
@@ -40,7 +40,11 @@ def _choose(known: Symbol, symbol: Symbol) -> Symbol:
         return known
     if known.linkage == "weak":
         return symbol
-    if isinstance(known, Variable) and isinstance(symbol, Variable) and "common" in (known.linkage, symbol.linkage):
+    if (
+        isinstance(known, Variable)
+        and isinstance(symbol, Variable)
+        and "common" in (known.linkage, symbol.linkage)
+    ):
         if known.linkage != symbol.linkage:
             return symbol if known.linkage == "common" else known
         return known if known.size >= symbol.size else symbol

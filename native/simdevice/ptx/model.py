@@ -150,7 +150,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class VariableInfo:
-    """A module-scope .global or .const variable. `relocations` are (offset, index of the variable, addend)."""
+    """A module-scope .global or .const variable. `relocations`: (offset, index of the variable, addend)."""
 
     name: str
     size: int

@@ -14,8 +14,8 @@ from .initial import Initial, initial_bytes
 from .lexer import tokenize
 from .model import Function, Item, KernelInfo, Local, VariableInfo
 
-# A function's address is a number that holds for the whole module, since each kernel is an object of its own and
-# function pointers outlive a kernel (vtables of objects made by another kernel). Indirect calls switch over it.
+# A function's address is a number that holds for the whole module, since each kernel is an object of its own
+# and function pointers outlive a kernel (vtables of objects made by another one). Indirect calls switch over it.
 FUNCTION_HANDLE = 0x7E00_0000_0000_0000
 
 SHARED_ALIGNMENT = 16
@@ -116,7 +116,12 @@ class Module:
 
     @cached_property
     def variables(self) -> tuple[VariableInfo, ...]:
-        return tuple(self._variable_info(unit, each) for unit in self.units for each in unit.variables if each.index >= 0)
+        return tuple(
+            self._variable_info(unit, each)
+            for unit in self.units
+            for each in unit.variables
+            if each.index >= 0
+        )
 
     def _variable_info(self, unit: Unit, variable: Variable) -> VariableInfo:
         initial = Initial(b"", ())
@@ -139,7 +144,12 @@ class Module:
         if isinstance(symbol, Function):
             return None, self.handle(symbol)
         if symbol is None or symbol.index < 0:
-            raise PtxError("", variable.line, name, f"the initialiser of {variable.name} names nothing that has an address")
+            raise PtxError(
+                "",
+                variable.line,
+                name,
+                f"the initialiser of {variable.name} names nothing that has an address",
+            )
         return symbol.index, 0
 
     @cached_property
@@ -153,7 +163,7 @@ class Module:
         raise PtxError(name, 0, "", "the module has no such kernel")
 
     def references(self, function: Function) -> list[Symbol]:
-        """The module's symbols that a body mentions, in order; scanned, not parsed, as most bodies never run."""
+        """The module's symbols that a body mentions; scanned, not parsed, as most bodies never run."""
         found = self._references.get(function.index)
         if found is None:
             found = []
@@ -175,10 +185,12 @@ class Module:
             for function in unit.functions:
                 if function.start >= 0:
                     names.update(_MOVED.findall(function.text, function.start, function.end))
-                    for targets in re.findall(r"\.calltargets([^;]*);", function.text[function.start : function.end]):
+                    for targets in re.findall(
+                        r"\.calltargets([^;]*);", function.text[function.start : function.end]
+                    ):
                         names.update(_IDENTIFIER.findall(targets))
             for variable in unit.variables:
-                if variable.initial is not None and variable.element == 8 or variable.element == 1:
+                if (variable.initial is not None and variable.element == 8) or variable.element == 1:
                     start, end = variable.initial or (0, 0)
                     names.update(_IDENTIFIER.findall(variable.text, start, end))
             for name in names:

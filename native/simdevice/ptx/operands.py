@@ -7,8 +7,24 @@ from .lexer import float_literal, integer_literal
 from .model import Address, Bracket, Group, Immediate, Not, Operand, Pair, Register, Vector
 
 _PRECEDENCE = {
-    **{"||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, ">": 7, "<=": 7, ">=": 7},
-    **{"<<": 8, ">>": 8, "+": 9, "-": 9, "*": 10, "/": 10, "%": 10},
+    "||": 1,
+    "&&": 2,
+    "|": 3,
+    "^": 4,
+    "&": 5,
+    "==": 6,
+    "!=": 6,
+    "<": 7,
+    ">": 7,
+    "<=": 7,
+    ">=": 7,
+    "<<": 8,
+    ">>": 8,
+    "+": 9,
+    "-": 9,
+    "*": 10,
+    "/": 10,
+    "%": 10,
 }
 _DEPTH = 64
 
@@ -199,9 +215,18 @@ class Operands:
         if operator in ("&&", "||"):
             return int(bool(a) and bool(b)) if operator == "&&" else int(bool(a) or bool(b))
         value = {
-            **{"+": a + b, "-": a - b, "*": a * b, "&": a & b, "|": a | b, "^": a ^ b},
-            **{"==": int(a == b), "!=": int(a != b), "<": int(a < b), ">": int(a > b)},
-            **{"<=": int(a <= b), ">=": int(a >= b)},
+            "+": a + b,
+            "-": a - b,
+            "*": a * b,
+            "&": a & b,
+            "|": a | b,
+            "^": a ^ b,
+            "==": int(a == b),
+            "!=": int(a != b),
+            "<": int(a < b),
+            ">": int(a > b),
+            "<=": int(a <= b),
+            ">=": int(a >= b),
         }[operator]
         mask = (1 << 64) - 1
         return value if -(1 << 63) <= value <= mask else value & mask

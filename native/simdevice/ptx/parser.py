@@ -1,5 +1,5 @@
-"""Splits PTX into directives, variables and functions. Bodies are only skipped over: a module may hold megabytes of
-functions that no kernel ever calls."""
+"""Splits PTX into directives, variables and functions. Bodies are only skipped over: a module may hold
+megabytes of functions that no kernel ever calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ _SKIP = r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/'
 _OUTER = re.compile(_SKIP + r"|[{;=]", re.DOTALL)
 _INNER = re.compile(_SKIP + r"|[{}]", re.DOTALL)
 _END = re.compile(_SKIP + r"|;", re.DOTALL)
-_TUNING = {"maxntid", "reqntid", "minnctapersm", "maxnreg", "maxnctapersm", "reqnctapercluster", "maxclusterrank"}
+_TUNING = {
+    "maxntid",
+    "reqntid",
+    "minnctapersm",
+    "maxnreg",
+    "maxnctapersm",
+    "reqnctapercluster",
+    "maxclusterrank",
+}
 _FLAGS = {".noreturn", ".explicitcluster", ".blocksareclusters", ".abi_preserve", ".abi_preserve_control"}
 
 
@@ -192,8 +200,17 @@ class _Splitter:
             if known.start < 0:
                 # The declaration becomes the definition, so that its index holds.
                 directives = {**known.directives, **symbol.directives}
-                known.parameters, known.returns, known.directives = symbol.parameters, symbol.returns, directives
-                known.start, known.end, known.line, known.linkage = symbol.start, symbol.end, symbol.line, symbol.linkage
+                known.parameters, known.returns, known.directives = (
+                    symbol.parameters,
+                    symbol.returns,
+                    directives,
+                )
+                known.start, known.end, known.line, known.linkage = (
+                    symbol.start,
+                    symbol.end,
+                    symbol.line,
+                    symbol.linkage,
+                )
                 known.is_kernel = symbol.is_kernel
                 return
             if symbol.start < 0:

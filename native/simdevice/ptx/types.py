@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Type:
-    """`kind`: u unsigned, s signed, b bits, f IEEE float, bf bfloat, p predicate, x packed pair or other opaque bits."""
+    """`kind`: u unsigned, s signed, b bits, f IEEE float, bf bfloat, p predicate, x packed or opaque bits."""
 
     name: str
     kind: str
@@ -47,10 +47,30 @@ def _table() -> dict[str, Type]:
         table[f"f{bits}"] = Type(f"f{bits}", "f", bits)
     table["b128"] = Type("b128", "b", 128)
     packed = {
-        **{"f16x2": 32, "bf16x2": 32, "u16x2": 32, "s16x2": 32, "f32x2": 64, "tf32": 32},
-        **{"e4m3": 8, "e5m2": 8, "e4m3x2": 16, "e5m2x2": 16, "e4m3x4": 32, "e5m2x4": 32},
-        **{"u8x4": 32, "s8x4": 32, "ue8m0x2": 16, "e2m1x2": 8, "e2m3x2": 16, "e3m2x2": 16},
-        **{"u4": 4, "s4": 4, "b1": 1, "texref": 64, "samplerref": 64, "surfref": 64},
+        "f16x2": 32,
+        "bf16x2": 32,
+        "u16x2": 32,
+        "s16x2": 32,
+        "f32x2": 64,
+        "tf32": 32,
+        "e4m3": 8,
+        "e5m2": 8,
+        "e4m3x2": 16,
+        "e5m2x2": 16,
+        "e4m3x4": 32,
+        "e5m2x4": 32,
+        "u8x4": 32,
+        "s8x4": 32,
+        "ue8m0x2": 16,
+        "e2m1x2": 8,
+        "e2m3x2": 16,
+        "e3m2x2": 16,
+        "u4": 4,
+        "s4": 4,
+        "b1": 1,
+        "texref": 64,
+        "samplerref": 64,
+        "surfref": 64,
     }
     for name, bits in packed.items():
         table[name] = Type(name, "x", bits)

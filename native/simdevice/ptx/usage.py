@@ -1,19 +1,31 @@
-"""How a function uses its registers, without regard to order: enough to leave out work on floats that nobody sees."""
+"""How a function uses its registers, in any order: enough to leave out work on floats that nobody sees."""
 
 from __future__ import annotations
 
 from .model import Address, Instruction, Item, Not, Operand, Pair, Register, Vector
 
 # A NaN's sign and payload are invisible to these.
-_ARITHMETIC = {"add", "sub", "mul", "fma", "mad", "div", "min", "max", "setp", "set", "cvt", "sqrt", "rcp"} | {
-    *("rsqrt", "ex2", "lg2", "sin", "cos", "tanh", "testp")
-}
+_ARITHMETIC = {
+    "add",
+    "sub",
+    "mul",
+    "fma",
+    "mad",
+    "div",
+    "min",
+    "max",
+    "setp",
+    "set",
+    "cvt",
+    "sqrt",
+    "rcp",
+} | {*("rsqrt", "ex2", "lg2", "sin", "cos", "tanh", "testp")}
 _FLOATS = {"f16", "f32", "f64"}
 
 
 class Usage:
-    """`observed`: registers whose bits something other than float arithmetic sees. `flushed`: registers that only
-    .ftz.f32 instructions write, so that they hold no subnormal."""
+    """`observed`: registers whose bits something other than float arithmetic sees. `flushed`: registers that
+    only .ftz.f32 instructions write, so that they hold no subnormal."""
 
     def __init__(self, items: list[Item]) -> None:
         self.observed: set[str] = set()

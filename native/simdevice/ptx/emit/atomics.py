@@ -11,7 +11,13 @@ from .function import FunctionEmitter
 from .memory import SCOPES, pointer, take_hints, take_space
 from .registry import Modifiers, opcode
 
-_ORDERS = {None: "monotonic", "relaxed": "monotonic", "acquire": "acquire", "release": "release", "acq_rel": "acq_rel"}
+_ORDERS = {
+    None: "monotonic",
+    "relaxed": "monotonic",
+    "acquire": "acquire",
+    "release": "release",
+    "acq_rel": "acq_rel",
+}
 _BITWISE = {"and": "and", "or": "or", "xor": "xor", "exch": "xchg"}
 _COUNTING = {"inc": "uinc_wrap", "dec": "udec_wrap"}
 _OPERATIONS = ("add", "min", "max", "and", "or", "xor", "exch", "inc", "dec", "cas")
@@ -49,7 +55,9 @@ def _loop(e: FunctionEmitter, bits: int, where: str, order: str, change: Callabl
     return old
 
 
-def _float_change(e: FunctionEmitter, kind: Type, operation: str, ftz: bool, operand: str) -> Callable[[str], str]:
+def _float_change(
+    e: FunctionEmitter, kind: Type, operation: str, ftz: bool, operand: str
+) -> Callable[[str], str]:
     """The new bits of a float, or of each half of a packed word; `operand` is given as bits."""
 
     def single(old: str) -> str:
@@ -62,13 +70,17 @@ def _float_change(e: FunctionEmitter, kind: Type, operation: str, ftz: bool, ope
         else:
             name = f"llvm.{operation}imumnum.{'f' + str(kind.bits)}"
             value = e.intrinsic(name, t, f"{t} {a}", f"{t} {b}")
-        return numbers.bits_of(e, kind, numbers.canonical(e, kind, numbers.flush(e, kind, value) if ftz else value))
+        return numbers.bits_of(
+            e, kind, numbers.canonical(e, kind, numbers.flush(e, kind, value) if ftz else value)
+        )
 
     def brain(old: str, mine: str) -> str:
         a, b = numbers.widen_bf16(e, old), numbers.widen_bf16(e, mine)
         if operation == "add":
             return numbers.narrow_bf16(e, e.op(f"fadd float {a}, {b}"))
-        return numbers.narrow_bf16(e, e.intrinsic(f"llvm.{operation}imumnum.f32", "float", f"float {a}", f"float {b}"))
+        return numbers.narrow_bf16(
+            e, e.intrinsic(f"llvm.{operation}imumnum.f32", "float", f"float {a}", f"float {b}")
+        )
 
     def half(old: str, mine: str) -> str:
         a, b = numbers.from_bits(e, F16, old), numbers.from_bits(e, F16, mine)
@@ -94,7 +106,13 @@ def _float_change(e: FunctionEmitter, kind: Type, operation: str, ftz: bool, ope
 
 
 def _update(
-    e: FunctionEmitter, kind: Type, operation: str, order: str, space: str, where: str, operands: list[Operand]
+    e: FunctionEmitter,
+    kind: Type,
+    operation: str,
+    order: str,
+    space: str,
+    where: str,
+    operands: list[Operand],
 ) -> str:
     """One atomic operation; the old bits."""
     t = kind.integer
@@ -110,13 +128,17 @@ def _update(
     if name is not None:
         value = e.read_bits(operands[0], kind.bits)
         return e.op(f"atomicrmw {name} ptr {where}, {t} {value} {order}, align {kind.bytes}")
-    if kind.name not in ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64") or operation not in ("add", "min", "max"):
+    if kind.name not in ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64") or operation not in (
+        "add",
+        "min",
+        "max",
+    ):
         raise e.fail(f"no .{operation} of .{kind.name}")
     if kind.is_float and kind.kind == "f":
         value = numbers.bits_of(e, kind, e.read(operands[0], kind))
     else:
         value = e.read_bits(operands[0], kind.bits)
-    # The GPU's memory units flush single precision; shared memory is updated by the multiprocessor, which does not.
+    # The GPU's memory units flush single precision; the multiprocessor, which updates shared memory, does not.
     ftz = kind is F32 and space == "global"
     return _loop(e, kind.bits, where, order, _float_change(e, kind, operation, ftz, value))
 

@@ -115,8 +115,7 @@ def _byte(e: FunctionEmitter, kind: Type, value: str) -> str:
 
 def _ones(e: FunctionEmitter, bits: int, length: str) -> str:
     """`length` ones."""
-    shifted = e.op(f"sub i{bits} {shift_left(e, bits, '1', length)}, 1")
-    return shifted
+    return e.op(f"sub i{bits} {shift_left(e, bits, '1', length)}, 1")
 
 
 @opcode("bfe")
@@ -244,7 +243,9 @@ def _selector(e: FunctionEmitter, mode: str | None, control: str, index: int) ->
         return n
     if mode == "rc16":
         return e.op(f"or i32 {e.op(f'shl i32 {n}, 1')}, {index & 1}")
-    return e.intrinsic("llvm.umax.i32" if mode == "ecl" else "llvm.umin.i32", "i32", f"i32 {n}", f"i32 {index}")
+    return e.intrinsic(
+        "llvm.umax.i32" if mode == "ecl" else "llvm.umin.i32", "i32", f"i32 {n}", f"i32 {index}"
+    )
 
 
 def _select_byte(e: FunctionEmitter, both: str, selector: str) -> str:

@@ -9,8 +9,26 @@ from .function import FunctionEmitter
 from .registry import Modifiers, opcode
 
 _SIGNED = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}
-_UNSIGNED = {"lt": "ult", "le": "ule", "gt": "ugt", "ge": "uge", "lo": "ult", "ls": "ule", "hi": "ugt", "hs": "uge"}
-_ORDERED = {"eq": "oeq", "ne": "one", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "num": "ord", "nan": "uno"}
+_UNSIGNED = {
+    "lt": "ult",
+    "le": "ule",
+    "gt": "ugt",
+    "ge": "uge",
+    "lo": "ult",
+    "ls": "ule",
+    "hi": "ugt",
+    "hs": "uge",
+}
+_ORDERED = {
+    "eq": "oeq",
+    "ne": "one",
+    "lt": "olt",
+    "le": "ole",
+    "gt": "ogt",
+    "ge": "oge",
+    "num": "ord",
+    "nan": "uno",
+}
 _UNORDERED = {"equ": "ueq", "neu": "une", "ltu": "ult", "leu": "ule", "gtu": "ugt", "geu": "uge"}
 _ALL = ("eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "num", "nan", *_UNORDERED)
 

@@ -137,7 +137,7 @@ def _reduce(e: FunctionEmitter, m: Modifiers) -> None:
 
 
 def _cluster(e: FunctionEmitter, m: Modifiers) -> None:
-    """A cluster is one block, so waiting for it is waiting for the block; nothing follows from arriving alone."""
+    """A cluster is one block, so waiting for it is waiting for the block; arriving alone has no effect."""
     action = m.need("arrive", "wait")
     m.choice("release", "relaxed", "acquire")
     e.operands(0)

@@ -29,7 +29,9 @@ def cvt(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     if to.name in ("f16x2", "bf16x2") and source is F32:
         d, high, low = e.operands(3)
         part = F16 if to.name == "f16x2" else BF16
-        halves = [_encode(e, e.read(each, F32), part.name, rounding or "rn", relu, finite) for each in (low, high)]
+        halves = [
+            _encode(e, e.read(each, F32), part.name, rounding or "rn", relu, finite) for each in (low, high)
+        ]
         e.write_bits(d, 32, numbers.join_bits(e, halves[0], halves[1]))
     elif to.name in _NARROW:
         _to_eight_bits(e, to, source, relu)

@@ -1,4 +1,4 @@
-"""Asynchronous copies and mbarriers. A copy is done when it is issued, so nothing ever has to wait for one."""
+"""Asynchronous copies and mbarriers. A copy is done when it is issued, so nothing has to wait for one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .function import FunctionEmitter
 from .memory import Pointer, pointer, take_hints, take_space
 from .registry import Modifiers, opcode
 
-# An mbarrier's 64 bits: pending arrivals, arrivals of each phase, the phase's parity, outstanding bytes (signed).
+# An mbarrier's 64 bits: pending arrivals, arrivals of each phase, the phase's parity, outstanding bytes.
 _EXPECTED, _PHASE, _BYTES = 20, 40, 41
 _MASK = (1 << 20) - 1
 
@@ -50,7 +50,7 @@ def _copy(e: FunctionEmitter, m: Modifiers) -> None:
 
 
 def _partial(e: FunctionEmitter, to: Pointer, s: Operand, size: int, operand: Operand) -> None:
-    """Copies the first bytes and zeroes the rest; the operand is their number, or a predicate that says none."""
+    """Copies the first bytes and zeroes the rest; the operand is their number, or a predicate: none."""
     copy, after = e.label(), e.label()
     name = getattr(operand, "name", None)
     slot = e.register(name) if isinstance(name, str) else None
@@ -89,7 +89,10 @@ def _bulk(e: FunctionEmitter, m: Modifiers) -> None:
         take_hints(m)
         e.operands(2, 3)
         return
-    spaces = [m.need("global", "shared::cta", "shared::cluster"), m.need("global", "shared::cta", "shared::cluster")]
+    spaces = [
+        m.need("global", "shared::cta", "shared::cluster"),
+        m.need("global", "shared::cta", "shared::cluster"),
+    ]
     order = [flag for flag in e.instruction.modifiers if flag in spaces]
     completion = m.need("mbarrier::complete_tx::bytes", "bulk_group")
     policy = take_hints(m)
@@ -106,7 +109,7 @@ def _bulk(e: FunctionEmitter, m: Modifiers) -> None:
 
 
 def _arrive_on(e: FunctionEmitter, m: Modifiers) -> None:
-    """The thread's copies have arrived. Without .noinc the barrier would first expect one arrival more: no change."""
+    """The thread's copies have arrived. Without .noinc the barrier expects one arrival more: no change."""
     m.need("arrive")
     counts = m.flag("noinc")
     space = take_space(m)
@@ -124,8 +127,8 @@ def _word(e: FunctionEmitter, operand: Operand, space: str) -> str:
 
 
 def _update(e: FunctionEmitter, where: str, arrivals: str, transferred: str) -> str:
-    """Counts arrivals down and adds to the outstanding bytes; begins the next phase when both are zero. Yields the
-    state before."""
+    """Counts arrivals down and adds to the outstanding bytes; begins the next phase when both are zero.
+    Yields the state before."""
     slot = e.alloca("i64")
     e.emit(f"store i64 {e.op(f'load atomic i64, ptr {where} monotonic, align 8')}, ptr {slot}")
     again, done = e.label(), e.label()
@@ -147,7 +150,17 @@ def _update(e: FunctionEmitter, where: str, arrivals: str, transferred: str) -> 
     return old
 
 
-_ACTIONS = {"init", "inval", "arrive", "arrive_drop", "test_wait", "try_wait", "pending_count", "expect_tx", "complete_tx"}
+_ACTIONS = {
+    "init",
+    "inval",
+    "arrive",
+    "arrive_drop",
+    "test_wait",
+    "try_wait",
+    "pending_count",
+    "expect_tx",
+    "complete_tx",
+}
 
 
 @opcode("mbarrier")
@@ -198,7 +211,7 @@ def _arrival(e: FunctionEmitter, m: Modifiers, action: str, space: str) -> None:
 
 
 def _test(e: FunctionEmitter, m: Modifiers, space: str) -> None:
-    """True if the phase of the state, or of that parity, has ended. The block's other threads run meanwhile."""
+    """True if the phase of the state, or of that parity, has ended. Other threads run meanwhile."""
     parity = m.flag("parity")
     p, address, state, *_ = e.operands(3, 4)
     where = _word(e, address, space)

@@ -1,4 +1,4 @@
-"""Arithmetic of f32 and f64. Contraction is off: only fma fuses. Roundings other than to nearest are helpers in C."""
+"""Arithmetic of f32 and f64. Only fma fuses. Roundings other than to nearest are helpers in C."""
 
 from __future__ import annotations
 
@@ -115,8 +115,10 @@ def sign(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     e.write(d, kind, value)
 
 
-def select_extreme(e: FunctionEmitter, name: str, kind: Type, nan: bool, xorsign: bool, a: str, b: str) -> str:
-    """min or max; a NaN loses unless `nan`; with `xorsign` of the sizes, signed with the product of the signs."""
+def select_extreme(
+    e: FunctionEmitter, name: str, kind: Type, nan: bool, xorsign: bool, a: str, b: str
+) -> str:
+    """min or max; a NaN loses unless `nan`; `xorsign`: of the sizes, with the product of the signs."""
     t = kind.llvm
     sign_bits = ""
     if xorsign:
@@ -126,7 +128,9 @@ def select_extreme(e: FunctionEmitter, name: str, kind: Type, nan: bool, xorsign
     suffix = "imum" if nan else "imumnum"
     value = e.intrinsic(f"llvm.{name}{suffix}.{kind.name}", t, f"{t} {a}", f"{t} {b}")
     if xorsign:
-        value = numbers.from_bits(e, kind, e.op(f"or {kind.integer} {numbers.bits_of(e, kind, value)}, {sign_bits}"))
+        value = numbers.from_bits(
+            e, kind, e.op(f"or {kind.integer} {numbers.bits_of(e, kind, value)}, {sign_bits}")
+        )
     return value
 
 
@@ -166,4 +170,8 @@ def testp(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     if isinstance(x, Immediate):
         raise e.fail("a register is expected")
     a = e.read(x, kind)
-    e.write(d, PRED, e.intrinsic(f"llvm.is.fpclass.{kind.name}", "i1", f"{kind.llvm} {a}", f"i32 {_CLASSES[what]}"))
+    e.write(
+        d,
+        PRED,
+        e.intrinsic(f"llvm.is.fpclass.{kind.name}", "i1", f"{kind.llvm} {a}", f"i32 {_CLASSES[what]}"),
+    )

@@ -70,7 +70,9 @@ class Scope:
 class FunctionEmitter:
     """Values are LLVM value texts without type; the PTX type at hand says which LLVM type they have."""
 
-    def __init__(self, compiler: KernelCompiler, function: Function, items: list[Item], yields: set[int]) -> None:
+    def __init__(
+        self, compiler: KernelCompiler, function: Function, items: list[Item], yields: set[int]
+    ) -> None:
         self.compiler = compiler
         self.function = function
         self.items = items
@@ -170,7 +172,9 @@ class FunctionEmitter:
         offset, kind = layout.BLOCK[name]
         block = self.block()
         pointer = self.entry_value(f"&{name}", f"getelementptr i8, ptr {block}, i64 {offset}")
-        return self.entry_value(name, f"load {kind}, ptr {pointer}, align {layout.ALIGN[kind]}, !invariant.load !0")
+        return self.entry_value(
+            name, f"load {kind}, ptr {pointer}, align {layout.ALIGN[kind]}, !invariant.load !0"
+        )
 
     def block(self) -> str:
         if self.function.is_kernel:
@@ -274,7 +278,7 @@ class FunctionEmitter:
     # Operands
 
     def read_bits(self, operand: Operand, bits: int, signed: bool = False) -> str:
-        """An operand as an integer of `bits`. A wider register is truncated, as PTX allows for some instructions."""
+        """An operand as an integer of `bits`. A wider register is truncated, as PTX allows in places."""
         if isinstance(operand, Register):
             slot = self.lookup(operand.name)
             if isinstance(slot, Slot):
@@ -289,9 +293,9 @@ class FunctionEmitter:
                 raise self.fail(f"!{operand.name} is not a predicate")
             return self.op(f"xor i1 {self.op(f'load i1, ptr {slot.pointer}')}, true")
         if isinstance(operand, Address) and operand.base is not None:
-            value = self.symbol_value(operand.base, operand.offset)
-            if value is not None:
-                return self.resize(value, 64, bits, False)
+            address = self.symbol_value(operand.base, operand.offset)
+            if address is not None:
+                return self.resize(address, 64, bits, False)
         if isinstance(operand, Vector):
             return self.pack(operand, bits)
         raise self.fail("an operand has the wrong form")
@@ -314,10 +318,10 @@ class FunctionEmitter:
         if special is not None:
             value, width = special
             return self.resize(value, width, bits, False)
-        value = self.symbol_value(name)
-        if value is None:
+        address = self.symbol_value(name)
+        if address is None:
             raise self.fail(f"{name} is not declared")
-        return self.resize(value, 64, bits, False)
+        return self.resize(address, 64, bits, False)
 
     def _immediate(self, operand: Immediate, bits: int, is_float: bool) -> str:
         value = operand.value

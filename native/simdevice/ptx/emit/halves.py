@@ -22,7 +22,11 @@ def _parts(e: FunctionEmitter, kind: Type, operand: Operand) -> list[str]:
 
 
 def _each(
-    e: FunctionEmitter, kind: Type, d: Operand, sources: list[Operand], compute: Callable[[Type, list[str]], str]
+    e: FunctionEmitter,
+    kind: Type,
+    d: Operand,
+    sources: list[Operand],
+    compute: Callable[[Type, list[str]], str],
 ) -> None:
     """Applies `compute`, which yields bits, to each part."""
     part = F16 if kind.name.startswith("f16") else BF16

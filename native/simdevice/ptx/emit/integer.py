@@ -158,7 +158,7 @@ def div(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     d, x, y = e.operands(3)
     t = kind.llvm
     a, b = e.read(x, kind), e.read(y, kind)
-    # PTX leaves division by zero open and it must not stop the host: the GPU yields all ones, and a for a rem 0.
+    # PTX leaves division by zero open and it must not stop the host: the GPU yields all ones; rem yields a.
     zero = e.op(f"icmp eq {t} {b}, 0")
     odd = zero
     if kind.signed:

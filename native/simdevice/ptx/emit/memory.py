@@ -10,8 +10,15 @@ from .function import FunctionEmitter
 from .registry import Modifiers, opcode
 
 _SPACES = {
-    **{"global": "global", "const": "const", "local": "local", "param": "param", "shared": "shared"},
-    **{"shared::cta": "shared", "shared::cluster": "shared", "param::entry": "param", "param::func": "param"},
+    "global": "global",
+    "const": "const",
+    "local": "local",
+    "param": "param",
+    "shared": "shared",
+    "shared::cta": "shared",
+    "shared::cluster": "shared",
+    "param::entry": "param",
+    "param::func": "param",
 }
 SCOPES = ("cta", "cluster", "gpu", "sys")
 HINTS = ("L1::", "L2::")
@@ -43,7 +50,7 @@ def shared_pointer(e: FunctionEmitter, offset: str) -> str:
 
 
 def pointer(e: FunctionEmitter, operand: Operand, space: str, size: int, align: int = 0) -> Pointer:
-    """The host pointer of an access of `size` bytes, checked for alignment and, in shared memory, for its range."""
+    """The host pointer of an access of `size` bytes, checked for alignment and, if shared, for its range."""
     align = align or size
     if not isinstance(operand, Address):
         raise e.fail("an address is expected")
@@ -115,7 +122,9 @@ def _take_order(m: Modifiers) -> _Order:
         m.choice("relaxed")
     if found in (None, "weak"):
         return _Order("", "")
-    return _Order("acquire" if found == "acquire" else "monotonic", "release" if found == "release" else "monotonic")
+    return _Order(
+        "acquire" if found == "acquire" else "monotonic", "release" if found == "release" else "monotonic"
+    )
 
 
 def _vector(m: Modifiers) -> int:

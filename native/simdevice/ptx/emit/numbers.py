@@ -32,7 +32,7 @@ def flush(e: FunctionEmitter, kind: Type, value: str) -> str:
 
 
 def canonical(e: FunctionEmitter, kind: Type, value: str) -> str:
-    """PTX's own NaN, whatever NaN the host's arithmetic made. Doubles keep a payload on the GPU as on the host."""
+    """PTX's own NaN, whatever NaN the host's arithmetic made. Doubles keep a payload on both."""
     if kind is F64:
         return value
     t = kind.integer

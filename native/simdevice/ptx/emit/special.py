@@ -11,9 +11,17 @@ if TYPE_CHECKING:
 _CONSTANTS = {
     "%WARP_SZ": 32,
     # A block is a cluster of its own.
-    **{"%cluster_ctaid.x": 0, "%cluster_ctaid.y": 0, "%cluster_ctaid.z": 0, "%cluster_ctarank": 0},
-    **{"%cluster_nctaid.x": 1, "%cluster_nctaid.y": 1, "%cluster_nctaid.z": 1, "%cluster_nctarank": 1},
-    **{"%reserved_smem_offset_begin": 0, "%reserved_smem_offset_end": 0, "%reserved_smem_offset_cap": 0},
+    "%cluster_ctaid.x": 0,
+    "%cluster_ctaid.y": 0,
+    "%cluster_ctaid.z": 0,
+    "%cluster_ctarank": 0,
+    "%cluster_nctaid.x": 1,
+    "%cluster_nctaid.y": 1,
+    "%cluster_nctaid.z": 1,
+    "%cluster_nctarank": 1,
+    "%reserved_smem_offset_begin": 0,
+    "%reserved_smem_offset_end": 0,
+    "%reserved_smem_offset_cap": 0,
     **{f"%pm{index}": 0 for index in range(8)},
     "%current_graph_exec": 0,
 }
@@ -24,7 +32,7 @@ _RANKS = {
     "%lanemask_ge": "xor i32 {below}, -1",
     "%lanemask_gt": "xor i32 {upto}, -1",
 }
-_ENVIRONMENT = re.compile(r"%envreg\d+\Z|%pm\d_64\Z|%reserved_smem_offset_<\d>\Z")
+_ENVIRONMENT = re.compile(r"%envreg\d+\Z|%pm\d_64\Z|%reserved_smem_offset_\d\Z")
 
 
 def special_register(e: FunctionEmitter, name: str) -> tuple[str, int] | None:

@@ -65,7 +65,9 @@ def _finish(
         if combine == "add":
             word = e.op(f"add i32 {word}, {c}")
         else:
-            word = e.intrinsic(f"llvm.{'s' if kind.signed else 'u'}{combine}.i32", "i32", f"i32 {word}", f"i32 {c}")
+            word = e.intrinsic(
+                f"llvm.{'s' if kind.signed else 'u'}{combine}.i32", "i32", f"i32 {word}", f"i32 {c}"
+            )
     elif rest:
         raise e.fail("a third source needs a use")
     e.write(register, B32, word)
@@ -103,10 +105,7 @@ def vshift(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     wrap = m.need("clamp", "wrap") == "wrap"
     d, x, y, *rest = _third(e, m, 3)
     a, n = _source(e, x, a_type), _source(e, y, b_type)
-    if wrap:
-        n = e.op(f"and i66 {n}, 31")
-    else:
-        n = e.intrinsic("llvm.umin.i66", "i66", f"i66 {n}", "i66 32")
+    n = e.op(f"and i66 {n}, 31") if wrap else e.intrinsic("llvm.umin.i66", "i66", f"i66 {n}", "i66 32")
     value = e.op(f"{'shl' if i.opcode == 'vshl' else 'ashr'} i66 {a}, {n}")
     _finish(e, m, d, value, kind, saturate, rest)
 
@@ -136,3 +135,87 @@ def vmad(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     if saturate:
         total = _clamp(e, total, *_range(32, third.signed))
     e.write(d, B32, e.op(f"trunc i66 {total} to i32"))
+
+
+def _simd_select(operand: Operand) -> tuple[Operand, str | None]:
+    """`%r1.h10`: the half words or bytes that make up the lanes; `d.b3210` masks those written."""
+    if isinstance(operand, Register):
+        name, dot, lanes = operand.name.rpartition(".")
+        if dot and re.fullmatch(r"h[0-3]{1,2}|b[0-7]{1,4}", lanes):
+            return Register(name), lanes[1:]
+    return operand, None
+
+
+def _lanes(
+    e: FunctionEmitter, x: str, y: str, selector: str | None, second: bool, bits: int, signed: bool
+) -> list[str]:
+    """The lanes of a source in 34 bits; a selector picks among those of both sources, lowest digit last."""
+    count = 32 // bits
+    chosen = (
+        [int(digit) for digit in reversed(selector)]
+        if selector
+        else [n + count * second for n in range(count)]
+    )
+    lanes = []
+    for index in chosen:
+        word, lane = (y, index - count) if index >= count else (x, index)
+        narrow = e.op(f"trunc i32 {e.op(f'lshr i32 {word}, {bits * lane}')} to i{bits}")
+        lanes.append(e.op(f"{'sext' if signed else 'zext'} i{bits} {narrow} to i34"))
+    return lanes
+
+
+@opcode(
+    *(
+        f"{name}{lanes}"
+        for name in ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax", "vset")
+        for lanes in "24"
+    )
+)
+def simd(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    """The same on two half words or four bytes, with a third word added or merged."""
+    name, bits = i.opcode[:-1], 16 if i.opcode[-1] == "2" else 8
+    is_set = name == "vset"
+    kind = U32 if is_set else m.type()
+    a_type, b_type = m.type(), m.type()
+    comparison = m.need(*_COMPARISONS) if is_set else ""
+    saturate, add = m.flag("sat"), m.flag("add")
+    d, x, y, *rest = e.operands(3, 4)
+    target, mask = _simd_select(d)
+    (a, a_lanes), (b, b_lanes) = _simd_select(x), _simd_select(y)
+    words = e.read(a, B32), e.read(b, B32)
+    left = _lanes(e, *words, a_lanes, False, bits, a_type.signed)
+    right = _lanes(e, *words, b_lanes, True, bits, b_type.signed)
+    if len(left) != 32 // bits or len(right) != 32 // bits:
+        raise e.fail("a selector has the wrong length")
+    third = e.read(rest[0], B32) if rest else "0"
+    result = third if add else "0"
+    for index, (p, q) in enumerate(zip(left, right, strict=True)):
+        value = _simd_lane(e, name, comparison, p, q)
+        if saturate:
+            low, high = _range(bits, kind.signed)
+            value = e.intrinsic("llvm.smax.i34", "i34", f"i34 {value}", f"i34 {low}")
+            value = e.intrinsic("llvm.smin.i34", "i34", f"i34 {value}", f"i34 {high}")
+        written = mask is None or str(index) in mask
+        if add:
+            # The lanes are summed into the third word.
+            if written:
+                result = e.op(f"add i32 {result}, {e.op(f'trunc i34 {value} to i32')}")
+            continue
+        lane = ((1 << bits) - 1) << bits * index
+        moved = e.op(f"shl i32 {e.op(f'trunc i34 {value} to i32')}, {bits * index}") if written else third
+        result = e.op(f"or i32 {result}, {e.op(f'and i32 {moved}, {lane}')}")
+    e.write(target, B32, result)
+
+
+def _simd_lane(e: FunctionEmitter, name: str, comparison: str, a: str, b: str) -> str:
+    if comparison:
+        return e.op(f"zext i1 {e.op(f'icmp {_COMPARISONS[comparison]} i34 {a}, {b}')} to i34")
+    if name in ("vmin", "vmax"):
+        return e.intrinsic(f"llvm.s{name[1:]}.i34", "i34", f"i34 {a}", f"i34 {b}")
+    if name == "vavrg":
+        # Rounded away from zero.
+        total = e.op(f"add i34 {a}, {b}")
+        positive = e.op(f"zext i1 {e.op(f'icmp sge i34 {total}, 0')} to i34")
+        return e.op(f"ashr i34 {e.op(f'add i34 {total}, {positive}')}, 1")
+    value = e.op(f"{'add' if name == 'vadd' else 'sub'} i34 {a}, {b}")
+    return e.intrinsic("llvm.abs.i34", "i34", f"i34 {value}", "i1 false") if name == "vabsdiff" else value

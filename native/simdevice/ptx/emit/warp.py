@@ -106,5 +106,3 @@ def elect(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     if p is not None:
         lane = e.op(f"and i32 {e.thread_field('linear')}, 31")
         e.write(p, PRED, e.op(f"icmp eq i32 {lane}, {leader}"))
-
-
