@@ -1,4 +1,5 @@
-/* The first runtime call, which makes the runtime look up every driver function. */
+/* The first runtime call, which makes the runtime look up every driver function; the driver of this test then
+ * fails it. */
 #include <cuda_runtime_api.h>
 
 int main(void) {

@@ -52,17 +52,22 @@ def test_interop(sanitizer: str, tmp_path: Path) -> None:
     subprocess.run([str(program)], check=True, timeout=60)
 
 
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    library = tmp_path_factory.mktemp("sweep") / "libcuda.so.1"
+    return build("sweep.c", library, "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1")
+
+
 @pytest.mark.parametrize("release", RELEASES)
-def test_runtime_finds_what_cuda_h_declares(release: str, tmp_path: Path) -> None:
-    """Look-ups that fail are of names in no cuda.h: interoperation with graphics, the profiler, unreleased ones."""
-    driver = build("sweep.c", tmp_path / "libcuda.so.1", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1")
+def test_runtime_finds_what_cuda_h_declares(release: str, sweep: Path, tmp_path: Path) -> None:
+    """Look-ups that fail are of names in no cuda.h: graphics, the profiler, what is not released."""
     kit = toolkit(release)
     program = tmp_path / "first_call"
     includes = [f"-I{kit.include}", f"-I{find(None)}"]
     libraries = [str(kit.static_runtime), "-ldl", "-lrt", "-lm", "-pthread"]
     command = [compiler(), *includes, str(HERE / "first_call.c"), *libraries, "-o", str(program)]
     subprocess.run(command, check=True, timeout=60)
-    environment = {**os.environ, "LD_PRELOAD": str(driver)}
+    environment = {**os.environ, "LD_PRELOAD": str(sweep)}
     done = subprocess.run(
         [str(program)], env=environment, capture_output=True, text=True, check=True, timeout=60
     )
