@@ -70,6 +70,7 @@ class Buffer:
     """Device memory that holds a copy of an array."""
 
     def __init__(self, array: np.ndarray) -> None:
+        use_device()
         self._like = np.ascontiguousarray(array)
         self.address = ctypes.c_uint64()
         call("cuMemAlloc_v2", ctypes.byref(self.address), ctypes.c_size_t(max(self._like.nbytes, 1)))
