@@ -27,7 +27,7 @@ def pieces(text: str, names: set[str], others: set[str]) -> list[str]:
         part = text[begin:end].rstrip()
         if not word.search(part):
             continue
-        is_table = len(others.intersection(re.findall(r"cu[A-Z]\w+|session[A-Z]\w+", part))) > 8
+        is_table = len(others.intersection(re.findall(r"cu[A-Z]\w+|session[A-Z]\w+", part))) > 4
         rows = (line for line in part.splitlines() if word.search(line))
         found.append("\n".join(rows) if is_table else part)
     return found
