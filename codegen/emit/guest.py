@@ -18,7 +18,11 @@ def outputs(spec: Spec) -> dict[str, str]:
             "guest_functions.h.j2", __file__, file, functions=functions, written=written
         ),
         "guest/_generated/entry_points.c": render(
-            "guest_entry_points.c.j2", __file__, file, variants=list(spec.driver.variants), functions=functions
+            "guest_entry_points.c.j2",
+            __file__,
+            file,
+            variants=list(spec.driver.variants),
+            functions=functions,
         ),
         "guest/_generated/calls.c": render(
             "guest_calls.c.j2",
@@ -27,7 +31,9 @@ def outputs(spec: Spec) -> dict[str, str]:
             calls=[v for v in written if v.guest is By.GENERATED],
             messages=messages,
         ),
-        "guest/_generated/libcuda.map": render("guest_libcuda.map.j2", __file__, file, exports=sorted(exports)),
+        "guest/_generated/libcuda.map": render(
+            "guest_libcuda.map.j2", __file__, file, exports=sorted(exports)
+        ),
     }
 
 
