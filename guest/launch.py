@@ -34,9 +34,6 @@ def inject(environment: dict[str, str], library: str) -> dict[str, str]:
     others = environment.get("LD_PRELOAD", "").replace(" ", ":").split(":")
     kept = [other for other in others if other and os.path.basename(other) != "libcuda.so.1"]
     environment["LD_PRELOAD"] = ":".join([*kept, library])
-    folders = environment.get("LD_LIBRARY_PATH")
-    folder = os.path.dirname(library)
-    environment["LD_LIBRARY_PATH"] = f"{folder}:{folders}" if folders else folder
     return environment
 
 

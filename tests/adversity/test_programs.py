@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -110,13 +111,38 @@ def test_an_api_server_that_is_killed(
     bystander.is_fine()
 
 
-def test_the_monitor_is_killed() -> None:
-    with harness.monitor("--pool", "1", server=None) as monitor, remote(monitor) as program:
+def test_the_monitor_is_killed(tmp_path: Path) -> None:
+    """Nothing that it started is left, the compiler of the simulated device included."""
+    with (
+        harness.monitor("--pool", "1", server=None, GPUFERRY_SIM_CACHE=str(tmp_path)) as monitor,
+        remote(monitor) as program,
+    ):
         program.must("start")
         address = works(program)
+        program.must("fill", address, MIB, 1)
+        program.must("spin", address)  # ends at once: but it had to be compiled
+        program.must("sync")
+        below = harness.descendants(monitor.process.pid)
         monitor.process.kill()
         monitor.process.wait()
         fails_until_the_end(program, address)
+        harness.wait_until(lambda: not harness.alive(below), "end of all processes")
+
+
+def test_each_device_has_its_own_memory() -> None:
+    """Two simulated devices, one session on each, the same addresses in both."""
+    with harness.monitor("--pool", "1", server=None, GPUFERRY_SIM_DEVICES="2") as monitor:
+        monitor.wait_idle(2)
+        with remote(monitor) as one, remote(monitor) as two:
+            addresses = []
+            for seed, program in enumerate((one, two)):
+                program.must("start")
+                addresses.append(int(program.must("alloc", SIZE)))
+                program.must("write", addresses[-1], SIZE, seed)
+            assert addresses[0] == addresses[1]
+            assert one.must("read", addresses[0], SIZE) == digest(0, SIZE)
+            assert two.must("read", addresses[1], SIZE) == digest(1, SIZE)
+            assert {session.device for session in monitor.status().sessions} == {0, 1}
 
 
 def test_the_connection_is_cut(monitor: harness.Monitor, bystander: Bystander) -> None:
