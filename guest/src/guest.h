@@ -69,7 +69,7 @@ static inline CUresult gf_enter(uint16_t function, enum gf_needs needs) {
 }
 
 static inline CUresult gf_leave(uint16_t function, CUresult result) {
-    if (__builtin_expect(gf_log_level >= GF_LOG_TRACE, 0)) {
+    if (__builtin_expect(atomic_load_explicit(&gf_log_level, memory_order_relaxed) >= GF_LOG_TRACE, 0)) {
         gf_trace_result(function, result);
     }
     return result;

@@ -9,17 +9,18 @@
 #include <string.h>
 #include <unistd.h>
 
-enum gf_log_level gf_log_level = GF_LOG_ERROR;
+_Atomic int gf_log_level = GF_LOG_TRACE;
 static int log_fd = STDERR_FILENO;
 static pthread_once_t opened = PTHREAD_ONCE_INIT;
 
 static void open_log(void) {
     const char *level = getenv("GPUFERRY_LOG"), *file = getenv("GPUFERRY_LOG_FILE");
+    enum gf_log_level wanted = GF_LOG_ERROR;
     if (level != NULL) {
-        gf_log_level = strcmp(level, "trace") == 0   ? GF_LOG_TRACE
-                       : strcmp(level, "debug") == 0 ? GF_LOG_DEBUG
-                       : strcmp(level, "info") == 0  ? GF_LOG_INFO
-                                                     : GF_LOG_ERROR;
+        wanted = strcmp(level, "trace") == 0   ? GF_LOG_TRACE
+                 : strcmp(level, "debug") == 0 ? GF_LOG_DEBUG
+                 : strcmp(level, "info") == 0  ? GF_LOG_INFO
+                                               : GF_LOG_ERROR;
     }
     if (file != NULL && file[0] != '\0') {
         int fd = open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -27,16 +28,13 @@ static void open_log(void) {
             log_fd = fd;
         }
     }
-}
-
-void gf_log_open(void) {
-    pthread_once(&opened, open_log);
+    atomic_store(&gf_log_level, (int)wanted);
 }
 
 /* One write per line, so that lines of several threads and processes do not mix. */
 void gf_log_write(enum gf_log_level level, const char *format, ...) {
-    gf_log_open();
-    if (level > gf_log_level) {
+    pthread_once(&opened, open_log);
+    if ((int)level > atomic_load(&gf_log_level)) {
         return;
     }
     int saved = errno;

@@ -1,4 +1,5 @@
 #pragma once
+#include <stdatomic.h>
 
 enum gf_log_level {
     GF_LOG_ERROR, /* always printed: one line, cause and next step */
@@ -7,15 +8,14 @@ enum gf_log_level {
     GF_LOG_TRACE,
 };
 
-extern enum gf_log_level gf_log_level;
+/* Until the environment was read it lets everything through to gf_log_write, which reads it. */
+extern _Atomic int gf_log_level;
 
-/* Reads GPUFERRY_LOG and GPUFERRY_LOG_FILE; the first call counts. */
-void gf_log_open(void);
 void gf_log_write(enum gf_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #define gf_log(level, ...)                                                                                   \
     do {                                                                                                     \
-        if (__builtin_expect((level) <= gf_log_level, 0))                                                    \
+        if (__builtin_expect((int)(level) <= atomic_load_explicit(&gf_log_level, memory_order_relaxed), 0))  \
             gf_log_write(level, __VA_ARGS__);                                                                \
     } while (0)
 #define gf_error(...) gf_log_write(GF_LOG_ERROR, __VA_ARGS__)

@@ -178,6 +178,25 @@ static bool read_reply(struct gf_call *call, const struct gf_header *header) {
     return copy_out(call->reply, reply) && read_payload(call, header, body - reply);
 }
 
+/* What kernels print goes where the program's own output goes, behind what the program printed before. */
+static bool read_output(const struct gf_header *header) {
+    char text[4096];
+    if (header->size > sizeof *header + GF_HANDSHAKE_FRAME_MAX) {
+        return malformed("output", header);
+    }
+    fflush(stdout);
+    for (size_t left = header->size - sizeof *header; left > 0;) {
+        size_t part = left < sizeof text ? left : sizeof text;
+        if (!copy_out(text, part)) {
+            return false;
+        }
+        fwrite(text, 1, part, stdout);
+        left -= part;
+    }
+    fflush(stdout);
+    return true;
+}
+
 bool gf_reader_frame(void) {
     struct gf_header header;
     if (gf_channel_lost() || !fill(sizeof header)) {
@@ -187,6 +206,9 @@ bool gf_reader_frame(void) {
     gf_stat_add(GF_STAT_FRAMES_RECEIVED, 1);
     if (header.op == GF_OP_REFUSED) {
         return read_refusal(&header);
+    }
+    if (header.op == GF_OP_OUTPUT && header.size >= sizeof header) {
+        return read_output(&header);
     }
     if ((header.flags & GF_FLAG_REPLY) == 0 || header.size > GF_FRAME_MAX ||
         header.size < sizeof header + sizeof(struct gf_reply_prefix)) {

@@ -30,6 +30,7 @@ enum gf_handshake_op {
     GF_OP_HELLO = 0xFF02,
     GF_OP_WELCOME = 0xFF03,
     GF_OP_REFUSED = 0xFF04,
+    GF_OP_OUTPUT = 0xFF05, /* what a kernel printed; the guest writes the body to its standard output */
 };
 
 enum gf_frame_flag {
