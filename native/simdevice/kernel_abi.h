@@ -8,7 +8,8 @@
 
 struct sim_block;
 
-/* One thread of a running block. The compiler reads the fields; everything behind `block` belongs to the engine. */
+/* One thread of a running block. The compiler reads the fields; everything behind `block` belongs to the
+ * engine. */
 struct sim_thread {
     struct sim_block *block;
     uint32_t tid[3];
@@ -33,46 +34,54 @@ struct sim_block {
 /* A compiled object defines exactly these symbols:
  *   const uint32_t sim_kernel_abi         = SIM_KERNEL_ABI
  *   const uint32_t sim_kernel_uses_fibers   0: no thread ever waits for another; sim_kernel_run_block exists
- *                                           1: sim_kernel_run_thread exists and is run on one fiber per thread
- *   void sim_kernel_run_block(struct sim_block *block)      runs every thread of the block, as a loop
+ *                                           1: sim_kernel_run_thread exists and is run on one fiber per
+ * thread void sim_kernel_run_block(struct sim_block *block)      runs every thread of the block, as a loop
  *   void sim_kernel_run_thread(struct sim_thread *thread)   runs one thread
- * Compiled with LLVM's large code model, static relocation: the loader needs R_X86_64_64 and PC-relative ones inside the object.
+ * Compiled with LLVM's large code model, static relocation: the loader needs R_X86_64_64 and PC-relative ones
+ * inside the object.
  *
- * Address spaces: global, const, local, param and generic addresses are host addresses (cvta is the identity, and so
- * is a .local variable's address). A shared-space address is an offset from block->shared, 0 = first byte of static
- * shared memory, dynamic shared memory starts at shared_static rounded up to 16; cvta.shared adds block->shared,
- * cvta.to.shared subtracts it. */
+ * Address spaces: global, const, local, param and generic addresses are host addresses (cvta is the identity,
+ * and so is a .local variable's address). A shared-space address is an offset from block->shared, 0 = first
+ * byte of static shared memory, dynamic shared memory starts at shared_static rounded up to 16; cvta.shared
+ * adds block->shared, cvta.to.shared subtracts it. */
 typedef void sim_run_block_fn(struct sim_block *block);
 typedef void sim_run_thread_fn(struct sim_thread *thread);
 
-/* Services that a compiled kernel calls, resolved by name when the object is loaded. All may switch fibers. `site` is a
- * constant that is unique per instruction of the kernel. A mask names lanes of the caller's warp; exited lanes are ignored. */
+/* Services that a compiled kernel calls, resolved by name when the object is loaded. All may switch fibers.
+ * `site` is a constant that is unique per instruction of the kernel. A mask names lanes of the caller's warp;
+ * exited lanes are ignored. */
 void sim_rt_bar_sync(struct sim_thread *t, uint32_t barrier, uint32_t count /* 0: all live threads */);
 void sim_rt_bar_arrive(struct sim_thread *t, uint32_t barrier, uint32_t count);
 /* op: 0 popc, 1 and, 2 or; and/or return 0 or 1 */
-uint32_t sim_rt_bar_red(struct sim_thread *t, uint32_t barrier, uint32_t count, uint32_t op, uint32_t predicate);
+uint32_t sim_rt_bar_red(struct sim_thread *t, uint32_t barrier, uint32_t count, uint32_t op,
+                        uint32_t predicate);
 void sim_rt_warp_sync(struct sim_thread *t, uint32_t mask);
 uint32_t sim_rt_activemask(struct sim_thread *t, uint32_t site);
 /* mode: 0 up, 1 down, 2 bfly, 3 idx. c as in PTX (clamp and segment mask). *in_range gets the predicate. */
-uint32_t sim_rt_shfl(struct sim_thread *t, uint32_t mask, uint32_t mode, uint32_t a, uint32_t b, uint32_t c, uint32_t *in_range);
+uint32_t sim_rt_shfl(struct sim_thread *t, uint32_t mask, uint32_t mode, uint32_t a, uint32_t b, uint32_t c,
+                     uint32_t *in_range);
 /* mode: 0 all, 1 any, 2 uni, 3 ballot */
 uint32_t sim_rt_vote(struct sim_thread *t, uint32_t mask, uint32_t mode, uint32_t predicate);
 /* match.any (all=0) and match.all (all=1); *all_equal gets the predicate of match.all */
 uint32_t sim_rt_match(struct sim_thread *t, uint32_t mask, uint64_t value, uint32_t all, uint32_t *all_equal);
 /* op: 0 add, 1 min, 2 max, 3 and, 4 or, 5 xor; is_signed for min and max */
 uint32_t sim_rt_redux(struct sim_thread *t, uint32_t mask, uint32_t op, uint32_t is_signed, uint32_t value);
-/* Each lane of `mask` gives `words` 32-bit words (at most 16) and receives all lanes' words, out[lane*words + i]: the
- * primitive for mma, ldmatrix and the like. */
-void sim_rt_warp_gather(struct sim_thread *t, uint32_t mask, const uint32_t *in, uint32_t words, uint32_t *out);
+/* Each lane of `mask` gives `words` 32-bit words (at most 16) and receives all lanes' words, out[lane*words +
+ * i]: the primitive for mma, ldmatrix and the like. */
+void sim_rt_warp_gather(struct sim_thread *t, uint32_t mask, const uint32_t *in, uint32_t words,
+                        uint32_t *out);
 void sim_rt_nanosleep(struct sim_thread *t, uint32_t ns);
-/* A spin-wait hint: the engine may run other fibers. Emitted in loops that contain no other switch in fiber kernels. */
+/* A spin-wait hint: the engine may run other fibers. Emitted in loops that contain no other switch in fiber
+ * kernels. */
 void sim_rt_yield(struct sim_thread *t);
 
 /* These do not return: they end the grid with the given CUDA error. */
-void sim_rt_trap(struct sim_thread *t);                        /* CUDA_ERROR_LAUNCH_FAILED */
+void sim_rt_trap(struct sim_thread *t);                         /* CUDA_ERROR_LAUNCH_FAILED */
 void sim_rt_misaligned(struct sim_thread *t, uint64_t address); /* CUDA_ERROR_MISALIGNED_ADDRESS */
-void sim_rt_illegal(struct sim_thread *t, uint64_t address);    /* CUDA_ERROR_ILLEGAL_ADDRESS: shared or local out of range */
-void sim_rt_assertfail(struct sim_thread *t, const char *message, const char *file, uint32_t line, const char *function);
+void sim_rt_illegal(struct sim_thread *t,
+                    uint64_t address); /* CUDA_ERROR_ILLEGAL_ADDRESS: shared or local out of range */
+void sim_rt_assertfail(struct sim_thread *t, const char *message, const char *file, uint32_t line,
+                       const char *function);
 void sim_rt_exit(struct sim_thread *t); /* PTX exit from inside a called function; in fiber kernels only */
 
 int32_t sim_rt_vprintf(struct sim_thread *t, const char *format, const void *arguments);
@@ -80,5 +89,8 @@ void *sim_rt_malloc(struct sim_thread *t, uint64_t size);
 void sim_rt_free(struct sim_thread *t, void *pointer);
 uint64_t sim_rt_clock64(struct sim_thread *t);
 uint64_t sim_rt_globaltimer(struct sim_thread *t);
-/* Barrier-free kernels pass a sim_thread made on the stack of sim_kernel_run_block to these services. Beside them an object may
- * refer to the libm and libc names listed in exec/externs.c (memcpy, memset, fmaf, …). */
+/* Where %envreg1 (high half) and %envreg2 (low half) point: the grid's own 64 bits for cooperative groups'
+ * grid barrier. */
+uint64_t sim_rt_grid_workspace(struct sim_thread *t);
+/* Barrier-free kernels pass a sim_thread made on the stack of sim_kernel_run_block to these services. Beside
+ * them an object may refer to the libm and libc names listed in exec/externs.c (memcpy, memset, fmaf, …). */

@@ -36,6 +36,7 @@ struct sim_run {
     _Atomic uint64_t next; /* the next block to start */
     _Atomic int error;     /* CUresult */
     struct sim_output output;
+    uint32_t workspace[2]; /* of cooperative groups: size, barrier */
     /* under the pool's lock */
     uint32_t workers;
     struct sim_run *link;

@@ -29,6 +29,7 @@
     X(sim_rt_malloc)                                                                                         \
     X(sim_rt_free)                                                                                           \
     X(sim_rt_clock64)                                                                                        \
+    X(sim_rt_grid_workspace)                                                                                 \
     X(sim_rt_globaltimer)
 
 #define LIBC(X)                                                                                              \
@@ -43,11 +44,12 @@
     X(fma)                                                                                                   \
     X(fmaf)                                                                                                  \
     X(sqrt)                                                                                                  \
-    X(sqrtf) X(fmod) X(fmodf) X(sin) X(sinf) X(cos) X(cosf) X(tan) X(tanf) X(tanh) X(tanhf) X(exp) X(expf)   \
-        X(exp2) X(exp2f) X(log) X(logf) X(log2) X(log2f) X(pow) X(powf) X(ldexp) X(ldexpf) X(floor)          \
-            X(floorf) X(ceil) X(ceilf) X(trunc) X(truncf) X(rint) X(rintf) X(nearbyint) X(nearbyintf)        \
-                X(round) X(roundf) X(roundeven) X(roundevenf) X(fabs) X(fabsf) X(copysign) X(copysignf)      \
-                    X(fmin) X(fminf) X(fmax) X(fmaxf)
+    X(sqrtf)                                                                                                 \
+    X(fmod) X(fmodf) X(sin) X(sinf) X(cos) X(cosf) X(tan) X(tanf) X(tanh) X(tanhf) X(exp) X(expf) X(exp2)    \
+        X(exp2f) X(log) X(logf) X(log2) X(log2f) X(pow) X(powf) X(ldexp) X(ldexpf) X(floor) X(floorf)        \
+            X(ceil) X(ceilf) X(trunc) X(truncf) X(rint) X(rintf) X(nearbyint) X(nearbyintf) X(round)         \
+                X(roundf) X(roundeven) X(roundevenf) X(fabs) X(fabsf) X(copysign) X(copysignf) X(fmin)       \
+                    X(fminf) X(fmax) X(fmaxf)
 
 /* Conversions between f16 and f32, and 128-bit division: from the compiler's runtime library. */
 #define RUNTIME(X) X(__divti3) X(__udivti3) X(__modti3) X(__umodti3) X(__multi3)

@@ -94,6 +94,11 @@ uint64_t sim_rt_clock64(struct sim_thread *t) {
     return __rdtsc();
 }
 
+uint64_t sim_rt_grid_workspace(struct sim_thread *t) {
+    (void)t;
+    return (uint64_t)(uintptr_t)sim_current_worker->run->workspace;
+}
+
 uint64_t sim_rt_globaltimer(struct sim_thread *t) {
     (void)t;
     struct timespec time;

@@ -69,7 +69,7 @@ class KernelCompiler:
 
 
 def compile_kernel(module: Module, name: str, cpu: str | None = None) -> bytes:
-    """The kernel as a relocatable x86-64 object (kernel_abi.h). `cpu` is an LLVM name; None: this machine's."""
+    """The kernel as an x86-64 object (kernel_abi.h). `cpu` is an LLVM name; None: this machine's."""
     try:
         compiler = KernelCompiler(module, module.kernel(name))
         text = compiler.ir()

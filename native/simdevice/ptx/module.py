@@ -15,7 +15,7 @@ from .lexer import tokenize
 from .model import Function, Item, KernelInfo, Local, VariableInfo
 
 # A function's address is a number that holds for the whole module, since each kernel is an object of its own
-# and function pointers outlive a kernel (vtables of objects made by another one). Indirect calls switch over it.
+# and function pointers outlive a kernel (vtables of objects that another one made). A call switches over it.
 FUNCTION_HANDLE = 0x7E00_0000_0000_0000
 
 SHARED_ALIGNMENT = 16

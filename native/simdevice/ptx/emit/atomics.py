@@ -138,7 +138,7 @@ def _update(
         value = numbers.bits_of(e, kind, e.read(operands[0], kind))
     else:
         value = e.read_bits(operands[0], kind.bits)
-    # The GPU's memory units flush single precision; the multiprocessor, which updates shared memory, does not.
+    # The GPU's memory units flush single precision; its multiprocessors, for shared memory, do not.
     ftz = kind is F32 and space == "global"
     return _loop(e, kind.bits, where, order, _float_change(e, kind, operation, ftz, value))
 

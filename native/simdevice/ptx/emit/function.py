@@ -428,8 +428,9 @@ class FunctionEmitter:
     def signature(self) -> str:
         if self.function.is_kernel:
             return (
-                "define internal void @kernel(ptr %thread, ptr noalias readonly %block, i32 %tid.x, i32 %tid.y, "
-                "i32 %tid.z, i32 %linear) alwaysinline nounwind null_pointer_is_valid"
+                "define internal void @kernel(ptr %thread, ptr noalias readonly %block, "
+                "i32 %tid.x, i32 %tid.y, i32 %tid.z, i32 %linear) "
+                "alwaysinline nounwind null_pointer_is_valid"
             )
         count = len(self.function.returns) + len(self.function.parameters)
         arguments = "".join(f", ptr %a{index}" for index in range(count))

@@ -61,9 +61,10 @@ def special_register(e: FunctionEmitter, name: str) -> tuple[str, int] | None:
         below = e.op(f"sub i32 {bit}, 1")
         upto = e.op(f"or i32 {below}, {bit}")
         return e.op(_RANKS[name].format(lane=lane, bit=bit, below=below, upto=upto)), 32
-    if _ENVIRONMENT.match(name):
+    found = _computed(e, plain)
+    if found is None and _ENVIRONMENT.match(name):
         return "0", 64 if name.endswith("_64") else 32
-    return _computed(e, plain)
+    return found
 
 
 def _lane(e: FunctionEmitter) -> str:
@@ -84,6 +85,9 @@ def _computed(e: FunctionEmitter, name: str) -> tuple[str, int] | None:
     if name in ("globaltimer", "globaltimer_lo", "globaltimer_hi"):
         value = e.call("i64", "sim_rt_globaltimer", "ptr %thread")
         return _part(e, value, name, "globaltimer_hi", "globaltimer")
+    if name in ("envreg1", "envreg2"):
+        value = e.call("i64", "sim_rt_grid_workspace", "ptr %thread")
+        return _part(e, value, name, "envreg1", "")
     if name == "dynamic_smem_size":
         return e.block_field("shared_dynamic"), 32
     if name in ("total_smem_size", "aggr_smem_size"):
