@@ -7,7 +7,6 @@ import os
 import sys
 import time
 
-
 QUIET = os.environ.get("GPUFERRY_LOG_LEVEL") in ("warning", "error")  # as the monitor was told
 
 

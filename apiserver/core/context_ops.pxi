@@ -82,6 +82,7 @@ cdef int drop_context(Session *s, Context *context) noexcept nogil:
     forget_context(s, context)
     drop_event_pool(s, context)
     forget(s, &context.base)
+    s.contexts -= 1
     cdef int status = cu.cuCtxDestroy(context.cu)
     s.current = NULL
     enter(s, s.primary)
@@ -107,6 +108,8 @@ cdef int on_cuCtxCreate_v2(Session *s, Frame *f) noexcept nogil:
         s.current = NULL
         enter(s, s.primary)
         free_context(context)
+        return status
+    s.contexts += 1
     return status
 
 

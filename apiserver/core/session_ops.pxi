@@ -179,9 +179,10 @@ cdef int on_sessionCopyIn(Session *s, Frame *f) noexcept nogil:
         copy.dstDevice = q.address
         copy.dstPitch = q.pitch
         status = cu.cuMemcpy2DAsync(&copy, stream.cu)
-    # cuMemcpyHtoD comes here too, and on a real device its data is there when it returns, for streams that do not wait
-    # for the legacy one as well.
-    if status == cu.CUDA_SUCCESS and stream == stream.base.context.legacy and stream.base.context.nonblocking > 0:
+    # cuMemcpyHtoD comes here too, and on a real device its data is there when it returns, also for streams that do not
+    # wait for this legacy one.
+    if status == cu.CUDA_SUCCESS and stream == stream.base.context.legacy \
+            and (stream.base.context.nonblocking > 0 or s.contexts > 0):
         status = join(s, stream, s.order) or publish(s)
         stream.epoch = s.epoch
     return status

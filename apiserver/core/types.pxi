@@ -209,6 +209,7 @@ cdef struct Session:
     uint64_t epoch
     bint unpublished            # `order` carries work of streams that are gone, not yet behind a fence
     Stream *streams
+    int contexts                # beside the primary one
     uint64_t mapped_bytes
 
     pthread_mutex_t lock

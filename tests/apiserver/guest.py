@@ -87,6 +87,8 @@ class Guest:
         self.socket = connection
         self.socket.settimeout(30)
         self._request = 0
+        self.window = self.window_size = self.quota = self.granularity = 0
+        self.device: tuple[Any, ...] = ()
         self._waiting: dict[int, str] = {}
         self._arrived: dict[int, Reply] = {}
         self.order: list[int] = []  # requests in the order in which their replies came

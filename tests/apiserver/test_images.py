@@ -1,0 +1,172 @@
+"""Images, what is made from them, and launches."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from typing import Any
+
+import pytest
+
+from tests.apiserver import kernels
+from tests.apiserver.guest import PRIMARY, Guest, handle
+
+INVALID_VALUE, INVALID_IMAGE, INVALID_CONTEXT, INVALID_HANDLE = 1, 200, 201, 400
+NOT_PERMITTED, NOT_FOUND, NOT_SUPPORTED = 800, 500, 801
+LIBRARY, MODULE = kernels.LIBRARY, handle("module", 0)
+DIGEST = hashlib.sha256(kernels.PTX).digest()
+
+
+def scaled(guest: Guest, function: int, context: int = PRIMARY) -> bool:
+    """Whether a launch of `scale` does its work."""
+    address = guest.window
+    guest.send("sessionMemUnmap", address=address, size=2 << 20)
+    guest.map()
+    guest.write(address, struct.pack("<4I", 1, 2, 3, 4))
+    guest.send(
+        "sessionLaunch",
+        context=context,
+        function=function,
+        stream=0,
+        grid=(1, 1, 1),
+        block=(4, 1, 1),
+        shared=0,
+        attributes=0,
+        params=12,
+        payload=struct.pack("<QI", address, 3),
+    )
+    guest.call("cuCtxSynchronize", context=context)
+    return guest.read(address, 16) == struct.pack("<4I", 3, 6, 9, 12)
+
+
+def test_kernel_table(guest: Guest) -> None:
+    found = {kernel.name: kernel for kernel in kernels.load(guest)}
+    assert found["scale"].params == [(0, 8), (8, 4)]
+    assert found["wait_for"].params == [(0, 8), (8, 8)]
+    assert found["scale"].attributes[0] >= 32  # CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+
+
+def test_an_image_is_sent_once(guest: Guest) -> None:
+    unknown = guest.call("sessionLoadImage", hash=DIGEST, handle=LIBRARY, size=len(kernels.PTX))
+    assert (unknown.status, unknown.values["known"]) == (0, 0)
+    kernels.load(guest)
+    again = guest.call("sessionLoadImage", hash=DIGEST, handle=handle("library", 1), size=len(kernels.PTX))
+    assert (again.status, again.values["known"]) == (0, 1)
+    other_size = guest.call("sessionLoadImage", hash=DIGEST, handle=handle("library", 2), size=5)
+    assert (other_size.status, other_size.values["known"]) == (0, 0)
+
+
+def test_an_image_in_pieces(guest: Guest) -> None:
+    size = len(kernels.PTX)
+    for offset in range(0, size, 100):
+        piece = kernels.PTX[offset : offset + 100]
+        guest.send("sessionImageData", hash=DIGEST, size=size, offset=offset, payload=piece)
+        # a piece that does not follow the last one changes nothing
+        guest.send("sessionImageData", hash=DIGEST, size=size, offset=0, payload=bytes(10) if offset else b"")
+    reply = guest.call("sessionLoadImage", hash=DIGEST, handle=LIBRARY, size=size)
+    assert (reply.status, reply.values["known"], reply.values["kernel_count"]) == (0, 1, 2)
+
+
+def test_bytes_that_do_not_have_their_hash(guest: Guest) -> None:
+    reply, found, log = guest.load(kernels.PTX, LIBRARY, bytes(32))
+    assert (reply.status, reply.values["known"], found) == (INVALID_IMAGE, 1, [])
+    assert b"hash" in log
+    assert guest.call("cuLibraryUnload", library=LIBRARY).status == INVALID_HANDLE
+    kernels.load(guest)
+
+
+@pytest.mark.parametrize(
+    "image", [b"\0", b"nonsense\0", b"\x7fELF" + bytes(100), b"\x50\xed\x55\xba" + bytes(60)]
+)
+def test_images_that_are_none(guest: Guest, image: bytes) -> None:
+    reply, _, _ = guest.load(image, LIBRARY, hashlib.sha256(image).digest())
+    assert reply.status != 0
+    assert guest.sync().status == 0
+
+
+def test_library_kernel(guest: Guest) -> None:
+    assert scaled(guest, kernels.bind(guest, "scale"))
+
+
+def test_module_function(guest: Guest) -> None:
+    reply, found, _ = guest.load(kernels.PTX, MODULE, DIGEST)
+    assert reply.status == 0
+    index = [kernel.name for kernel in found].index("scale")
+    function = handle("function", 0)
+    guest.send("sessionGetFunction", function=function, owner=MODULE, index=index)
+    assert scaled(guest, function)
+    assert guest.call("cuModuleUnload", hmod=MODULE).status == 0
+    guest.launch(function, bytes(12))
+    assert guest.sync().latched == INVALID_HANDLE
+
+
+def test_module_of_a_library(guest: Guest) -> None:
+    names = [kernel.name for kernel in kernels.load(guest)]
+    guest.send("sessionGetModule", module=MODULE, library=LIBRARY)
+    function = handle("function", 0)
+    guest.send("sessionGetFunction", function=function, owner=MODULE, index=names.index("scale"))
+    assert scaled(guest, function)
+    assert guest.call("cuModuleUnload", hmod=MODULE).status == NOT_PERMITTED
+    guest.send("cuLibraryUnload", library=LIBRARY)
+    guest.launch(function, bytes(12))
+    assert guest.sync().latched == INVALID_HANDLE
+    assert guest.call("sessionGetModule", module=MODULE, library=LIBRARY).status == INVALID_HANDLE
+
+
+def test_kernel_in_a_second_context(guest: Guest) -> None:
+    kernel = kernels.bind(guest, "scale")
+    second = handle("context", 1)
+    guest.send("cuCtxCreate_v2", pctx=second, flags=0, dev=0)
+    assert scaled(guest, kernel, context=2)
+    assert scaled(guest, kernel)
+    assert guest.call("cuCtxDestroy_v2", ctx=second).status == 0
+    assert scaled(guest, kernel)
+    assert guest.call("cuCtxSynchronize", context=2).status == INVALID_CONTEXT
+
+
+def test_functions_that_cannot_be(guest: Guest) -> None:
+    kernels.load(guest)
+    get = {"function": handle("kernel", 0), "owner": LIBRARY}
+    assert guest.call("sessionGetFunction", **get, index=2).status == NOT_FOUND
+    assert guest.call("sessionGetFunction", **get, index=(1 << 32) - 1).status == NOT_FOUND
+    assert guest.call("sessionGetFunction", **get, index=0).status == 0
+    assert guest.call("sessionGetFunction", **get, index=0).status == INVALID_HANDLE
+    get["function"] = handle("stream", 0)
+    assert guest.call("sessionGetFunction", **get, index=0).status == INVALID_HANDLE
+
+
+def test_variables_that_do_not_exist(guest: Guest) -> None:
+    kernels.load(guest)
+    for name in (b"nothing", b"", b"x" * 5000, b"vari\0able"):
+        assert guest.call("sessionGetGlobal", owner=LIBRARY, payload=name).status == NOT_FOUND
+    reply = guest.call("sessionGetGlobal", owner=LIBRARY, context=0, payload=b"variable")
+    assert reply.status == INVALID_CONTEXT
+
+
+def test_parameters_must_be_complete(guest: Guest) -> None:
+    kernel = kernels.bind(guest, "scale")
+    guest.launch(kernel, bytes(11))
+    assert guest.sync().latched == INVALID_VALUE
+
+
+@pytest.mark.parametrize("attribute", [1, 3, 7, 12, 13, 99])
+def test_attributes_that_are_not_carried(guest: Guest, attribute: int) -> None:
+    kernel = kernels.bind(guest, "scale")
+    launch: dict[str, Any] = {
+        "function": kernel,
+        "stream": 0,
+        "grid": (1, 1, 1),
+        "block": (1, 1, 1),
+        "shared": 0,
+    }
+    payload = bytes(12) + struct.pack("<II64x", attribute, 0)
+    guest.send("sessionLaunch", **launch, attributes=1, params=12, payload=payload)
+    assert guest.sync().latched == (0 if attribute == 3 else NOT_SUPPORTED)
+
+
+def test_impossible_launch_dimensions(guest: Guest) -> None:
+    kernel = kernels.bind(guest, "scale")
+    guest.launch(kernel, bytes(12), block=(2048, 1, 1))
+    assert guest.sync().latched == INVALID_VALUE
+    guest.launch(kernel, bytes(12), grid=(0, 1, 1))
+    assert guest.sync().latched == INVALID_VALUE
