@@ -48,12 +48,13 @@ def micro(server: Monitor) -> list[Row]:
     copied = int(remote["copy_bytes"])
     launched = 20000
     written = floor(twin, "up", launched * int(remote["launch_bytes"]), BATCH) / launched
+    round_trip = floor(twin, "pingpong", 20000, CALL, REPLY)
     gigabytes = copied / 1e9
     return [
-        cost("sync_call", remote["sync_call"] * 1e6, floor(twin, "pingpong", 20000, CALL, REPLY), "µs"),
+        cost("sync_call", remote["sync_call"] * 1e6, round_trip + native["sync_call"] * 1e6, "µs"),
         cost("async_call", remote["async_call"] * 1e6, native["async_call"] * 1e6, "µs"),
         cost("launch", remote["launch"] * 1e6, native["launch"] * 1e6, "µs"),
-        cost("launch_wire", remote["launch"] * 1e6, written * 1e6, "µs"),
+        cost("launch_enqueue", remote["launch_enqueue"] * 1e6, written * 1e6, "µs"),
         cost("alloc_free", remote["alloc_free"] * 1e6, native["alloc_free"] * 1e6, "µs"),
         rate("h2d", gigabytes / remote["h2d"], gigabytes / floor(twin, "up", copied, 4 << 20), "GB/s"),
         rate("d2h", gigabytes / remote["d2h"], gigabytes / floor(twin, "down", copied, 4 << 20), "GB/s"),
@@ -99,11 +100,11 @@ def require(outcome: Outcome) -> None:
 
 
 def show(rows: list[Row], device: str) -> None:
-    table = Table(title=f"gpuferry on the {device} device of this machine", title_justify="left")
-    for column in ("what", "measured", "floor", "is"):
-        table.add_column(column, justify="left" if column in ("what", "is") else "right")
-    for column in ("times", "target", "holds"):
-        table.add_column(column, justify="right")
+    """One line per row, and below it what its floor is."""
+    table = Table(title=f"gpuferry on the {device} device of this machine", title_justify="left", box=None)
+    table.add_column("measured", no_wrap=True)
+    for column in ("value", "floor", "times", "target", "holds"):
+        table.add_column(column, justify="right", no_wrap=True)
     promised = promises()
     for row in rows:
         promise = promised[row.name]
@@ -111,12 +112,12 @@ def show(rows: list[Row], device: str) -> None:
             promise.title,
             f"{row.value:.3g} {row.unit}",
             f"{row.floor:.3g} {row.unit}",
-            promise.floor,
             f"{row.ratio:.2f}",
             f"{row.target:g}",
             "[green]yes[/]" if row.holds else "[red]no[/]",
         )
-    Console().print(table)
+        table.add_row(f"[dim]  of {promise.floor}[/]")
+    Console(width=110).print(table)
 
 
 if __name__ == "__main__":

@@ -154,36 +154,52 @@ def summary(device: str, native: Run, remote: Run, few: Run) -> dict[str, Any]:
 
 def show(result: dict[str, Any], palette: list[str]) -> None:
     """The tables, for people."""
-    calls, trips, seconds = result["calls"], result["round_trips"], result["seconds"]
+    calls, trips, seconds, size = (result[key] for key in ("calls", "round_trips", "seconds", "bytes"))
+    verdict = "[bold green]identical[/]" if result["identical"] else "[bold red]NOT identical[/]"
     console.print()
     console.print("".join(f"[on {colour}]    [/]" for colour in palette))
-    verdict = "[bold green]identical[/]" if result["identical"] else "[bold red]NOT identical[/]"
-    console.print(f"k-means on {result['device']}: native and remote results are {verdict}, bit for bit")
+    console.print(
+        f"k-means on {result['device']}: the native and the remote result are {verdict}.", end="\n\n"
+    )
 
-    table = Table(title="driver calls of the remote run", title_justify="left")
-    for column in ("answered in the guest", "sent, not waited for", "waited for", "not supported"):
-        table.add_column(column, justify="right")
-    table.add_row(*(f"{calls[kind]:,}" for kind in ("local", "async", "sync", "unsupported")))
+    table = facts("Driver calls of the remote run")
+    table.add_row("answered by the guest itself", f"{calls['local']:,}")
+    table.add_row("sent without waiting", f"{calls['async']:,}")
+    table.add_row("answered by the server", f"{calls['sync']:,}")
+    table.add_row("not supported", f"{calls['unsupported']:,}")
+    table.add_row("blocking round trips", f"{trips['total']:,}")
+    for name, count in sorted(trips["by_function"].items(), key=lambda entry: -entry[1]):
+        table.add_row(f"  {name}", f"[dim]{count:,}[/]")
+    table.add_row("  per iteration of the loop", f"[dim]{trips['per_iteration']:.2f}[/]")
+    table.add_row("bytes to the server", f"{size['sent']:,}")
+    table.add_row("bytes from the server", f"{size['received']:,}")
     console.print(table)
 
-    waited = ", ".join(f"{name} {count:,}" for name, count in trips["by_function"].items())
-    console.print(f"blocking round trips: {trips['total']:,} ({waited})")
-    console.print(
-        f"in the steady loop:   {trips['per_iteration']:.2f} per iteration, {result['iterations']} iterations"
-        " (one is the program's own wait for the device)"
-    )
-    console.print(f"bytes to the server:  {result['bytes']['sent']:,}, back {result['bytes']['received']:,}")
-
-    table = Table(title="where the time went", title_justify="left")
-    for column in ("native run", "remote run", "connecting", "waiting for the device", "writing", "the rest"):
-        table.add_column(column, justify="right")
-    spent = [seconds["connect"], seconds["waiting"], seconds["writing"]]
-    rest = seconds["remote"] - sum(spent)
-    table.add_row(*(f"{value:.3f} s" for value in (seconds["native"], seconds["remote"], *spent, rest)))
+    table = facts("Where the time went")
+    spent = {
+        "connecting": seconds["connect"],
+        "waiting for the device": seconds["waiting"],
+        "writing to the socket": seconds["writing"],
+    }
+    table.add_row("native run", f"{seconds['native']:.3f} s")
+    table.add_row("remote run", f"{seconds['remote']:.3f} s")
+    for name, value in {
+        **spent,
+        "the program and its start": seconds["remote"] - sum(spent.values()),
+    }.items():
+        table.add_row(f"  {name}", f"[dim]{value:.3f} s[/]")
     console.print(table)
     console.print(
-        f"{(OUT / 'quantised.png').relative_to(ROOT)}, comparison.png and result.json are beside it"
+        f"{(OUT / 'quantised.png').relative_to(ROOT)}; comparison.png and result.json are beside it"
     )
+
+
+def facts(title: str) -> Table:
+    """Two columns: what, and how much."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
+    table.add_column(min_width=30)
+    table.add_column(justify="right")
+    return table
 
 
 if __name__ == "__main__":

@@ -69,13 +69,7 @@ def test_without_work_it_fails(program: Program) -> None:
     assert outcome.status != 0, f"{program.name} proves nothing:\n{outcome.stdout}"
 
 
-UNIX_SOCKET = (
-    "vector_add_runtime",
-    "shared_stream_threads",
-    "pinned_pipeline",
-    "illegal_address",
-    "big_copy",
-)
+UNIX_SOCKET = ("vector_add_runtime", "shared_stream_threads", "pinned_pipeline", "illegal_address")
 
 
 @pytest.mark.parametrize("name", UNIX_SOCKET)
