@@ -44,7 +44,7 @@ void gf_channel_lose(const char *why) {
         return;
     }
     gf_session_lost();
-    if (why != NULL && !ch.closing) {
+    if (why != NULL && !atomic_load(&ch.leaving)) {
         gf_error("lost the GPU server: %s. Every CUDA call fails from here on; restart the program, and see "
                  "`gpuferry status` if it happens again.",
                  why);
@@ -343,6 +343,7 @@ void gf_channel_close(void) {
     if (!atomic_load(&ch.open)) {
         return;
     }
+    atomic_store(&ch.leaving, true);
     gf_send(GF_OP_sessionClose, NULL, 0);
     struct timespec deadline;
     clock_gettime(CLOCK_REALTIME, &deadline);

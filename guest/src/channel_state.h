@@ -24,6 +24,7 @@ struct gf_channel {
     unsigned direct;     /* threads that wait to write a payload past the ring */
     bool asleep;         /* the I/O thread must be woken */
     bool closing;
+    _Atomic bool leaving; /* sessionClose is on its way: the server's hanging up is no news */
 
     pthread_mutex_t reply_lock;
     pthread_cond_t replied; /* a call is done, or the reader's role is free */

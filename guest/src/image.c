@@ -141,6 +141,55 @@ static int is_text(const char *data) {
     return 1;
 }
 
+/* Separate compilation: `data` holds what nvcc linked, which is machine code only. Where that does not suit
+ * the device, it is the driver that links, from what the list holds: all of it is shipped (WIRE.md 7, link
+ * set). */
+static CUresult pick_link_set(const void *const *list, const struct gf_target *target,
+                              struct gf_image *picked) {
+    struct gf_link_set head = {.magic = GF_LINK_SET_MAGIC};
+    struct gf_image set = {0};
+    while (list[head.count] != NULL) {
+        head.count++;
+    }
+    size_t size = sizeof head + head.count * sizeof(uint64_t);
+    CUresult result = head.count == 0 ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_SUCCESS;
+    char *all = malloc(size);
+    for (uint32_t i = 0; i < head.count && result == CUDA_SUCCESS && all != NULL; i++) {
+        result = pick_entry(list[i], target, &set);
+        if (result == CUDA_SUCCESS) {
+            uint64_t offset = (size + 7) / 8 * 8;
+            char *grown = realloc(all, offset + set.size);
+            if (grown == NULL) {
+                result = CUDA_ERROR_OUT_OF_MEMORY;
+            } else {
+                all = grown;
+                memset(all + size, 0, offset - size);
+                memcpy(all + sizeof head + i * sizeof offset, &offset, sizeof offset);
+                memcpy(all + offset, set.data, set.size);
+                size = offset + set.size;
+            }
+            free(set.data);
+        }
+    }
+    if (all == NULL || result != CUDA_SUCCESS) {
+        free(all);
+        return all == NULL ? CUDA_ERROR_OUT_OF_MEMORY : result;
+    }
+    memcpy(all, &head, sizeof head);
+    *picked = (struct gf_image){all, size};
+    return CUDA_SUCCESS;
+}
+
+static CUresult pick_wrapped(const struct wrapper *wrapper, const struct gf_target *target,
+                             struct gf_image *picked) {
+    CUresult result =
+        wrapper->data == NULL ? CUDA_ERROR_NO_BINARY_FOR_GPU : gf_image_pick(wrapper->data, target, picked);
+    if (result == CUDA_ERROR_NO_BINARY_FOR_GPU && wrapper->version == 2 && wrapper->rest != NULL) {
+        result = pick_link_set(wrapper->rest, target, picked);
+    }
+    return result;
+}
+
 CUresult gf_image_pick(const void *image, const struct gf_target *target, struct gf_image *picked) {
     uint32_t magic;
     if (is_text(image)) {
@@ -150,9 +199,7 @@ CUresult gf_image_pick(const void *image, const struct gf_target *target, struct
     if (magic == WRAPPER_MAGIC) {
         struct wrapper wrapper;
         memcpy(&wrapper, image, sizeof wrapper);
-        /* Of version 2 (separate compilation) too, `data` is the linked image; the list behind it is what was
-         * linked. */
-        return wrapper.data == NULL ? CUDA_ERROR_INVALID_IMAGE : gf_image_pick(wrapper.data, target, picked);
+        return pick_wrapped(&wrapper, target, picked);
     }
     if (magic == CONTAINER_MAGIC) {
         return pick_entry(image, target, picked);

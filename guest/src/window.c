@@ -101,6 +101,16 @@ static void trim(uint64_t keep) {
     }
 }
 
+/* A large allocation's backing goes when it does, as the driver's does: a kernel that still uses it must
+ * fail, and another session may need the memory. Small ones would ask the server for every pair of calls. */
+static void trim_between(uint64_t first, uint64_t last) {
+    for (uint64_t i = first; i <= last; i++) {
+        if (granules[i].run == i + 1 && granules[i].run_live == 0) {
+            unmap_run(i);
+        }
+    }
+}
+
 static void set_live(uint64_t index, int change) {
     struct granule *granule = &granules[index];
     bool was = granule->live > 0;
@@ -206,10 +216,14 @@ CUresult gf_window_alloc(uint64_t size, uint64_t owner, bool from_pool, uint64_t
 
 static void give(struct gf_block *block, uint64_t stream) {
     uint64_t first = granule_at(block->address), last = granule_at(block->address + block->size - 1);
+    uint64_t block_size = block->size;
     pool_use -= block->from_pool ? block->size : 0;
     gf_blocks_give(&blocks, block, atomic_load(&work), stream);
     for (uint64_t i = first; i <= last; i++) {
         set_live(i, -1);
+    }
+    if (block_size >= gf_session.granularity) {
+        trim_between(first, last);
     }
     uint64_t cache = gf_session.quota / 4 > CACHE_MINIMUM ? gf_session.quota / 4 : CACHE_MINIMUM;
     if (trimmable * gf_session.granularity > cache) {

@@ -138,6 +138,14 @@ struct gf_kernel_param {
     uint32_t size;
 };
 
+/* An image that the driver has to link: this, count * uint64_t offsets from its start, the fatbin containers
+ * (aligned to 8). */
+#define GF_LINK_SET_MAGIC 0x4b4c4647u /* "GFLK" */
+struct gf_link_set {
+    uint32_t magic;
+    uint32_t count;
+};
+
 /* One attribute of a launch, after the kernel parameters. */
 struct gf_launch_attribute {
     uint32_t id; /* CUlaunchAttributeID */
