@@ -63,7 +63,7 @@ class Daemon:
             control_name = await control.start(self._config.control)
 
             loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.add_signal_handler(number, self.stop)
             if self._config.status_descriptor is not None:
                 self._parent = Parent(self._config.status_descriptor, self.stop)

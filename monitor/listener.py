@@ -15,7 +15,7 @@ from .guests import prepare, shake_hands
 from .handshake import Refusal
 
 BACKLOG = 512
-HANDSHAKES_MOST = 128  # at once; more wait in the kernel's backlog
+HANDSHAKES_MOST = 128  # at once
 
 log = structlog.get_logger()
 
@@ -75,26 +75,26 @@ class Listener:
         self._listening = listening
         self._config = config
         self._broker = broker
-        self._room = asyncio.Semaphore(HANDSHAKES_MOST)
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self._handshakes: dict[asyncio.Task[None], None] = {}  # oldest first
         self.name = name_of(listening)
 
     async def serve(self) -> None:
         """Until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
-            await self._room.acquire()
             try:
                 connection, address = await loop.sock_accept(self._listening)
             except OSError as error:  # out of descriptors, say: the guests in the backlog can wait
                 log.error("accept failed", error=str(error))
-                self._room.release()
                 await asyncio.sleep(0.1)
                 continue
+            if len(self._handshakes) >= HANDSHAKES_MOST:
+                # A right guest needs milliseconds: whoever says nothing longest makes room.
+                next(iter(self._handshakes)).cancel()
             peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix"
             task = asyncio.ensure_future(self._welcome(connection, peer))
-            self._handshakes.add(task)
-            task.add_done_callback(self._handshakes.discard)
+            self._handshakes[task] = None
+            task.add_done_callback(self._handshakes.pop)
 
     async def _welcome(self, connection: socket.socket, peer: str) -> None:
         try:
@@ -109,8 +109,6 @@ class Listener:
         except asyncio.CancelledError:
             connection.close()
             raise
-        finally:
-            self._room.release()
 
     def close(self) -> None:
         """Listen no more, and end handshakes that are still going on."""

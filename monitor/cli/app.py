@@ -19,7 +19,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# Optional, not `| None`: typer evaluates these at run time, also on Python 3.10.
 Control = Annotated[
     str | None,
     typer.Option("--control", metavar="ADDRESS", help="The monitor's control address [GPUFERRY_CONTROL]"),

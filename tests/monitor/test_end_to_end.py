@@ -1,0 +1,78 @@
+"""The commands as the README shows them, with the real API server and the real libraries."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.monitor import harness
+
+# Fails on a machine without a device; says what it did on one that has one.
+PROGRAM = """
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, address, size = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_size_t(1 << 20)
+data, back = bytes(range(256)) * 4096, ctypes.create_string_buffer(1 << 20)
+for status in (
+    cuda.cuInit(0),
+    cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
+    cuda.cuCtxSetCurrent(context),
+    cuda.cuMemAlloc_v2(ctypes.byref(address), size),
+    cuda.cuMemcpyHtoD_v2(address, data, size),
+    cuda.cuMemcpyDtoH_v2(back, address, size),
+):
+    if status: sys.exit(f"error {status}")
+print("same" if back.raw == data else "different")
+sys.exit(42)
+"""
+COMMAND = [sys.executable, "-c", PROGRAM]
+
+
+@pytest.fixture(scope="module")
+def monitor() -> Iterator[harness.Monitor]:
+    with harness.monitor("--pool", "1", server=None) as running:
+        yield running
+
+
+def ran(completed: subprocess.CompletedProcess[str]) -> None:
+    assert (completed.returncode, completed.stdout, completed.stderr) == (42, "same\n", "")
+
+
+def test_natively(monitor: harness.Monitor) -> None:
+    ran(monitor.run("sim", "--", *COMMAND))
+
+
+def test_remotely(monitor: harness.Monitor) -> None:
+    before = monitor.wait_idle(1).monitor.sessions_granted
+    ran(monitor.run("run", "--function", "e2e", "--memory", "64MiB", "--", *COMMAND))
+    assert monitor.wait_idle(1).monitor.sessions_granted == before + 1
+
+
+def test_by_hand(monitor: harness.Monitor) -> None:
+    library = monitor.run("env", "--preload").stdout.strip()
+    settings = {"LD_PRELOAD": library, "GPUFERRY_MONITOR": monitor.tcp, "GPUFERRY_TOKEN": monitor.token}
+    ran(subprocess.run(COMMAND, env=os.environ | settings, capture_output=True, text=True, check=False))
+
+
+def test_locally(monitor: harness.Monitor) -> None:
+    ran(monitor.run("run", "--local", "--", *COMMAND, XDG_RUNTIME_DIR=monitor.runtime))
+
+
+def test_statistics_of_the_guest(monitor: harness.Monitor) -> None:
+    path = os.path.join(monitor.runtime, "stats.json")
+    ran(monitor.run("run", "--stats", path, "--", *COMMAND))
+    with open(path) as file:
+        assert json.load(file)["calls"]["sync"] > 0
+
+
+def test_doctor_finds_nothing_wrong(monitor: harness.Monitor) -> None:
+    completed = monitor.run("doctor", "--json")
+    report = json.loads(completed.stdout)
+    assert completed.returncode == 0, report
+    assert report["ok"]
+    assert {check["result"] for check in report["checks"]} <= {"ok", "note"}
