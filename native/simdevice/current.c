@@ -1,4 +1,5 @@
 /* The stack of current contexts, and questions and settings of the current one. */
+#include "device_limits.h"
 #include "thread.h"
 
 CUresult cuCtxPushCurrent_v2(CUcontext handle) {
@@ -125,6 +126,11 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     pthread_mutex_lock(&context->lock);
     context->limits[limit] = value;
     pthread_mutex_unlock(&context->lock);
+    /* the engine has one limit for the whole process: the last one set */
+    if (limit == CU_LIMIT_MALLOC_HEAP_SIZE)
+        sim_set_heap_limit(value);
+    else if (limit == CU_LIMIT_STACK_SIZE)
+        sim_set_stack_limit(value);
     return CUDA_SUCCESS;
 }
 

@@ -11,13 +11,18 @@ struct host_op {
 
 static CUresult call_function(struct sim_op *op) {
     struct host_op *host = (struct host_op *)op;
+    sim_host_function(true);
     host->function(host->user);
+    sim_host_function(false);
     return CUDA_SUCCESS;
 }
 
 static CUresult call_callback(struct sim_op *op) {
     struct host_op *host = (struct host_op *)op;
-    host->callback(host->stream, sim_context_error(op->stream->context), host->user);
+    CUresult status = sim_context_error(op->stream->context);
+    sim_host_function(true);
+    host->callback(host->stream, status, host->user);
+    sim_host_function(false);
     return CUDA_SUCCESS;
 }
 

@@ -15,7 +15,15 @@ static void after_fork_in_child(void) {
         atomic_store(&state, STATE_FORKED);
 }
 
+static __thread bool in_host_function;
+
+void sim_host_function(bool entered) {
+    in_host_function = entered;
+}
+
 CUresult sim_enter(void) {
+    if (in_host_function)
+        return CUDA_ERROR_NOT_PERMITTED;
     return atomic_load_explicit(&state, memory_order_acquire) == STATE_READY ? CUDA_SUCCESS
                                                                              : CUDA_ERROR_NOT_INITIALIZED;
 }

@@ -27,3 +27,6 @@ static inline uint64_t sim_round_up(uint64_t value, uint64_t multiple) {
 
 /* CUDA_SUCCESS once cuInit has succeeded in this process (not in one forked from it). */
 CUresult sim_enter(void);
+/* Marks this thread as inside a host function of a stream, which may not call CUDA: it could wait for itself.
+ */
+void sim_host_function(bool entered);

@@ -116,3 +116,38 @@ CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t v
 CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
     return cuStreamWriteValue64_v2(stream, address, value, flags);
 }
+
+static CUresult submit_one(CUstream stream, const CUstreamBatchMemOpParams *one) {
+    switch (one->operation) {
+    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+        return submit_wait(stream, one->waitValue.address, one->waitValue.value, one->waitValue.flags, false);
+    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+        return submit_wait(stream, one->waitValue.address, one->waitValue.value64, one->waitValue.flags,
+                           true);
+    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+        return submit_write(stream, one->writeValue.address, one->writeValue.value, one->writeValue.flags,
+                            false);
+    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+        return submit_write(stream, one->writeValue.address, one->writeValue.value64, one->writeValue.flags,
+                            true);
+    case CU_STREAM_MEM_OP_BARRIER: /* operations of a stream see each other's effects anyway */
+    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *operations,
+                               unsigned int flags) {
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(operations && count <= 256 && flags == 0);
+    for (unsigned i = 0; i < count; i++)
+        SIM_TRY(submit_one(stream, &operations[i]));
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *operations,
+                            unsigned int flags) {
+    return cuStreamBatchMemOp_v2(stream, count, operations, flags);
+}

@@ -6,12 +6,14 @@ import ctypes
 import mmap
 import threading
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from .driver import (
     HOST_MEMORY_ALREADY_REGISTERED,
     HOST_MEMORY_NOT_REGISTERED,
+    INVALID_DEVICE,
     INVALID_VALUE,
     NOT_FOUND,
     OUT_OF_MEMORY,
@@ -19,6 +21,8 @@ from .driver import (
     Driver,
     driver,
 )
+
+pytestmark = pytest.mark.sanitize
 
 OUT = ctypes.byref(ctypes.c_uint64())
 
@@ -116,6 +120,20 @@ def test_managed_memory_is_host_memory_too(cu: Driver, context: int) -> None:
     assert cu.read(pointer, 4096) == b"\5" * 4096
     cu.free(pointer)
     assert cu.status("cuMemAllocManaged", OUT, 4096, 0) == INVALID_VALUE
+
+
+def test_advice_about_managed_memory(cu: Driver, context: int) -> None:
+    pointer, plain = cu.out("cuMemAllocManaged", 8192, 1), cu.alloc(8192)
+    cu.ok("cuMemPrefetchAsync", pointer, 8192, 0, 0)
+    cu.ok("cuMemPrefetchAsync", pointer + 4096, 4096, -1, 0)
+    cu.ok("cuMemAdvise", pointer, 8192, 1, 0)
+    cu.ok("cuStreamAttachMemAsync", cu.stream(), pointer, 0, 4)
+    assert cu.status("cuMemPrefetchAsync", pointer, 8193, 0, 0) == INVALID_VALUE
+    assert cu.status("cuMemPrefetchAsync", plain, 8192, 0, 0) == INVALID_VALUE
+    assert cu.status("cuMemPrefetchAsync", pointer, 8192, 7, 0) == INVALID_DEVICE
+    assert cu.status("cuMemAdvise", pointer, 8192, 77, 0) == INVALID_VALUE
+    cu.free(pointer)
+    cu.free(plain)
 
 
 def test_page_locked_memory(cu: Driver, context: int) -> None:

@@ -1,4 +1,4 @@
-"""The driver in a process of its own: settings, fork, exit, its cost, and NVIDIA's runtime and bindings on it."""
+"""The driver in a process of its own: settings, fork, exit, cost, and NVIDIA's runtime and bindings on it."""
 
 from __future__ import annotations
 

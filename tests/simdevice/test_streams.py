@@ -8,11 +8,14 @@ import threading
 import time
 from collections.abc import Callable
 
+import pytest
+
 from .driver import (
     HOST_FUNCTION,
     INVALID_HANDLE,
     INVALID_VALUE,
     LEGACY,
+    NOT_PERMITTED,
     NOT_READY,
     NOT_SUPPORTED,
     PER_THREAD,
@@ -20,6 +23,8 @@ from .driver import (
     Driver,
     Gate,
 )
+
+pytestmark = pytest.mark.sanitize
 
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 
@@ -163,6 +168,26 @@ def test_callback_gets_stream_and_status(cu: Driver, context: int) -> None:
     assert cu.status("cuStreamAddCallback", stream, None, None, 0) == INVALID_VALUE
     assert cu.status("cuStreamAddCallback", stream, callback, None, 1) == INVALID_VALUE
     assert cu.status("cuLaunchHostFunc", stream, None, None) == INVALID_VALUE
+
+
+def test_host_functions_may_not_call_cuda(cu: Driver, context: int) -> None:
+    stream, results = cu.stream(), []
+    keep = on_stream(cu, stream, lambda: results.append(cu.status("cuStreamSynchronize", stream)))
+    cu.ok("cuStreamSynchronize", stream)
+    assert results == [NOT_PERMITTED]
+    del keep
+
+
+def test_batches_of_values(cu: Driver, context: int) -> None:
+    stream, word = cu.stream(), cu.alloc(8)
+    operations = (ctypes.c_uint64 * 18)()  # three of 48 bytes: operation, address, value, flags
+    for i, fields in enumerate(((2, word, 7, 0), (1, word, 7, 1), (5, word, 2**40, 0))):
+        operations[6 * i : 6 * i + 4] = list(fields)
+    cu.ok("cuStreamBatchMemOp_v2", stream, 3, operations, 0)
+    cu.ok("cuStreamSynchronize", stream)
+    assert int.from_bytes(cu.read(word, 8), "little") == 2**40
+    operations[0] = 99
+    assert cu.status("cuStreamBatchMemOp_v2", stream, 1, operations, 0) == INVALID_VALUE
 
 
 def test_host_functions_that_wait_hold_up_nobody(cu: Driver, context: int) -> None:
