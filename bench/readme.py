@@ -1,0 +1,113 @@
+"""Fills the README's generated blocks: what is carried (from the spec) and measured numbers (from bench/results/).
+
+    python -m bench.readme            rewrite README.md
+    python -m bench.readme --check    exit 1 if it is not up to date
+    python -m bench.readme --record   take build/bench/results.json as the numbers of this machine's kind of device
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from .rows import promises
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+MEASURED = ROOT / "build" / "bench" / "results.json"
+RESULTS = Path(__file__).parent / "results"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.readme", description="the README's generated blocks")
+    parser.add_argument("--check", action="store_true", help="only say whether README.md is up to date")
+    parser.add_argument("--record", action="store_true", help="keep build/bench/results.json in bench/results/")
+    options = parser.parse_args()
+    if options.record:
+        record()
+    old = README.read_text()
+    new = filled(old)
+    if options.check:
+        if new != old:
+            print("README.md is not up to date: run python -m bench.readme", file=sys.stderr)
+        return int(new != old)
+    README.write_text(new)
+    return 0
+
+
+def filled(text: str) -> str:
+    """`text` with the inside of every generated block made anew."""
+    for name, block in {"coverage": coverage, "numbers": numbers}.items():
+        pattern = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        text, count = pattern.subn(lambda match, block=block: match[1] + block() + match[2], text)  # type: ignore[misc]
+        if count != 1:
+            sys.exit(f"README.md has {count} blocks `<!-- generated: {name} -->`, wanted 1")
+    return text
+
+
+def coverage() -> str:
+    """Per group of the driver API: how many functions there are, and how they are carried."""
+    command = [sys.executable, "-m", "codegen", "coverage", "--json"]
+    spec = json.loads(subprocess.check_output(command, cwd=ROOT, text=True))
+    groups: dict[str, dict[str, int]] = {}
+    for function in spec["functions"].values():
+        counts = groups.setdefault(function["group"], dict.fromkeys(spec["counts"], 0))
+        counts[function["class"]] += 1
+    classes = ("local", "async", "sync", "unsupported")
+    lines = ["| group | in the guest | sent, not waited for | waited for | not supported |", "|---|--:|--:|--:|--:|"]
+    rows = [*sorted(groups.items(), key=lambda item: item[1]["unsupported"] == sum(item[1].values()))]
+    rows.append(("**all**", spec["counts"]))
+    lines += ["| " + " | ".join([name, *(str(counts[c] or "") for c in classes)]) + " |" for name, counts in rows]
+    return "\n".join(lines) + "\n"
+
+
+def numbers() -> str:
+    """One table for each kind of device that was measured."""
+    blocks = [_table(json.loads(path.read_text())) for path in sorted(RESULTS.glob("*.json"))]
+    return "\n".join(blocks) or "Nothing measured yet.\n"
+
+
+def _table(results: dict[str, Any]) -> str:
+    titles = promises()
+    lines = [
+        f"{results['device']}, {results['date']}, {results['machine']} (`make bench`):",
+        "",
+        "| measured | value | floor | times the floor | target |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for row in results["rows"]:
+        promise = titles[row["name"]]
+        lines.append(
+            f"| {promise.title} | {row['value']:.3g} {row['unit']} | {row['floor']:.3g} {row['unit']} ({promise.floor}) "
+            f"| {row['ratio']:.2f} | {row['target']:g}{'' if row['holds'] else ', missed'} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def record() -> None:
+    """Copies the last measurement, with what is needed to read it later."""
+    measured = json.loads(MEASURED.read_text())
+    device = str(measured["device"])
+    kept = {
+        "date": datetime.date.today().isoformat(),
+        "device": device,
+        "machine": f"{platform.machine()}, {len(_cpus())} cores",
+        "rows": measured["rows"],
+    }
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{re.sub(r'[^a-z0-9]+', '-', device.lower())}.json").write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def _cpus() -> list[str]:
+    return re.findall(r"^processor", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
