@@ -21,12 +21,29 @@ from .differences import DIFFERENCES, comparable
 pytestmark = pytest.mark.timeout(240)
 
 
+# Short programs that together go through threads, streams, copies, errors and both APIs.
+SANITIZED = {
+    "async_alloc",
+    "bad_free",
+    "contexts",
+    "event_ordering",
+    "illegal_address",
+    "many_threads_many_streams",
+    "pinned_pipeline",
+    "shared_stream_threads",
+    "symbols",
+    "vector_add_driver",
+}
+
+
 def case(program: Program) -> object:
     """All tests of one program go to one worker, which then builds it and runs it natively once."""
     marks = [pytest.mark.xdist_group(program.name)]
-    return pytest.param(
-        program, id=program.name, marks=marks + [pytest.mark.slow] * (program.suite == "long")
-    )
+    if program.suite == "long":
+        marks.append(pytest.mark.slow)
+    if program.name in SANITIZED:
+        marks.append(pytest.mark.sanitize)
+    return pytest.param(program, id=program.name, marks=marks)
 
 
 ALL = [case(p) for p in (*programs.programs(), *programs.programs("long"))]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .paths import GPUFERRY
-from .running import Command, Outcome, guest_environment, run
+from .running import Command, Outcome, guest_environment, run, sanitizer_runtime
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 15.0
@@ -79,7 +79,12 @@ def monitor(*options: str, environment: Mapping[str, str] | None = None) -> Iter
         command += ["--parent-fd", str(theirs.fileno()), *options]
         process = subprocess.Popen(
             command,
-            env={**os.environ, **(environment or {}), "GPUFERRY_RUNTIME_DIR": str(runtime)},
+            env={
+                **os.environ,
+                "LD_PRELOAD": ":".join(sanitizer_runtime()),  # for the API servers
+                **(environment or {}),
+                "GPUFERRY_RUNTIME_DIR": str(runtime),
+            },
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -69,7 +69,10 @@ def _on_simulated(library: Path) -> dict[str, str]:
 
 
 def _preloaded(library: Path) -> dict[str, str]:
-    # A sanitizer's runtime insists on being the first library.
+    return {**os.environ, "LD_PRELOAD": ":".join([*sanitizer_runtime(), str(library)])}
+
+
+def sanitizer_runtime() -> list[str]:
+    """The library that must come first in LD_PRELOAD when ours are built with a sanitizer."""
     runtime = os.environ.get("GPUFERRY_SANITIZER_RUNTIME")
-    libraries = [runtime, str(library)] if runtime else [str(library)]
-    return {**os.environ, "LD_PRELOAD": ":".join(libraries)}
+    return [runtime] if runtime else []
