@@ -26,6 +26,8 @@ uint16_t sim_fp_fma_bf16(uint16_t a, uint16_t b, uint16_t c);
 uint32_t sim_fp_encode(double value, uint32_t format, uint32_t mode, uint32_t finite);
 float sim_fp_decode(uint32_t bits, uint32_t format);
 uint32_t sim_int_fns(uint32_t mask, uint32_t base, uint32_t offset);
+void sim_mma(uint32_t shape, uint32_t types, uint32_t flags, uint32_t lane, uint32_t words, uint32_t b_word,
+             const uint32_t *fragments, const uint32_t *c, uint32_t *d);
 
 /* X(name) of every helper, for the table of names that a kernel may refer to. */
 #define SIM_FP_HELPERS(X)                                                                                    \
@@ -50,4 +52,5 @@ uint32_t sim_int_fns(uint32_t mask, uint32_t base, uint32_t offset);
     X(sim_fp_fma_bf16)                                                                                       \
     X(sim_fp_encode)                                                                                         \
     X(sim_fp_decode)                                                                                         \
-    X(sim_int_fns)
+    X(sim_int_fns)                                                                                           \
+    X(sim_mma)

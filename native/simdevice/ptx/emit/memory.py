@@ -71,11 +71,11 @@ def pointer(e: FunctionEmitter, operand: Operand, space: str, size: int, align: 
         e.stop_if(e.op(f"icmp ne i64 {low}, 0"), "sim_rt_misaligned", f"i64 {address}")
     if space != "shared":
         return Pointer(e.op(f"inttoptr i64 {address} to ptr"), space)
-    _check_shared(e, address, size, wide or operand.offset < 0)
+    check_shared(e, address, size, wide or operand.offset < 0)
     return Pointer(shared_pointer(e, address), space)
 
 
-def _check_shared(e: FunctionEmitter, address: str, size: int, may_wrap: bool) -> None:
+def check_shared(e: FunctionEmitter, address: str, size: int, may_wrap: bool) -> None:
     limit = e.shared_limit()
     end = e.op(f"add i64 {address}, {size}")
     outside = e.op(f"icmp ugt i64 {end}, {limit}")
@@ -95,7 +95,7 @@ def _symbol(e: FunctionEmitter, operand: Address, size: int, align: int) -> Poin
         if offset % align:
             e.stop("sim_rt_misaligned", f"i64 {offset}")
         elif not 0 <= offset <= e.compiler.shared.size - size:
-            _check_shared(e, str(offset & ((1 << 64) - 1)), size, True)
+            check_shared(e, str(offset & ((1 << 64) - 1)), size, True)
         return Pointer(shared_pointer(e, str(offset)), "shared")
     value = e.op(f"getelementptr i8, ptr {place.pointer}, i64 {offset}") if offset else place.pointer
     if place.align < align or offset % align:
