@@ -151,6 +151,9 @@ static void flush_locked(void) {
 }
 
 static void ring_copy(uint64_t at, const void *data, size_t size) {
+    if (size == 0) { /* data may be NULL then, which memcpy does not allow */
+        return;
+    }
     size_t offset = at % GF_RING_SIZE;
     size_t first = GF_RING_SIZE - offset < size ? GF_RING_SIZE - offset : size;
     memcpy(ch.ring + offset, data, first);
