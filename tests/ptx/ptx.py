@@ -15,7 +15,7 @@ REGISTERS = """
 
 
 def kernel(body: str, name: str = "k", pointers: int = 2, directives: str = "", module: str = "") -> str:
-    """A kernel of `pointers` u64 parameters, loaded into %x0, %x1, …; %r0 is the thread's linear index in its block,
+    """A kernel of `pointers` u64 parameters, loaded into %x0, %x1, …; %r0 is the thread's index in its block,
     %r1 the grid-wide one of a one-dimensional launch."""
     return HEADER + module + entry(body, name, pointers, directives)
 

@@ -1,7 +1,7 @@
-"""Instructions as table rows: each becomes a kernel that applies it to many values, and is compared with a reference.
+"""Instructions as table rows: each becomes a kernel that applies it to many values and a reference.
 
-A row's reference is a function of Python integers and floats, one call for each element. All rows of a table are
-kernels of one module, so that a table is parsed once."""
+A row's reference is a function of Python integers and floats, called for each element. All rows of a table
+are kernels of one module, so that a table is parsed once."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ BLOCK = 128
 
 @dataclass(frozen=True)
 class Row:
-    """`signature`: the types of sources and destination, `s32 s32 -> s32`. `code` defaults to one instruction named as the row is.
-    In code %d is the destination and %a, %b, %c the sources; a `pred` destination is %p."""
+    """`signature`: the types of sources and destination, `s32 s32 -> s32`. `code` defaults to one
+    instruction named as the row is. In code %d is the destination, a `pred` one %p; %a, %b, %c are the sources."""
 
     name: str
     signature: str
@@ -74,9 +74,8 @@ def _source(row: Row) -> str:
     letters = "abc"[: len(row.sources)]
     operands = ", ".join(f"%{letter}" for letter in letters)
     code = row.code or f"{row.name} {'%p' if row.destination == 'pred' else '%d'}, {operands};"
-    lines = [
-        f".visible .entry {row.kernel}(.param .u64 out, {', '.join(f'.param .u64 in_{x}' for x in letters)}, .param .u32 n)"
-    ]
+    pointers = ", ".join(f".param .u64 {name}" for name in ("out", *(f"in_{x}" for x in letters)))
+    lines = [f".visible .entry {row.kernel}({pointers}, .param .u32 n)"]
     lines += [
         "{",
         ".reg .pred %p, %q, %past;",

@@ -45,7 +45,7 @@ def rows() -> list[tuple[str, str, str, str]]:
 
 
 def source(form: str, name: str, type_: str, space: str) -> str:
-    """Every thread applies its 1-based index. Shared: block 0 alone, on a tile copied in and out by thread 0."""
+    """Every thread applies its 1-based index. Shared: one block, on a tile copied in and out by thread 0."""
     wide = type_.endswith("64")
     value = "%x10" if wide else "%r10"
     index = "add.u32 %r10, %r1, 1;"
@@ -107,7 +107,11 @@ FLOATS = ["f32", "f64"]
 def test_float_add(form: str, type_: str) -> None:
     """Small whole numbers, so that the order does not matter."""
     value, result = ("%f0", "%f1, ") if type_ == "f32" else ("%g0", "%g1, ")
-    body = f"    add.u32 %r10, %r1, 1;\n    cvt.rn.{type_}.u32 {value}, %r10;\n    {form}.global.add.{type_} {result if form == 'atom' else ''}[%x0], {value};"
+    body = f"""
+    add.u32 %r10, %r1, 1;
+    cvt.rn.{type_}.u32 {value}, %r10;
+    {form}.global.add.{type_} {result if form == "atom" else ""}[%x0], {value};
+    """
     (out,) = driver.run(
         kernel(body, pointers=1),
         "k",
@@ -133,7 +137,12 @@ def test_half_add(type_: str) -> None:
 def test_exchange_hands_every_value_on(bits: int) -> None:
     register, result = ("%r10", "%r11") if bits == 32 else ("%x10", "%x11")
     widen = "" if bits == 32 else "    cvt.u64.u32 %x10, %r10;\n"
-    body = f"    add.u32 %r10, %r1, 1;\n{widen}    atom.global.exch.b{bits} {result}, [%x1], {register};\n{store(result, type_=f'u{bits}')}"
+    body = f"""
+    add.u32 %r10, %r1, 1;
+{widen}
+    atom.global.exch.b{bits} {result}, [%x1], {register};
+{store(result, type_=f"u{bits}")}
+    """
     seen, place = driver.run(
         kernel(body),
         "k",

@@ -8,7 +8,13 @@ import pytest
 from . import driver
 from .ptx import kernel, load, store
 
-TILE = "    .shared .align 4 .b8 tile[4096];\n    mov.u32 %r20, tile;\n    shl.b32 %r21, %r0, 2;\n    add.u32 %r21, %r20, %r21;\n"
+# %r20 is the tile, %r21 the thread's place in it.
+TILE = """
+    .shared .align 4 .b8 tile[4096];
+    mov.u32 %r20, tile;
+    shl.b32 %r21, %r0, 2;
+    add.u32 %r21, %r20, %r21;
+"""
 
 
 @pytest.mark.parametrize(
@@ -17,6 +23,8 @@ TILE = "    .shared .align 4 .b8 tile[4096];\n    mov.u32 %r20, tile;\n    shl.b
 @pytest.mark.parametrize("block", [(128,), (16, 8), (4, 4, 8)])
 def test_reverse_through_shared_memory(form: str, block: tuple[int, ...]) -> None:
     body = f"""{TILE}
+    mov.u32 %r13, %ctaid.x;
+    mad.lo.u32 %r1, %r13, 128, %r0;
 {load("%r10")}
     st.shared.u32 [%r21], %r10;
     {form};
@@ -24,14 +32,8 @@ def test_reverse_through_shared_memory(form: str, block: tuple[int, ...]) -> Non
     shl.b32 %r11, %r11, 2;
     add.u32 %r11, %r20, %r11;
     ld.shared.u32 %r12, [%r11];
-    mov.u32 %r13, %ctaid.x;
-    mad.lo.u32 %r1, %r13, 128, %r0;
 {store("%r12")}
     """
-    # %r1 counts along x only; here the block has more dimensions
-    body = body.replace(
-        load("%r10"), "    mov.u32 %r13, %ctaid.x;\n    mad.lo.u32 %r1, %r13, 128, %r0;\n" + load("%r10")
-    )
     data = np.arange(512, dtype=np.uint32)
     out, _ = driver.run(kernel(body), "k", np.zeros_like(data), data, grid=(4,), block=block)
     assert (out.reshape(4, 128) == data.reshape(4, 128)[:, ::-1]).all()
@@ -111,7 +113,8 @@ def test_reductions(operation: str, expected: int) -> None:
     if operation.startswith("popc"):
         body = f"{predicate}    bar.red.{operation} %r11, 0, %p0;\n{store('%r11')}"
     else:
-        body = f"{predicate}    barrier.red.{operation} %p1, 0, %p0;\n    selp.u32 %r11, 1, 0, %p1;\n{store('%r11')}"
+        vote = f"    barrier.red.{operation} %p1, 0, %p0;\n    selp.u32 %r11, 1, 0, %p1;\n"
+        body = predicate + vote + store("%r11")
     (out,) = driver.run(kernel(body, pointers=1), "k", np.full(128, 99, np.uint32), block=(128,))
     assert (out == expected).all()
 

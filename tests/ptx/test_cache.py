@@ -29,22 +29,32 @@ print("well")
 def interpreter(tmp_path: Path) -> tuple[Path, Path]:
     """A Python for the service that notes each start and its environment."""
     script, starts = tmp_path / "python", tmp_path / "starts"
-    script.write_text(f'#!/bin/sh\nenv | sort >> {starts}\necho "START $$" >> {starts}\nexec {sys.executable} "$@"\n')
+    script.write_text(
+        f'#!/bin/sh\nenv | sort >> {starts}\necho "START $$" >> {starts}\nexec {sys.executable} "$@"\n'
+    )
     script.chmod(0o755)
     starts.touch()
     return script, starts
 
 
 def environment(**changes: str | Path) -> dict[str, str]:
-    base = {name: value for name, value in os.environ.items() if name not in ("XDG_CACHE_HOME", "GPUFERRY_SIM_CACHE")}
+    base = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("XDG_CACHE_HOME", "GPUFERRY_SIM_CACHE")
+    }
     return base | {name: str(value) for name, value in changes.items()}
 
 
 def run(**changes: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment(**changes), cwd=paths.ROOT, capture_output=True, text=True,
+        [sys.executable, "-c", PROGRAM],
+        env=environment(**changes),
+        cwd=paths.ROOT,
+        capture_output=True,
+        text=True,
         timeout=120,
-    )  # fmt: skip
+    )
 
 
 def count(starts: Path) -> int:
@@ -113,13 +123,18 @@ def test_a_python_without_gpuferry_is_said_clearly(tmp_path: Path) -> None:
     assert "the PTX compiler did not start" in result.stderr
 
 
-def test_the_service_does_not_load_the_simulated_driver(tmp_path: Path, interpreter: tuple[Path, Path]) -> None:
+def test_the_service_does_not_load_the_simulated_driver(
+    tmp_path: Path, interpreter: tuple[Path, Path]
+) -> None:
     script, starts = interpreter
     library = paths.SIM_LIBRARY
     result = run(
-        GPUFERRY_SIM_CACHE=tmp_path / "cache", GPUFERRY_SIM_PYTHON=script, LD_PRELOAD=library,
-        LD_LIBRARY_PATH=f"{library.parent}:/usr/lib", PYTHONHOME=sys.base_prefix,
-    )  # fmt: skip
+        GPUFERRY_SIM_CACHE=tmp_path / "cache",
+        GPUFERRY_SIM_PYTHON=script,
+        LD_PRELOAD=library,
+        LD_LIBRARY_PATH=f"{library.parent}:/usr/lib",
+        PYTHONHOME=sys.base_prefix,
+    )
     assert result.stdout == "well\n", result.stderr
     seen = dict(line.partition("=")[::2] for line in starts.read_text().splitlines())
     assert "LD_PRELOAD" not in seen
@@ -129,7 +144,10 @@ def test_the_service_does_not_load_the_simulated_driver(tmp_path: Path, interpre
 def test_many_processes_at_once(tmp_path: Path) -> None:
     settings = environment(GPUFERRY_SIM_CACHE=tmp_path / "cache")
     command = [sys.executable, "-c", PROGRAM]
-    programs = [subprocess.Popen(command, env=settings, cwd=paths.ROOT, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    programs = [
+        subprocess.Popen(command, env=settings, cwd=paths.ROOT, stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
     assert [program.communicate(timeout=120)[0] for program in programs] == ["well\n"] * 4
     assert len(list((tmp_path / "cache").glob("*.o"))) == 5
 
@@ -139,12 +157,17 @@ def test_a_service_that_died_is_started_again(tmp_path: Path, interpreter: tuple
     program = PROGRAM.replace(
         "for i in range(5):\n    out",
         "import os, signal\nfor i in range(5):\n"
-        f"    if i == 2: os.kill(int(open({str(starts)!r}).read().rpartition('START ')[2]), signal.SIGKILL)\n    out",
+        f"    if i == 2:\n        service = int(open({str(starts)!r}).read().rpartition('START ')[2])\n"
+        "        os.kill(service, signal.SIGKILL)\n    out",
     )
     result = subprocess.run(
-        [sys.executable, "-c", program], env=environment(GPUFERRY_SIM_CACHE=tmp_path / "cache", GPUFERRY_SIM_PYTHON=script),
-        cwd=paths.ROOT, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        [sys.executable, "-c", program],
+        env=environment(GPUFERRY_SIM_CACHE=tmp_path / "cache", GPUFERRY_SIM_PYTHON=script),
+        cwd=paths.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert result.stdout == "well\n", result.stderr
     assert count(starts) == 2
 
@@ -153,9 +176,13 @@ def test_the_service_is_no_child_of_the_program(tmp_path: Path) -> None:
     """A program that waits for all its children must not wait for ours."""
     program = PROGRAM + "import os\ntry:\n    os.wait()\nexcept ChildProcessError:\n    print('none')\n"
     result = subprocess.run(
-        [sys.executable, "-c", program], env=environment(GPUFERRY_SIM_CACHE=tmp_path / "cache"), cwd=paths.ROOT,
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        [sys.executable, "-c", program],
+        env=environment(GPUFERRY_SIM_CACHE=tmp_path / "cache"),
+        cwd=paths.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert result.stdout == "well\nnone\n", result.stderr
 
 

@@ -89,8 +89,10 @@ end:
     st.param.b32 [result], %r1;
     ret;
 }
-.func (.param .b32 r) plus_one(.param .b32 n) { .reg .b32 %r; ld.param.b32 %r, [n]; add.u32 %r, %r, 1; st.param.b32 [r], %r; ret; }
-.func (.param .b32 r) times_ten(.param .b32 n) { .reg .b32 %r; ld.param.b32 %r, [n]; mul.lo.u32 %r, %r, 10; st.param.b32 [r], %r; ret; }
+.func (.param .b32 r) plus_one(.param .b32 n)
+{ .reg .b32 %r; ld.param.b32 %r, [n]; add.u32 %r, %r, 1; st.param.b32 [r], %r; ret; }
+.func (.param .b32 r) times_ten(.param .b32 n)
+{ .reg .b32 %r; ld.param.b32 %r, [n]; mul.lo.u32 %r, %r, 10; st.param.b32 [r], %r; ret; }
 .func leave() { exit; }
 .global .align 8 .u64 operations[2] = {plus_one, times_ten};
 """
@@ -158,9 +160,9 @@ def test_calls(calls: driver.Module, name: str, expected: list[int]) -> None:
     assert list(out.read()) == expected
 
 
-SPECIAL = ["tid.x", "tid.y", "tid.z", "ntid.x", "ntid.y", "ntid.z", "ctaid.x", "ctaid.y", "ctaid.z", "nctaid.x",
-           "nctaid.y", "nctaid.z", "laneid", "lanemask_lt", "lanemask_le", "lanemask_eq", "lanemask_ge", "lanemask_gt",
-           "dynamic_smem_size", "total_smem_size"]  # fmt: skip
+SPECIAL = [f"{name}.{axis}" for name in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"]
+SPECIAL += ["laneid", *(f"lanemask_{name}" for name in ("lt", "le", "eq", "ge", "gt"))]
+SPECIAL += ["dynamic_smem_size", "total_smem_size"]
 
 
 def test_special_registers() -> None:
@@ -169,9 +171,8 @@ def test_special_registers() -> None:
     threads = 60
     code = []
     for i, name in enumerate(SPECIAL):
-        code.append(
-            f"    mov.u32 %r10, %{name};\n    mad.lo.u32 %r13, %r12, {len(SPECIAL)}, {i};\n{store('%r10', index='%r13')}"
-        )
+        index = f"    mad.lo.u32 %r13, %r12, {len(SPECIAL)}, {i};\n"
+        code.append(f"    mov.u32 %r10, %{name};\n{index}{store('%r10', index='%r13')}")
     body = f"""
     .shared .align 16 .b8 tile[64];
     mov.u32 %r10, %ctaid.z;
@@ -190,10 +191,10 @@ def test_special_registers() -> None:
     for cta in range(12):
         for thread in range(threads):
             lane = thread % 32
-            expected = [
-                thread % 5, thread // 5 % 4, thread // 20, *block, cta % 2, cta // 2 % 3, cta // 6, *grid, lane,
-                (1 << lane) - 1, (2 << lane) - 1, 1 << lane, 0xFFFFFFFF & -(1 << lane), 0xFFFFFFFF & -(2 << lane), 128, 192,
-            ]  # fmt: skip
+            one, all_lanes = 1 << lane, 0xFFFFFFFF
+            expected = [thread % 5, thread // 5 % 4, thread // 20, *block]
+            expected += [cta % 2, cta // 2 % 3, cta // 6, *grid]
+            expected += [lane, one - 1, 2 * one - 1, one, all_lanes & -one, all_lanes & -2 * one, 128, 192]
             assert list(got[cta, thread]) == expected, (cta, thread)
 
 

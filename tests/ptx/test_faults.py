@@ -43,7 +43,6 @@ FAULTS = {
 
 @pytest.mark.parametrize("fibers", [False, True], ids=["loop", "fibers"])
 @pytest.mark.parametrize("name", FAULTS)
-@pytest.mark.sanitize
 def test_fault(name: str, fibers: bool) -> None:
     body, status = FAULTS[name]
     text = (
@@ -71,7 +70,9 @@ def test_one_fault_ends_a_large_grid() -> None:
 
 
 def test_stack_overflow() -> None:
-    text = HEADER + """
+    text = (
+        HEADER
+        + """
 .func (.param .b32 result) deep(.param .b32 n)
 {
     .reg .pred %p; .reg .b32 %r<4>; .reg .b64 %x; .local .align 4 .b8 frame[512];
@@ -91,9 +92,21 @@ def test_stack_overflow() -> None:
     st.param.b32 [result], %r3;
     ret;
 }
-""" + entry("""
-    { .param .b32 in; .param .b32 out; st.param.b32 [in], %r0; call.uni (out), deep, (in); ld.param.b32 %r10, [out]; }
-""" + store("%r10"), "k", 1)  # fmt: skip
+"""
+        + entry(
+            """
+    {
+        .param .b32 in; .param .b32 out;
+        st.param.b32 [in], %r0;
+        call.uni (out), deep, (in);
+        ld.param.b32 %r10, [out];
+    }
+"""
+            + store("%r10"),
+            "k",
+            1,
+        )
+    )
     with driver.own_context(), pytest.raises(driver.CudaError) as caught:
         driver.Module(text).launch("k", driver.Buffer(np.zeros(1, np.uint32)))
     assert caught.value.status == driver.LAUNCH_FAILED
@@ -101,7 +114,8 @@ def test_stack_overflow() -> None:
 
 PRINTING = """
 .extern .func (.param .b32 result) vprintf(.param .b64 format, .param .b64 arguments);
-.extern .func __assertfail(.param .b64 message, .param .b64 file, .param .b32 line, .param .b64 function, .param .b64 size) .noreturn;
+.extern .func __assertfail
+    (.param .b64 message, .param .b64 file, .param .b32 line, .param .b64 name, .param .b64 size) .noreturn;
 .global .align 1 .b8 format[] = {FORMAT};
 .global .align 1 .b8 word[6] = {104, 101, 108, 108, 111, 0};
 """

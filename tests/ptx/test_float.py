@@ -1,4 +1,4 @@
-"""Floating-point arithmetic: f32 and f64 in every rounding mode, f16, bf16, the approximations within their bounds."""
+"""Floating-point arithmetic: f32 and f64 in every rounding mode, f16, bf16, approximations in bounds."""
 
 from __future__ import annotations
 
@@ -253,21 +253,23 @@ def approximate() -> list[Row]:
 def packed() -> list[Row]:
     """Two halves in one register: each as alone."""
     rows = []
-    for t, format_, ops in (("f16", F16, ("add", "sub", "mul")), ("bf16", BF16, ())):
+    split = " mov.b32 {%h0, %h1}, %t3; mov.b16 %d, "
+    for t, format_, operations in (("f16", F16, ("add", "sub", "mul")), ("bf16", BF16, ())):
         do = Arithmetic(format_)
-        for lane in ("h0", "h1"):
-            split = "mov.b32 {%t0h, %t1h}, %t3;"
-            del split
-            for op in ops:
-                code = f"mov.b32 %t0, {{%a, %b}}; mov.b32 %t1, {{%b, %a}}; {op}.{t}x2 %t3, %t0, %t1; mov.b32 {{%h0, %h1}}, %t3; mov.b16 %d, %{lane};"
-                reference = getattr(do, op)
-                if lane == "h1":
-                    reference = lambda x, y, f=reference: f(y, x)  # noqa: E731
-                rows.append(Row(f"{op}.{t}x2 {lane}", f"{t} {t} -> {t}", reference, code))
-        code = f"mov.b32 %t0, {{%a, %b}}; mov.b32 %t1, {{%b, %b}}; mov.b32 %t2, {{%c, %a}}; fma.rn.{t}x2 %t3, %t0, %t1, %t2; mov.b32 {{%h0, %h1}}, %t3; mov.b16 %d, %"
+        for name in operations:
+            code = f"mov.b32 %t0, {{%a, %b}}; mov.b32 %t1, {{%b, %a}}; {name}.{t}x2 %t3, %t0, %t1;" + split
+            one = getattr(do, name)
+            rows += [
+                Row(f"{name}.{t}x2 low", f"{t} {t} -> {t}", one, code + "%h0;"),
+                Row(f"{name}.{t}x2 high", f"{t} {t} -> {t}", lambda x, y, f=one: f(y, x), code + "%h1;"),
+            ]
+        code = "mov.b32 %t0, {%a, %b}; mov.b32 %t1, {%b, %b}; mov.b32 %t2, {%c, %a};"
+        code += f" fma.rn.{t}x2 %t3, %t0, %t1, %t2;" + split
         rows += [
-            Row(f"fma.{t}x2 low", f"{t} {t} {t} -> {t}", do.fma, code + "h0;"),
-            Row(f"fma.{t}x2 high", f"{t} {t} {t} -> {t}", lambda a, b, c, f=do.fma: f(b, b, a), code + "h1;"),
+            Row(f"fma.{t}x2 low", f"{t} {t} {t} -> {t}", do.fma, code + "%h0;"),
+            Row(
+                f"fma.{t}x2 high", f"{t} {t} {t} -> {t}", lambda a, b, c, f=do.fma: f(b, b, a), code + "%h1;"
+            ),
         ]
     return rows
 

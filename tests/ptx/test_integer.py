@@ -25,7 +25,7 @@ def limits(type_: str) -> tuple[int, int]:
 
 
 def quotient(x: int, y: int) -> int:
-    """Towards zero, as the hardware does; what it makes of a zero divisor is not specified but must not trap."""
+    """Towards zero; what the hardware makes of a zero divisor is not specified, but it does not trap."""
     return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
 
 
@@ -120,7 +120,8 @@ def carries() -> list[Row]:
             "mad.cc chain",
             "u32 u32 u64 -> u64",
             lambda x, y, z: x * y + z,
-            "mov.b64 {%t0, %t1}, %c; mad.lo.cc.u32 %t0, %a, %b, %t0; madc.hi.u32 %t1, %a, %b, %t1; mov.b64 %d, {%t0, %t1};",
+            "mov.b64 {%t0, %t1}, %c; mad.lo.cc.u32 %t0, %a, %b, %t0; madc.hi.u32 %t1, %a, %b, %t1;"
+            "mov.b64 %d, {%t0, %t1};",
         ),
         Row(
             "add.cc.u64",
@@ -232,18 +233,17 @@ def fields() -> list[Row]:
         ]
     for n in (32, 64):
         t, v = f"u{n}", [0, (1 << n) - 1, 0x12345678, 0x5A5A5A5A]
-        code = f"bfi.b{n} %d, %a, {{0}}, %b, {{1}};"
+        register = "%x0" if n == 64 else "%t0"
         rows += [
             Row(
                 "bfi",
                 f"{t} u32 u32 -> {t}",
                 lambda x, p, m, t=t, y=y: bfi(x, y, p, m, t),
-                f"mov.b{n} %{'x0' if n == 64 else 't0'}, {y}; bfi.b{n} %d, %a, %{'x0' if n == 64 else 't0'}, %b, %c;",
+                f"mov.b{n} {register}, {y}; bfi.b{n} %d, %a, {register}, %b, %c;",
                 inputs=(v, positions, positions),
             )
             for y in (0, 0x0F0F0F0F)
         ]
-        del code
         rows += [
             Row(f"clz.b{n}", f"{t} -> u32", lambda x, n=n: n - x.bit_length()),
             Row(f"popc.b{n}", f"{t} -> u32", lambda x: bin(x).count("1")),

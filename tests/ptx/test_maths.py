@@ -1,4 +1,4 @@
-"""CUDA's mathematical functions, as nvcc compiles them, within the error bounds of the CUDA programming guide."""
+"""CUDA's mathematical functions, as nvcc compiles them, within the bounds of the CUDA programming guide."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from tests.helpers import toolchain, toolkits
 from . import driver
 from .formats import F32, F64, ulps
 
-ANY = [s * v for s in (1, -1) for v in (0.0, 1e-40, 1e-20, 1e-5, 0.1, 0.5, 0.75, 1.0, 1.5, 2.0, 3.14159, 10.0, 20.5, 50.25)]
+ANY = [
+    s * v
+    for s in (1, -1)
+    for v in (0.0, 1e-40, 1e-20, 1e-5, 0.1, 0.5, 0.75, 1.0, 1.5, 2.0, 3.14159, 10.0, 20.5, 50.25)
+]
 WIDE = [*ANY, 88.0, -87.0, 1e5, -1e5, 1e30, math.inf, -math.inf, math.nan]
 POSITIVE = [1e-38, 1e-20, 0.001, 0.3, 0.99, 1.0, 1.01, 2.0, 2.71828, 10.0, 1000.0, 1e20, math.inf, 0.0]
 UNIT = [s * v for s in (1, -1) for v in (0.0, 1e-20, 1e-5, 0.1, 0.5, 0.7, 0.9, 0.999, 1.0)]
@@ -98,7 +102,8 @@ def source() -> str:
             callee = name + ("f" if type_ == "float" else "")
             call = f"{callee}(a[i])" if len(arguments) == 1 else f"{callee}(a[i], b[i])"
             kernels.append(
-                f'extern "C" __global__ void {name}_{type_}({type_} *out, const {type_} *a, const {type_} *b, int n)\n'
+                f'extern "C" __global__ void {name}_{type_}'
+                f"({type_} *out, const {type_} *a, const {type_} *b, int n)\n"
                 f"{{ int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) out[i] = {call}; }}\n"
             )
     return "".join(kernels)
@@ -122,7 +127,9 @@ def test_function(module: driver.Module, name: str, type_: str) -> None:
     first, second = columns[0], columns[-1]
     out = driver.Buffer(np.zeros_like(first))
     count = np.int32(len(first))
-    module.launch(f"{name}_{type_}", out, driver.Buffer(first), driver.Buffer(second), count, grid=(4,), block=(128,))
+    module.launch(
+        f"{name}_{type_}", out, driver.Buffer(first), driver.Buffer(second), count, grid=(4,), block=(128,)
+    )
     # The reference is a double, and the library that made it may be off by one ulp of it.
     allowed = single if type_ == "float" else double + 0.5
     for case, got in zip(zip(*columns, strict=True), out.read(), strict=True):

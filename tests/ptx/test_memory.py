@@ -202,7 +202,7 @@ def test_parameters_by_value() -> None:
 
 
 def test_cp_async() -> None:
-    body = f"""
+    body = """
     .shared .align 16 .b8 tile[1024];
     mad.wide.u32 %x10, %r0, 16, %x1;
     mov.u32 %r10, tile;
@@ -214,9 +214,9 @@ def test_cp_async() -> None:
     xor.b32 %r11, %r0, 63;
     mov.u32 %r12, tile;
     mad.lo.u32 %r12, %r11, 16, %r12;
-    ld.shared.v4.u32 {{%r13, %r14, %r15, %r16}}, [%r12];
+    ld.shared.v4.u32 {%r13, %r14, %r15, %r16}, [%r12];
     mad.wide.u32 %x11, %r0, 16, %x0;
-    st.global.v4.u32 [%x11], {{%r13, %r14, %r15, %r16}};
+    st.global.v4.u32 [%x11], {%r13, %r14, %r15, %r16};
     """
     data = np.arange(256, dtype=np.uint32).reshape(64, 4)
     out, _ = driver.run(kernel(body), "k", np.zeros_like(data), data, block=(64,))
@@ -225,8 +225,16 @@ def test_cp_async() -> None:
 
 def test_cache_and_order_modifiers() -> None:
     """They change how fast and in which order, not what."""
-    loads = ["ld.global.nc.u32", "ld.volatile.global.u32", "ld.relaxed.gpu.global.u32", "ld.acquire.sys.global.u32",
-             "ld.global.ca.u32", "ld.global.cg.u32", "ld.global.L1::evict_last.u32", "ldu.global.u32"]  # fmt: skip
+    loads = [
+        "ld.global.nc.u32",
+        "ld.volatile.global.u32",
+        "ld.relaxed.gpu.global.u32",
+        "ld.acquire.sys.global.u32",
+        "ld.global.ca.u32",
+        "ld.global.cg.u32",
+        "ld.global.L1::evict_last.u32",
+        "ldu.global.u32",
+    ]
     stores = [
         "st.global.wb.u32",
         "st.volatile.global.u32",
@@ -235,9 +243,14 @@ def test_cache_and_order_modifiers() -> None:
         "st.global.cs.u32",
     ]
     kernels = [
-        entry(f"    {ld} %r10, [%x1];\n    {st} [%x0], %r10;\n    membar.gl; fence.acq_rel.gpu; fence.sc.sys;", f"k{i}_{j}")
-        for i, ld in enumerate(loads) for j, st in enumerate(stores) if i == 0 or j == 0
-    ]  # fmt: skip
+        entry(
+            f"    {ld} %r10, [%x1];\n    {st} [%x0], %r10;\n    membar.gl; fence.acq_rel.gpu; fence.sc.sys;",
+            f"k{i}_{j}",
+        )
+        for i, ld in enumerate(loads)
+        for j, st in enumerate(stores)
+        if i == 0 or j == 0
+    ]
     module = driver.Module(kernel("", "unused") + "".join(kernels))
     source = driver.Buffer(np.array([1234567], np.uint32))
     for i in range(len(loads)):

@@ -88,15 +88,13 @@ VOTES = {
 
 @pytest.mark.parametrize("chosen", [0, 0xFFFFFFFF, 0x00010000, 0xFFFFFFFE])
 def test_votes(chosen: int) -> None:
-    code = "    shr.u32 %r10, %r16, %r0;\n    and.b32 %r10, %r10, 1;\n    setp.eq.u32 %p0, %r10, 1;\n"
-    parts = [code.replace("%r16", str(chosen)) if False else f"    mov.u32 %r16, {chosen};\n" + code]
+    parts = [f"    mov.u32 %r16, {chosen};\n    shr.u32 %r10, %r16, %r0;\n    and.b32 %r10, %r10, 1;\n"]
+    parts.append("    setp.eq.u32 %p0, %r10, 1;\n")
     for i, name in enumerate(VOTES):
-        parts.append(
-            f"    vote.sync.{name} %p1, %p0, 0xffffffff;\n    selp.u32 %r11, 1, 0, %p1;\n    add.u32 %r12, %r0, {32 * i};\n{store('%r11', index='%r12')}\n"
-        )
-    parts.append(
-        f"    vote.sync.ballot.b32 %r11, %p0, 0xffffffff;\n    add.u32 %r12, %r0, 96;\n{store('%r11', index='%r12')}"
-    )
+        parts.append(f"    vote.sync.{name} %p1, %p0, 0xffffffff;\n    selp.u32 %r11, 1, 0, %p1;\n")
+        parts.append(f"    add.u32 %r12, %r0, {32 * i};\n{store('%r11', index='%r12')}\n")
+    parts.append("    vote.sync.ballot.b32 %r11, %p0, 0xffffffff;\n    add.u32 %r12, %r0, 96;\n")
+    parts.append(store("%r11", index="%r12"))
     (out,) = driver.run(kernel("".join(parts), pointers=1), "k", np.zeros(128, np.uint32), block=(32,))
     votes = [bool(chosen >> lane & 1) for lane in range(32)]
     for i, expected in enumerate(VOTES.values()):
