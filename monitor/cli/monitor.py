@@ -67,7 +67,8 @@ def run_monitor(
     if log_level not in logs.LEVELS:
         raise CliError(Exit.USAGE, f"--log-level {log_level}: choose one of {', '.join(logs.LEVELS)}")
     logs.configure(log_level)
-    os.environ["GPUFERRY_LOG_LEVEL"] = log_level  # API servers inherit it
+    # For API servers, which inherit it: what they do when all is well, the monitor logs too.
+    os.environ["GPUFERRY_LOG_LEVEL"] = "info" if log_level == "debug" else "error"
     runtime = Path(runtime_directory())
     unix = (
         default_socket(runtime) if socket is None else None if socket == "none" else os.path.abspath(socket)

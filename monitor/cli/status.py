@@ -73,7 +73,7 @@ def _servers(reply: control_pb2.StatusReply) -> Table:
     for server in reply.servers:
         state = control_pb2.ServerState.Name(server.state).removeprefix("SERVER_STATE_").lower()
         session = str(server.session) if server.session else "-"
-        memory = format_size(server.rss)
+        memory = format_size(server.rss) if server.rss else "-"
         table.add_row(str(server.pid), str(server.device), state, session, memory, _age(server.age_seconds))
     return table
 
