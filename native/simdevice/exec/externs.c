@@ -39,19 +39,35 @@
     X(memcmp)                                                                                                \
     X(strlen)
 
-/* What LLVM makes of its intrinsics where no instruction does it; f and double forms. */
+/* What LLVM makes of its intrinsics where no instruction does it: the double form and the float form. */
+#define BOTH(X, name) X(name) X(name##f)
 #define LIBM(X)                                                                                              \
-    X(fma)                                                                                                   \
-    X(fmaf)                                                                                                  \
-    X(sqrt)                                                                                                  \
-    X(sqrtf)                                                                                                 \
-    X(fmod) X(fmodf) X(sin) X(sinf) X(cos) X(cosf) X(tan) X(tanf) X(tanh) X(tanhf) X(exp) X(expf) X(exp2)    \
-        X(exp2f) X(log) X(logf) X(log2) X(log2f) X(pow) X(powf) X(ldexp) X(ldexpf) X(floor) X(floorf)        \
-            X(ceil) X(ceilf) X(trunc) X(truncf) X(rint) X(rintf) X(nearbyint) X(nearbyintf) X(round)         \
-                X(roundf) X(roundeven) X(roundevenf) X(fabs) X(fabsf) X(copysign) X(copysignf) X(fmin)       \
-                    X(fminf) X(fmax) X(fmaxf)
+    BOTH(X, fma)                                                                                             \
+    BOTH(X, sqrt)                                                                                            \
+    BOTH(X, fmod)                                                                                            \
+    BOTH(X, sin)                                                                                             \
+    BOTH(X, cos)                                                                                             \
+    BOTH(X, tan)                                                                                             \
+    BOTH(X, tanh)                                                                                            \
+    BOTH(X, exp)                                                                                             \
+    BOTH(X, exp2)                                                                                            \
+    BOTH(X, log)                                                                                             \
+    BOTH(X, log2)                                                                                            \
+    BOTH(X, pow)                                                                                             \
+    BOTH(X, ldexp)                                                                                           \
+    BOTH(X, floor)                                                                                           \
+    BOTH(X, ceil)                                                                                            \
+    BOTH(X, trunc)                                                                                           \
+    BOTH(X, rint)                                                                                            \
+    BOTH(X, nearbyint)                                                                                       \
+    BOTH(X, round)                                                                                           \
+    BOTH(X, roundeven)                                                                                       \
+    BOTH(X, fabs)                                                                                            \
+    BOTH(X, copysign)                                                                                        \
+    BOTH(X, fmin)                                                                                            \
+    BOTH(X, fmax)
 
-/* Conversions between f16 and f32, and 128-bit division: from the compiler's runtime library. */
+/* 128-bit arithmetic, from the C compiler's own library. */
 #define RUNTIME(X) X(__divti3) X(__udivti3) X(__modti3) X(__umodti3) X(__multi3)
 
 __int128 __divti3(__int128, __int128);
