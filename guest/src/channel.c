@@ -186,8 +186,10 @@ static CUresult append(uint16_t op, uint32_t request, const struct iovec *parts,
     ring_copy(at, &header, sizeof header);
     at += sizeof header;
     for (int i = 0; i < count; i++) {
-        ring_copy(at, parts[i].iov_base, parts[i].iov_len);
-        at += parts[i].iov_len;
+        if (parts[i].iov_len > 0) {
+            ring_copy(at, parts[i].iov_base, parts[i].iov_len);
+            at += parts[i].iov_len;
+        }
     }
     for (uint64_t row = 0; payload > 0 && row < rows->rows; row++, at += rows->width) {
         ring_copy(at, rows->base + row * rows->pitch, rows->width);
