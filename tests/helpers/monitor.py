@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .paths import GPUFERRY
-from .running import Command, Outcome, guest_environment, run, sanitizer_runtime
+from .running import Command, Outcome, guest_environment, run, server_environment
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 15.0
@@ -80,8 +80,7 @@ def monitor(*options: str, environment: Mapping[str, str] | None = None) -> Iter
         process = subprocess.Popen(
             command,
             env={
-                **os.environ,
-                "LD_PRELOAD": ":".join(sanitizer_runtime()),  # for the API servers
+                **server_environment(),
                 **(environment or {}),
                 "GPUFERRY_RUNTIME_DIR": str(runtime),
             },

@@ -72,6 +72,16 @@ def _preloaded(library: Path) -> dict[str, str]:
     return {**os.environ, "LD_PRELOAD": ":".join([*sanitizer_runtime(), str(library)])}
 
 
+def server_environment() -> dict[str, str]:
+    """Of a monitor and its API servers. Not under TSan, which sees races in gRPC: it cannot see its locks."""
+    environment = dict(os.environ)
+    if os.environ.get("GPUFERRY_SANITIZER") == "thread":
+        environment.pop("GPUFERRY_SIM_LIBRARY", None)
+    else:
+        environment["LD_PRELOAD"] = ":".join(sanitizer_runtime())
+    return environment
+
+
 def sanitizer_runtime() -> list[str]:
     """The library that must come first in LD_PRELOAD when ours are built with a sanitizer."""
     runtime = os.environ.get("GPUFERRY_SANITIZER_RUNTIME")
