@@ -163,8 +163,8 @@ static void read_all(void) {
         sim_message_set_level(SIM_LOG_INFO);
     else if (level && strcmp(level, "debug") == 0)
         sim_message_set_level(SIM_LOG_DEBUG);
-    else if (level && *level)
-        refuse("GPUFERRY_SIM_LOG", level, "info or debug");
+    else if (level && *level && strcmp(level, "0") != 0)
+        refuse("GPUFERRY_SIM_LOG", level, "0, info or debug");
     int devices =
         (int)read_integer("GPUFERRY_SIM_DEVICES", 0, SIM_MAX_DEVICES, 1, "a number of devices from 0 to 64");
     config.driver_version =

@@ -68,6 +68,8 @@ CUresult sim_image_load(const void *image, size_t size, const struct sim_jit_log
         sim_image_open(image, size, config->cc_major * 10 + config->cc_minor, message, sizeof message, out);
     if (result != CUDA_SUCCESS)
         sim_message(SIM_LOG_INFO, "image refused: %s", message);
+    else
+        sim_message(SIM_LOG_DEBUG, "image with %u kernels", sim_image_kernel_count(*out));
     sim_jit_report(log, message, started);
     return result;
 }

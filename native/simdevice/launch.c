@@ -1,4 +1,5 @@
 /* Kernel launches. Everything that CUDA reports at once is checked here, before anything is queued. */
+#include "log.h"
 #include "module.h"
 #include "stream.h"
 #include <string.h>
@@ -166,6 +167,9 @@ static CUresult launch_on(struct sim_stream *stream, struct sim_function *functi
         .multiprocessors = SIM_MULTIPROCESSORS,
         .cooperative = cooperative,
     };
+    sim_message(SIM_LOG_DEBUG, "stream %llu: %s<<<(%u, %u, %u), (%u, %u, %u), %u>>>",
+                (unsigned long long)stream->id, function->info->name, c->gridDimX, c->gridDimY, c->gridDimZ,
+                c->blockDimX, c->blockDimY, c->blockDimZ, c->sharedMemBytes);
     sim_submit_and_forget(stream, &op->op);
     return CUDA_SUCCESS;
 }
