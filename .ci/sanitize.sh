@@ -21,7 +21,7 @@ for kind in "$@"; do
     GPUFERRY_SANITIZER=$kind GPUFERRY_SANITIZER_RUNTIME=$runtime \
         GPUFERRY_GUEST_LIBRARY=$PWD/$build/guest/libcuda.so.1 GPUFERRY_SIM_LIBRARY=$PWD/$build/sim/libcuda.so.1 \
         ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0:abort_on_error=1:use_sigaltstack=0 \
-        UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 \
+        UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0 \
         "$venv/bin/python" -m pytest -q -m sanitize --timeout 600 || failed=1
 done
 exit $failed

@@ -21,14 +21,14 @@ from .differences import DIFFERENCES, comparable
 pytestmark = pytest.mark.timeout(240)
 
 
-# Short programs that together go through threads, streams, copies, errors and both APIs.
+# Short programs that together go through threads, streams, copies, errors and both APIs. None with threads
+# over the runtime API: TSan does not see how NVIDIA's own code orders them.
 SANITIZED = {
     "async_alloc",
     "bad_free",
     "contexts",
     "event_ordering",
     "illegal_address",
-    "many_threads_many_streams",
     "pinned_pipeline",
     "shared_stream_threads",
     "symbols",
