@@ -123,13 +123,14 @@ class Module:
         grid: Sequence[int] = (1,),
         block: Sequence[int] = (1,),
         shared: int = 0,
+        stream: ctypes.c_void_p | None = None,
     ) -> None:
         """Runs to the end. An int is an address or other 64-bit value."""
         values = [_parameter(each) for each in arguments]
         pointers = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(each) for each in values))
         shape = [*grid, 1, 1][:3] + [*block, 1, 1][:3]
-        call("cuLaunchKernel", self.function(name), *shape, shared, None, pointers, None)
-        call("cuCtxSynchronize")
+        call("cuLaunchKernel", self.function(name), *shape, shared, stream, pointers, None)
+        call("cuStreamSynchronize", stream)
 
 
 def _parameter(value: Buffer | np.generic | int) -> ctypes.Array[ctypes.c_char]:

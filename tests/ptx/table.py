@@ -24,7 +24,7 @@ BLOCK = 128
 @dataclass(frozen=True)
 class Row:
     """`signature`: the types of sources and destination, `s32 s32 -> s32`. `code` defaults to one
-    instruction named as the row is. In code %d is the destination, a `pred` one %p; %a, %b, %c the sources."""
+    instruction named as the row is. In code %d is the destination, a `pred` one %p; %a, %b, %c sources."""
 
     name: str
     signature: str
