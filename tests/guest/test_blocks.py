@@ -1,0 +1,86 @@
+"""The allocator over the window against a list of intervals."""
+
+from __future__ import annotations
+
+import ctypes
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from tests.helpers.shared_object import shared_object
+
+LIBRARY = shared_object(("guest/src/blocks.c",))
+BASE, SIZE, UNIT = 0x200000000000, 64 << 20, 512
+
+
+class Block(ctypes.Structure):
+    _fields_ = (("address", ctypes.c_uint64), ("size", ctypes.c_uint64))
+
+
+LIBRARY.gf_blocks_take.restype = ctypes.POINTER(Block)
+LIBRARY.gf_blocks_find.restype = ctypes.POINTER(Block)
+LIBRARY.gf_blocks_init.restype = ctypes.c_bool
+
+
+class Blocks(RuleBasedStateMachine):
+    used = Bundle("used")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = ctypes.create_string_buffer(8192)
+        self.live: dict[int, tuple[int, object]] = {}
+        self.freed: list[tuple[int, int, int]] = []
+        self.clock = 0
+        assert LIBRARY.gf_blocks_init(self.state, ctypes.c_uint64(BASE), ctypes.c_uint64(SIZE))
+
+    def take(self, size: int, align: int) -> int | None:
+        at, stream = ctypes.c_uint64(), ctypes.c_uint64()
+        block = LIBRARY.gf_blocks_take(
+            self.state, ctypes.c_uint64(size), ctypes.c_uint64(align), ctypes.byref(at), ctypes.byref(stream)
+        )
+        if not block:
+            return None
+        address, taken = block.contents.address, block.contents.size
+        assert address % align == 0 and taken >= size
+        assert BASE <= address and address + taken <= BASE + SIZE
+        assert all(
+            other + length <= address or address + taken <= other for other, (length, _) in self.live.items()
+        )
+        claims = [time for start, end, time in self.freed if start < address + taken and address < end]
+        assert at.value >= max(claims, default=0), "memory came back sooner than its last user lets go"
+        self.live[address] = (taken, block)
+        return int(address)
+
+    @rule(target=used, size=st.integers(1, 4 << 20), align=st.sampled_from([512, 4096, 2 << 20]))
+    def alloc(self, size: int, align: int) -> int | None:
+        return self.take(size, align)
+
+    @rule(address=consumes(used))
+    def free(self, address: int | None) -> None:
+        if address is not None:
+            self.clock += 1
+            size, block = self.live.pop(address)
+            self.freed.append((address, address + size, self.clock))
+            LIBRARY.gf_blocks_give(self.state, block, ctypes.c_uint64(self.clock), ctypes.c_uint64(0))
+
+    @rule(offset=st.integers(0, SIZE - 1))
+    def find(self, offset: int) -> None:
+        found = LIBRARY.gf_blocks_find(self.state, ctypes.c_uint64(BASE + offset))
+        inside = [a for a, (size, _) in self.live.items() if a <= BASE + offset < a + size]
+        assert [found.contents.address] == inside if found else not inside
+
+    @invariant()
+    def everything_is_found(self) -> None:
+        for address, (size, _) in self.live.items():
+            found = LIBRARY.gf_blocks_find(self.state, ctypes.c_uint64(address + size - 1))
+            assert found and found.contents.address == address
+
+    def teardown(self) -> None:
+        for address in list(self.live):
+            self.free(address)
+        assert self.take(SIZE, UNIT) == BASE, "free neighbours were not joined"
+
+
+TestBlocks = Blocks.TestCase
+TestBlocks.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)

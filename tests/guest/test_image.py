@@ -1,0 +1,127 @@
+"""Which part of an image the guest ships."""
+
+from __future__ import annotations
+
+import ctypes
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.guest.images import ELF, PTX, Entry, container
+from tests.helpers.shared_object import shared_object
+
+LIBRARY = shared_object(("guest/src/image.c", "native/wire/link_set.c"))
+LIBC = ctypes.CDLL(None)
+NO_BINARY_FOR_GPU, INVALID_IMAGE = 209, 200
+TAKES_PTX, TAKES_SASS = 1, 2
+
+
+class Target(ctypes.Structure):
+    _fields_ = (("capability", ctypes.c_uint32), ("kinds", ctypes.c_uint32))
+
+
+class Image(ctypes.Structure):
+    _fields_ = (("data", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+class Wrapper(ctypes.Structure):
+    _fields_ = (
+        ("magic", ctypes.c_uint32),
+        ("version", ctypes.c_uint32),
+        ("data", ctypes.c_void_p),
+        ("rest", ctypes.c_void_p),
+    )
+
+
+class Wrapped:
+    """A wrapper and all that it points at, kept alive."""
+
+    def __init__(self, version: int, linked: bytes, parts: list[bytes]) -> None:
+        self.linked = ctypes.create_string_buffer(linked)
+        self.parts = [ctypes.create_string_buffer(part) for part in parts]
+        self.list = (ctypes.c_void_p * (len(parts) + 1))(*[ctypes.addressof(p) for p in self.parts], None)
+        rest = ctypes.addressof(self.list) if version == 2 else None
+        self.wrapper = Wrapper(0x466243B1, version, ctypes.addressof(self.linked), rest)
+
+
+def pick(image: bytes | Wrapped, capability: int = 80, kinds: int = TAKES_PTX | TAKES_SASS) -> bytes | int:
+    """The bytes that are shipped, or the error."""
+    picked = Image()
+    source = ctypes.byref(image.wrapper) if isinstance(image, Wrapped) else ctypes.c_char_p(image)
+    result: int = LIBRARY.gf_image_pick(source, ctypes.byref(Target(capability, kinds)), ctypes.byref(picked))
+    if result != 0:
+        return result
+    data = ctypes.string_at(picked.data or 0, picked.size)
+    LIBC.free(ctypes.c_void_p(picked.data))
+    return data
+
+
+def expected(entries: list[Entry], capability: int, kinds: int) -> bytes | int:
+    """The rule in other words: this chip's machine code, or an older one's of its generation; else the newest text."""
+    fit = [e for e in entries if e.capability <= capability]
+    code = [e for e in fit if e.kind == ELF and e.capability // 10 == capability // 10 and kinds & TAKES_SASS]
+    text = [e for e in fit if e.kind == PTX and kinds & TAKES_PTX]
+    found = code or text
+    return container(max(found, key=lambda e: e.capability)) if found else NO_BINARY_FOR_GPU
+
+
+entry_lists = st.lists(
+    st.builds(
+        Entry,
+        st.sampled_from([PTX, ELF, 16]),
+        st.sampled_from([50, 75, 80, 86, 90, 120]),
+        st.binary(max_size=64),
+    ),
+    max_size=8,
+    unique_by=lambda e: (e.kind, e.capability),
+)
+
+
+@given(entry_lists, st.sampled_from([75, 80, 86, 89, 90, 121]), st.integers(0, 3))
+def test_the_best_entry_is_shipped_alone(entries: list[Entry], capability: int, kinds: int) -> None:
+    assert pick(container(*entries), capability, kinds) == expected(entries, capability, kinds)
+
+
+def test_text_is_shipped_with_its_end() -> None:
+    assert pick(b".version 8.0\n.target sm_80\n") == b".version 8.0\n.target sm_80\n\0"
+
+
+@pytest.mark.parametrize("image", [b"\0\0\0\0\0\0\0\0", b"\x01\x02\x03\x04" * 8, b"\x7fELG" + bytes(64)])
+def test_what_is_no_image_is_refused(image: bytes) -> None:
+    assert pick(image) == INVALID_IMAGE
+
+
+@given(st.binary(min_size=64, max_size=256), st.integers(0, 300))
+def test_garbage_inside_a_container_stays_inside(garbage: bytes, claimed: int) -> None:
+    head = container()[:8] + min(claimed, len(garbage)).to_bytes(8, "little")
+    result = pick(head + garbage)
+    assert isinstance(result, bytes) or result in (NO_BINARY_FOR_GPU, INVALID_IMAGE)
+
+
+def test_a_wrapper_is_looked_into() -> None:
+    text = Entry(PTX, 75, b"text")
+    assert pick(Wrapped(1, container(text), [])) == container(text)
+
+
+def test_what_nvcc_linked_goes_before_its_parts() -> None:
+    linked = Entry(ELF, 80, b"linked")
+    wrapped = Wrapped(2, container(linked), [container(Entry(ELF, 80, b"part"))])
+    assert pick(wrapped) == container(linked)
+
+
+def test_parts_are_shipped_as_a_link_set_and_unpacked_on_the_server() -> None:
+    parts = [container(Entry(PTX, 80, b"one"), Entry(PTX, 90, b"too new")), container(Entry(PTX, 75, b"two"))]
+    shipped = pick(Wrapped(2, container(), parts))
+    assert isinstance(shipped, bytes)
+    LIBRARY.gf_link_set_wrap.restype = ctypes.c_void_p
+    buffer = ctypes.create_string_buffer(shipped, len(shipped))
+    address = LIBRARY.gf_link_set_wrap(buffer, ctypes.c_size_t(len(shipped)))
+    wrapper = Wrapper.from_address(address)
+    listed = (ctypes.c_void_p * 3).from_address(wrapper.rest or 0)
+    wanted = [container(Entry(PTX, 80, b"one")), container(Entry(PTX, 75, b"two"))]
+    assert (wrapper.magic, wrapper.version, listed[2]) == (0x466243B1, 2, None)
+    assert [ctypes.string_at(listed[i] or 0, len(wanted[i])) for i in range(2)] == wanted
+    LIBC.free(ctypes.c_void_p(address))
+    for size in range(len(shipped)):
+        assert LIBRARY.gf_link_set_wrap(buffer, ctypes.c_size_t(size)) is None
