@@ -7,6 +7,7 @@ include "core/types.pxi"
 include "core/state.pxi"
 include "core/handles.pxi"
 include "core/send.pxi"
+include "core/output.pxi"
 include "core/waiters.pxi"
 include "core/staging.pxi"
 include "core/streams.pxi"
@@ -58,6 +59,7 @@ cdef class Core:
             raise DeviceError(f"the driver supports CUDA {version // 1000}.{version % 1000 // 10}; 12.8 is needed")
         self.driver_version = version
         _check(start_device(s, ordinal), f"initialising device {ordinal}")
+        _check(capture_output(s), "redirecting the standard output")
         _check(describe_device(s, &description), f"describing device {ordinal}")
         self._device = (<char *>&description)[:sizeof(gf_device)]
 
@@ -117,6 +119,13 @@ cdef class Core:
         cdef bytes text = reason.encode()[:REASON_SIZE - 1]
         end_session(self.s, text)
         shutdown(self.s.fd, SHUT_RD)
+
+    def forward_output(self) -> None:
+        """Sends what kernels printed, for a guest that asks nothing."""
+        with nogil:
+            pthread_mutex_lock(&self.s.send_lock)
+            forward_output(self.s)
+            pthread_mutex_unlock(&self.s.send_lock)
 
     def scrub(self) -> bool:
         """Removes everything the session made; False: it could not be proved, this process must go."""

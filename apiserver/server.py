@@ -141,6 +141,8 @@ class Server:
                     self._session.leave()
             if self._overdue():
                 return 1
+            if self._session is not None and self._session.deadline is None:
+                self._core.forward_output()
 
     def _ready(self) -> None:
         core = self._core
@@ -165,7 +167,7 @@ class Server:
     def _patience(self) -> float | None:
         """Milliseconds until the session is overdue."""
         if self._session is None or self._session.deadline is None:
-            # The deadline of a scrub is set by the session's thread: look now and then while there is one.
+            # Now and then while there is a session: kernels may have printed, and a scrub sets a deadline.
             return None if self._session is None else 500
         return max(0.0, self._session.deadline - time.monotonic()) * 1000 + 1
 

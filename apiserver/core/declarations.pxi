@@ -40,8 +40,21 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int fd, void *target, size_t size, int flags)
     int shutdown(int fd, int how)
 
+cdef extern from "<fcntl.h>" nogil:
+    int FALLOC_FL_PUNCH_HOLE, FALLOC_FL_KEEP_SIZE
+    int fallocate(int fd, int mode, long offset, long size)
+
+cdef extern from "<sys/mman.h>" nogil:
+    unsigned int MFD_CLOEXEC
+    int memfd_create(const char *name, unsigned int flags)
+
 cdef extern from "<unistd.h>" nogil:
+    int SEEK_SET, SEEK_END
     int usleep(unsigned int microseconds)
+    int dup2(int fd, int target)
+    ssize_t pread(int fd, void *target, size_t size, long offset)
+    long lseek(int fd, long offset, int whence)
+    int ftruncate(int fd, long size)
 
 cdef extern from "<dlfcn.h>" nogil:
     void *dlsym(void *handle, const char *name)
@@ -86,6 +99,7 @@ cdef extern from "wire/frame.h" nogil:
         GF_FUNCTION_ATTRIBUTE_COUNT
         GF_OP_WELCOME
         GF_OP_REFUSED
+        GF_OP_OUTPUT
         GF_FLAG_REPLY
         GF_REFUSED_SHUTTING_DOWN
         GF_REFUSED_MALFORMED

@@ -2,6 +2,7 @@
 
 cdef enum:
     IDLE_PATIENCE = 300         # milliseconds for the device to finish a gone guest's work; then the process ends
+    LOST_PATIENCE = 100         # if it was killed: the second within which all is free has begun long ago
 
 
 cdef bint device_is_idle(Session *s) noexcept nogil:
@@ -17,7 +18,7 @@ cdef bint device_is_idle(Session *s) noexcept nogil:
 
 cdef bint settle_down(Session *s) noexcept nogil:
     """Waits a little for device and waiters. False: something still runs, and a running kernel cannot be stopped."""
-    cdef int patience = IDLE_PATIENCE
+    cdef int patience = IDLE_PATIENCE if s.closed else LOST_PATIENCE
     cdef int tasks
     while patience > 0:
         if device_is_idle(s):
@@ -130,6 +131,7 @@ cdef int scrub(Session *s) noexcept nogil:
         renew_staging(s)
         status = status or cu.cuMemHostRegister(s.staging, SLOT_SIZE * SLOT_COUNT, cu.CU_MEMHOSTREGISTER_PORTABLE)
     stop_waiters(s)
+    discard_output(s)
     s.quota = PAGE
     return status or probe(s)
 
@@ -157,6 +159,9 @@ cdef void run_session(Session *s) noexcept nogil:
     s.current = NULL            # this may be another thread than the last session's
     enter(s, s.primary)
     serve_frames(s)
+    pthread_mutex_lock(&s.send_lock)
+    forward_output(s)
+    pthread_mutex_unlock(&s.send_lock)
     if memcmp(s.reason, b"malformed", 9) == 0:
         refuse(s, GF_REFUSED_MALFORMED)
         linger(s)

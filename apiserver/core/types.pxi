@@ -241,6 +241,8 @@ cdef struct Session:
     pthread_t sender
     bint sender_stopping
     bint unwritable
+    int printed                 # our standard output
+    long forwarded              # of it to the guest, in bytes
     Outgoing *queue
     Outgoing *queue_tail
     size_t queued

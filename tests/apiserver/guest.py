@@ -18,7 +18,7 @@ WELCOME = struct.Struct("<32sQQQQIIIIII")
 DEVICE = struct.Struct("<256s16sQiiI256i8q")
 REFUSED = struct.Struct("<II")
 KERNEL = struct.Struct("<HH18i")
-OP_WELCOME, OP_REFUSED = 0xFF03, 0xFF04
+OP_WELCOME, OP_REFUSED, OP_OUTPUT = 0xFF03, 0xFF04, 0xFF05
 CHUNK = 4 << 20
 PRIMARY = 1  # header value for the primary context
 KINDS = {"context": 1, "module": 2, "library": 3, "kernel": 4, "function": 5, "stream": 6, "event": 7}
@@ -91,6 +91,7 @@ class Guest:
         self.device: tuple[Any, ...] = ()
         self._waiting: dict[int, str] = {}
         self._arrived: dict[int, Reply] = {}
+        self.output = b""  # what kernels printed
         self.order: list[int] = []  # requests in the order in which their replies came
 
     def receive_welcome(self) -> None:
@@ -213,7 +214,10 @@ class Guest:
         return op, body, request, struct.unpack("<i", struct.pack("<I", status))[0]
 
     def _receive(self) -> None:
-        _, body, request, status = self._frame()
+        op, body, request, status = self._frame()
+        if op == OP_OUTPUT:
+            self.output += body
+            return
         message = operations()[self._waiting.pop(request)]
         latched, latched_op, _ = PREFIX.unpack_from(body)
         reply = Reply(request, status, latched, latched_op)

@@ -44,6 +44,28 @@ again:
     st.global.u32 [%rd2], %r3;
     ret;
 }
+
+.extern .func (.param .b32 r) vprintf(.param .b64 format, .param .b64 arguments);
+.global .align 1 .b8 text[7] = {104, 101, 108, 108, 111, 10, 0};
+
+// printf("hello\\n")
+.visible .entry speak()
+{
+    .reg .u64 %rd<3>;
+    .reg .u32 %r<2>;
+    mov.u64 %rd1, text;
+    cvta.global.u64 %rd2, %rd1;
+    {
+        .param .b64 param0;
+        st.param.b64 [param0], %rd2;
+        .param .b64 param1;
+        st.param.b64 [param1], 0;
+        .param .b32 r;
+        call.uni (r), vprintf, (param0, param1);
+        ld.param.b32 %r1, [r];
+    }
+    ret;
+}
 \0"""
 LIBRARY = handle("library", 0)
 

@@ -64,7 +64,7 @@ def test_an_image_in_pieces(guest: Guest) -> None:
         # a piece that does not follow the last one changes nothing
         guest.send("sessionImageData", hash=DIGEST, size=size, offset=0, payload=bytes(10) if offset else b"")
     reply = guest.call("sessionLoadImage", hash=DIGEST, handle=LIBRARY, size=size)
-    assert (reply.status, reply.values["known"], reply.values["kernel_count"]) == (0, 1, 2)
+    assert (reply.status, reply.values["known"], reply.values["kernel_count"]) == (0, 1, 3)
 
 
 def test_bytes_that_do_not_have_their_hash(guest: Guest) -> None:
@@ -127,7 +127,7 @@ def test_kernel_in_a_second_context(guest: Guest) -> None:
 def test_functions_that_cannot_be(guest: Guest) -> None:
     kernels.load(guest)
     get = {"function": handle("kernel", 0), "owner": LIBRARY}
-    assert guest.call("sessionGetFunction", **get, index=2).status == NOT_FOUND
+    assert guest.call("sessionGetFunction", **get, index=3).status == NOT_FOUND
     assert guest.call("sessionGetFunction", **get, index=(1 << 32) - 1).status == NOT_FOUND
     assert guest.call("sessionGetFunction", **get, index=0).status == 0
     assert guest.call("sessionGetFunction", **get, index=0).status == INVALID_HANDLE

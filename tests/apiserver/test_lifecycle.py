@@ -112,6 +112,18 @@ def test_end_of_the_control_socket_ends_the_process(server: Server, guest: Guest
     assert server.wait_for_exit() == 0
 
 
+def test_what_kernels_printed_late_is_not_the_next_guest_s(server: Server) -> None:
+    guest = server.connect()
+    guest.launch(kernels.bind(guest, "speak"), b"")
+    guest.close()
+    assert server.ended().clean
+    server.ready()
+    guest = server.connect()
+    guest.launch(kernels.bind(guest, "scale"), bytes(12), block=(1, 1, 1), grid=(1, 1, 1))
+    guest.sync()
+    assert guest.output == b""
+
+
 @pytest.mark.parametrize("made", ["streams", "events", "contexts", "libraries"])
 def test_what_a_session_leaves_behind_is_gone(server: Server, made: str) -> None:
     for _ in range(2):  # the second session uses the same handles

@@ -207,6 +207,14 @@ def test_many_small_copies(guest: Guest) -> None:
         assert guest.answer(request).payload == struct.pack("<I", i)
 
 
+def test_what_kernels_print_comes_before_the_reply_that_vouches_for_them(guest: Guest) -> None:
+    kernel = kernels.bind(guest, "speak")
+    for turn in range(1, 4):
+        guest.launch(kernel, b"", grid=(100, 1, 1), block=(10, 1, 1))
+        assert guest.sync().status == 0
+        assert guest.output == b"hello\n" * 1000 * turn
+
+
 def test_unmap_is_deferred_behind_running_work(gate: Gate) -> None:
     guest = gate.guest
     other = guest.map(4, at=2)
