@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import threading
 
-import pytest
-
 from .driver import (
     CONTEXT_IS_DESTROYED,
     INVALID_CONTEXT,
@@ -19,8 +17,6 @@ from .driver import (
     UNSUPPORTED_LIMIT,
     Driver,
 )
-
-pytestmark = pytest.mark.sanitize
 
 
 def current(cu: Driver) -> int:

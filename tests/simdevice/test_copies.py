@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from .driver import INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Driver, driver
 
-pytestmark = pytest.mark.sanitize
-
 HOST, DEVICE, ARRAY, UNIFIED = 1, 2, 3, 4
 
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-import pytest
-
 from .driver import INVALID_DEVICE, INVALID_VALUE, Driver
-
-pytestmark = pytest.mark.sanitize
 
 
 def attribute(cu: Driver, number: int, device: int = 0) -> int:

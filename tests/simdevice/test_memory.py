@@ -6,7 +6,6 @@ import ctypes
 import mmap
 import threading
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,8 +20,6 @@ from .driver import (
     Driver,
     driver,
 )
-
-pytestmark = pytest.mark.sanitize
 
 OUT = ctypes.byref(ctypes.c_uint64())
 

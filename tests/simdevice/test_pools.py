@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import ctypes
 
-import pytest
-
 from .driver import INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, Driver, Gate
 from .test_vmm import Access, Location
-
-pytestmark = pytest.mark.sanitize
 
 OUT = ctypes.byref(ctypes.c_uint64())
 MIB = 1 << 20

@@ -8,8 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 
-import pytest
-
 from .driver import (
     HOST_FUNCTION,
     INVALID_HANDLE,
@@ -23,8 +21,6 @@ from .driver import (
     Driver,
     Gate,
 )
-
-pytestmark = pytest.mark.sanitize
 
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
 

@@ -10,8 +10,6 @@ import pytest
 
 from .driver import INVALID_DEVICE, INVALID_VALUE, OUT_OF_MEMORY, Driver
 
-pytestmark = pytest.mark.sanitize
-
 MIB2 = 2 << 20
 OUT = ctypes.byref(ctypes.c_uint64())
 
