@@ -44,8 +44,8 @@ SHAPES: dict[str, tuple[str, int, Callable[[np.ndarray], np.ndarray], str]] = {
 
 
 def fragments(matrix: np.ndarray, per_register: int, rows_of_eight: int) -> np.ndarray:
-    """A lane's registers of an operand whose second dimension is k, as the PTX ISA draws them: four lanes hold a
-    row, each `per_register` neighbours of it; registers go through upper and lower eight rows, then along k."""
+    """A lane's registers of an operand whose second dimension is k, as the PTX ISA draws them: four lanes
+    hold a row, each `per_register` neighbours; registers go through the eights of rows, then along k."""
     blocks = []
     for first in range(0, matrix.shape[1], 4 * per_register):
         for half in range(rows_of_eight):

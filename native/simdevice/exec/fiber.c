@@ -21,11 +21,17 @@ enum { GUARD = 4096, STACKS_PER_CHUNK = 32 };
 void sim_fiber_jump(void **save, void *load);
 void sim_fiber_entry(void);
 
+/* Stacks begin at different places of their pages, or they would compete for the same few lines of the cache.
+ */
+static size_t color(const uint8_t *stack_low) {
+    return ((uintptr_t)stack_low >> 12) % 32 * 128;
+}
+
 void sim_context_init(struct sim_context *context, uint8_t *stack_low, size_t stack_size,
                       void (*entry)(void *), void *argument) {
     /* sim_fiber_jump pops r15 r14 r13 r12 rbx rbp and returns into sim_fiber_entry with rsp 16-byte aligned.
      */
-    void **top = (void **)(stack_low + stack_size - 16);
+    void **top = (void **)(stack_low + stack_size - 16 - color(stack_low));
     *--top = (void *)sim_fiber_entry;
     *--top = NULL;
     *--top = NULL;
