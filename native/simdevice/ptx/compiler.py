@@ -79,6 +79,7 @@ def compile_kernel(module: Module, name: str, cpu: str | None = None) -> bytes:
     machine = _machine(cpu)
     try:
         parsed = llvm.parse_assembly(text, llvm.create_context())
+        parsed.verify()
     except RuntimeError as error:
         # Operands that each look right but do not fit together: LLVM names the place in its own text only.
         raise PtxError(name, 0, str(error).strip()[:400], "the kernel is inconsistent") from None

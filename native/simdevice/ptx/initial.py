@@ -92,6 +92,8 @@ class _Reader:
         if exact is not None and len(tokens) <= 2:
             if not self.variable.is_float and not isinstance(exact, tuple):
                 raise self._fail("a float in an integer's initialiser", text)
+            if size < 2:
+                raise self._fail("a float of eight bits", text)
             bits = float_bits(exact, size * 8)
             self._number(bits ^ (1 << (size * 8 - 1)) if tokens[0] == "-" else bits)
             return

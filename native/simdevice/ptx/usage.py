@@ -5,21 +5,8 @@ from __future__ import annotations
 from .model import Address, Instruction, Item, Not, Operand, Pair, Register, Vector
 
 # A NaN's sign and payload are invisible to these.
-_ARITHMETIC = {
-    "add",
-    "sub",
-    "mul",
-    "fma",
-    "mad",
-    "div",
-    "min",
-    "max",
-    "setp",
-    "set",
-    "cvt",
-    "sqrt",
-    "rcp",
-} | {*("rsqrt", "ex2", "lg2", "sin", "cos", "tanh", "testp")}
+_ARITHMETIC = {"add", "sub", "mul", "fma", "mad", "div", "min", "max", "setp", "set", "cvt", "sqrt", "rcp"}
+_ARITHMETIC |= {"rsqrt", "ex2", "lg2", "sin", "cos", "tanh", "testp"}
 _FLOATS = {"f16", "f32", "f64"}
 
 
@@ -36,6 +23,9 @@ class Usage:
                 continue
             modifiers = item.modifiers
             arithmetic = item.opcode in _ARITHMETIC and bool(modifiers) and modifiers[-1] in _FLOATS
+            # A double keeps the NaN it is made from.
+            if item.opcode == "cvt" and modifiers[-2:-1] == ("f64",):
+                arithmetic = False
             if not arithmetic:
                 mentioned = {name for operand in item.operands for name in names(operand)}
                 self.observed |= mentioned

@@ -218,9 +218,8 @@ def _store(e: FunctionEmitter, fragment: Operand, places: list[str], kind: Type)
         word = e.read_bits(items[index // each], width)
         shift = kind.bits * (index % each)
         value = e.op(f"lshr i{width} {word}, {shift}") if shift else word
-        e.emit(
-            f"store {kind.integer} {e.resize(value, width, kind.bits, False)}, ptr {place}, align {kind.bytes}"
-        )
+        narrow = e.resize(value, width, kind.bits, False)
+        e.emit(f"store {kind.integer} {narrow}, ptr {place}, align {kind.bytes}")
 
 
 def _row_pointer(e: FunctionEmitter, offsets: str, lane: str) -> str:

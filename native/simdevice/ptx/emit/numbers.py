@@ -37,8 +37,11 @@ def canonical(e: FunctionEmitter, kind: Type, value: str) -> str:
         return value
     t = kind.integer
     bits = bits_of(e, kind, value)
-    unordered = e.op(f"fcmp uno {kind.llvm} {value}, {value}")
-    return from_bits(e, kind, e.op(f"select i1 {unordered}, {t} {_LAYOUT[kind.bits][2]}, {t} {bits}"))
+    exponent, sign, nan = _LAYOUT[kind.bits]
+    # Compared as integers: LLVM thinks one NaN as good as another and would drop a selection by fcmp.
+    magnitude = e.op(f"and {t} {bits}, {sign - 1}")
+    unordered = e.op(f"icmp ugt {t} {magnitude}, {exponent}")
+    return from_bits(e, kind, e.op(f"select i1 {unordered}, {t} {nan}, {t} {bits}"))
 
 
 def saturate(e: FunctionEmitter, kind: Type, value: str) -> str:
