@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,14 @@ from tests.adversity.sessions import Bystander, session
 from tests.monitor import harness
 
 POOL = 2
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """On one worker: they share a monitor, and measure how soon it recovers."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group("adversity"))
 
 
 @pytest.fixture(scope="session")
