@@ -7,6 +7,7 @@ import ctypes
 import os
 import signal
 import sys
+import traceback
 
 PR_SET_PDEATHSIG = 1
 M_ARENA_MAX = -8
@@ -32,6 +33,10 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    status = main()
+    try:
+        status = main()
+    except Exception:
+        traceback.print_exc()
+        status = 1
     sys.stderr.flush()
     os._exit(status)  # whatever still runs on the device, or waits for it, ends with the process

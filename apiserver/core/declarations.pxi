@@ -80,6 +80,9 @@ cdef extern from "<pthread.h>" nogil:
 cdef extern from "wire/sha256.h" nogil:
     void gf_sha256(const void *data, size_t size, uint8_t *digest)
 
+cdef extern from "wire/link_set.h" nogil:
+    void *gf_link_set_wrap(const void *image, size_t size)
+
 cdef extern from "wire/handle.h" nogil:
     enum:
         GF_HANDLE_TAG

@@ -175,9 +175,16 @@ cdef int load_image(Bytes *source, Image *image, bint as_module, char *log) noex
     options[1] = cu.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES
     values[0] = log
     values[1] = <void *><size_t>LOG_SIZE
+    # Relocatable device code: the driver links it, from a wrapper that lists the parts.
+    cdef void *link_set = gf_link_set_wrap(source.data, source.size)
+    cdef void *data = link_set if link_set != NULL else source.data
+    cdef int status
     if as_module:
-        return cu.cuModuleLoadDataEx(&image.module, source.data, 2, options, values)
-    return cu.cuLibraryLoadData(&image.library, source.data, options, values, 2, NULL, NULL, 0)
+        status = cu.cuModuleLoadDataEx(&image.module, data, 2, options, values)
+    else:
+        status = cu.cuLibraryLoadData(&image.library, data, options, values, 2, NULL, NULL, 0)
+    free(link_set)
+    return status
 
 
 cdef void unload(Image *image) noexcept nogil:

@@ -16,11 +16,6 @@ class Difference:
 
 
 DIFFERENCES: dict[str, tuple[Difference, ...]] = {
-    "device_printf": (
-        Difference(
-            r"^thread \d+ of block ", "a kernel's printf is written by the API server, into its own log"
-        ),
-    ),
     "host_function": (
         Difference(
             r"^(launched|added) -> ",
