@@ -157,7 +157,8 @@ def show(result: dict[str, Any], palette: list[str]) -> None:
     calls, trips, seconds, size = (result[key] for key in ("calls", "round_trips", "seconds", "bytes"))
     verdict = "[bold green]identical[/]" if result["identical"] else "[bold red]NOT identical[/]"
     console.print()
-    console.print("".join(f"[on {colour}]    [/]" for colour in palette))
+    if console.is_terminal:
+        console.print("".join(f"[on {colour}]    [/]" for colour in palette))
     console.print(
         f"k-means on {result['device']}: the native and the remote result are {verdict}.", end="\n\n"
     )
