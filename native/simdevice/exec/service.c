@@ -47,6 +47,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int connection = -1;
 static ino_t connection_inode;
+static bool installed;                    /* as part of the Python package */
 static char own_folder[PATH_MAX - 64];    /* where this library lies */
 static char source_folder[PATH_MAX - 64]; /* native/simdevice with the compiler's sources */
 static char package_parent[PATH_MAX];     /* for PYTHONPATH */
@@ -68,7 +69,8 @@ static void init(void) {
     snprintf(source_folder, sizeof source_folder, "%.3900s/../simdevice", own_folder);
     snprintf(package_parent, sizeof package_parent, "%.3900s/../../..", own_folder);
     snprintf(file, sizeof file, "%s/compiler/__main__.py", source_folder);
-    if (access(file, R_OK) != 0) {
+    installed = access(file, R_OK) == 0;
+    if (!installed) {
         snprintf(source_folder, sizeof source_folder, "%s", SIM_SOURCE_DIR);
         snprintf(package_parent, sizeof package_parent, "%s", SIM_PYTHONPATH);
     }
@@ -305,12 +307,24 @@ static CUresult await_hello(const char *python, char *log, size_t log_size) {
     return CUDA_ERROR_JIT_COMPILER_NOT_FOUND;
 }
 
+/* $GPUFERRY_SIM_PYTHON; the one of the environment that the library is installed in; the one that built it.
+ */
+static const char *interpreter(char path[PATH_MAX + 64]) {
+    const char *setting = getenv("GPUFERRY_SIM_PYTHON");
+    if (setting != NULL && *setting != '\0')
+        return setting;
+    /* package_parent is PREFIX/lib/python3.x/site-packages */
+    snprintf(path, PATH_MAX + 64, "%s/../../../bin/python3", package_parent);
+    if (installed && access(path, X_OK) == 0)
+        return path;
+    return access(SIM_PYTHON, X_OK) == 0 ? SIM_PYTHON : "python3";
+}
+
 static CUresult start_service(char *log, size_t log_size) {
     int sockets[2];
-    const char *python = getenv("GPUFERRY_SIM_PYTHON");
-    if (python == NULL || *python == '\0')
-        python = SIM_PYTHON;
+    char path[PATH_MAX + 64];
     pthread_once(&once, init);
+    const char *python = interpreter(path);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0) {
         snprintf(log, log_size, "cannot start the PTX compiler: %s", strerror(errno));
         return CUDA_ERROR_OPERATING_SYSTEM;
