@@ -34,7 +34,7 @@ static void set_default_limits(struct sim_context *context) {
     context->limits[CU_LIMIT_PERSISTING_L2_CACHE_SIZE] = 0;
 }
 
-CUresult sim_context_create(struct sim_device *device, unsigned flags, struct sim_context **out) {
+static CUresult context_new(struct sim_device *device, unsigned flags, struct sim_context **out) {
     struct sim_context *context = calloc(1, sizeof *context);
     if (!context)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -60,7 +60,7 @@ CUresult sim_context_create(struct sim_device *device, unsigned flags, struct si
 }
 
 CUresult sim_context_create_primary(struct sim_device *device) {
-    SIM_TRY(sim_context_create(device, CU_CTX_SCHED_AUTO, &device->primary));
+    SIM_TRY(context_new(device, CU_CTX_SCHED_AUTO, &device->primary));
     device->primary->is_primary = true;
     atomic_store(&device->primary->active, false);
     return CUDA_SUCCESS;
@@ -129,7 +129,7 @@ static CUresult create(CUcontext *out, unsigned flags, CUdevice ordinal) {
     if (!device)
         return CUDA_ERROR_INVALID_DEVICE;
     struct sim_context *context;
-    SIM_TRY(sim_context_create(device, flags, &context));
+    SIM_TRY(context_new(device, flags, &context));
     if (!sim_thread_push(context))
         return CUDA_ERROR_OUT_OF_MEMORY;
     *out = SIM_POINTER(CUcontext, context);

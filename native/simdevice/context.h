@@ -30,7 +30,6 @@ struct sim_context {
 
 /* A struct sim_context is never freed, so a plain pointer to one stays good; whether it is usable is `active`
  * and `error`. */
-CUresult sim_context_create(struct sim_device *device, unsigned flags, struct sim_context **context);
 CUresult sim_context_create_primary(struct sim_device *device);
 /* Waits for its work, then ends everything that belongs to it. */
 void sim_context_tear_down(struct sim_context *context);

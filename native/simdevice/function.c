@@ -82,9 +82,9 @@ uint32_t sim_function_max_dynamic(const struct sim_kernel_info *info,
     return info->shared_static < SIM_SHARED_PER_BLOCK ? SIM_SHARED_PER_BLOCK - info->shared_static : 0;
 }
 
-CUresult sim_function_get_attribute(const struct sim_kernel_info *info,
-                                    const struct sim_function_attributes *attributes,
-                                    CUfunction_attribute attribute, int *value) {
+static CUresult get_attribute(const struct sim_kernel_info *info,
+                              const struct sim_function_attributes *attributes,
+                              CUfunction_attribute attribute, int *value) {
     SIM_REQUIRE(value);
     switch ((int)attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
@@ -121,9 +121,8 @@ CUresult sim_function_get_attribute(const struct sim_kernel_info *info,
     return CUDA_SUCCESS;
 }
 
-CUresult sim_function_set_attribute(const struct sim_kernel_info *info,
-                                    struct sim_function_attributes *attributes,
-                                    CUfunction_attribute attribute, int value) {
+static CUresult set_attribute(const struct sim_kernel_info *info, struct sim_function_attributes *attributes,
+                              CUfunction_attribute attribute, int value) {
     switch ((int)attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
         SIM_REQUIRE(value >= 0 && (uint32_t)value <= SIM_SHARED_PER_BLOCK_OPTIN &&
@@ -153,7 +152,7 @@ static CUresult param_info(const struct sim_kernel_info *info, size_t index, siz
 CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction handle) {
     struct sim_function *function;
     SIM_TRY(sim_function_acquire(handle, &function));
-    CUresult result = sim_function_get_attribute(function->info, function->attributes, attribute, value);
+    CUresult result = get_attribute(function->info, function->attributes, attribute, value);
     sim_release(function);
     return result;
 }
@@ -161,7 +160,7 @@ CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfuncti
 CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, int value) {
     struct sim_function *function;
     SIM_TRY(sim_function_acquire(handle, &function));
-    CUresult result = sim_function_set_attribute(function->info, function->attributes, attribute, value);
+    CUresult result = set_attribute(function->info, function->attributes, attribute, value);
     sim_release(function);
     return result;
 }
@@ -264,10 +263,9 @@ CUresult cuKernelGetLibrary(CUlibrary *library, CUkernel handle) {
 CUresult cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkernel handle, CUdevice device) {
     struct sim_entry *entry;
     SIM_TRY(acquire_entry(handle, &entry));
-    CUresult result =
-        sim_device_at(device)
-            ? sim_function_get_attribute(entry->info, &entry->attributes[device], attribute, value)
-            : CUDA_ERROR_INVALID_DEVICE;
+    CUresult result = sim_device_at(device)
+                          ? get_attribute(entry->info, &entry->attributes[device], attribute, value)
+                          : CUDA_ERROR_INVALID_DEVICE;
     sim_release(entry);
     return result;
 }
@@ -275,10 +273,9 @@ CUresult cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkern
 CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel handle, CUdevice device) {
     struct sim_entry *entry;
     SIM_TRY(acquire_entry(handle, &entry));
-    CUresult result =
-        sim_device_at(device)
-            ? sim_function_set_attribute(entry->info, &entry->attributes[device], attribute, value)
-            : CUDA_ERROR_INVALID_DEVICE;
+    CUresult result = sim_device_at(device)
+                          ? set_attribute(entry->info, &entry->attributes[device], attribute, value)
+                          : CUDA_ERROR_INVALID_DEVICE;
     sim_release(entry);
     return result;
 }

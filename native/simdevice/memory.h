@@ -4,8 +4,6 @@
 #include "pages.h"
 #include "range.h"
 
-struct sim_pool;
-
 /* New pages for a device, charged to it, as a known range. */
 CUresult sim_memory_new(enum sim_range_kind kind, struct sim_device *device, struct sim_context *context,
                         uint64_t size, unsigned flags, void *owner, uint64_t *base);
@@ -22,7 +20,6 @@ struct sim_span {
     bool sync_memops;
     bool read_only;
     enum sim_range_kind kind; /* of its first byte */
-    struct sim_context *context;
 };
 /* Looks at `size` bytes. INVALID_VALUE if they begin in device memory and leave it, or have no access rights.
  */

@@ -82,7 +82,7 @@ void sim_module_close(struct sim_module *module) {
         sim_release(module);
 }
 
-CUresult sim_module_acquire(CUmodule handle, struct sim_module **module) {
+static CUresult acquire(CUmodule handle, struct sim_module **module) {
     SIM_TRY(sim_enter());
     *module = sim_acquire(SIM_HANDLE(handle), SIM_MODULE);
     if (!*module)
@@ -173,7 +173,7 @@ CUresult cuModuleGetFunction(CUfunction *out, CUmodule handle, const char *name)
     struct sim_function *function;
     uint32_t index;
     SIM_REQUIRE(out && name);
-    SIM_TRY(sim_module_acquire(handle, &module));
+    SIM_TRY(acquire(handle, &module));
     CUresult result = sim_image_find_kernel(module->image, name, &index)
                           ? sim_module_function(module, index, &function)
                           : CUDA_ERROR_NOT_FOUND;
@@ -186,7 +186,7 @@ CUresult cuModuleGetFunction(CUfunction *out, CUmodule handle, const char *name)
 CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule handle) {
     struct sim_module *module;
     SIM_REQUIRE(count);
-    SIM_TRY(sim_module_acquire(handle, &module));
+    SIM_TRY(acquire(handle, &module));
     *count = sim_image_kernel_count(module->image);
     sim_release(module);
     return CUDA_SUCCESS;
@@ -195,7 +195,7 @@ CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule handle) {
 CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int most, CUmodule handle) {
     struct sim_module *module;
     SIM_REQUIRE(functions && most);
-    SIM_TRY(sim_module_acquire(handle, &module));
+    SIM_TRY(acquire(handle, &module));
     CUresult result = CUDA_SUCCESS;
     for (uint32_t i = 0; i < most && i < sim_image_kernel_count(module->image) && result == CUDA_SUCCESS;
          i++) {
@@ -212,7 +212,7 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr *pointer, size_t *size, CUmodule handl
     struct sim_module *module;
     uint32_t index;
     SIM_REQUIRE(name && (pointer || size));
-    SIM_TRY(sim_module_acquire(handle, &module));
+    SIM_TRY(acquire(handle, &module));
     bool found = sim_image_find_variable(module->image, name, &index);
     if (found && pointer)
         *pointer = (CUdeviceptr)module->globals[index];

@@ -67,7 +67,6 @@ CUresult sim_module_new(struct sim_context *context, struct sim_image *image, st
                         struct sim_module **module);
 /* Closes its functions and its own handle. */
 void sim_module_close(struct sim_module *module);
-CUresult sim_module_acquire(CUmodule handle, struct sim_module **module);
 /* The function with that index; it stays good as long as the module does. */
 CUresult sim_module_function(struct sim_module *module, uint32_t index, struct sim_function **function);
 bool sim_image_find_kernel(const struct sim_image *image, const char *name, uint32_t *index);
@@ -83,12 +82,6 @@ void sim_libraries_forget_context(struct sim_context *context);
 
 /* The function of a CUfunction, or of a CUkernel in the current context, with a reference. */
 CUresult sim_function_acquire(CUfunction handle, struct sim_function **function);
-CUresult sim_function_get_attribute(const struct sim_kernel_info *info,
-                                    const struct sim_function_attributes *attributes,
-                                    CUfunction_attribute attribute, int *value);
-CUresult sim_function_set_attribute(const struct sim_kernel_info *info,
-                                    struct sim_function_attributes *attributes,
-                                    CUfunction_attribute attribute, int value);
 /* The most dynamic shared memory a launch may ask for. */
 uint32_t sim_function_max_dynamic(const struct sim_kernel_info *info,
                                   const struct sim_function_attributes *attributes);

@@ -119,11 +119,6 @@ static struct physical *acquire(CUmemGenericAllocationHandle handle) {
     return physical;
 }
 
-/* Drops one of the references that keep the memory; the handle's slot stays until the last. Lock held. */
-static void drop(struct physical *physical) {
-    sim_release(physical);
-}
-
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     SIM_TRY(sim_enter());
     pthread_mutex_lock(&lock);
@@ -131,7 +126,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     if (physical) {
         physical->handles--;
         sim_release(physical);
-        drop(physical); /* the reference that the handle stands for */
+        sim_release(physical); /* the reference that the handle stands for */
     }
     pthread_mutex_unlock(&lock);
     return physical ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -289,7 +284,7 @@ CUresult cuMemUnmap(CUdeviceptr pointer, size_t size) {
         for (uint64_t at = pointer; at < pointer + size;) {
             struct sim_range *range = sim_ranges_remove(&sim_memory, at, NULL);
             at += range->size;
-            drop(range->owner);
+            sim_release(range->owner);
             free(range);
         }
     }
