@@ -7,7 +7,7 @@ HEADER = ".version 8.8\n.target sm_80\n.address_size 64\n"
 
 def kernel(body: str, parameters: str = "", name: str = "k", head: str = "") -> str:
     """A module with one kernel; its body has some registers of each kind."""
-    registers = ".reg .pred %p<8>; .reg .b16 %h<8>; .reg .b32 %r<16>; .reg .b64 %d<16>; .reg .f32 %f<8>; .reg .f64 %e<8>;"
+    registers = ".reg .pred %p<8>; .reg .b32 %r<16>; .reg .b64 %d<16>; .reg .f32 %f<8>; .reg .f64 %e<8>;"
     return f"{HEADER}{head}\n.visible .entry {name}({parameters})\n{{\n{registers}\n{body}\nret;\n}}\n"
 
 

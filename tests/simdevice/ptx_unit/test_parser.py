@@ -34,7 +34,7 @@ def test_versions() -> None:
 
 
 def test_launch_bounds() -> None:
-    text = f"{HEADER}.entry a() .maxntid 32, 4 .minnctapersm 2 {{ ret; }}\n.entry b() .reqntid 8, 8, 2 {{ ret; }}"
+    text = HEADER + ".entry a() .maxntid 32, 4 .minnctapersm 2 { ret; } .entry b() .reqntid 8, 8, 2 { ret; }"
     first, second = parse(text).kernels
     assert (first.max_threads, first.required_threads) == (128, 0)
     assert (second.max_threads, second.required_threads) == (128, 128)
@@ -94,13 +94,14 @@ def test_functions_have_addresses_that_hold_for_every_kernel() -> None:
 def test_braces_in_comments_and_strings() -> None:
     text = (
         HEADER
-        + '.file 1 "a}{.cu"\n// } {\n.entry k() { /* } */ .pragma "no}unroll"; ret; }\n.section .debug { {x} }\n'
+        + '.file 1 "a}{.cu"\n// } {\n.entry k() { /* } */ .pragma "no}unroll"; ret; }\n'
+        + ".section .debug { {x} }\n"
     )
     assert [each.name for each in parse(text).kernels] == ["k"]
 
 
 def test_a_definition_replaces_its_declaration() -> None:
-    text = f"{HEADER}.visible .entry k(.param .u32 n);\n.func f();\n.visible .entry k(.param .u32 n) {{ call f; ret; }}"
+    text = HEADER + ".entry k(.param .u32 n);\n.func f();\n.entry k(.param .u32 n) { call f; ret; }"
     (info,) = parse(text + "\n.func f() { ret; }").kernels
     assert info.param_bytes == 4
 
