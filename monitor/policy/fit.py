@@ -1,0 +1,53 @@
+"""Which GPU a request gets, among those where it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from heapq import nsmallest
+
+from .gpu import Gpu
+from .interface import Request
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The smallest `rank` wins, among equals the lowest index; `alone`: nobody else may be there."""
+
+    rank: Callable[[Gpu], int]
+    alone: bool = False
+
+
+BEST = Fit(lambda gpu: gpu.free)
+WORST = Fit(lambda gpu: -gpu.free)
+FIRST = Fit(lambda gpu: 0)
+EXCLUSIVE = Fit(lambda gpu: 0, alone=True)
+
+
+class Room:
+    """The GPUs that can take a session at this moment."""
+
+    def __init__(self, gpus: Iterable[Gpu], fit: Fit) -> None:
+        self._fit = fit
+        self._open = [gpu for gpu in gpus if gpu.idle and not (fit.alone and gpu.busy)]
+        self._roomiest = sorted(self._open, key=lambda gpu: gpu.promised - gpu.memory)
+
+    def most(self, labels: frozenset[str], devices: int) -> int:
+        """The most memory per device that such a request could have; -1 if it finds no seats at all."""
+        for gpu in self._roomiest:
+            if labels <= gpu.labels:
+                devices -= 1
+                if devices == 0:
+                    return gpu.free
+        return -1
+
+    def holds(self, request: Request) -> bool:
+        return request.memory <= self.most(request.labels, request.devices)
+
+    def choose(self, request: Request) -> list[Gpu]:
+        """The GPUs for a request that this room holds."""
+        memory, labels = request.memory, request.labels
+        candidates = [gpu for gpu in self._open if memory <= gpu.free and labels <= gpu.labels]
+        if request.devices == 1:
+            return [min(candidates, key=self._fit.rank)]
+        return nsmallest(request.devices, candidates, key=self._fit.rank)

@@ -1,0 +1,49 @@
+"""One GPU as a policy sees it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from dataclasses import dataclass, field
+
+WINDOW = 5  # ticks in the moving average
+
+
+@dataclass(slots=True, eq=False)
+class Gpu:
+    """What may be promised, what is, and its workers. `busy` counts the sessions here, migrated ones too."""
+
+    index: int
+    memory: int
+    labels: frozenset[str] = frozenset()
+    promised: int = 0
+    busy: int = 0
+    home: set[int] = field(default_factory=set)  # workers that belong here, wherever their session is now
+    idle: list[int] = field(default_factory=list)  # those without a session, ascending
+    samples: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+
+    @property
+    def free(self) -> int:
+        return self.memory - self.promised
+
+    @property
+    def utilisation(self) -> float:
+        """The mean of the last ticks."""
+        return sum(self.samples) / len(self.samples) if self.samples else 0.0
+
+    def welcome(self, worker: int) -> None:
+        """A worker is idle at home; it may have been all the time."""
+        if worker in self.home and self._position(worker) is not None:
+            return
+        self.home.add(worker)
+        insort(self.idle, worker)
+
+    def forget(self, worker: int) -> None:
+        """A worker is gone."""
+        self.home.discard(worker)
+        if (position := self._position(worker)) is not None:
+            del self.idle[position]
+
+    def _position(self, worker: int) -> int | None:
+        position = bisect_left(self.idle, worker)
+        return position if self.idle[position : position + 1] == [worker] else None

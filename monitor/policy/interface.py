@@ -1,0 +1,114 @@
+"""What a policy is told and what it answers (design D13). Times are seconds of whoever tells them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from .gpu import Gpu
+
+
+@dataclass(frozen=True)
+class Request:
+    """A session that asks for GPUs; the session it becomes has the same id."""
+
+    id: int
+    memory: int  # on each device, in the unit of `Gpu.memory`
+    function: str = ""
+    devices: int = 1
+    labels: frozenset[str] = frozenset()  # each GPU must have all of them
+    arrival: float = 0.0
+    deadline: float = math.inf  # refused if it still waits then
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A worker on its home GPU."""
+
+    gpu: int
+    worker: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """The request becomes a session on these seats: one per device, in the order of its devices."""
+
+    request: Request
+    seats: tuple[Seat, ...]
+
+    @property
+    def gpu(self) -> int:
+        return self.seats[0].gpu
+
+    @property
+    def worker(self) -> int:
+        return self.seats[0].worker
+
+
+@dataclass(frozen=True)
+class Migrate:
+    """The session moves; whoever carries it out reports by `on_migrated`."""
+
+    session: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """The request leaves the queue; the reason is for its user."""
+
+    request: Request
+    reason: str
+
+
+Decision = Place | Migrate | Refuse
+
+
+class Policy(Protocol):
+    """Events only change its state; after each one `next` is asked until it answers None."""
+
+    def on_arrival(self, request: Request, now: float, *, first: bool = False) -> None:
+        """A request joins the queue; `first` if it was placed before and lost its worker at once."""
+
+    def on_complete(self, session: int, now: float) -> None:
+        """A session ended and its memory is free; its worker comes back by `on_idle`, or not."""
+
+    def on_tick(self, now: float, utilisation: Mapping[int, float]) -> None:
+        """Time passed; what each GPU measured since the last tick, from 0 to 1."""
+
+    def next(self) -> Decision | None:
+        """One decision, already entered in the policy's own books."""
+
+    # What happens to the server itself.
+
+    def add_gpu(self, gpu: Gpu) -> None:
+        """A GPU joins; from here on its view belongs to the policy."""
+
+    def remove_gpu(self, gpu: int) -> None:
+        """A GPU failed or left. Its sessions still complete one by one."""
+
+    def on_idle(self, gpu: int, worker: int) -> None:
+        """A worker is ready on its home GPU: new, or returned from a session."""
+
+    def on_worker_lost(self, gpu: int, worker: int) -> None:
+        """A worker of that home GPU is gone."""
+
+    # What happens to a request or session besides its arrival and its end.
+
+    def on_leave(self, request: int) -> None:
+        """A waiting request was withdrawn."""
+
+    def on_launch(self, session: int, now: float) -> None:
+        """A session is about to launch a kernel: a point where it may be moved."""
+
+    def on_migrated(self, session: int, done: bool) -> None:
+        """A migration ended; if not done, the session is where it was."""
+
+    def imbalance(self) -> tuple[int, int] | None:
+        """(source, target) while the next launch on `source` may bring a migration; else nobody need tell."""
+
+    def waiting(self) -> Sequence[Request]:
+        """In the order in which they stand in the queue."""

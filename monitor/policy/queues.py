@@ -1,0 +1,126 @@
+"""Whose turn it is."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Protocol
+
+from .fit import Room
+from .interface import Request
+from .least import Line
+
+OVERTAKERS = 25
+
+
+class Queue(Protocol):
+    """Requests that wait."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Request]:
+        """In order of arrival."""
+
+    def push(self, request: Request, first: bool = False) -> None:
+        """At the end, or before everybody."""
+
+    def pick(self, room: Room) -> Request | None:
+        """Whose turn it is, if there is room."""
+
+    def take(self, request: Request) -> None:
+        """The picked one leaves: it is placed."""
+
+    def drop(self, request: int) -> Request | None:
+        """One leaves without being placed; None if it does not wait."""
+
+
+class Fcfs:
+    """Strictly first come first served: the head blocks everyone behind it."""
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[int, Request] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._waiting.values())
+
+    def push(self, request: Request, first: bool = False) -> None:
+        self._waiting[request.id] = request
+        if first:
+            self._waiting.move_to_end(request.id, last=False)
+
+    def pick(self, room: Room) -> Request | None:
+        head = next(iter(self), None)
+        return head if head and room.holds(head) else None
+
+    def take(self, request: Request) -> None:
+        del self._waiting[request.id]
+
+    def drop(self, request: int) -> Request | None:
+        return self._waiting.pop(request, None)
+
+
+class Backfill(Fcfs):
+    """The first that fits goes, but no request is ever overtaken by more than `limit` that came after it.
+
+    Whoever overtakes anyone overtakes the head, so the head's overtakers are counted and bind for all.
+    """
+
+    def __init__(self, limit: int = OVERTAKERS) -> None:
+        super().__init__()
+        self._limit = limit
+        self._turn: dict[int, int] = {}  # place in the order of arrival
+        self._newest = 0
+        self._oldest = 0
+        self._overtakers: list[int] = []  # turns of those placed before the head, ascending
+        self._lines: dict[tuple[frozenset[str], int], Line] = {}
+
+    def push(self, request: Request, first: bool = False) -> None:
+        super().push(request, first)
+        line = self._lines.setdefault((request.labels, request.devices), Line())
+        if first:
+            self._oldest -= 1
+            self._turn[request.id] = self._oldest
+            line.prepend(request)
+        else:
+            self._newest += 1
+            self._turn[request.id] = self._newest
+            line.append(request)
+
+    def pick(self, room: Room) -> Request | None:
+        if len(self._overtakers) >= self._limit:
+            return super().pick(room)
+        found = [
+            request
+            for (labels, devices), line in self._lines.items()
+            if (request := line.first(room.most(labels, devices)))
+        ]
+        return min(found, key=lambda request: self._turn[request.id], default=None)
+
+    def take(self, request: Request) -> None:
+        super().take(request)
+        insort(self._overtakers, self._forget(request))
+        self._settle()
+
+    def drop(self, request: int) -> Request | None:
+        dropped = super().drop(request)
+        if dropped:
+            self._forget(dropped)
+            self._settle()
+        return dropped
+
+    def _forget(self, request: Request) -> int:
+        kind = (request.labels, request.devices)
+        self._lines[kind].remove(request.id)
+        if not self._lines[kind]:
+            del self._lines[kind]
+        return self._turn.pop(request.id)
+
+    def _settle(self) -> None:
+        """Those that came before the present head have overtaken nobody that still waits."""
+        head = next(iter(self), None)
+        before = bisect_left(self._overtakers, self._turn[head.id]) if head else len(self._overtakers)
+        del self._overtakers[:before]

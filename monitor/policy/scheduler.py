@@ -1,0 +1,180 @@
+"""The policy of DGSF and its relatives: a queue, a fit, if wanted a migration trigger, and their books."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from .fit import Fit, Room
+from .gpu import Gpu
+from .interface import Decision, Migrate, Place, Refuse, Request, Seat
+from .migration import Trigger
+from .queues import Queue
+
+
+@dataclass(slots=True)
+class _Session:
+    """What it holds. Those GPUs may have left meanwhile: then nobody looks at their books."""
+
+    request: Request
+    gpus: list[Gpu]
+    leaving: Gpu | None = None  # where it still holds memory while it moves
+    moved: bool = False
+
+
+class Scheduler:
+    """Implements `Policy`."""
+
+    def __init__(self, queue: Queue, fit: Fit, trigger: Trigger | None = None) -> None:
+        self._queue = queue
+        self._fit = fit
+        self._trigger = trigger
+        self._gpus: dict[int, Gpu] = {}  # by ascending index
+        self._sessions: dict[int, _Session] = {}
+        self._deadlines: list[tuple[float, int]] = []
+        self._decided: deque[Decision] = deque()
+        self._now = -math.inf
+
+    @property
+    def gpus(self) -> Mapping[int, Gpu]:
+        """To look at."""
+        return self._gpus
+
+    def waiting(self) -> Sequence[Request]:
+        return list(self._queue)
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._queue)
+
+    # -- the server
+
+    def add_gpu(self, gpu: Gpu) -> None:
+        self._gpus[gpu.index] = gpu
+        self._gpus = dict(sorted(self._gpus.items()))
+
+    def remove_gpu(self, gpu: int) -> None:
+        gone = self._gpus.pop(gpu)
+        if self._trigger:
+            self._trigger.gone(gone)
+        for request in self.waiting():
+            self._refuse_if_hopeless(request)
+
+    def on_idle(self, gpu: int, worker: int) -> None:
+        if gpu in self._gpus:
+            self._gpus[gpu].welcome(worker)
+
+    def on_worker_lost(self, gpu: int, worker: int) -> None:
+        if gpu in self._gpus:
+            self._gpus[gpu].forget(worker)
+
+    # -- requests and sessions
+
+    def on_arrival(self, request: Request, now: float, *, first: bool = False) -> None:
+        self._now = now
+        self._queue.push(request, first)
+        if request.deadline < math.inf:
+            heappush(self._deadlines, (request.deadline, request.id))
+        self._refuse_if_hopeless(request)
+
+    def on_leave(self, request: int) -> None:
+        self._queue.drop(request)
+
+    def on_complete(self, session: int, now: float) -> None:
+        self._now = now
+        over = self._sessions.pop(session)
+        for gpu in over.gpus:
+            gpu.busy -= 1
+            gpu.promised -= over.request.memory
+        if over.leaving:
+            over.leaving.promised -= over.request.memory
+
+    def on_tick(self, now: float, utilisation: Mapping[int, float]) -> None:
+        self._now = now
+        for index, sample in utilisation.items():
+            if index in self._gpus:
+                self._gpus[index].samples.append(sample)
+        if self._trigger:
+            self._trigger.on_tick(now, self._gpus.values())
+
+    # -- migration
+
+    def imbalance(self) -> tuple[int, int] | None:
+        pending = self._trigger.pending if self._trigger else None
+        return (pending[0].index, pending[1].index) if pending else None
+
+    def on_launch(self, session: int, now: float) -> None:
+        self._now = now
+        found = self._sessions.get(session)
+        if not self._trigger or not found or found.moved or len(found.gpus) > 1:
+            return
+        (source,) = found.gpus
+        target = self._trigger.target(source, found.request.memory, found.request.labels)
+        if target:
+            self._trigger.moved(now)
+            source.busy -= 1
+            target.busy += 1
+            target.promised += found.request.memory
+            found.gpus, found.leaving, found.moved = [target], source, True
+            self._decided.append(Migrate(session, source.index, target.index))
+
+    def on_migrated(self, session: int, done: bool) -> None:
+        found = self._sessions.get(session)
+        if not found or not found.leaving:
+            return  # it ended on the way
+        source, (target,) = found.leaving, found.gpus
+        found.leaving = None
+        if done:
+            source.promised -= found.request.memory
+        else:
+            target.busy -= 1
+            target.promised -= found.request.memory
+            source.busy += 1
+            found.gpus = [source]
+
+    # -- decisions
+
+    def next(self) -> Decision | None:
+        while self._deadlines and self._deadlines[0][0] <= self._now:
+            self._refuse(heappop(self._deadlines)[1], "no GPU had room in the time it may wait")
+        if self._decided:
+            return self._decided.popleft()
+        if not len(self._queue):
+            return None
+        room = Room(self._gpus.values(), self._fit)
+        request = self._queue.pick(room)
+        if request is None:
+            return None
+        self._queue.take(request)
+        return self._place(request, room.choose(request))
+
+    def _place(self, request: Request, gpus: list[Gpu]) -> Place:
+        for gpu in gpus:
+            gpu.busy += 1
+            gpu.promised += request.memory
+        self._sessions[request.id] = _Session(request, gpus)
+        return Place(request, tuple(Seat(gpu.index, gpu.idle.pop(0)) for gpu in gpus))
+
+    def _refuse(self, request: int, reason: str) -> None:
+        dropped = self._queue.drop(request)
+        if dropped:
+            self._decided.append(Refuse(dropped, reason))
+
+    def _refuse_if_hopeless(self, request: Request) -> None:
+        """What no release could ever make possible; before the first GPU is known, nothing is."""
+        if not self._gpus:
+            return
+        fitting = [gpu for gpu in self._gpus.values() if request.labels <= gpu.labels]
+        if len(fitting) < request.devices:
+            wanted = f" with {', '.join(sorted(request.labels))}" if request.labels else ""
+            self._refuse(request.id, f"{request.devices} GPUs{wanted} asked for, there are {len(fitting)}")
+            return
+        most = sorted((gpu.memory for gpu in fitting), reverse=True)[request.devices - 1]
+        if request.memory > most:
+            self._refuse(
+                request.id,
+                f"{request.memory} bytes of device memory asked for, at most {most} can be granted",
+            )

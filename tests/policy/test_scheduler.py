@@ -1,0 +1,300 @@
+"""Each rule of policies.md §1.1 by itself."""
+
+from __future__ import annotations
+
+import pytest
+from gpuferry.monitor.policy import (
+    FITS,
+    QUEUES,
+    Gpu,
+    Migrate,
+    Place,
+    Policy,
+    Refuse,
+    Request,
+    Scheduler,
+    Seat,
+    build,
+)
+
+
+def server(made: Scheduler, memory: list[int], workers: int = 2) -> Scheduler:
+    """A GPU per entry; worker 12 is the third of GPU 1."""
+    for index, size in enumerate(memory):
+        made.add_gpu(Gpu(index, size))
+        for worker in range(workers):
+            made.on_idle(index, 10 * index + worker)
+    return made
+
+
+def ask(policy: Policy, *memory: int, first: int = 1) -> list[tuple[int, int] | None]:
+    """(GPU, worker) of requests that arrive together; None for those that wait or are refused."""
+    for number, size in enumerate(memory, first):
+        policy.on_arrival(Request(number, size), 0.0)
+    placed = {}
+    while decision := policy.next():
+        if isinstance(decision, Place):
+            placed[decision.request.id] = (decision.gpu, decision.worker)
+    return [placed.get(number) for number in range(first, first + len(memory))]
+
+
+def drain(policy: Policy) -> list[object]:
+    return list(iter(policy.next, None))
+
+
+# -- fits
+
+
+def test_best_fit_takes_the_fullest_gpu_that_has_room() -> None:
+    assert ask(server(build("best-fit"), [100, 60, 80]), 70, 50, 20) == [(2, 20), (1, 10), (0, 0)]
+    assert ask(server(build("best-fit"), [100, 60, 80]), 50, 10) == [(1, 10), (1, 11)]
+
+
+def test_worst_fit_takes_the_emptiest_gpu() -> None:
+    assert ask(server(build("worst-fit"), [80, 60, 100]), 30, 10, 10) == [(2, 20), (0, 0), (0, 1)]
+
+
+def test_first_fit_takes_the_lowest_gpu_with_room() -> None:
+    assert ask(server(build("first-fit"), [50, 60, 70]), 55, 10, 10, 5) == [(1, 10), (0, 0), (0, 1), (1, 11)]
+
+
+def test_exclusive_takes_only_empty_gpus() -> None:
+    assert ask(server(build("exclusive"), [100, 100]), 10, 10, 10) == [(0, 0), (1, 10), None]
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_ties_go_to_the_lowest_gpu_and_the_lowest_worker(fit: str) -> None:
+    policy = build(fit)
+    for index in (2, 0, 1):
+        policy.add_gpu(Gpu(index, 100))
+        for worker in (7, 3, 5):
+            policy.on_idle(index, worker)
+    assert ask(policy, 10) == [(0, 3)]
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_a_gpu_without_an_idle_worker_is_passed_over(fit: str) -> None:
+    policy = server(build(fit), [100, 100], workers=0)
+    policy.on_idle(1, 10)
+    assert ask(policy, 10, 10) == [(1, 10), None]
+
+
+def test_labels_choose_the_gpus() -> None:
+    policy = build("best-fit")
+    policy.add_gpu(Gpu(0, 100))
+    policy.add_gpu(Gpu(1, 100, frozenset({"zone=a", "kind=h200"})))
+    for gpu in (0, 1):
+        policy.on_idle(gpu, gpu)
+    policy.on_arrival(Request(1, 10, labels=frozenset({"zone=a"})), 0.0)
+    policy.on_arrival(Request(2, 10, labels=frozenset({"zone=b"})), 0.0)
+    refused, placed = drain(policy)
+    assert isinstance(placed, Place)
+    assert (placed.request.id, placed.gpu) == (1, 1)
+    assert isinstance(refused, Refuse)
+    assert (refused.request.id, refused.reason) == (2, "1 GPUs with zone=b asked for, there are 0")
+
+
+def test_several_devices_are_several_seats() -> None:
+    policy = server(build("worst-fit"), [50, 100, 80])
+    policy.on_arrival(Request(1, 40, devices=2), 0.0)
+    placed = policy.next()
+    assert isinstance(placed, Place)
+    assert [(seat.gpu, seat.worker) for seat in placed.seats] == [(1, 10), (2, 20)]
+    assert [gpu.promised for gpu in policy.gpus.values()] == [0, 40, 40]
+    policy.on_complete(1, 1.0)
+    assert [gpu.busy for gpu in policy.gpus.values()] == [0, 0, 0]
+    policy.on_arrival(Request(2, 60, devices=3), 1.0)
+    assert isinstance(policy.next(), Refuse)
+
+
+# -- queues
+
+
+def test_strict_order_the_head_blocks_those_who_would_fit() -> None:
+    policy = server(build("best-fit", "fcfs"), [100])
+    assert ask(policy, 60, 60, 10) == [(0, 0), None, None]
+    policy.on_complete(1, 1.0)
+    policy.on_idle(0, 0)
+    assert [d.request.id for d in drain(policy) if isinstance(d, Place)] == [2, 3]
+
+
+def test_backfill_lets_them_pass() -> None:
+    policy = server(build("best-fit", "backfill"), [100], workers=3)
+    assert ask(policy, 60, 60, 50, 10) == [(0, 0), None, None, (0, 1)]
+    assert [request.id for request in policy.waiting()] == [2, 3]
+
+
+def test_backfill_stops_when_the_head_was_overtaken_often_enough() -> None:
+    policy = server(build("best-fit", "backfill"), [100], workers=100)
+    placed = ask(policy, 60, 60, *[1] * 40)
+    assert sum(place is not None for place in placed) == 1 + 25
+    policy.on_complete(1, 1.0)
+    assert len(drain(policy)) == 1 + 15
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_one_that_lost_its_worker_goes_before_everybody(queue: str) -> None:
+    policy = server(build("best-fit", queue), [100], workers=1)
+    assert ask(policy, 10, 10) == [(0, 0), None]
+    policy.on_worker_lost(0, 0)
+    policy.on_complete(1, 1.0)
+    policy.on_arrival(Request(1, 10), 1.0, first=True)
+    assert [request.id for request in policy.waiting()] == [1, 2]
+    policy.on_idle(0, 1)
+    assert policy.next() == Place(Request(1, 10), (Seat(0, 1),))
+
+
+# -- refusals
+
+
+def test_what_can_never_be_placed_is_refused_at_once() -> None:
+    policy = server(build(), [100, 60])
+    policy.on_arrival(Request(1, 101), 0.0)
+    policy.on_arrival(Request(2, 70, devices=2), 0.0)
+    policy.on_arrival(Request(3, 100), 0.0)
+    assert [type(decision) for decision in drain(policy)] == [Refuse, Refuse, Place]
+
+
+def test_a_deadline_is_a_refusal() -> None:
+    policy = server(build(), [100], workers=1)
+    policy.on_arrival(Request(1, 10), 0.0)
+    policy.on_arrival(Request(2, 10, deadline=5.0), 0.0)
+    assert len(drain(policy)) == 1
+    policy.on_tick(4.75, {})
+    assert drain(policy) == []
+    policy.on_tick(5.0, {})
+    assert [d.request.id for d in drain(policy) if isinstance(d, Refuse)] == [2]
+    assert not policy.waiting()
+
+
+def test_a_deadline_binds_nobody_who_was_placed() -> None:
+    policy = server(build(), [100])
+    policy.on_arrival(Request(1, 10, deadline=5.0), 0.0)
+    assert len(drain(policy)) == 1
+    policy.on_tick(6.0, {})
+    assert drain(policy) == []
+
+
+def test_a_lost_gpu_takes_the_hope_of_those_who_need_it() -> None:
+    policy = server(build(), [100, 60], workers=1)
+    assert ask(policy, 100, 90, 20) == [(0, 0), None, None]
+    policy.remove_gpu(0)
+    assert [type(decision) for decision in drain(policy)] == [Refuse, Place]
+    policy.on_complete(1, 1.0)  # the session that died with it
+    policy.on_idle(0, 0)  # nobody's worker any more
+    assert [gpu.promised for gpu in policy.gpus.values()] == [20]
+
+
+def test_before_any_gpu_is_known_everybody_waits() -> None:
+    policy = build()
+    policy.on_arrival(Request(1, 10), 0.0)
+    assert policy.next() is None
+    assert ask(server(policy, [100]), 10, first=2) == [(0, 1)]
+
+
+# -- migration
+
+
+def crowded(gpus: int = 2) -> Scheduler:
+    """Sessions 1 and 2 on GPU 0, nobody on the others."""
+    policy = server(build("best-fit", migrate=True), [100] * gpus, workers=4)
+    assert ask(policy, 40, 40) == [(0, 0), (0, 1)]
+    return policy
+
+
+def test_an_imbalance_moves_whichever_launches_first() -> None:
+    policy = crowded()
+    policy.on_launch(2, 0.1)
+    assert policy.next() is None  # no tick found an imbalance yet
+    policy.on_tick(0.25, {0: 1.0, 1: 0.0})
+    assert policy.imbalance() == (0, 1)
+    assert policy.next() is None
+    policy.on_launch(2, 0.3)
+    assert drain(policy) == [Migrate(2, 0, 1)]
+    policy.on_launch(1, 0.3)
+    assert drain(policy) == []
+
+
+def test_memory_is_held_on_both_gpus_while_it_moves() -> None:
+    policy = crowded()
+    policy.on_tick(0.25, {})
+    policy.on_launch(1, 0.3)
+    drain(policy)
+    assert [(gpu.busy, gpu.promised) for gpu in policy.gpus.values()] == [(1, 80), (1, 40)]
+    policy.on_migrated(1, done=True)
+    assert [(gpu.busy, gpu.promised) for gpu in policy.gpus.values()] == [(1, 40), (1, 40)]
+    policy.on_complete(1, 1.0)
+    policy.on_idle(0, 0)  # home, not where it ended
+    assert [(gpu.busy, gpu.promised, gpu.idle) for gpu in policy.gpus.values()] == [
+        (1, 40, [0, 2, 3]),
+        (0, 0, [10, 11, 12, 13]),
+    ]
+
+
+def test_a_migration_that_failed_or_ended_with_its_session_leaves_the_books_right() -> None:
+    policy = crowded()
+    policy.on_tick(0.25, {})
+    policy.on_launch(1, 0.3)
+    drain(policy)
+    policy.on_migrated(1, done=False)
+    assert [(gpu.busy, gpu.promised) for gpu in policy.gpus.values()] == [(2, 80), (0, 0)]
+    policy.on_tick(6.0, {})
+    policy.on_launch(1, 6.0)
+    assert drain(policy) == []  # once per function
+    policy.on_launch(2, 6.0)
+    drain(policy)
+    policy.on_complete(2, 6.1)
+    policy.on_migrated(2, done=True)
+    assert [(gpu.busy, gpu.promised) for gpu in policy.gpus.values()] == [(1, 40), (0, 0)]
+
+
+def test_it_cools_down() -> None:
+    policy = crowded()
+    policy.on_tick(0.25, {})
+    policy.on_launch(1, 0.25)
+    drain(policy)
+    policy.on_migrated(1, done=True)
+    policy.on_complete(1, 0.5)
+    assert ask(policy, 20, first=3) == [(0, 2)]
+    policy.on_tick(5.0, {})
+    assert policy.imbalance() is None
+    policy.on_tick(5.25, {})
+    assert policy.imbalance() == (0, 1)
+
+
+def test_the_busiest_crowded_gpu_is_relieved_on_the_mean_of_five_ticks() -> None:
+    policy = server(build("best-fit", migrate=True), [100, 100, 100], workers=4)
+    assert ask(policy, 50, 50, 50, 50) == [(0, 0), (0, 1), (1, 10), (1, 11)]
+    policy.on_tick(0.25, {0: 0.5, 1: 0.5})
+    assert policy.imbalance() == (0, 2)  # a tie: the lowest
+    policy.on_tick(0.5, {0: 0.5, 1: 0.6})
+    assert policy.imbalance() == (1, 2)
+    for tick in range(5):
+        policy.on_tick(0.75 + tick / 4, {0: 0.5, 1: 0.4})
+    assert policy.imbalance() == (0, 2)
+
+
+def test_no_migration_where_it_does_not_fit() -> None:
+    policy = build("best-fit", migrate=True)
+    server(policy, [100, 30], workers=2)
+    assert ask(policy, 40, 40) == [(0, 0), (0, 1)]
+    policy.on_tick(0.25, {})
+    policy.on_launch(1, 0.25)
+    assert drain(policy) == []
+
+
+def test_no_migration_to_a_gpu_that_is_no_longer_empty() -> None:
+    policy = crowded()
+    policy.on_tick(0.25, {})
+    assert ask(policy, 60, first=3) == [(1, 10)]
+    policy.on_launch(1, 0.25)
+    assert drain(policy) == []
+
+
+def test_a_gpu_that_left_is_no_target() -> None:
+    policy = crowded()
+    policy.on_tick(0.25, {})
+    policy.remove_gpu(1)
+    assert policy.imbalance() is None
+    policy.on_launch(1, 0.25)
+    assert drain(policy) == []
