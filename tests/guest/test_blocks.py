@@ -42,8 +42,10 @@ class Blocks(RuleBasedStateMachine):
         if not block:
             return None
         address, taken = block.contents.address, block.contents.size
-        assert address % align == 0 and taken >= size
-        assert BASE <= address and address + taken <= BASE + SIZE
+        assert address % align == 0
+        assert taken >= size
+        assert address >= BASE
+        assert address + taken <= BASE + SIZE
         assert all(
             other + length <= address or address + taken <= other for other, (length, _) in self.live.items()
         )
@@ -74,7 +76,8 @@ class Blocks(RuleBasedStateMachine):
     def everything_is_found(self) -> None:
         for address, (size, _) in self.live.items():
             found = LIBRARY.gf_blocks_find(self.state, ctypes.c_uint64(address + size - 1))
-            assert found and found.contents.address == address
+            assert found
+            assert found.contents.address == address
 
     def teardown(self) -> None:
         for address in list(self.live):

@@ -58,7 +58,7 @@ def pick(image: bytes | Wrapped, capability: int = 80, kinds: int = TAKES_PTX | 
 
 
 def expected(entries: list[Entry], capability: int, kinds: int) -> bytes | int:
-    """The rule in other words: this chip's machine code, or an older one's of its generation; else the newest text."""
+    """This chip's machine code, or an older one's of its generation; else the newest text."""
     fit = [e for e in entries if e.capability <= capability]
     code = [e for e in fit if e.kind == ELF and e.capability // 10 == capability // 10 and kinds & TAKES_SASS]
     text = [e for e in fit if e.kind == PTX and kinds & TAKES_PTX]

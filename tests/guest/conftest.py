@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.guest.fake_server import FakeServer
+from tests.helpers.running import Outcome, guest_environment, run
+
+PRELUDE = Path(__file__).with_name("prelude.py")
+Guest = Callable[..., Outcome]
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with TemporaryDirectory(prefix="gpuferry-fake-") as folder:
+        fake = FakeServer(Path(folder) / "socket")
+        yield fake
+        fake.close()
+
+
+@pytest.fixture
+def guest(server: FakeServer) -> Guest:
+    """Runs lines of Python in a process that has the guest library loaded."""
+
+    def run_guest(lines: str, **settings: str) -> Outcome:
+        code = f"{PRELUDE.read_text()}\n{lines}"
+        return run([sys.executable, "-c", code], guest_environment({**server.settings, **settings}))
+
+    return run_guest

@@ -1,0 +1,136 @@
+"""What the guest asks the server for when a program allocates."""
+
+from __future__ import annotations
+
+import struct
+
+from tests.guest.conftest import Guest
+from tests.guest.fake_server import MIB, WINDOW, FakeServer
+
+MEMORY = ("sessionMemMap", "sessionMemUnmap", "sessionFence")
+
+
+def requests(server: FakeServer) -> list[tuple[str, ...] | tuple[str, int, int]]:
+    """Map, unmap and fence, in order; offsets in the window and sizes in MiB."""
+    found: list[tuple[str, ...] | tuple[str, int, int]] = []
+    for frame in server.frames:
+        if frame.name == "sessionFence":
+            found.append(("fence",))
+        elif frame.name in MEMORY:
+            address, size = struct.unpack("<QQ", frame.body)
+            found.append((frame.name[10:].lower(), (address - WINDOW) // MIB, size // MIB))
+    return found
+
+
+def test_small_allocations_share_backing(server: FakeServer, guest: Guest) -> None:
+    outcome = guest(
+        """
+start()
+addresses = [made("cuMemAlloc_v2", 1000) for _ in range(1000)]
+print(len(set(addresses)), all(a % 512 == 0 for a in addresses), stats()["round_trips"])
+"""
+    )
+    assert outcome.stdout == "1000 True 0\n"
+    assert requests(server) == [("map", 0, 2)]
+
+
+def test_a_large_allocation_gives_its_backing_back_at_once(server: FakeServer, guest: Guest) -> None:
+    guest('start(); memory = made("cuMemAlloc_v2", 5 << 20); ok("cuMemFree_v2", memory)')
+    assert requests(server) == [("map", 0, 6), ("unmap", 0, 6)]
+
+
+def test_pairs_cost_nothing_while_no_work_is_under_way(server: FakeServer, guest: Guest) -> None:
+    guest('start()\nfor _ in range(10_000): ok("cuMemFree_v2", made("cuMemAlloc_v2", 4096))')
+    assert requests(server) == [("map", 0, 2)]
+
+
+def test_memory_is_fenced_before_it_is_handed_out_again(server: FakeServer, guest: Guest) -> None:
+    guest(
+        """
+start()
+memory = made("cuMemAlloc_v2", 4096)
+for _ in range(3):
+    ok("cuMemsetD8Async", memory, 1, 4096, 0)
+    ok("cuMemFree_v2", memory)
+    memory = made("cuMemAlloc_v2", 4096)
+ok("cuMemsetD8Async", memory, 1, 4096, 0)
+ok("cuMemFree_v2", memory)
+ok("cuCtxSynchronize")
+made("cuMemAlloc_v2", 4096)
+"""
+    )
+    assert requests(server) == [("map", 0, 2), ("fence",), ("fence",), ("fence",)]
+    order = [name for name in server.names if name in ("sessionFill", "sessionFence")]
+    assert order == ["sessionFill", "sessionFence"] * 3 + ["sessionFill"]
+
+
+def test_a_stream_reuses_its_own_memory_without_a_fence(server: FakeServer, guest: Guest) -> None:
+    guest(
+        """
+start()
+one, other = made("cuStreamCreate", 1), made("cuStreamCreate", 1)
+for stream in (one, one, other):
+    memory = made("cuMemAllocAsync", 4096, stream)
+    ok("cuMemsetD8Async", memory, 1, 4096, stream)
+    ok("cuMemFreeAsync", memory, stream)
+"""
+    )
+    assert requests(server) == [("map", 0, 2), ("fence",)]
+
+
+def test_the_quota_is_kept_here(server: FakeServer, guest: Guest) -> None:
+    server.quota = 16 * MIB
+    outcome = guest(
+        """
+start()
+def info():
+    free, total = u64(), u64()
+    ok("cuMemGetInfo_v2", byref(free), byref(total))
+    return free.value >> 20, total.value >> 20
+out, first = u64(), made("cuMemAlloc_v2", 10 << 20)
+print(info(), cu("cuMemAlloc_v2", byref(out), 8 << 20), cu("cuMemAlloc_v2", byref(out), 1 << 60))
+second = made("cuMemAlloc_v2", 6 << 20)
+print(info(), cu("cuMemAlloc_v2", byref(out), 1))
+ok("cuMemFree_v2", first)
+print(info(), made("cuMemAlloc_v2", 10 << 20) == first, stats()["round_trips"])
+"""
+    )
+    assert outcome.stdout.splitlines() == ["(6, 16) 2 2", "(0, 16) 2", "(10, 16) True 0"]
+
+
+def test_addresses_are_checked_before_anything_is_sent(server: FakeServer, guest: Guest) -> None:
+    outcome = guest(
+        """
+start()
+memory = made("cuMemAlloc_v2", 1000)
+buffer = ctypes.create_string_buffer(4096)
+print(*[
+    cu("cuMemcpyHtoD_v2", memory, buffer, 1000), cu("cuMemcpyHtoD_v2", memory, buffer, 1001),
+    cu("cuMemcpyDtoD_v2", memory, memory + 999, 2), cu("cuMemsetD32_v2", memory + 1, 0, 1),
+    cu("cuMemsetD8_v2", memory + 1000, 0, 1), cu("cuMemcpyDtoH_v2", buffer, 12345, 1),
+    cu("cuMemFree_v2", memory + 512), cu("cuMemFree_v2", memory), cu("cuMemFree_v2", memory),
+    cu("cuMemFree_v2", 0),
+])
+"""
+    )
+    assert outcome.stdout == "0 1 1 1 1 1 1 0 1 0\n"
+    assert server.names == ["sessionMemMap", "sessionCopyIn", "sessionClose"]
+
+
+def test_rows_are_packed(server: FakeServer, guest: Guest) -> None:
+    guest(
+        """
+start()
+pitch, memory = u64(), u64()
+ok("cuMemAllocPitch_v2", byref(memory), byref(pitch), 100, 8, 4)
+host = bytes(range(240)) * 2
+# srcX, srcY, type, host, device, array, pitch; dst the same; width, height
+plane = struct.pack("<QQIxxxxQQQQQQIxxxxQQQQQQ", 5, 1, 1, ctypes.cast(host, ctypes.c_void_p).value, 0, 0, 60,
+                    8, 2, 2, 0, memory.value, 0, pitch.value, 7, 3)
+ok("cuMemcpy2D_v2", plane)
+"""
+    )
+    copy = next(frame for frame in server.frames if frame.name == "sessionCopyIn")
+    host = bytes(range(240)) * 2
+    assert struct.unpack_from("<QQQQQ", copy.body) == (0, WINDOW + 2 * 512 + 8, 512, 7, 3)
+    assert copy.body[40:] == b"".join(host[65 + 60 * row : 72 + 60 * row] for row in range(3))
