@@ -1,5 +1,5 @@
-// Measures driver calls from inside a program: run natively and through gpuferry, it prints `measured NAME
-// VALUE`.
+// Measures driver calls from inside a program, natively or through gpuferry; prints `measured NAME VALUE`.
+// With the argument `connect` it measures its first call only.
 #include <dlfcn.h>
 #include <time.h>
 
@@ -41,12 +41,14 @@ static void measured(const char *name, double value) {
         measured(name, best);                                                                                \
     } while (0)
 
-int main(void) {
+int main(int argc, char **argv) {
     double began = now();
     int count = 0;
     QUIET(cuInit(0));
     QUIET(cuDeviceGetCount(&count));
     measured("first_call", now() - began);
+    if (argc > 1 && strcmp(argv[1], "connect") == 0)
+        return check_failed;
     start();
     CUstream stream;
     unsigned *host;
