@@ -17,7 +17,7 @@ from .ptx import HEADER, entry, kernel, store
 FAULTS = {
     "null": ("    mov.u64 %x10, 0;\n    st.global.u32 [%x10], %r0;", driver.ILLEGAL_ADDRESS),
     "wild": (
-        "    mov.u64 %x10, 0x123456789000;\n    ld.global.u32 %r10, [%x10];\n" + store("%r10"),
+        "    mov.u64 %x10, 0x456789012000;\n    ld.global.u32 %r10, [%x10];\n" + store("%r10"),
         driver.ILLEGAL_ADDRESS,
     ),
     "non-canonical": ("    mov.u64 %x10, 0x7fff000000000000;\n    st.u32 [%x10], 1;", driver.ILLEGAL_ADDRESS),
