@@ -30,6 +30,7 @@ for status in (
 print("same" if back.raw == data else "different")
 sys.exit(42)
 """
+pytestmark = pytest.mark.xdist_group("monitor end to end")  # they share a monitor
 COMMAND = [sys.executable, "-c", PROGRAM]
 
 

@@ -15,13 +15,24 @@ from tests.monitor.fake_apiserver import MEMORY
 from tests.monitor.fake_guest import FakeGuest, Refused, connect, hello_frame, outcome, read_greeting
 
 REASON = handshake.Reason
+pytestmark = pytest.mark.xdist_group("monitor sessions")  # most share a monitor
+
+
+@pytest.fixture(scope="module")
+def shared_monitor() -> Iterator[harness.Monitor]:
+    with harness.monitor("--pool", "2") as running:
+        yield running
 
 
 @pytest.fixture
-def monitor() -> Iterator[harness.Monitor]:
-    with harness.monitor("--pool", "2") as running:
-        running.wait_idle(2)
-        yield running
+def monitor(shared_monitor: harness.Monitor) -> Iterator[harness.Monitor]:
+    """Whole before and after each test."""
+    shared_monitor.wait_idle(2)
+    yield shared_monitor
+    status = shared_monitor.wait_idle(2)
+    assert not status.sessions
+    assert not status.queue
+    assert status.devices[0].memory_granted == 0
 
 
 def waiting_guest(monitor: harness.Monitor, **changes: object) -> tuple[threading.Thread, list[object]]:
@@ -50,12 +61,12 @@ def test_each_guest_has_an_api_server_of_its_own(monitor: harness.Monitor) -> No
 
 
 def test_a_clean_api_server_serves_again(monitor: harness.Monitor) -> None:
-    before = {server.pid for server in monitor.status().servers}
+    before = monitor.status()
     for _ in range(6):
         FakeGuest(monitor.address, monitor.token).close()
     status = monitor.wait_idle(2)
-    assert {server.pid for server in status.servers} == before
-    assert status.monitor.sessions_granted == 6
+    assert {server.pid for server in status.servers} == {server.pid for server in before.servers}
+    assert status.monitor.sessions_granted == before.monitor.sessions_granted + 6
     assert status.devices[0].memory_granted == 0
 
 
