@@ -245,7 +245,8 @@ CUresult gf_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     return CUDA_SUCCESS;
 }
 
-/* With primary_lock held. */
+/* Without primary_lock: what the runtime keeps in the context ends too, and its destructors make driver
+ * calls. */
 static CUresult empty_primary(CUdevice dev) {
     end_contents(gf_context_primary());
     atomic_store(&primary->active, false);
@@ -262,12 +263,13 @@ CUresult gf_cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     pthread_mutex_lock(&primary_lock);
-    CUresult result = CUDA_ERROR_INVALID_CONTEXT;
-    if (primary->references > 0) {
-        result = --primary->references == 0 ? empty_primary(dev) : CUDA_SUCCESS;
-    }
+    uint32_t before = primary->references;
+    primary->references -= before > 0;
     pthread_mutex_unlock(&primary_lock);
-    return result;
+    if (before == 0) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    return before == 1 ? empty_primary(dev) : CUDA_SUCCESS;
 }
 
 CUresult gf_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
@@ -275,11 +277,9 @@ CUresult gf_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     pthread_mutex_lock(&primary_lock);
-    bool active = atomic_load(&primary->active);
-    CUresult result = active ? empty_primary(dev) : CUDA_SUCCESS;
     primary->references = 0;
     pthread_mutex_unlock(&primary_lock);
-    return result;
+    return atomic_load(&primary->active) ? empty_primary(dev) : CUDA_SUCCESS;
 }
 
 CUresult gf_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned flags) {
