@@ -27,14 +27,18 @@ extern "C" __global__ void count_atomically(unsigned *counter) {
     atomicAdd(counter, 1u);
 }
 
-// Copies only after some work, so that whoever should wait for it and does not sees the old content.
+// Copies only after some work, so that whoever should wait for it and does not sees the old content. The work
+// is a generator that never yields 0, which no compiler knows.
 extern "C" __global__ void slow_copy(unsigned *destination, const unsigned *source, unsigned count,
                                      unsigned delay) {
-    volatile unsigned work = 0;
-    for (unsigned i = 0; i < delay; i++)
-        work = work * 1664525u + i;
+    unsigned work = 1;
+    for (unsigned i = 0; i < delay; i++) {
+        work ^= work << 13;
+        work ^= work >> 17;
+        work ^= work << 5;
+    }
     for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x)
-        destination[i] = source[i];
+        destination[i] = work ? source[i] : 0;
 }
 
 extern "C" __global__ void store(unsigned *address, unsigned value) {

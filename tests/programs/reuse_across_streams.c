@@ -2,12 +2,13 @@
 // stream: the kernel must have seen the old content.
 #include "driver.h"
 
-enum { WORDS = 4096, ROUNDS = 20 };
+enum { WORDS = 4096, ROUNDS = 10, SUCCESSORS = 32 };
 
 int main(void) {
     static unsigned words[WORDS];
+    CUdeviceptr successors[SUCCESSORS];
     CUstream reader, writer;
-    unsigned wrong = 0, count = WORDS, delay = 30000;
+    unsigned wrong = 0, count = WORDS, delay = 50000;
     start();
     CUfunction slow_copy = kernel("slow_copy");
     OK(cuStreamCreate(&reader, CU_STREAM_NON_BLOCKING));
@@ -18,13 +19,16 @@ int main(void) {
         QUIET(cuMemsetD32Async(old, round, WORDS, reader));
         QUIET(LAUNCH(slow_copy, 1, 64, reader, &result, &old, &count, &delay));
         QUIET(cuMemFree(old));
-        CUdeviceptr new = allocate(sizeof words);
-        QUIET(cuMemsetD32Async(new, 0xabababab, WORDS, writer));
+        for (int i = 0; i < SUCCESSORS; i++) { // one of them will have the old place
+            successors[i] = allocate(sizeof words);
+            QUIET(cuMemsetD32Async(successors[i], 0xabababab, WORDS, writer));
+        }
         QUIET(cuMemcpyDtoHAsync(words, result, sizeof words, reader));
         QUIET(cuStreamSynchronize(reader));
         for (int i = 0; i < WORDS; i++)
             wrong += words[i] != round;
-        QUIET(cuMemFree(new));
+        for (int i = 0; i < SUCCESSORS; i++)
+            QUIET(cuMemFree(successors[i]));
     }
     EXPECT(wrong == 0);
     return check_failed;
