@@ -227,3 +227,9 @@ uint32_t sim_int_fns(uint32_t mask, uint32_t base, uint32_t offset) {
             return (uint32_t)bit;
     return UINT32_MAX;
 }
+
+void sim_copy_masked(uint8_t *to, const uint8_t *from, uint64_t size, uint32_t mask) {
+    for (uint64_t i = 0; i < size; i++)
+        if (mask >> i % 16 & 1)
+            to[i] = from[i];
+}

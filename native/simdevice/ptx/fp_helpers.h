@@ -28,6 +28,8 @@ float sim_fp_decode(uint32_t bits, uint32_t format);
 uint32_t sim_int_fns(uint32_t mask, uint32_t base, uint32_t offset);
 void sim_mma(uint32_t shape, uint32_t types, uint32_t flags, uint32_t lane, uint32_t words, uint32_t b_word,
              const uint32_t *fragments, const uint32_t *c, uint32_t *d);
+/* Copies the bytes of each 16 whose bit of the mask is set. */
+void sim_copy_masked(uint8_t *to, const uint8_t *from, uint64_t size, uint32_t mask);
 
 /* X(name) of every helper, for the table of names that a kernel may refer to. */
 #define SIM_FP_HELPERS(X)                                                                                    \
@@ -53,4 +55,5 @@ void sim_mma(uint32_t shape, uint32_t types, uint32_t flags, uint32_t lane, uint
     X(sim_fp_encode)                                                                                         \
     X(sim_fp_decode)                                                                                         \
     X(sim_int_fns)                                                                                           \
-    X(sim_mma)
+    X(sim_mma)                                                                                               \
+    X(sim_copy_masked)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..model import Address, Immediate, Instruction, Operand
+from ..model import Address, Immediate, Instruction, Operand, Vector
 from ..types import B64, PRED
 from .function import FunctionEmitter
 from .memory import Pointer, pointer, take_hints, take_space
@@ -97,15 +97,53 @@ def _bulk(e: FunctionEmitter, m: Modifiers) -> None:
     completion = m.need("mbarrier::complete_tx::bytes", "bulk_group")
     policy = take_hints(m)
     barrier = completion != "bulk_group"
-    operands = e.operands(3 + barrier + policy)
-    to = pointer(e, operands[0], "global" if order[0] == "global" else "shared", 16)
-    source = pointer(e, operands[1], "global" if order[-1] == "global" else "shared", 16)
-    count = e.op(f"zext i32 {e.read_bits(operands[2], 32)} to i64")
-    e.compiler.declare("llvm.memmove.p0.p0.i64", "void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1 immarg)")
-    e.emit(f"call void @llvm.memmove.p0.p0.i64(ptr {to.value}, ptr {source.value}, i64 {count}, i1 false)")
+    masked, trims = m.flag("cp_mask"), m.flag("ignore_oob")
+    to, source, size, *rest = e.operands(3 + barrier + policy + masked + 2 * trims)
+    dst = pointer(e, to, "global" if order[0] == "global" else "shared", 16).value
+    src = pointer(e, source, "global" if order[-1] == "global" else "shared", 16).value
+    count = size64 = e.op(f"zext i32 {e.read_bits(size, 32)} to i64")
+    if trims:
+        # The bytes left out are those beyond a tensor's ends, which may not be there.
+        left, right = (
+            e.op(f"zext i32 {e.read_bits(each, 32)} to i64") for each in (rest.pop(0), rest.pop(0))
+        )
+        dst, src = (e.op(f"getelementptr i8, ptr {each}, i64 {left}") for each in (dst, src))
+        count = e.op(f"sub i64 {e.op(f'sub i64 {size64}, {left}')}, {right}")
+    if masked:
+        mask = e.op(f"zext i16 {e.read_bits(rest[-1], 16)} to i32")
+        e.call("void", "sim_copy_masked", f"ptr {dst}", f"ptr {src}", f"i64 {count}", f"i32 {mask}")
+    else:
+        e.compiler.declare("llvm.memmove.p0.p0.i64", "void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1 immarg)")
+        e.emit(f"call void @llvm.memmove.p0.p0.i64(ptr {dst}, ptr {src}, i64 {count}, i1 false)")
     if barrier:
-        where = pointer(e, operands[3], "shared", 8).value
-        _update(e, where, "0", e.op(f"sub i64 0, {count}"))
+        _update(e, pointer(e, rest[0], "shared", 8).value, "0", e.op(f"sub i64 0, {size64}"))
+
+
+@opcode("clusterlaunchcontrol")
+def clusterlaunchcontrol(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    """A block may ask for the work of one that has not started: the answer is always that there is none."""
+    if m.flag("try_cancel"):
+        m.need("async")
+        space = take_space(m)
+        m.need("mbarrier::complete_tx::bytes")
+        m.flag("multicast::cluster::all")
+        m.type()
+        response, barrier = e.operands(2)
+        e.emit(f"store i128 0, ptr {pointer(e, response, space, 16).value}, align 16")
+        _update(e, pointer(e, barrier, space, 8).value, "0", "-16")
+        return
+    m.need("query_cancel")
+    if m.flag("is_canceled"):
+        d, _ = e.operands(2)
+        m.types.clear()
+        e.write(d, PRED, "false")
+        return
+    m.need("get_first_ctaid", *(f"get_first_ctaid::{axis}" for axis in "xyz"))
+    m.choice("v4")
+    m.types.clear()
+    d, _ = e.operands(2)
+    for item in d.items if isinstance(d, Vector) else [d]:
+        e.write_bits(item, 32, "0")
 
 
 def _arrive_on(e: FunctionEmitter, m: Modifiers) -> None:
