@@ -8,6 +8,7 @@ if sys.version_info >= (3, 11):
 else:
     from pip._vendor import tomli as tomllib
 
-project = tomllib.loads(pathlib.Path(__file__).parent.parent.joinpath("pyproject.toml").read_text())["project"]
+pyproject = pathlib.Path(__file__).parent.parent / "pyproject.toml"
+project = tomllib.loads(pyproject.read_text())["project"]
 extras = [line for group in project["optional-dependencies"].values() for line in group]
 print("\n".join(line for line in project["dependencies"] + extras if not line.startswith(project["name"])))

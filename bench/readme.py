@@ -1,8 +1,8 @@
 """Fills the README's generated blocks: what is carried (from the spec) and measured numbers (from bench/results/).
 
-    python -m bench.readme            rewrite README.md
-    python -m bench.readme --check    exit 1 if it is not up to date
-    python -m bench.readme --record   take build/bench/results.json as the numbers of this machine's kind of device
+python -m bench.readme            rewrite README.md
+python -m bench.readme --check    exit 1 if it is not up to date
+python -m bench.readme --record   take build/bench/results.json as the numbers of this machine's kind of device
 """
 
 from __future__ import annotations
@@ -26,9 +26,13 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.readme", description="the README's generated blocks")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.readme", description="the README's generated blocks"
+    )
     parser.add_argument("--check", action="store_true", help="only say whether README.md is up to date")
-    parser.add_argument("--record", action="store_true", help="keep build/bench/results.json in bench/results/")
+    parser.add_argument(
+        "--record", action="store_true", help="keep build/bench/results.json in bench/results/"
+    )
     options = parser.parse_args()
     if options.record:
         record()
@@ -61,10 +65,15 @@ def coverage() -> str:
         counts = groups.setdefault(function["group"], dict.fromkeys(spec["counts"], 0))
         counts[function["class"]] += 1
     classes = ("local", "async", "sync", "unsupported")
-    lines = ["| group | in the guest | sent, not waited for | waited for | not supported |", "|---|--:|--:|--:|--:|"]
+    lines = [
+        "| group | in the guest | sent, not waited for | waited for | not supported |",
+        "|---|--:|--:|--:|--:|",
+    ]
     rows = [*sorted(groups.items(), key=lambda item: item[1]["unsupported"] == sum(item[1].values()))]
     rows.append(("**all**", spec["counts"]))
-    lines += ["| " + " | ".join([name, *(str(counts[c] or "") for c in classes)]) + " |" for name, counts in rows]
+    lines += [
+        "| " + " | ".join([name, *(str(counts[c] or "") for c in classes)]) + " |" for name, counts in rows
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -84,9 +93,11 @@ def _table(results: dict[str, Any]) -> str:
     ]
     for row in results["rows"]:
         promise = titles[row["name"]]
+        value, floor = (f"{row[key]:.3g} {row['unit']}" for key in ("value", "floor"))
+        verdict = "" if row["holds"] else ", missed"
         lines.append(
-            f"| {promise.title} | {row['value']:.3g} {row['unit']} | {row['floor']:.3g} {row['unit']} ({promise.floor}) "
-            f"| {row['ratio']:.2f} | {row['target']:g}{'' if row['holds'] else ', missed'} |"
+            f"| {promise.title} | {value} | {floor} ({promise.floor}) "
+            f"| {row['ratio']:.2f} | {row['target']:g}{verdict} |"
         )
     return "\n".join(lines) + "\n"
 
@@ -102,7 +113,9 @@ def record() -> None:
         "rows": measured["rows"],
     }
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{re.sub(r'[^a-z0-9]+', '-', device.lower())}.json").write_text(json.dumps(kept, indent=1) + "\n")
+    (RESULTS / f"{re.sub(r'[^a-z0-9]+', '-', device.lower())}.json").write_text(
+        json.dumps(kept, indent=1) + "\n"
+    )
 
 
 def _cpus() -> list[str]:
