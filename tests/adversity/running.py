@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gpuferry.guest import launch
 from gpuferry.guest.endpoint import Endpoint
+from gpuferry.guest.paths import simulated_driver
 
 from tests.adversity.program import pattern
 from tests.monitor.harness import Monitor
@@ -74,15 +75,22 @@ class Program:
         return self.process.returncode, errors.decode()
 
 
+def _sanitized() -> dict[str, str]:
+    """A sanitizer's runtime insists on being the first library."""
+    runtime = os.environ.get("GPUFERRY_SANITIZER_RUNTIME")
+    return {"LD_PRELOAD": runtime} if runtime else {}
+
+
 def remote(monitor: Monitor, address: str | None = None, **settings: str) -> Program:
     """Through gpuferry, by another address if a proxy stands before the monitor."""
     endpoint = Endpoint(address or monitor.address, "test", monitor.token)
-    return Program(launch.guest_environment(launch.guest_settings(endpoint, function="test") | settings))
+    return Program(launch.guest_environment(_sanitized() | launch.guest_settings(endpoint) | settings))
 
 
 def native() -> Program:
     """On the simulated device of this machine."""
-    return Program(dict(os.environ) | launch.simulated_environment())
+    environment = launch.clean_environment() | _sanitized() | {"GPUFERRY_SIM_PYTHON": sys.executable}
+    return Program(launch.inject(environment, simulated_driver()))
 
 
 def digest(seed: int, size: int) -> str:

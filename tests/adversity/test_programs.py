@@ -15,6 +15,7 @@ from tests.adversity.sessions import Bystander, back_in_time, session
 from tests.monitor import harness
 
 MIB = 1 << 20
+pytestmark = pytest.mark.sanitize
 SIZE = 3 * MIB + 17
 
 
@@ -46,8 +47,8 @@ def fails_until_the_end(program: Program, address: int) -> None:
     program.call("alloc", MIB)
     assert program.call("sync")[0] != 0
     assert program.call("read", address, 64)[0] != 0
-    status, _ = program.finish()
-    assert status == 0
+    status, errors = program.finish()
+    assert status == 0, errors
 
 
 @pytest.mark.parametrize("where", ["native", "remote"])

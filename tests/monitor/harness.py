@@ -32,6 +32,14 @@ def environment(runtime: str, **changes: str | None) -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith("GPUFERRY_") or name.startswith(kept)
     }
+    if (
+        os.environ.get("GPUFERRY_SANITIZER") == "address"
+    ):  # its runtime must come first where our libraries are
+        base["LD_PRELOAD"] = os.environ["GPUFERRY_SANITIZER_RUNTIME"]
+    elif (
+        os.environ.get("GPUFERRY_SANITIZER") == "thread"
+    ):  # gRPC's own races would end the monitor: guests only
+        base.pop("GPUFERRY_SIM_LIBRARY", None)
     base |= {"GPUFERRY_RUNTIME_DIR": runtime, "GPUFERRY_DEVICE": "sim", "NO_COLOR": "1"}
     for name, value in changes.items():
         base.pop(name, None)
