@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 
 import pytest
@@ -151,3 +152,9 @@ def test_linked_modules() -> None:
     assert [each.initial for each in module.variables] == [b"\5\0\0\0"]
     assert "sim_rt_trap" not in symbols(compile_kernel(module, "k"))
     assert "sim_rt_trap" in symbols(compile_kernel(module, "k2"))
+
+
+def test_shared_addresses_wrap_at_32_bits() -> None:
+    """nvcc forms negative shared addresses that an immediate offset brings back."""
+    text = ir(kernel("ld.shared.u32 %r1, [%r2+508];", head=".shared .align 4 .b8 s[512];"))
+    assert re.search(r"add i32 %t\d+, 508\n.*zext i32", text)

@@ -228,7 +228,7 @@ def _row_pointer(e: FunctionEmitter, offsets: str, lane: str) -> str:
     offset = e.op(f"zext i32 {e.op(f'load i32, ptr {where}, align 4')} to i64")
     low = e.op(f"and i64 {offset}, 15")
     e.stop_if(e.op(f"icmp ne i64 {low}, 0"), "sim_rt_misaligned", f"i64 {offset}")
-    check_shared(e, offset, 16, False)
+    check_shared(e, offset, 16)
     return shared_pointer(e, offset)
 
 

@@ -56,31 +56,29 @@ def pointer(e: FunctionEmitter, operand: Operand, space: str, size: int, align: 
         raise e.fail("an address is expected")
     if operand.base is not None and e.register(operand.base) is None:
         return _symbol(e, operand, size, align)
+    # Shared addresses have 32 bits and wrap: compilers form negative ones that an offset brings back.
+    bits = 32 if space == "shared" else 64
     if operand.base is None:
-        address = str(operand.offset & ((1 << 64) - 1))
-        wide = True
+        address = str(operand.offset & ((1 << bits) - 1))
     else:
-        slot = e.register(operand.base)
-        assert slot is not None
-        wide = slot.type.bits == 64
-        address = e.read_bits(Register(operand.base), 64)
+        address = e.read_bits(Register(operand.base), bits)
         if operand.offset:
-            address = e.op(f"add i64 {address}, {operand.offset}")
+            address = e.op(f"add i{bits} {address}, {operand.offset}")
+        address = e.resize(address, bits, 64, False)
     if align > 1:
         low = e.op(f"and i64 {address}, {align - 1}")
         e.stop_if(e.op(f"icmp ne i64 {low}, 0"), "sim_rt_misaligned", f"i64 {address}")
     if space != "shared":
         return Pointer(e.op(f"inttoptr i64 {address} to ptr"), space)
-    check_shared(e, address, size, wide or operand.offset < 0)
+    check_shared(e, address, size)
     return Pointer(shared_pointer(e, address), space)
 
 
-def check_shared(e: FunctionEmitter, address: str, size: int, may_wrap: bool) -> None:
+def check_shared(e: FunctionEmitter, address: str, size: int) -> None:
+    """`address` has 32 bits, in an i64."""
     limit = e.shared_limit()
     end = e.op(f"add i64 {address}, {size}")
     outside = e.op(f"icmp ugt i64 {end}, {limit}")
-    if may_wrap:
-        outside = e.op(f"or i1 {outside}, {e.op(f'icmp ugt i64 {address}, {limit}')}")
     e.stop_if(outside, "sim_rt_illegal", f"i64 {address}")
 
 
@@ -95,7 +93,7 @@ def _symbol(e: FunctionEmitter, operand: Address, size: int, align: int) -> Poin
         if offset % align:
             e.stop("sim_rt_misaligned", f"i64 {offset}")
         elif not 0 <= offset <= e.compiler.shared.size - size:
-            check_shared(e, str(offset & ((1 << 64) - 1)), size, True)
+            check_shared(e, str(offset & ((1 << 32) - 1)), size)
         return Pointer(shared_pointer(e, str(offset)), "shared")
     value = e.op(f"getelementptr i8, ptr {place.pointer}, i64 {offset}") if offset else place.pointer
     if place.align < align or offset % align:
