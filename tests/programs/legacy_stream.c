@@ -7,7 +7,7 @@ enum { WORDS = 1024 };
 int main(void) {
     static unsigned words[WORDS];
     CUstream first, second, apart;
-    unsigned count = WORDS, delay = 30000, quick = 1, factor = 5, term = 1, flags = 99, wrong = 0;
+    unsigned count = WORDS, delay = 1000000, quick = 1, factor = 5, term = 1, flags = 99, wrong = 0;
     start();
     CUfunction slow_copy = kernel("slow_copy"), affine = kernel("affine");
     OK(cuStreamCreate(&first, CU_STREAM_DEFAULT));
