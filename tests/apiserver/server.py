@@ -24,7 +24,9 @@ class Server:
 
     def __init__(self, log: Path, device: int = 0, **environment: str) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        preload = f"{paths.simulated_driver()}:{os.environ.get('LD_PRELOAD', '')}".rstrip(":")
+        preload = f"{os.environ.get('LD_PRELOAD', '')}:{paths.simulated_driver()}".lstrip(
+            ":"
+        )  # libasan first
         with theirs, log.open("ab") as stderr:
             options = [f"--device={device}", f"--control-fd={theirs.fileno()}"]
             self.process = subprocess.Popen(
