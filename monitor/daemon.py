@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import structlog
+import uvloop
 
 from .broker import Broker
 from .config import Config
@@ -135,8 +136,6 @@ class Daemon:
 
 def run(config: Config) -> None:
     """The whole life of a monitor process."""
-    import uvloop
-
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from .errors import Exit
+from .simulate import simulate
 
 app = typer.Typer(
     name="gpuferry",
@@ -130,6 +131,9 @@ def status(
     from .status import show_status
 
     show_status(control, token_file, as_json, interval if watch else None, timeout)
+
+
+app.command()(simulate)
 
 
 @app.command()

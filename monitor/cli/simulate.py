@@ -1,0 +1,142 @@
+"""`gpuferry simulate`: what the scheduling policies would make of a workload."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .errors import CliError, Exit
+
+if TYPE_CHECKING:
+    from gpuferry.simulator.workload import Server, Workload
+
+HEAVY = "dgsf-heavy"
+COMPARED = ("exclusive", "best-fit", "worst-fit")
+
+
+def simulate(
+    recipe: Annotated[
+        str | None, typer.Argument(help="dgsf-heavy, dgsf-heavy-small, dgsf-light, dgsf-burst or dgsf-fig8")
+    ] = None,
+    azure: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="Instead: calls of a day, Azure Functions 2019 format")
+    ] = None,
+    durations: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="Azure's durations of that day")
+    ] = None,
+    app_memory: Annotated[Path | None, typer.Option(metavar="CSV", help="Azure's memory of that day")] = None,
+    minutes: Annotated[str, typer.Option(metavar="FIRST-LAST", help="Which minutes of the day")] = "1-6",
+    functions: Annotated[int, typer.Option(min=1, metavar="N", help="The most called ones")] = 15,
+    per_minute: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Scale to so many calls a minute; 0: as they were")
+    ] = 325,
+    seed: Annotated[int, typer.Option(metavar="N", help="For the calls' moments in a minute")] = 0,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="best-fit, worst-fit, first-fit or exclusive; may be repeated"),
+    ] = None,
+    queue: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="fcfs or backfill; may be repeated")
+    ] = None,
+    migrate: Annotated[bool, typer.Option("--migrate", help="Let sessions move between GPUs")] = False,
+    gpus: Annotated[int | None, typer.Option(min=1, metavar="N", help="GPUs of the server")] = None,
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="What each has to give")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, metavar="N", help="API servers per GPU")] = None,
+    max_wait: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Refuse who waited so long")
+    ] = math.inf,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="PNG", help="Draw utilisation and queue over time")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable, with a stable schema")] = False,
+) -> None:
+    """Run the monitor's scheduling policies on a recorded or published workload, and compare them."""
+    try:
+        from gpuferry.simulator import report
+    except ImportError as error:
+        raise CliError(
+            Exit.FAILED, f"the simulator cannot run: {error}", "pip install 'gpuferry[simulate]'"
+        ) from None
+    if azure:
+        if recipe:
+            raise CliError(Exit.USAGE, "a recipe and --azure exclude each other")
+        workload = _trace(azure, durations, app_memory, minutes, functions, per_minute, seed)
+    else:
+        workload = _recipe(recipe or HEAVY)
+    server = _server(workload.server, gpus, memory, workers)
+    runs = []
+    for discipline in _known("--queue", queue or ["fcfs"]):
+        for fit in _known("--policy", policy or COMPARED):
+            runs.append(report.run(workload, server, fit, discipline, migrate, max_wait))
+    if plot:
+        from gpuferry.simulator.plot import draw
+
+        try:
+            draw(plot, workload, runs)
+        except OSError as error:
+            raise CliError(Exit.FAILED, f"cannot write the plot: {error}") from None
+    if as_json:
+        print(json.dumps(report.as_json(workload, server, runs), indent=2))
+    else:
+        from rich.console import Console
+
+        Console(soft_wrap=True, highlight=False).print(report.table(workload, server, runs))
+
+
+def _known(option: str, names: Sequence[str]) -> Sequence[str]:
+    from ..policy import FITS, QUEUES
+
+    known = FITS.keys() if option == "--policy" else QUEUES.keys()
+    for name in names:
+        if name not in known:
+            raise CliError(Exit.USAGE, f"{option} {name}: no such thing", f"choose from {', '.join(known)}")
+    return names
+
+
+def _recipe(name: str) -> Workload:
+    from gpuferry.simulator.dgsf import RECIPES
+
+    if name not in RECIPES:
+        raise CliError(Exit.USAGE, f"{name}: no such recipe", f"choose from {', '.join(RECIPES)}")
+    return RECIPES[name]()
+
+
+def _trace(
+    calls: Path,
+    durations: Path | None,
+    memory: Path | None,
+    minutes: str,
+    functions: int,
+    per_minute: int,
+    seed: int,
+) -> Workload:
+    from gpuferry.simulator import azure
+
+    first, dash, last = minutes.partition("-")
+    try:
+        part = azure.Slice(int(first), int(last if dash else first), functions, per_minute or None, seed)
+    except ValueError:
+        raise CliError(Exit.USAGE, f"--minutes {minutes}: write 1-6, or one number") from None
+    if not 1 <= part.first <= part.last <= azure.MINUTES:
+        raise CliError(Exit.USAGE, f"--minutes {minutes}: a day has minutes 1 to {azure.MINUTES}")
+    try:
+        return azure.read(calls, part, durations=durations, memory=memory)
+    except (OSError, azure.TraceError, UnicodeDecodeError) as error:
+        raise CliError(Exit.FAILED, f"cannot read the trace: {error}") from None
+
+
+def _server(usual: Server, gpus: int | None, memory: str | None, workers: int | None) -> Server:
+    """The workload's own, with what was asked for instead."""
+    from gpuferry.guest.units import parse_size
+
+    try:
+        size = parse_size(memory) if memory else usual.memory
+    except ValueError as error:
+        raise CliError(Exit.USAGE, f"--memory: {error}") from None
+    return replace(usual, gpus=gpus or usual.gpus, memory=size, workers=workers or usual.workers)
