@@ -293,7 +293,7 @@ static void io_sleep(void) {
     }
     if (wait[1].revents != 0 && gf_reader_try()) {
         bool hung_up = (wait[1].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
-        while (gf_reader_frame() && hung_up) {
+        while (gf_reader_frame() && (hung_up || gf_reader_has_input())) {
         }
         gf_reader_leave();
     } else if (wait[1].revents != 0) {

@@ -24,7 +24,7 @@ struct gf_table {
     enum gf_handle_kind kind;
     size_t object_size;
     pthread_mutex_t lock;
-    uint32_t slots;
+    _Atomic uint32_t slots;
     uint32_t first_free; /* slot + 1; 0: none */
     _Atomic(char *) chunks[GF_HANDLE_SLOT_LIMIT / GF_HANDLE_CHUNK];
 };

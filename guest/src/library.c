@@ -39,29 +39,22 @@ CUresult gf_library_module(CUlibrary library, uint64_t *out) {
     return result;
 }
 
-static CUresult load_library(CUlibrary *library, const void *code) {
-    uint64_t handle;
-    if (library == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUresult result = gf_module_load_into(&gf_libraries, code, &handle);
-    if (result == CUDA_SUCCESS) {
-        *library = (CUlibrary)handle;
-    }
-    return result;
-}
-
-/* JIT options tune what happens where the device is, with its own defaults; library options say how long the
- * image stays where it is, and it is copied here. */
+/* Library options say how long the image stays where it is, and it is copied here. */
 CUresult gf_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions,
                               void **jitOptionsValues, unsigned numJitOptions,
                               CUlibraryOption *libraryOptions, void **libraryOptionValues,
                               unsigned numLibraryOptions) {
-    if ((numJitOptions > 0 && (jitOptions == NULL || jitOptionsValues == NULL)) ||
-        (numLibraryOptions > 0 && libraryOptions == NULL)) {
+    uint64_t handle;
+    struct gf_jit_log log;
+    if (library == NULL || (numLibraryOptions > 0 && libraryOptions == NULL)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return load_library(library, code);
+    CUresult result = gf_jit_options(numJitOptions, jitOptions, jitOptionsValues, &log);
+    result = result == CUDA_SUCCESS ? gf_module_load_into(&gf_libraries, code, &log, &handle) : result;
+    if (result == CUDA_SUCCESS) {
+        *library = (CUlibrary)handle;
+    }
+    return result;
 }
 
 CUresult gf_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUjit_option *jitOptions,

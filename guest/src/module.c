@@ -80,15 +80,57 @@ static CUresult send_image(const uint8_t hash[GF_HASH_SIZE], const struct gf_ima
     return result;
 }
 
-static void show_log(const char *text, size_t size) {
+CUresult gf_jit_options(unsigned count, const CUjit_option *options, void **values, struct gf_jit_log *log) {
+    *log = (struct gf_jit_log){0};
+    if (count > 0 && (options == NULL || values == NULL)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        switch ((int)options[i]) {
+        case CU_JIT_ERROR_LOG_BUFFER:
+            log->error = values[i];
+            break;
+        case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
+            log->error_size = (unsigned)(uintptr_t)values[i];
+            log->error_used = &values[i];
+            break;
+        case CU_JIT_INFO_LOG_BUFFER:
+            log->info = values[i];
+            break;
+        case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
+            log->info_size = (unsigned)(uintptr_t)values[i];
+            log->info_used = &values[i];
+            break;
+        default:
+            break;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static void fill_log(char *buffer, size_t room, void **used, const char *text, size_t size) {
+    if (buffer != NULL && room > 0) {
+        size = size < room ? size : room - 1;
+        memcpy(buffer, text, size);
+        buffer[size] = '\0';
+        if (used != NULL) {
+            *used = (void *)(uintptr_t)size;
+        }
+    }
+}
+
+static void show_log(const char *text, size_t size, const struct gf_jit_log *log) {
     if (size > 0) {
         gf_info("the image did not load: %.*s", (int)size, text);
     }
+    fill_log(log->error, log->error_size, log->error_used, size > 0 ? text : "", size);
+    fill_log(log->info, log->info_size, log->info_used, "", 0);
 }
 
 /* Loads an image under a handle that is not published yet; the server is asked twice if it has forgotten the
  * image. */
-static CUresult load(const struct gf_image *image, uint64_t handle, struct gf_kernel_table **table) {
+static CUresult load(const struct gf_image *image, uint64_t handle, const struct gf_jit_log *log,
+                     struct gf_kernel_table **table) {
     struct gf_req_sessionLoadImage request = {.handle = handle, .size = image->size};
     struct gf_rep_sessionLoadImage reply = {0};
     gf_sha256(image->data, image->size, request.hash);
@@ -112,7 +154,7 @@ static CUresult load(const struct gf_image *image, uint64_t handle, struct gf_ke
         if (reply.table_size > call.payload_size || reply.log_size > call.payload_size - reply.table_size) {
             table_size = reply.log_size = 0;
         }
-        show_log((char *)call.payload + table_size, reply.log_size);
+        show_log(call.payload == NULL ? "" : (char *)call.payload + table_size, reply.log_size, log);
         if (result == CUDA_SUCCESS) {
             *table = gf_kernel_table_parse(call.payload, table_size, reply.kernel_count);
             result = *table == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
@@ -131,7 +173,8 @@ static CUresult load(const struct gf_image *image, uint64_t handle, struct gf_ke
     return CUDA_ERROR_UNKNOWN;
 }
 
-CUresult gf_module_load_into(struct gf_table *objects, const void *image, uint64_t *out) {
+CUresult gf_module_load_into(struct gf_table *objects, const void *image, struct gf_jit_log *log,
+                             uint64_t *out) {
     const int32_t *attributes = gf_session.device.attributes;
     struct gf_target target = {
         .capability = (uint32_t)(attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] * 10 +
@@ -148,7 +191,7 @@ CUresult gf_module_load_into(struct gf_table *objects, const void *image, uint64
     }
     uint64_t handle;
     struct gf_module *module = gf_table_take(objects, &handle);
-    result = module == NULL ? CUDA_ERROR_OUT_OF_MEMORY : load(&picked, handle, &module->table);
+    result = module == NULL ? CUDA_ERROR_OUT_OF_MEMORY : load(&picked, handle, log, &module->table);
     if (result == CUDA_SUCCESS) {
         module->made = calloc(module->table->count + 1u, sizeof *module->made);
         result = module->made == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
@@ -299,12 +342,12 @@ void gf_module_end_context(uint64_t context) {
     }
 }
 
-static CUresult load_module(CUmodule *module, const void *image) {
+static CUresult load_module(CUmodule *module, const void *image, struct gf_jit_log *log) {
     uint64_t handle;
     if (module == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = gf_module_load_into(&gf_modules, image, &handle);
+    CUresult result = gf_module_load_into(&gf_modules, image, log, &handle);
     if (result == CUDA_SUCCESS) {
         *module = (CUmodule)handle;
     }
@@ -338,25 +381,25 @@ CUresult gf_cuModuleLoad(CUmodule *module, const char *fname) {
     void *data;
     CUresult result = gf_read_file(fname, &data);
     if (result == CUDA_SUCCESS) {
-        result = load_module(module, data);
+        result = gf_cuModuleLoadData(module, data);
         free(data);
     }
     return result;
 }
 
 CUresult gf_cuModuleLoadData(CUmodule *module, const void *image) {
-    return load_module(module, image);
+    return load_module(module, image, &(struct gf_jit_log){0});
 }
 
-/* Options tune the compilation of PTX, which happens where the device is, with its own defaults. */
 CUresult gf_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned numOptions,
                                CUjit_option *options, void **optionValues) {
-    return numOptions > 0 && (options == NULL || optionValues == NULL) ? CUDA_ERROR_INVALID_VALUE
-                                                                       : load_module(module, image);
+    struct gf_jit_log log;
+    CUresult result = gf_jit_options(numOptions, options, optionValues, &log);
+    return result != CUDA_SUCCESS ? result : load_module(module, image, &log);
 }
 
 CUresult gf_cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin) {
-    return load_module(module, fatCubin);
+    return gf_cuModuleLoadData(module, fatCubin);
 }
 
 CUresult gf_cuModuleUnload(CUmodule hmod) {

@@ -33,7 +33,17 @@ struct gf_callable *gf_kernel_find(CUkernel kernel);
 struct gf_module *gf_module_find(CUmodule module);
 struct gf_module *gf_library_find(CUlibrary library);
 
-CUresult gf_module_load_into(struct gf_table *table, const void *image, uint64_t *handle);
+/* JIT options: where the program wants the compiler's messages. The rest tunes a compilation that happens
+ * where the device is, with its own defaults. */
+struct gf_jit_log {
+    char *error, *info;
+    size_t error_size, info_size;
+    void **error_used, **info_used; /* the option values that get the sizes back */
+};
+
+CUresult gf_jit_options(unsigned count, const CUjit_option *options, void **values, struct gf_jit_log *log);
+CUresult gf_module_load_into(struct gf_table *table, const void *image, struct gf_jit_log *log,
+                             uint64_t *handle);
 extern struct gf_table gf_modules, gf_libraries;
 
 /* The handle of entry `index` of a module (function) or library (kernel), made at first use. */

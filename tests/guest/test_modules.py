@@ -1,0 +1,131 @@
+"""Images go over once, and the kernel table that comes back answers everything after."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+import pytest
+
+from tests.guest.conftest import Guest
+from tests.guest.fake_server import Answer, FakeServer, Frame
+
+TEXT = b".version 8.0 .target sm_80"
+INVALID_PTX = 218
+
+
+def table(*kernels: tuple[str, list[tuple[int, int]]], log: bytes = b"", known: int = 1) -> bytes:
+    """A reply to sessionLoadImage: kernels of at most 256 threads and 1000 bytes of dynamic shared memory."""
+    rows = b""
+    for name, params in kernels:
+        attributes = [256, 0, 0, 0, 10, 80, 80, 0, 1000, *[0] * 9]
+        rows += struct.pack("<HH18i", len(name), len(params), *attributes)
+        rows += b"".join(struct.pack("<II", *param) for param in params)
+        rows += name.encode() + bytes(-len(name) % 4)
+    return struct.pack("<IIII", known, len(kernels), len(rows), len(log)) + rows + log
+
+
+KERNELS = (("saxpy", [(0, 8), (8, 4), (16, 8)]), ("nothing", []))
+LOAD = f"""
+start()
+module = made("cuModuleLoadData", {TEXT!r})
+"""
+
+
+def loads(server: FakeServer, *replies: Answer) -> None:
+    """Answers image loads with these, one after another, and all else with zeroes."""
+    left = list(replies)
+
+    def answer(frame: Frame) -> Answer:
+        return left.pop(0) if frame.name == "sessionLoadImage" else Answer()
+
+    server.answer = answer
+
+
+def test_an_image_goes_over_once(server: FakeServer, guest: Guest) -> None:
+    loads(server, *[Answer(body=table(*KERNELS))] * 2)
+    outcome = guest(LOAD + 'made("cuModuleLoadData", ' + repr(TEXT) + '); print(stats()["round_trips"])')
+    assert outcome.stdout == "2\n", outcome.stderr
+    assert server.names == ["sessionImageData", "sessionLoadImage", "sessionLoadImage", "sessionClose"]
+    data, load, again, _ = server.frames
+    image = TEXT + b"\0"
+    assert data.body == hashlib.sha256(image).digest() + struct.pack("<QQ", len(image), 0) + image
+    assert load.body[:32] == again.body[:32] == data.body[:32]
+
+
+def test_an_image_that_the_server_forgot_goes_over_again(server: FakeServer, guest: Guest) -> None:
+    loads(server, Answer(body=table(known=0)), Answer(body=table(*KERNELS)))
+    assert guest(LOAD).status == 0
+    assert server.names[:4] == ["sessionImageData", "sessionLoadImage"] * 2
+
+
+def test_the_table_answers_without_the_server(server: FakeServer, guest: Guest) -> None:
+    loads(server, Answer(body=table(*KERNELS)))
+    outcome = guest(
+        LOAD
+        + """
+function = made("cuModuleGetFunction", module, b"saxpy")
+assert made("cuModuleGetFunction", module, b"saxpy") == function
+offset, size, value = u64(), u64(), ctypes.c_int()
+for index in range(3):
+    ok("cuFuncGetParamInfo", function, index, byref(offset), byref(size))
+    print(offset.value, size.value, end=" ")
+ok("cuFuncGetAttribute", byref(value), 0, function)
+print(cu("cuFuncGetParamInfo", function, 3, byref(offset), byref(size)), value.value)
+print(cu("cuModuleGetFunction", byref(size), module, b"sax"), stats()["round_trips"])
+"""
+    )
+    assert outcome.stdout == "0 8 8 4 16 8 1 256\n500 1\n", outcome.stderr
+    assert server.names.count("sessionGetFunction") == 1
+
+
+@pytest.mark.parametrize("cut", [1, 20, 80])
+def test_a_table_that_is_cut_short_is_no_table(server: FakeServer, guest: Guest, cut: int) -> None:
+    whole = table(*KERNELS)
+    head = struct.pack("<IIII", 1, 2, len(whole) - 16 - cut, 0)
+    loads(server, Answer(body=head + whole[16:-cut]))
+    outcome = guest(f'start(); print(cu("cuModuleLoadData", byref(u64()), {TEXT!r}))')
+    assert outcome.stdout == "2\n"
+    assert outcome.status == 0
+
+
+def test_the_compilers_words_reach_the_program(server: FakeServer, guest: Guest) -> None:
+    loads(server, Answer(status=INVALID_PTX, body=table(log=b"line 3: no such instruction")))
+    outcome = guest(
+        f"""
+start()
+log = ctypes.create_string_buffer(64)
+options, values = (u32 * 2)(5, 6), (u64 * 2)(ctypes.addressof(log), 12)
+print(cu("cuModuleLoadDataEx", byref(u64()), {TEXT!r}, 2, options, values), log.value, values[1])
+"""
+    )
+    assert outcome.stdout == f"{INVALID_PTX} b'line 3: no ' 11\n"
+
+
+def test_a_launch_packs_its_parameters(server: FakeServer, guest: Guest) -> None:
+    loads(server, Answer(body=table(*KERNELS)))
+    outcome = guest(
+        LOAD
+        + """
+function = made("cuModuleGetFunction", module, b"saxpy")
+nothing = made("cuModuleGetFunction", module, b"nothing")
+values = [u64(0x1111), u32(0x22222222), u64(0x3333)]
+params = (u64 * 3)(*[ctypes.addressof(v) for v in values])
+def launch(function, grid=1, block=1, shared=0, params=params, extra=None):
+    return cu("cuLaunchKernel", function, grid, 1, 1, block, 1, 1, shared, 0, params, extra)
+print(launch(function, 3, 256, 1000), launch(nothing, params=None))
+print(launch(function, 0), launch(function, 1, 0), launch(function, 1, 257), launch(function, 1, 1, 1001))
+print(launch(function, params=None), launch(module), launch(0), launch(12345))
+buffer, size = ctypes.create_string_buffer(bytes(range(24)), 24), u64(24)
+extra = (u64 * 5)(1, ctypes.addressof(buffer), 2, ctypes.addressof(size), 0)
+print(launch(function, params=None, extra=extra), launch(function, extra=extra))
+size.value = 23
+print(launch(function, params=None, extra=extra))
+"""
+    )
+    assert outcome.stdout.splitlines() == ["0 0", "1 1 1 1", "1 400 400 400", "0 1", "1"], outcome.stderr
+    first, second, third = (frame.body for frame in server.frames if frame.name == "sessionLaunch")
+    assert struct.unpack_from("<QQ9I", first)[1:] == (0, 3, 1, 1, 256, 1, 1, 1000, 0, 24)
+    assert first[52:] == struct.pack("<QI4xQ", 0x1111, 0x22222222, 0x3333)
+    assert second[52:] == b""
+    assert third[52:] == bytes(range(24))
