@@ -14,7 +14,7 @@ import typer
 from .errors import CliError, Exit
 
 if TYPE_CHECKING:
-    from gpuferry.simulator.workload import Server, Workload
+    from gpuferry.sim.workload import Server, Workload
 
 HEAVY = "dgsf-heavy"
 COMPARED = ("exclusive", "best-fit", "worst-fit")
@@ -58,7 +58,7 @@ def simulate(
 ) -> None:
     """Run the monitor's scheduling policies on a recorded or published workload, and compare them."""
     try:
-        from gpuferry.simulator import report
+        from gpuferry.sim import report
     except ImportError as error:
         raise CliError(
             Exit.FAILED, f"the simulator cannot run: {error}", "pip install 'gpuferry[simulate]'"
@@ -75,7 +75,7 @@ def simulate(
         for fit in _known("--policy", policy or COMPARED):
             runs.append(report.run(workload, server, fit, discipline, migrate, max_wait))
     if plot:
-        from gpuferry.simulator.plot import draw
+        from gpuferry.sim.plot import draw
 
         try:
             draw(plot, workload, runs)
@@ -100,7 +100,7 @@ def _known(option: str, names: Sequence[str]) -> Sequence[str]:
 
 
 def _recipe(name: str) -> Workload:
-    from gpuferry.simulator.dgsf import RECIPES
+    from gpuferry.sim.dgsf import RECIPES
 
     if name not in RECIPES:
         raise CliError(Exit.USAGE, f"{name}: no such recipe", f"choose from {', '.join(RECIPES)}")
@@ -116,7 +116,7 @@ def _trace(
     per_minute: int,
     seed: int,
 ) -> Workload:
-    from gpuferry.simulator import azure
+    from gpuferry.sim import azure
 
     first, dash, last = minutes.partition("-")
     try:

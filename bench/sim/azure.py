@@ -1,0 +1,108 @@
+"""The Azure Functions 2019 trace (github.com/Azure/AzurePublicDataset): calls per function and minute."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from pathlib import Path
+
+from numpy.random import RandomState
+
+from .models import spread
+from .workload import MIB, Job, Workload
+
+CALLS = ("HashOwner", "HashApp", "HashFunction", "Trigger")  # then 1 … 1440
+DURATIONS = ("HashOwner", "HashApp", "HashFunction", "Average")
+MEMORY = ("HashOwner", "HashApp", "SampleCount", "AverageAllocatedMb")
+MINUTES = 1440
+
+
+class TraceError(ValueError):
+    """A file is not of that format; says where."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Which part of a day, and how it is scaled (policies.md §4.4)."""
+
+    first: int = 1
+    last: int = 6
+    functions: int = 15  # the most called ones
+    per_minute: int | None = 325  # calls of all of them together, their ratios kept; None: as they were
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class _Function:
+    owner: str
+    app: str
+    name: str
+    calls: Sequence[int]
+
+
+def read(calls: Path, part: Slice, *, durations: Path | None = None, memory: Path | None = None) -> Workload:
+    """A day's file. What its functions need is in the other two; else they are image models (models.py)."""
+    functions = nlargest(part.functions, _functions(calls, part), key=lambda function: sum(function.calls))
+    seconds = {row[:3]: value / 1000 for row, value in _values(durations, DURATIONS)}
+    megabytes = {row[:2]: value for row, value in _values(memory, MEMORY)}
+    random = RandomState(part.seed)
+    jobs = []
+    for minute in range(part.last - part.first + 1):
+        counts = scaled([function.calls[minute] for function in functions], part.per_minute)
+        for rank, (function, count) in enumerate(zip(functions, counts, strict=True)):
+            model = spread(rank)
+            work = seconds.get((function.owner, function.app, function.name), model.load + model.inference)
+            size = megabytes.get((function.owner, function.app), model.megabytes)
+            for moment in random.uniform(60.0 * minute, 60.0 * (minute + 1), size=count):
+                jobs.append(Job(float(moment), function.name[:8], memory=int(size * MIB), work=work))
+    jobs.sort(key=lambda job: job.launch)
+    return Workload(f"{calls.name}, minutes {part.first}–{part.last}", jobs)
+
+
+def scaled(counts: Sequence[int], total: int | None) -> Sequence[int]:
+    """Whole numbers of that sum in those ratios; what rounding leaves goes to the largest remainders."""
+    before = sum(counts)
+    if total is None or not before:
+        return counts
+    shares = [divmod(count * total, before) for count in counts]
+    short = total - sum(whole for whole, _ in shares)
+    lucky = set(nlargest(short, range(len(shares)), key=lambda number: shares[number][1]))
+    return [whole + (number in lucky) for number, (whole, _) in enumerate(shares)]
+
+
+def _functions(path: Path, part: Slice) -> Iterator[_Function]:
+    wanted = slice(len(CALLS) + part.first - 1, len(CALLS) + part.last)
+    for line, row in _rows(path, (*CALLS, *(str(minute) for minute in range(1, MINUTES + 1)))):
+        try:
+            yield _Function(row[0], row[1], row[2], [int(count) for count in row[wanted]])
+        except ValueError as error:
+            raise TraceError(f"{path}:{line}: {error}") from None
+
+
+def _values(path: Path | None, columns: Sequence[str]) -> Iterator[tuple[tuple[str, ...], float]]:
+    """The columns before the last one named, and that one as a number."""
+    if not path:
+        return
+    for line, row in _rows(path, columns):
+        try:
+            yield tuple(row[: len(columns) - 1]), float(row[len(columns) - 1])
+        except ValueError as error:
+            raise TraceError(f"{path}:{line}: {error}") from None
+
+
+def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
+    """Line number and fields, after a header that begins with those columns."""
+    with path.open(newline="", encoding="utf-8") as lines:
+        reader = csv.reader(lines)
+        header = next(reader, [])
+        for number, column in enumerate(columns):
+            if header[number : number + 1] != [column]:
+                raise TraceError(f"{path}:1: column {number + 1} should be {column}")
+        for row in reader:
+            if len(row) != len(header):
+                raise TraceError(
+                    f"{path}:{reader.line_num}: {len(row)} columns, the header has {len(header)}"
+                )
+            yield reader.line_num, row

@@ -1,0 +1,75 @@
+"""DGSF's own experiments (policies.md §1.3): its six functions and the order and times of their launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from numpy.random import RandomState
+
+from .workload import MIB, Job, Server, Workload
+
+HELD = 0.72  # the share of its run time for which a function has a GPU; before, it downloads (DESIGN.md)
+COPIES = 10
+HEAVY, LIGHT = 2.0, 3.0  # mean seconds between launches
+
+
+@dataclass(frozen=True)
+class Function:
+    """Table II: run time through DGSF and peak memory; what its stack.yml asks for. MB as printed."""
+
+    seconds: float
+    peak: int
+    asks: int
+
+
+FUNCTIONS: Mapping[str, Function] = {
+    "bert": Function(32.4, 4028, 5000),
+    "resnet": Function(24.8, 7650, 7000),
+    "faceid": Function(10.5, 3514, 4000),
+    "facedet": Function(16.4, 13194, 12000),
+    "covid": Function(22.4, 7802, 12000),
+    "kmeans": Function(9.9, 323, 350),
+}
+ALL = tuple(FUNCTIONS)
+SMALL = ("bert", "resnet", "faceid", "kmeans")
+
+
+def job(name: str, launch: float, *, held: float = HELD) -> Job:
+    function = FUNCTIONS[name]
+    return Job(
+        launch,
+        name,
+        memory=function.asks * MIB,
+        work=held * function.seconds,
+        before=(1 - held) * function.seconds,
+        content=function.peak * MIB,
+    )
+
+
+def poisson(gap: float, names: tuple[str, ...] = ALL) -> list[Job]:
+    """Tables III and IV: legacy numpy with seed 0 shuffles ten copies of each, then draws the gaps."""
+    random = RandomState(0)
+    order = [name for name in names for _ in range(COPIES)]
+    random.shuffle(order)
+    gaps = random.exponential(gap, size=len(order))
+    return [job(name, float(gaps[:number].sum())) for number, name in enumerate(order)]
+
+
+def burst() -> list[Job]:
+    """All six at once, ten times, every two seconds."""
+    return [job(name, 2.0 * number) for number in range(COPIES) for name in ALL]
+
+
+def consolidation() -> list[Job]:
+    """Figure 8: two BERT and two ResNet ask together, in this order."""
+    return [job(name, 0.0, held=1.0) for name in ("bert", "bert", "resnet", "resnet")]
+
+
+RECIPES: Mapping[str, Callable[[], Workload]] = {
+    "dgsf-heavy": lambda: Workload("DGSF, Table III", poisson(HEAVY)),
+    "dgsf-heavy-small": lambda: Workload("DGSF, Table III, four small functions", poisson(HEAVY, SMALL)),
+    "dgsf-light": lambda: Workload("DGSF, Table IV", poisson(LIGHT)),
+    "dgsf-burst": lambda: Workload("DGSF, bursts", burst()),
+    "dgsf-fig8": lambda: Workload("DGSF, Figure 8", consolidation(), Server(gpus=2, memory=14000 * MIB)),
+}

@@ -1,0 +1,33 @@
+"""Utilisation and queue over time, one column per policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from .report import Run
+from .workload import Workload
+
+
+def draw(path: Path, workload: Workload, runs: Sequence[Run]) -> None:
+    """A PNG: above, each GPU's utilisation as shades of a row; below, how many wait."""
+    figure = Figure(figsize=(1.5 + 4.5 * len(runs), 6), layout="constrained")
+    figure.suptitle(workload.name)
+    axes = figure.subplots(2, len(runs), sharex=True, sharey="row", squeeze=False)
+    for column, run in enumerate(runs):
+        samples = run.result.samples
+        edges = [0.0, *(sample.time for sample in samples)]
+        above, below = axes[:, column]
+        above.set_title(run.name)
+        below.set_xlabel("seconds")
+        if samples:
+            rows = list(zip(*(sample.utilisation for sample in samples), strict=True))
+            shades = above.pcolormesh(edges, range(len(rows) + 1), rows, vmin=0, vmax=1, cmap="viridis")
+            below.stairs([sample.waiting for sample in samples], edges, fill=True)
+            if run is runs[-1]:
+                figure.colorbar(shades, ax=above, label="utilisation")
+    axes[0, 0].set_ylabel("GPU")
+    axes[1, 0].set_ylabel("waiting requests")
+    figure.savefig(path, format="png", dpi=110)
