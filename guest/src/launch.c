@@ -152,7 +152,7 @@ static CUresult launch(const CUlaunchConfig *config, CUfunction function, void *
     if (info->param_count > 0 && kernelParams == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    char packed[info->param_bytes <= PARAMS_ON_STACK ? PARAMS_ON_STACK : PARAMS_MAX + 4];
+    char packed[info->param_bytes <= PARAMS_ON_STACK ? PARAMS_ON_STACK : PARAMS_MAX];
     memset(packed, 0, info->param_bytes);
     for (uint32_t i = 0; i < info->param_count; i++) {
         if (kernelParams[i] == NULL) {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
+import shutil
 import subprocess
 from collections.abc import Sequence
 from functools import cache
@@ -15,7 +17,9 @@ from .toolkits import toolkit
 
 @cache
 def _folder() -> Path:
-    return Path(mkdtemp(prefix="gpuferry-objects-"))
+    folder = Path(mkdtemp(prefix="gpuferry-objects-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 @cache
