@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from .report import Run
 from .workload import Workload
@@ -24,10 +25,12 @@ def draw(path: Path, workload: Workload, runs: Sequence[Run]) -> None:
         below.set_xlabel("seconds")
         if samples:
             rows = list(zip(*(sample.utilisation for sample in samples), strict=True))
-            shades = above.pcolormesh(edges, range(len(rows) + 1), rows, vmin=0, vmax=1, cmap="viridis")
+            borders = [gpu - 0.5 for gpu in range(len(rows) + 1)]
+            shades = above.pcolormesh(edges, borders, rows, vmin=0, vmax=1, cmap="viridis")
             below.stairs([sample.waiting for sample in samples], edges, fill=True)
             if run is runs[-1]:
                 figure.colorbar(shades, ax=above, label="utilisation")
     axes[0, 0].set_ylabel("GPU")
+    axes[0, 0].yaxis.set_major_locator(MaxNLocator(integer=True))
     axes[1, 0].set_ylabel("waiting requests")
     figure.savefig(path, format="png", dpi=110)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -86,7 +87,8 @@ def simulate(
     else:
         from rich.console import Console
 
-        Console(soft_wrap=True, highlight=False).print(report.table(workload, server, runs))
+        console = Console() if sys.stdout.isatty() else Console(width=200)
+        console.print(report.table(workload, server, runs))
 
 
 def _known(option: str, names: Sequence[str]) -> Sequence[str]:

@@ -1,0 +1,169 @@
+"""Whatever happens to a server, in any order, its policy keeps the rules (world.py says which)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gpuferry.monitor.policy import FITS, QUEUES, Gpu, Place, Policy, Request, Scheduler, build
+from gpuferry.monitor.policy.fit import BEST
+from gpuferry.monitor.policy.least import Line
+from gpuferry.monitor.policy.queues import Backfill, Fcfs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from .world import LIMIT, World
+
+LABELS = st.frozensets(st.sampled_from(["zone=a", "kind=x"]), max_size=2)
+NO_LABELS = st.just(frozenset[str]())
+
+
+class ServerMachine(RuleBasedStateMachine):
+    """Hypothesis plays the guests, the functions and bad luck."""
+
+    world: World
+
+    @initialize(
+        fit=st.sampled_from(sorted(FITS)),
+        queue=st.sampled_from(sorted(QUEUES)),
+        cards=st.lists(st.tuples(st.integers(20, 100), LABELS), min_size=1, max_size=5),
+        workers=st.integers(1, 4),
+    )
+    def start(self, fit: str, queue: str, cards: list[tuple[int, frozenset[str]]], workers: int) -> None:
+        self.world = World(fit, queue, cards, workers)
+
+    @rule(
+        memory=st.integers(0, 110),
+        devices=st.sampled_from([1, 1, 1, 1, 2, 3]),
+        labels=st.one_of(NO_LABELS, NO_LABELS, LABELS),
+        patience=st.sampled_from([math.inf, math.inf, 1.0]),
+    )
+    def arrive(self, memory: int, devices: int, labels: frozenset[str], patience: float) -> None:
+        self.world.arrive(memory, devices, labels, patience)
+
+    @rule(memory=st.integers(0, 10), count=st.integers(5, 40))
+    def flood(self, memory: int, count: int) -> None:
+        for _ in range(count):
+            self.world.arrive(memory, 1, frozenset(), math.inf)
+
+    @precondition(lambda self: self.world.live)
+    @rule(data=st.data())
+    def complete(self, data: st.DataObject) -> None:
+        self.world.complete(data.draw(st.sampled_from(sorted(self.world.live))))
+
+    @precondition(lambda self: self.world.live)
+    @rule(data=st.data())
+    def lose_worker(self, data: st.DataObject) -> None:
+        fresh = [session for session in sorted(self.world.live) if session not in self.world.moved]
+        if fresh:
+            self.world.lose_worker(data.draw(st.sampled_from(fresh)))
+
+    @precondition(lambda self: self.world.waiting)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        self.world.leave(data.draw(st.sampled_from(self.world.waiting)))
+
+    @rule(data=st.data())
+    def tick(self, data: st.DataObject) -> None:
+        self.world.tick({gpu: data.draw(st.floats(0, 1)) for gpu in self.world.cards})
+        if imbalance := self.world.policy.imbalance():
+            crowd = [session for session, gpus in self.world.on.items() if imbalance[0] in gpus]
+            self.world.launch(data.draw(st.sampled_from(sorted(crowd))))
+
+    @precondition(lambda self: self.world.moving)
+    @rule(data=st.data(), done=st.booleans())
+    def arrive_moved(self, data: st.DataObject, done: bool) -> None:
+        self.world.arrive_moved(data.draw(st.sampled_from(sorted(self.world.moving))), done)
+
+    @precondition(lambda self: len(self.world.cards) > 1)
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        gpu = data.draw(st.sampled_from(sorted(self.world.cards)))
+        self.world.remove(gpu)
+        for session in [session for session, gpus in self.world.on.items() if gpu in gpus]:
+            self.world.complete(session)
+
+    def teardown(self) -> None:
+        """Nobody starves: when everything that runs ends, and what follows, all were served."""
+        if not hasattr(self, "world"):
+            return
+        while self.world.live:
+            self.world.complete(min(self.world.live))
+        assert not self.world.waiting
+        assert all(not card.held and not card.here for card in self.world.cards.values())
+
+
+ServerMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestServer = ServerMachine.TestCase
+
+
+# -- determinism, and what the queues have in common
+
+EVENTS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5)), max_size=60)
+
+
+def replay(policy: Scheduler, events: list[tuple[int, int]]) -> list[Any]:
+    """Arrivals; before each, some of the oldest sessions end. Everything that was decided."""
+    for gpu in range(3):
+        policy.add_gpu(Gpu(gpu, 60))
+        for worker in range(3):
+            policy.on_idle(gpu, 3 * gpu + worker)
+    decisions: list[Any] = []
+    live: list[Place] = []
+
+    def settle() -> None:
+        while decision := policy.next():
+            decisions.append(decision)
+            if isinstance(decision, Place):
+                live.append(decision)
+
+    for number, (memory, ending) in enumerate(events):
+        for place in live[:ending]:
+            policy.on_complete(place.request.id, float(number))
+            policy.on_idle(place.gpu, place.worker)
+        del live[:ending]
+        policy.on_arrival(Request(number, memory), float(number))
+        settle()
+    return decisions
+
+
+@given(st.sampled_from(sorted(FITS)), st.sampled_from(sorted(QUEUES)), EVENTS)
+def test_the_same_events_bring_the_same_decisions(
+    fit: str, queue: str, events: list[tuple[int, int]]
+) -> None:
+    assert replay(build(fit, queue), events) == replay(build(fit, queue), events)
+
+
+@given(EVENTS)
+def test_backfill_with_no_overtaking_is_first_come_first_served(events: list[tuple[int, int]]) -> None:
+    assert replay(Scheduler(Backfill(0), BEST), events) == replay(Scheduler(Fcfs(), BEST), events)
+
+
+def test_a_scheduler_is_a_policy() -> None:
+    policy: Policy = build()
+    assert policy.next() is None
+    assert LIMIT == 25
+
+
+# -- the line that finds the first small enough
+
+
+@given(st.lists(st.one_of(st.integers(0, 50), st.just("remove"), st.just("prepend")), max_size=80), st.data())
+def test_a_line_finds_what_a_search_finds(steps: list[Any], data: st.DataObject) -> None:
+    line, reference = Line(), list[Request]()
+    for number, step in enumerate(steps):
+        if step == "remove" and reference:
+            gone = data.draw(st.sampled_from(reference))
+            reference.remove(gone)
+            line.remove(gone.id)
+        elif step == "prepend":
+            reference.insert(0, Request(number, number))
+            line.prepend(reference[0])
+        elif isinstance(step, int):
+            reference.append(Request(number, step))
+            line.append(reference[-1])
+        most = data.draw(st.integers(-1, 60))
+        assert line.first(most) == next((one for one in reference if one.memory <= most), None)
+        assert list(line) == reference
+        assert len(line) == len(reference)

@@ -1,0 +1,235 @@
+"""A GPU server in a few dictionaries, which checks every decision of a policy against the rules, the slow way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gpuferry.monitor.policy import Decision, Gpu, Migrate, Place, Policy, Refuse, Request, build
+
+LIMIT = 25
+RANKS: dict[str, Callable[[int], int]] = {
+    "best-fit": lambda free: free,
+    "worst-fit": lambda free: -free,
+    "first-fit": lambda free: 0,
+    "exclusive": lambda free: 0,
+}
+
+
+@dataclass
+class Card:
+    """One GPU."""
+
+    memory: int
+    labels: frozenset[str]
+    homes: set[int]
+    idle: set[int]
+    held: dict[int, int] = field(
+        default_factory=dict
+    )  # memory by session; by -1 - session where it is leaving
+    here: set[int] = field(default_factory=set)  # sessions that run here
+
+    @property
+    def free(self) -> int:
+        return self.memory - sum(self.held.values())
+
+
+class World:
+    """Tells a policy what happens, and believes nothing."""
+
+    def __init__(self, fit: str, queue: str, cards: list[tuple[int, frozenset[str]]], workers: int) -> None:
+        self.fit = fit
+        self.queue = queue
+        self.policy: Policy = build(fit, queue, migrate=True)
+        self.now = 0.0
+        self.log: list[Decision] = []
+        self.cards: dict[int, Card] = {}
+        self.waiting: list[Request] = []  # in order
+        self.live: dict[int, Place] = {}
+        self.on: dict[int, list[int]] = {}  # the GPUs of a live session
+        self.moving: dict[int, tuple[int, int]] = {}
+        self.moved: set[int] = set()
+        self.gone: set[int] = set()  # refused, withdrawn or finished
+        self.overtaken: dict[int, int] = {}
+        self.arrived = 0
+        for index, (memory, labels) in enumerate(cards):
+            mine = {workers * index + number for number in range(workers)}
+            self.cards[index] = Card(memory, labels, set(mine), set(mine))
+            self.policy.add_gpu(Gpu(index, memory, labels))
+            for worker in mine:
+                self.policy.on_idle(index, worker)
+
+    # -- events
+
+    def arrive(self, memory: int, devices: int, labels: frozenset[str], patience: float) -> None:
+        request = Request(self.arrived, memory, "f", devices, labels, self.now, self.now + patience)
+        self.arrived += 1
+        self.waiting.append(request)
+        self.overtaken[request.id] = 0
+        self.policy.on_arrival(request, self.now)
+        self.settle()
+
+    def complete(self, session: int) -> None:
+        place = self.live[session]
+        self._end(session)
+        self.policy.on_complete(session, self.now)
+        for seat in place.seats:
+            if seat.gpu in self.cards:
+                self.cards[seat.gpu].idle.add(seat.worker)
+            self.policy.on_idle(seat.gpu, seat.worker)
+        self.settle()
+
+    def lose_worker(self, session: int) -> None:
+        """The session's process died before it began: the guest goes back to the head of the queue."""
+        place = self.live[session]
+        self._end(session)
+        self.gone.discard(session)
+        for seat in place.seats:
+            if seat.gpu in self.cards:
+                self.cards[seat.gpu].homes.discard(seat.worker)
+            self.policy.on_worker_lost(seat.gpu, seat.worker)
+        self.policy.on_complete(session, self.now)
+        self.waiting.insert(0, place.request)
+        self.policy.on_arrival(place.request, self.now, first=True)
+        for seat in place.seats:  # and a new one is started
+            if seat.gpu in self.cards:
+                self.cards[seat.gpu].homes.add(seat.worker + 1000)
+                self.cards[seat.gpu].idle.add(seat.worker + 1000)
+            self.policy.on_idle(seat.gpu, seat.worker + 1000)
+        self.settle()
+
+    def leave(self, request: Request) -> None:
+        self.waiting.remove(request)
+        self.gone.add(request.id)
+        self.policy.on_leave(request.id)
+        self.settle()
+
+    def tick(self, utilisation: dict[int, float]) -> None:
+        self.now += 0.25
+        self.policy.on_tick(self.now, utilisation)
+        self.settle()
+
+    def launch(self, session: int) -> None:
+        self.policy.on_launch(session, self.now)
+        self.settle()
+
+    def arrive_moved(self, session: int, done: bool) -> None:
+        source, target = self.moving.pop(session)
+        if not done:
+            source, target = target, source
+            if target in self.cards:
+                self.cards[target].held[session] = self.cards[target].held.pop(-1 - session)
+                self.cards[target].here.add(session)
+            if source in self.cards:
+                del self.cards[source].held[session]
+                self.cards[source].here.discard(session)
+            self.on[session] = [target]
+        elif source in self.cards:
+            del self.cards[source].held[-1 - session]
+        self.policy.on_migrated(session, done)
+        self.settle()
+
+    def remove(self, gpu: int) -> None:
+        del self.cards[gpu]
+        self.policy.remove_gpu(gpu)
+        self.settle()
+
+    def _end(self, session: int) -> None:
+        del self.live[session]
+        self.on.pop(session)
+        self.moving.pop(session, None)
+        self.gone.add(session)
+        for card in self.cards.values():
+            card.here.discard(session)
+            card.held.pop(session, None)
+            card.held.pop(-1 - session, None)
+
+    # -- decisions
+
+    def settle(self) -> None:
+        while decision := self.policy.next():
+            self.log.append(decision)
+            if isinstance(decision, Place):
+                self._check_turn(decision.request)
+                self._check_place(decision)
+            elif isinstance(decision, Refuse):
+                self.waiting.remove(decision.request)
+                self.gone.add(decision.request.id)
+                late = decision.request.deadline <= self.now
+                assert late or not self._ever_fits(decision.request), decision
+            else:
+                self._check_move(decision)
+        self._check_rest()
+
+    def _seats(self, request: Request) -> list[int]:
+        """Every GPU where it could sit now."""
+        return [
+            index
+            for index, card in self.cards.items()
+            if card.idle
+            and card.free >= request.memory
+            and request.labels <= card.labels
+            and not (self.fit == "exclusive" and card.here)
+        ]
+
+    def _fits(self, request: Request) -> bool:
+        return len(self._seats(request)) >= request.devices
+
+    def _ever_fits(self, request: Request) -> bool:
+        able = [c for c in self.cards.values() if request.labels <= c.labels and request.memory <= c.memory]
+        return len(able) >= request.devices
+
+    def _check_turn(self, request: Request) -> None:
+        position = self.waiting.index(request)
+        ahead = self.waiting[:position]
+        if self.queue == "fcfs":
+            assert not ahead
+        for other in ahead:
+            self.overtaken[other.id] += 1
+            assert self.overtaken[other.id] <= LIMIT
+            assert not self._fits(other)
+        del self.waiting[position]
+
+    def _check_place(self, place: Place) -> None:
+        request = place.request
+        ranked = sorted(
+            self._seats(request), key=lambda index: (RANKS[self.fit](self.cards[index].free), index)
+        )
+        assert [seat.gpu for seat in place.seats] == ranked[: request.devices]
+        self.live[request.id] = place
+        self.on[request.id] = [seat.gpu for seat in place.seats]
+        for seat in place.seats:
+            card = self.cards[seat.gpu]
+            assert seat.worker == min(card.idle)
+            assert seat.worker in card.homes
+            card.idle.remove(seat.worker)
+            card.held[request.id] = request.memory
+            card.here.add(request.id)
+            assert card.free >= 0
+
+    def _check_move(self, move: Migrate) -> None:
+        session = move.session
+        source, target = self.cards[move.source], self.cards[move.target]
+        assert self.on[session] == [move.source] == [seat.gpu for seat in self.live[session].seats]
+        assert session not in self.moved
+        assert len(source.here) > 1
+        assert not target.here
+        assert target.free >= self.live[session].request.memory
+        assert self.live[session].request.labels <= target.labels
+        self.moved.add(session)
+        self.moving[session] = (move.source, move.target)
+        self.on[session] = [move.target]
+        source.held[-1 - session] = source.held.pop(session)
+        source.here.remove(session)
+        target.held[session] = self.live[session].request.memory
+        target.here.add(session)
+
+    def _check_rest(self) -> None:
+        """Nothing is lost, and nobody waits who need not."""
+        waiting = [request.id for request in self.waiting]
+        assert [request.id for request in self.policy.waiting()] == waiting
+        assert sorted([*waiting, *self.live, *self.gone]) == list(range(self.arrived))
+        if self.waiting and self.cards:
+            assert not self._fits(self.waiting[0])
+            if self.queue == "backfill" and self.overtaken[self.waiting[0].id] < LIMIT:
+                assert not any(self._fits(request) for request in self.waiting)
