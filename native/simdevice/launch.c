@@ -11,7 +11,7 @@ struct launch_op {
     _Alignas(16) uint8_t params[];
 };
 
-#ifndef SIM_SKIP_WORK
+#ifndef SIM_SKIP_LAUNCHES
 static CUresult run(struct sim_op *op) {
     return sim_grid_run(&((struct launch_op *)op)->grid);
 }
@@ -21,7 +21,7 @@ static void drop(struct sim_op *op) {
     sim_release(((struct launch_op *)op)->function);
 }
 
-#ifdef SIM_SKIP_WORK
+#ifdef SIM_SKIP_LAUNCHES
 static const struct sim_op_class launch_class = {.drop = drop};
 #else
 static const struct sim_op_class launch_class = {.run = run, .drop = drop};
