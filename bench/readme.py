@@ -1,8 +1,8 @@
-"""Fills the README's generated blocks: what is carried (from the spec) and measured numbers (from bench/results/).
+"""Fills the README's generated blocks: what is carried (from the spec), what was measured (bench/results/).
 
 python -m bench.readme            rewrite README.md
 python -m bench.readme --check    exit 1 if it is not up to date
-python -m bench.readme --record   take build/bench/results.json as the numbers of this machine's kind of device
+python -m bench.readme --record   keep build/bench/results.json as this kind of device's numbers
 """
 
 from __future__ import annotations
