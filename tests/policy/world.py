@@ -1,4 +1,4 @@
-"""A GPU server in a few dictionaries, which checks every decision of a policy against the rules, the slow way."""
+"""A GPU server in a few dictionaries, which checks every decision of a policy against the rules, slowly."""
 
 from __future__ import annotations
 
