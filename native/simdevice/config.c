@@ -96,12 +96,13 @@ void sim_device_uuid(int machine_ordinal, CUuuid *uuid) {
     uuid->bytes[8] = (char)((uuid->bytes[8] & 0x3f) | 0x80);
 }
 
-static void uuid_text(int machine_ordinal, char text[48]) {
+void sim_device_uuid_text(int machine_ordinal, char text[SIM_UUID_TEXT]) {
     CUuuid uuid;
     sim_device_uuid(machine_ordinal, &uuid);
     const unsigned char *b = (const unsigned char *)uuid.bytes;
-    snprintf(text, 48, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0], b[1],
-             b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
+    snprintf(text, SIM_UUID_TEXT, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+             b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
+             b[15]);
 }
 
 /* The machine's ordinal that one element of CUDA_VISIBLE_DEVICES names, or -1. A UUID prefix must name one
@@ -116,8 +117,8 @@ static int parse_visible(const char *text, size_t length, int device_count) {
     if (length >= 4 && strncasecmp(text, "GPU-", 4) == 0) {
         int found = -1;
         for (int ordinal = 0; ordinal < device_count; ordinal++) {
-            char uuid[48];
-            uuid_text(ordinal, uuid);
+            char uuid[SIM_UUID_TEXT];
+            sim_device_uuid_text(ordinal, uuid);
             if (length > strlen(uuid) || strncasecmp(text, uuid, length) != 0)
                 continue;
             if (found >= 0)
@@ -165,14 +166,14 @@ static void read_all(void) {
         sim_message_set_level(SIM_LOG_DEBUG);
     else if (level && *level && strcmp(level, "0") != 0)
         refuse("GPUFERRY_SIM_LOG", level, "0, info or debug");
-    int devices =
+    config.device_count =
         (int)read_integer("GPUFERRY_SIM_DEVICES", 0, SIM_MAX_DEVICES, 1, "a number of devices from 0 to 64");
     config.driver_version =
         (int)read_integer("GPUFERRY_SIM_DRIVER_VERSION", 11000, 99990, CUDA_VERSION,
                           "a driver version as cuDriverGetVersion gives it, for example 13050");
     config.memory = read_size("GPUFERRY_SIM_MEMORY", UINT64_C(8) << 30);
     read_compute_capability();
-    read_visible_devices(devices);
+    read_visible_devices(config.device_count);
 }
 
 const struct sim_config *sim_config_get(void) {

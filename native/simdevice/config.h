@@ -3,15 +3,19 @@
 #include "sim.h"
 
 #define SIM_MAX_DEVICES 64
+#define SIM_DEVICE_NAME "gpuferry simulated device"
+#define SIM_UUID_TEXT   48
 
 struct sim_config {
     CUresult error; /* what cuInit answers because of a setting that makes no sense */
     int driver_version;
     int cc_major, cc_minor;
     uint64_t memory;              /* bytes per device */
+    int device_count;             /* of the machine, visible or not */
     int visible[SIM_MAX_DEVICES]; /* the machine's ordinal of each visible device */
     int visible_count;
 };
 
 const struct sim_config *sim_config_get(void);
 void sim_device_uuid(int machine_ordinal, CUuuid *uuid);
+void sim_device_uuid_text(int machine_ordinal, char text[SIM_UUID_TEXT]); /* "GPU-…" */

@@ -1,5 +1,6 @@
 #include "device.h"
 #include "context.h"
+#include "nvml/live.h"
 #include "pool.h"
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +20,7 @@ CUresult sim_devices_start(void) {
         SIM_TRY(sim_pool_create_default(device));
     }
     device_count = config->visible_count;
+    sim_live_start();
     return CUDA_SUCCESS;
 }
 
@@ -36,11 +38,13 @@ bool sim_device_charge(struct sim_device *device, uint64_t bytes) {
         if (bytes > device->memory - used)
             return false;
     } while (!atomic_compare_exchange_weak(&device->memory_used, &used, used + bytes));
+    sim_live_memory(device->machine_ordinal, (int64_t)bytes);
     return true;
 }
 
 void sim_device_refund(struct sim_device *device, uint64_t bytes) {
     atomic_fetch_sub(&device->memory_used, bytes);
+    sim_live_memory(device->machine_ordinal, -(int64_t)bytes);
 }
 
 static CUresult find_device(CUdevice ordinal, struct sim_device **device) {
@@ -69,7 +73,7 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice ordinal) {
     struct sim_device *device;
     SIM_TRY(find_device(ordinal, &device));
     SIM_REQUIRE(name && length > 0);
-    snprintf(name, (size_t)length, "gpuferry simulated device");
+    snprintf(name, (size_t)length, SIM_DEVICE_NAME);
     return CUDA_SUCCESS;
 }
 

@@ -1,6 +1,7 @@
 /* Kernel launches. Everything that CUDA reports at once is checked here, before anything is queued. */
 #include "log.h"
 #include "module.h"
+#include "nvml/live.h"
 #include "stream.h"
 #include <string.h>
 
@@ -13,7 +14,11 @@ struct launch_op {
 
 #ifndef SIM_SKIP_LAUNCHES
 static CUresult run(struct sim_op *op) {
-    return sim_grid_run(&((struct launch_op *)op)->grid);
+    int device = op->stream->context->device->machine_ordinal;
+    sim_live_kernel(device, true);
+    CUresult result = sim_grid_run(&((struct launch_op *)op)->grid);
+    sim_live_kernel(device, false);
+    return result;
 }
 #endif
 
