@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import contextlib
 import os
+import queue
 import select
 import socket
 import threading
@@ -62,20 +63,16 @@ class Session:
         self._core = core
         self._guest = guest
         self._log = log.bind(session=grant.session)
-        self._finished, self._finish = socket.socketpair()
-        self._log.info("session started", tenant=grant.tenant, function=grant.function, program=grant.program)
-        self._welcome = core.welcome(grant.welcome_proof, grant.session, grant.memory_quota)
         core.begin(guest.fileno(), grant.memory_quota)
-        self._thread = threading.Thread(target=self._run, name="dispatcher")
-        self._thread.start()
+        try:
+            guest.sendall(core.welcome(grant.welcome_proof, grant.session, grant.memory_quota))
+        except OSError:
+            core.end("connection lost")
+        self._log.info("session started", tenant=grant.tenant, function=grant.function, program=grant.program)
 
     @property
     def guest(self) -> socket.socket:
         return self._guest
-
-    def fileno(self) -> int:
-        """Readable when the session is over and scrubbed."""
-        return self._finished.fileno()
 
     def end(self, reason: str) -> None:
         self._core.end(reason)
@@ -87,25 +84,40 @@ class Session:
             self.deadline = time.monotonic() + LEAVE_SECONDS
 
     def close(self) -> None:
-        self._thread.join()
         self._guest.close()
-        self._finished.close()
-        self._finish.close()
         self._log.info("session ended", reason=self.reason, clean=self.clean)
 
-    def _run(self) -> None:
-        self._guest.setblocking(True)
-        if self._guest.family != socket.AF_UNIX:
-            self._guest.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        try:
-            self._guest.sendall(self._welcome)
-        except OSError:
-            self._core.end("connection lost")
+    def serve(self) -> None:
+        """From the first call to the scrub; on the dispatcher's thread."""
         self.reason = self._core.serve()
         self.stats = self._core.stats()
         self.deadline = time.monotonic() + SCRUB_SECONDS
         self.clean = self._core.scrub()
-        self._finish.send(b"\0")
+
+
+class Dispatcher:
+    """The thread that serves sessions, one after the other; started ahead, so that no guest waits for it."""
+
+    def __init__(self) -> None:
+        self._over, self._tell = socket.socketpair()
+        self._sessions: queue.SimpleQueue[Session] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="dispatcher", daemon=True).start()
+
+    def fileno(self) -> int:
+        """Readable when a session is over and scrubbed."""
+        return self._over.fileno()
+
+    def serve(self, session: Session) -> None:
+        self._sessions.put(session)
+
+    def over(self) -> None:
+        """Takes note that the session is over."""
+        self._over.recv(1)
+
+    def _run(self) -> None:
+        while True:
+            self._sessions.get().serve()
+            self._tell.send(b"\0")
 
 
 class Server:
@@ -116,6 +128,7 @@ class Server:
         self._control = Control(control_fd)
         self._log = Log(gpu=device, pid=os.getpid())
         self._session: Session | None = None
+        self._dispatcher = Dispatcher()
         self._poller = select.poll()
 
     def run(self) -> int:
@@ -127,13 +140,14 @@ class Server:
             self._control.send(node_pb2.FromServer(failed=node_pb2.Failed(reason=str(error))))
             return 1
         self._poller.register(self._control, select.POLLIN)
+        self._poller.register(self._dispatcher, select.POLLIN)
         self._ready()
         while True:
             for fd, events in self._poller.poll(self._patience()):
                 if fd == self._control.fileno():
                     if not self._obey():
                         return 0
-                elif self._session is not None and fd == self._session.fileno():
+                elif fd == self._dispatcher.fileno():
                     if not self._ended():
                         return 1
                 elif self._session is not None and events & HUNG_UP:
@@ -200,14 +214,14 @@ class Server:
             node_pb2.FromServer(started=node_pb2.SessionStarted(session=grant.session))
         )  # before WELCOME: until then the monitor may still give the guest to another server
         self._session = Session(self._core, grant, guest, self._log)
-        self._poller.register(self._session, select.POLLIN)
+        self._dispatcher.serve(self._session)
         self._poller.register(guest, select.POLLRDHUP)
 
     def _ended(self) -> bool:
         """Reports the end of the session; False: this process is not fit for another."""
         session = self._session
         assert session is not None
-        self._poller.unregister(session)
+        self._dispatcher.over()
         with contextlib.suppress(KeyError):  # it hung up first
             self._poller.unregister(session.guest)
         session.close()

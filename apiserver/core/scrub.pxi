@@ -46,11 +46,14 @@ cdef void stop_waiters(Session *s) noexcept nogil:
 
 
 cdef void stop_sender(Session *s) noexcept nogil:
+    cdef bint started
     pthread_mutex_lock(&s.send_lock)
+    started = s.sender_started
     s.sender_stopping = True
     pthread_cond_signal(&s.sendable)
     pthread_mutex_unlock(&s.send_lock)
-    pthread_join(s.sender, NULL)
+    if started:
+        pthread_join(s.sender, NULL)
 
 
 cdef void linger(Session *s) noexcept nogil:
@@ -150,9 +153,9 @@ cdef void begin_session(Session *s, int fd, uint64_t quota) noexcept nogil:
     s.latched = cu.CUDA_SUCCESS
     s.latched_op = 0
     s.image_clock = 0
+    s.sender_started = False
     s.sender_stopping = False
     s.unwritable = False
-    pthread_create(&s.sender, NULL, sender_main, s)
 
 
 cdef void run_session(Session *s) noexcept nogil:

@@ -56,42 +56,6 @@ cdef void cannot_write(Session *s) noexcept nogil:
     end_session(s, b"connection lost")
 
 
-cdef void push(Session *s, uint8_t *head, size_t head_size, size_t payload_size, Piece piece) noexcept nogil:
-    """Sends one frame, in order. s.send_lock is held."""
-    cdef size_t sent = 0
-    cdef size_t total = head_size + payload_size
-    cdef ssize_t n
-    if s.unwritable:
-        release_piece(s, piece)
-        return
-    if s.queue == NULL:
-        while sent < total:
-            n = write_some(s, head, head_size, piece.data, payload_size, sent)
-            if n < 0:
-                release_piece(s, piece)
-                cannot_write(s)
-                return
-            if n == 0:
-                break
-            sent += n
-        if sent == total:
-            release_piece(s, piece)
-            return
-    cdef Outgoing *rest = <Outgoing *>calloc(1, sizeof(Outgoing))
-    memcpy(rest.head, head, head_size)
-    rest.head_size = head_size
-    rest.payload_size = payload_size
-    rest.sent = sent
-    rest.piece = piece
-    if s.queue == NULL:
-        s.queue = rest
-    else:
-        s.queue_tail.next = rest
-    s.queue_tail = rest
-    s.queued += head_size + (payload_size if piece.slot < 0 else 0)
-    pthread_cond_signal(&s.sendable)
-
-
 cdef void *sender_main(void *argument) noexcept nogil:
     cdef Session *s = <Session *>argument
     cdef Outgoing *first
@@ -128,6 +92,51 @@ cdef void *sender_main(void *argument) noexcept nogil:
             pthread_mutex_lock(&s.send_lock)
     pthread_mutex_unlock(&s.send_lock)
     return NULL
+
+
+cdef bint wake_sender(Session *s) noexcept nogil:
+    """Most sessions never need one: their guests read what they ask for. s.send_lock is held."""
+    if not s.sender_started:
+        s.sender_started = pthread_create(&s.sender, NULL, sender_main, s) == 0
+    pthread_cond_signal(&s.sendable)
+    return s.sender_started
+
+
+cdef void push(Session *s, uint8_t *head, size_t head_size, size_t payload_size, Piece piece) noexcept nogil:
+    """Sends one frame, in order. s.send_lock is held."""
+    cdef size_t sent = 0
+    cdef size_t total = head_size + payload_size
+    cdef ssize_t n
+    if s.unwritable:
+        release_piece(s, piece)
+        return
+    if s.queue == NULL:
+        while sent < total:
+            n = write_some(s, head, head_size, piece.data, payload_size, sent)
+            if n < 0:
+                release_piece(s, piece)
+                cannot_write(s)
+                return
+            if n == 0:
+                break
+            sent += n
+        if sent == total:
+            release_piece(s, piece)
+            return
+    cdef Outgoing *rest = <Outgoing *>calloc(1, sizeof(Outgoing))
+    memcpy(rest.head, head, head_size)
+    rest.head_size = head_size
+    rest.payload_size = payload_size
+    rest.sent = sent
+    rest.piece = piece
+    if s.queue == NULL:
+        s.queue = rest
+    else:
+        s.queue_tail.next = rest
+    s.queue_tail = rest
+    s.queued += head_size + (payload_size if piece.slot < 0 else 0)
+    if not wake_sender(s):
+        cannot_write(s)
 
 
 cdef void answer(Session *s, Frame *f, int status, size_t payload_size, Piece piece) noexcept nogil:

@@ -239,6 +239,7 @@ cdef struct Session:
     pthread_cond_t sendable
     pthread_cond_t drained
     pthread_t sender
+    bint sender_started
     bint sender_stopping
     bint unwritable
     int printed                 # our standard output
