@@ -17,7 +17,7 @@ from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.paths import BUILD, ROOT
 from tests.helpers.running import Outcome, native_environment, real_gpu, run
 
-from . import picture
+from . import lease, picture
 from .rows import Row, cost, promises, rate
 
 OUT = BUILD / "bench"
@@ -32,6 +32,7 @@ def main() -> int:
     progress = Console(stderr=True)
     with monitor("--pool", "1", "--log-level", "warning") as server, progress.status("measuring …"):
         rows = [*micro(server), kmeans(server)]
+        rows += lease.rows()
     device = "gpu" if real_gpu() else "simulated"
     results = {"device": device, "rows": [row.as_json() for row in rows]}
     (OUT / "results.json").write_text(json.dumps(results, indent=2) + "\n")
@@ -114,7 +115,7 @@ def show(rows: list[Row], device: str) -> None:
             f"{row.value:.3g} {row.unit}",
             f"{row.floor:.3g} {row.unit}",
             f"{row.ratio:.2f}",
-            f"{row.target:g}",
+            f"{row.target:.3g}",
             "[green]yes[/]" if row.holds else "[red]no[/]",
         )
         table.add_row(f"[dim]  of {promise.floor}[/]")

@@ -97,7 +97,7 @@ def _table(results: dict[str, Any]) -> str:
         verdict = "" if row["holds"] else ", missed"
         lines.append(
             f"| {promise.title} | {value} | {floor} ({promise.floor}) "
-            f"| {row['ratio']:.2f} | {row['target']:g}{verdict} |"
+            f"| {row['ratio']:.2f} | {row['target']:.3g}{verdict} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -21,7 +21,12 @@ class Promise:
 
     title: str
     floor: str
-    target: float
+    target: float = 0.0  # times the floor
+    limit: float = 0.0  # or in the row's own unit, whatever the floor
+
+    def times(self, floor: float) -> float:
+        """The most that the row may cost, as a multiple of its floor."""
+        return self.target or self.limit / floor
 
 
 @dataclass(frozen=True)
@@ -56,5 +61,5 @@ def rate(name: str, value: float, floor: float, unit: str) -> Row:
 
 
 def _row(name: str, value: float, floor: float, unit: str, ratio: float) -> Row:
-    target = promises()[name].target
+    target = promises()[name].times(floor)
     return Row(name, value, unit, floor, ratio, target, ratio <= target)

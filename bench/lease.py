@@ -1,0 +1,65 @@
+"""How long guests wait for a lease when many arrive at once; on the null driver, so the price is gpuferry's own."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+from tests.helpers import toolchain
+from tests.helpers.monitor import Monitor, monitor
+from tests.helpers.paths import NULL_LIBRARY, ROOT
+
+from .rows import Row, cost
+
+CROWD = ROOT / "bench" / "micro" / "crowd.c"
+GUESTS = 100  # at once, on as many idle API servers
+ROUNDS = 9  # the best one counts: the machine is shared, and what disturbs only ever adds
+READY_SECONDS = 120.0
+
+
+def rows() -> list[Row]:
+    """Half of the guests have their lease within the median; nearly all within the 99th percentile."""
+    program = crowd()
+    null = {"GPUFERRY_DEVICE": "sim", "GPUFERRY_SIM_LIBRARY": str(NULL_LIBRARY)}
+    floors, leases = [], []
+    with monitor("--pool", str(GUESTS), "--log-level", "warning", environment=null) as server:
+        for _ in range(ROUNDS):
+            wait_until_idle(server, GUESTS)
+            floors.append(measure(program, "plain"))
+            leases.append(measure(program, server.tcp, server.token))
+    (median_floor, p99_floor), (median, p99) = best(floors), best(leases)
+    return [
+        cost("lease_median", median, median_floor, "µs"),
+        cost("lease_p99", p99, p99_floor, "µs"),
+    ]
+
+
+def best(rounds: list[tuple[float, float]]) -> tuple[float, float]:
+    """Of each column."""
+    return min(median for median, _ in rounds), min(p99 for _, p99 in rounds)
+
+
+def crowd() -> Path:
+    """The guests."""
+    sources = [str(ROOT / "native" / "wire" / "sha256.c"), f"-I{ROOT / 'native' / '_generated'}"]
+    return toolchain.program(CROWD, sources)
+
+
+def measure(program: Path, *where: str) -> tuple[float, float]:
+    """Median and 99th percentile in microseconds; `where` is an address and a token, or `plain`."""
+    address, *token = where
+    output = subprocess.check_output(
+        [program, address, str(GUESTS)], env={"GPUFERRY_TOKEN": token[0]} if token else {}, text=True
+    )
+    median, p99 = (float(line.split()[-1]) for line in output.splitlines())
+    return median, p99
+
+
+def wait_until_idle(server: Monitor, count: int) -> None:
+    """Until so many API servers wait for guests."""
+    deadline = time.monotonic() + READY_SECONDS
+    while sum(device["pool_idle"] for device in server.status()["devices"]) < count:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"no {count} idle API servers within {READY_SECONDS:g} s")
+        time.sleep(0.2)
