@@ -1,4 +1,4 @@
-"""How long guests wait for a lease when many arrive at once; on the null driver, so the price is gpuferry's own."""
+"""How long guests wait for a lease when many arrive at once; without a device, on the null driver."""
 
 from __future__ import annotations
 
