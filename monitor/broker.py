@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import itertools
 import socket
@@ -13,7 +14,7 @@ import structlog
 from gpuferry.specs._generated import node_pb2
 
 from .config import Config
-from .guests import Guest, refuse
+from .guests import Farewells, Guest
 from .handshake import CudaError, Reason, Refusal
 from .node import ChannelBroken
 from .placement import DeviceRoom, FirstCome, Placement, Request
@@ -21,6 +22,7 @@ from .pool import ApiServer
 
 GRANULARITY = 2 << 20
 QUEUE_MOST = 1000
+REVOKE_SECONDS = 2.0  # then an API server that does not end its session is ended
 
 log = structlog.get_logger()
 
@@ -67,8 +69,9 @@ class Broker:
         self._policy = FirstCome()
         self._servers: dict[int, ApiServer] = {}
         self._numbers = itertools.count(1)
-        self._farewells: set[asyncio.Task[None]] = set()
+        self._farewells = Farewells()
         self._closing = False
+        self.drained = False  # by the registry: only guests that it sent may still come
         self.sessions: dict[int, Session] = {}
         self.granted = 0
         self.refused = 0
@@ -80,6 +83,9 @@ class Broker:
         """A guest proved itself: grant, queue or refuse."""
         if self._closing:
             self._refuse(guest, Reason.SHUTTING_DOWN, "the monitor is shutting down")
+            return
+        if self.drained and not guest.invited:
+            self._refuse(guest, Reason.SHUTTING_DOWN, "this GPU server is being drained: ask the registry")
             return
         if len(self._policy.waiting()) >= QUEUE_MOST:
             self._refuse(guest, Reason.NO_CAPACITY, f"{QUEUE_MOST} guests wait already")
@@ -97,9 +103,7 @@ class Broker:
         """Tell a guest why not, in the background."""
         self.refused += 1
         log.info("refused", reason=refusal.reason.name, text=refusal.text, peer=peer)
-        task = asyncio.ensure_future(refuse(connection, refusal))
-        self._farewells.add(task)
-        task.add_done_callback(self._farewells.discard)
+        self._farewells.send(connection, refusal.frame())
 
     def _refuse(self, guest: Guest, reason: Reason, text: str, error: CudaError | None = None) -> None:
         self.turn_away(guest.connection, guest.peer, Refusal(reason, text, error))
@@ -112,6 +116,25 @@ class Broker:
         session.guest.connection.setblocking(False)
         loop.add_reader(session.guest.connection, self._spoke_while_waiting, session)
         self._policy.on_arrival(Request(session.id, session.guest.hello.memory), first)
+
+    def end_tenant(self, tenant: str) -> None:
+        """The tenant's token was revoked, and its sessions shall end."""
+        text = f"the token of {tenant} was revoked"
+        for session in [one for one in self.sessions.values() if one.guest.hello.tenant == tenant]:
+            log.info("session revoked", session=session.id, tenant=tenant)
+            if session.phase is Phase.WAITING or not session.server:
+                self._withdraw(session)
+                self._refuse(session.guest, Reason.DENIED, text)
+                continue
+            revoke = node_pb2.Revoke(session=session.id, reason=text)
+            with contextlib.suppress(ChannelBroken):
+                session.server.send(node_pb2.ToServer(revoke=revoke))
+            loop = asyncio.get_running_loop()
+            loop.call_later(REVOKE_SECONDS, self._insist, session, session.server)
+
+    def _insist(self, session: Session, server: ApiServer) -> None:
+        if session.server is server and server.session == session.id and session.id in self.sessions:
+            server.kill()
 
     def _leave_queue(self, session: Session) -> None:
         session.stop_timer()
@@ -270,8 +293,7 @@ class Broker:
                 await asyncio.wait_for(self._session_over.wait(), left)
             except asyncio.TimeoutError:
                 break
-        if self._farewells:
-            await asyncio.wait(self._farewells)
+        await self._farewells.finish()
 
     def rooms(self) -> Iterable[DeviceRoom]:
         """The devices that are known, for status."""

@@ -17,6 +17,7 @@ import uvloop
 from .broker import Broker
 from .config import Config
 from .control import ControlServer, MonitorService
+from .credentials import OwnToken
 from .device import server_environment
 from .listener import Listener, listen_tcp, listen_unix
 from .parent import Parent
@@ -40,6 +41,7 @@ class Daemon:
         self._was_ready = False
         self._parent: Parent | None = None
         self._broker = Broker(config, self._pool_changed)
+        self._authority = OwnToken(config.token)
         self._pool = Pool(config, server_environment(config.simulated), self._broker)
 
     def stop(self) -> None:
@@ -55,7 +57,8 @@ class Daemon:
             stack.callback(runtime.close)
             listeners = []
             for listening in self._listening():
-                listeners.append(Listener(listening, self._config, self._broker))
+                limit = self._config.handshake_timeout
+                listeners.append(Listener(listening, self._authority, limit, self._broker))
                 stack.callback(listeners[-1].close)
             names = [listener.name for listener in listeners]
             reporter = StatusReporter(self._config, self._pool, self._broker, names)

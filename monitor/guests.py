@@ -6,12 +6,30 @@ import asyncio
 import contextlib
 import secrets
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from .handshake import HEADER, Hello, Reason, Refusal, check_hello, greeting, hello_body_size, server_proof
+import structlog
+
+from .credentials import Authority
+from .handshake import (
+    HEADER,
+    CudaError,
+    Hello,
+    Reason,
+    Refusal,
+    accept_hello,
+    greeting,
+    hello_body_size,
+    read_hello,
+    server_proof,
+)
+from .store.interface import StoreError
 
 FAREWELL_SECONDS = 2.0
 FAREWELL_BYTES = 1 << 20
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -21,7 +39,24 @@ class Guest:
     connection: socket.socket
     peer: str
     hello: Hello
-    welcome_proof: bytes
+    nonces: bytes  # the server's, then the guest's
+    key: bytes = field(repr=False)  # the server proves itself with it
+    invited: bool  # by a registry
+
+    @property
+    def welcome_proof(self) -> bytes:
+        """What WELCOME begins with."""
+        return server_proof(self.key, self.nonces[:32], self.nonces[32:])
+
+
+class Reception(Protocol):
+    """Who takes guests from a listener."""
+
+    def arrive(self, guest: Guest) -> None:
+        """A guest proved itself."""
+
+    def turn_away(self, connection: socket.socket, peer: str, refusal: Refusal) -> None:
+        """A guest did not; it shall be told why."""
 
 
 def prepare(connection: socket.socket) -> None:
@@ -58,15 +93,24 @@ async def _exchange(connection: socket.socket, nonce: bytes) -> bytes:
     return await _read_exactly(connection, hello_body_size(header))
 
 
-async def shake_hands(connection: socket.socket, peer: str, token: bytes, limit: float) -> Guest:
+async def shake_hands(connection: socket.socket, peer: str, authority: Authority, limit: float) -> Guest:
     """A Guest; or Refusal, which the guest should be told; or OSError, when there is nobody to tell."""
     nonce = secrets.token_bytes(32)
     try:
         body = await asyncio.wait_for(_exchange(connection, nonce), limit)
     except asyncio.TimeoutError:
         raise Refusal(Reason.MALFORMED, f"no complete HELLO within {limit:g} s") from None
-    hello = check_hello(body, nonce, token)
-    return Guest(connection, peer, hello, server_proof(token, nonce, hello.nonce))
+    claim = read_hello(body, nonce)
+    try:
+        proven = authority.at_once(claim) or await authority.judge(claim)
+    except StoreError as error:
+        log.error("tokens cannot be checked", error=str(error))
+        raise Refusal(
+            Reason.NO_CAPACITY, "tokens cannot be checked at the moment", CudaError.SYSTEM_NOT_READY
+        ) from None
+    hello = accept_hello(claim, proven)
+    assert proven
+    return Guest(connection, peer, hello, nonce + hello.nonce, proven.key, proven.invited)
 
 
 async def _say_goodbye(connection: socket.socket, frame: bytes) -> None:
@@ -79,7 +123,25 @@ async def _say_goodbye(connection: socket.socket, frame: bytes) -> None:
         left -= len(part)
 
 
-async def refuse(connection: socket.socket, refusal: Refusal) -> None:
-    """Send REFUSED so that it arrives, then close."""
+async def dismiss(connection: socket.socket, frame: bytes) -> None:
+    """Send a last frame, REFUSED or REDIRECT, so that it arrives, then close."""
     with contextlib.closing(connection), contextlib.suppress(OSError, asyncio.TimeoutError):
-        await asyncio.wait_for(_say_goodbye(connection, refusal.frame()), FAREWELL_SECONDS)
+        await asyncio.wait_for(_say_goodbye(connection, frame), FAREWELL_SECONDS)
+
+
+class Farewells:
+    """Last frames on their way, in the background."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def send(self, connection: socket.socket, frame: bytes) -> None:
+        """Takes the connection over."""
+        task = asyncio.ensure_future(dismiss(connection, frame))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def finish(self) -> None:
+        """Until all have arrived, or were given up."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)

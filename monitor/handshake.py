@@ -7,16 +7,20 @@ import hashlib
 import hmac
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpuferry.specs._generated import wire
+
+from .tokens import proof as tenant_proof
 
 HEADER = struct.Struct("<IHHIi")
 GREETING = struct.Struct("<8sHH32s")
 HELLO = struct.Struct("<HH32s32sIQI64s64s128s32s")
 REFUSED = struct.Struct("<II")
+EXTENSION = struct.Struct("<HH")
+REDIRECT = struct.Struct("<32s32sHH")
 
-OP_GREETING, OP_HELLO, OP_WELCOME, OP_REFUSED = 0xFF01, 0xFF02, 0xFF03, 0xFF04
+OP_GREETING, OP_HELLO, OP_WELCOME, OP_REFUSED, OP_REDIRECT = 0xFF01, 0xFF02, 0xFF03, 0xFF04, 0xFF06
 MAGIC = b"GPUFERRY"
 PROOF_SIZE = 32
 FRAME_MAX = 64 * 1024
@@ -34,6 +38,13 @@ class Reason(enum.IntEnum):
     BAD_REQUEST = 5
     SHUTTING_DOWN = 6
     MALFORMED = 7
+
+
+class Extension(enum.IntEnum):
+    """What may follow the proof in HELLO."""
+
+    TICKET = 1
+    LABELS = 2
 
 
 class CudaError(enum.IntEnum):
@@ -73,6 +84,36 @@ class Refusal(Exception):
         return _frame(OP_REFUSED, REFUSED.pack(self.reason, self.error) + self.text.encode()[:TEXT_MAX])
 
 
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A HELLO that was read and is not believed yet."""
+
+    body: bytes
+    extensions: dict[Extension, bytes]
+    server_nonce: bytes
+    guest_nonce: bytes
+    tenant: bytes
+    proof: bytes
+
+    @property
+    def message(self) -> bytes:
+        """What the proof is over."""
+        unproven = self.body[: HELLO.size - PROOF_SIZE] + self.body[HELLO.size :]
+        return guest_message(self.server_nonce, self.guest_nonce, unproven)
+
+
+@dataclass(frozen=True)
+class Proven:
+    """Who made the claim."""
+
+    tenant: str | None  # None: as the guest says
+    key: bytes = field(repr=False)  # the server proves itself with it
+    invited: bool = False  # by a registry
+
+
 @dataclass(frozen=True)
 class Hello:
     """What a guest that proved itself asks for."""
@@ -83,6 +124,7 @@ class Hello:
     tenant: str
     function: str
     program: str
+    labels: Labels = ()
 
 
 def _frame(op: int, body: bytes) -> bytes:
@@ -116,11 +158,18 @@ def _text(field: bytes, name: str) -> str:
     return text
 
 
+def guest_message(server_nonce: bytes, guest_nonce: bytes, unproven: bytes) -> bytes:
+    """What a guest proves; `unproven` is the HELLO body without the proof."""
+    return b"gpuferry guest 1" + server_nonce + guest_nonce + unproven
+
+
 def guest_proof(token: bytes, server_nonce: bytes, guest_nonce: bytes, unproven: bytes) -> bytes:
-    """What the guest sends to show that it holds the token; `unproven` is the HELLO body up to the proof."""
-    return hmac.new(
-        token, b"gpuferry guest 1" + server_nonce + guest_nonce + unproven, hashlib.sha256
-    ).digest()
+    """What the guest sends to show that it holds the token."""
+    message = guest_message(server_nonce, guest_nonce, unproven)
+    text = token.decode(errors="replace")
+    if tenant_proof.tenant_of(text):
+        return tenant_proof.prove(text, message)
+    return hmac.digest(token, message, hashlib.sha256)
 
 
 def hello(token: bytes, server_nonce: bytes, nonce: bytes, devices: int, program: str) -> bytes:
@@ -133,7 +182,7 @@ def hello(token: bytes, server_nonce: bytes, nonce: bytes, devices: int, program
         os.getpid(),
         0,
         devices,
-        b"",
+        (tenant_proof.tenant_of(token.decode()) or "").encode(),
         b"",
         program.encode(),
     )
@@ -143,25 +192,62 @@ def hello(token: bytes, server_nonce: bytes, nonce: bytes, devices: int, program
 
 def server_proof(token: bytes, server_nonce: bytes, guest_nonce: bytes) -> bytes:
     """What WELCOME carries to show the same of the server."""
-    return hmac.new(token, b"gpuferry server 1" + server_nonce + guest_nonce, hashlib.sha256).digest()
+    return hmac.digest(token, b"gpuferry server 1" + server_nonce + guest_nonce, hashlib.sha256)
 
 
-def check_hello(body: bytes, server_nonce: bytes, token: bytes) -> Hello:
-    """The guest's request, or the Refusal it earns. Nothing but the version is believed without proof."""
+def redirect(key: bytes, nonces: bytes, session_key: bytes, ticket: bytes, address: str) -> bytes:
+    """The REDIRECT frame. Only a guest that holds the token can read the session key in it."""
+    mask = hmac.digest(key, b"gpuferry redirect key 1" + nonces, hashlib.sha256)
+    hidden = bytes(a ^ b for a, b in zip(session_key, mask, strict=True))
+    where = address.encode()
+    unproven = REDIRECT.pack(b"", hidden, len(ticket), len(where))[PROOF_SIZE:] + ticket + where
+    proof = hmac.digest(key, b"gpuferry redirect 1" + nonces + unproven, hashlib.sha256)
+    return _frame(OP_REDIRECT, proof + unproven)
+
+
+def _extensions(data: bytes) -> dict[Extension, bytes]:
+    found: dict[Extension, bytes] = {}
+    while data:
+        if len(data) < EXTENSION.size:
+            raise Refusal(Reason.MALFORMED, "HELLO: an extension is cut off")
+        kind, size = EXTENSION.unpack_from(data)
+        value, data = data[EXTENSION.size : EXTENSION.size + size], data[EXTENSION.size + size :]
+        if len(value) != size or kind not in tuple(Extension) or kind in found:
+            raise Refusal(Reason.MALFORMED, f"HELLO: extension {kind} is cut off, unknown or there twice")
+        found[Extension(kind)] = value
+    return found
+
+
+def read_hello(body: bytes, server_nonce: bytes) -> Claim:
+    """What the guest claims, or the Refusal it earns. Nothing but the version is judged without proof."""
     (version,) = struct.unpack_from("<H", body)
     if version != wire.PROTOCOL_VERSION:
         raise Refusal(
             Reason.VERSION,
             f"the guest speaks protocol version {version}, this server {wire.PROTOCOL_VERSION}{ADVICE}",
         )
-    if len(body) != HELLO.size:
+    if len(body) < HELLO.size:
         raise Refusal(
             Reason.MALFORMED, f"HELLO body of {len(body)} bytes: version {version} has {HELLO.size}"
         )
-    _, _, spec, nonce, pid, memory, devices, tenant, function, program, proof = HELLO.unpack(body)
-    expected = guest_proof(token, server_nonce, nonce, body[:-PROOF_SIZE])
-    if not hmac.compare_digest(proof, expected):
+    fields = HELLO.unpack_from(body)
+    nonce, tenant, proof = fields[3], fields[7].partition(b"\0")[0], fields[10]
+    return Claim(body, _extensions(body[HELLO.size :]), server_nonce, nonce, tenant, proof)
+
+
+def _labels(data: bytes) -> Labels:
+    """`zone=a,gpu=h100`."""
+    pairs = [item.strip().partition("=") for item in _text(data, "labels").split(",") if item.strip()]
+    if not all(name and sign for name, sign, _ in pairs):
+        raise Refusal(Reason.BAD_REQUEST, "GPUFERRY_LABELS: write NAME=VALUE,NAME=VALUE")
+    return tuple((name, value) for name, _, value in pairs)
+
+
+def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
+    """The request of a guest that proved itself, or the Refusal it earns."""
+    if proven is None:
         raise Refusal(Reason.DENIED, "wrong token: GPUFERRY_TOKEN of the program is not this monitor's")
+    _, _, spec, nonce, pid, memory, devices, tenant, function, program, _ = HELLO.unpack_from(claim.body)
     if spec != wire.SPEC_HASH:
         raise Refusal(
             Reason.SPEC,
@@ -173,7 +259,8 @@ def check_hello(body: bytes, server_nonce: bytes, token: bytes) -> Hello:
         nonce=nonce,
         pid=pid,
         memory=memory,
-        tenant=_text(tenant, "tenant"),
+        tenant=_text(tenant, "tenant") if proven.tenant is None else proven.tenant,
         function=_text(function, "function"),
         program=_text(program, "program"),
+        labels=_labels(claim.extensions.get(Extension.LABELS, b"")),
     )

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import structlog
 
-from .broker import Broker
-from .config import Config, ConfigError, resolve
-from .guests import prepare, shake_hands
+from .config import ConfigError, resolve
+from .credentials import Authority
+from .guests import Reception, prepare, shake_hands
 from .handshake import Refusal
 
 BACKLOG = 512
@@ -71,10 +71,13 @@ def name_of(listening: socket.socket) -> str:
 class Listener:
     """One listening socket and the handshakes that are going on."""
 
-    def __init__(self, listening: socket.socket, config: Config, broker: Broker) -> None:
+    def __init__(
+        self, listening: socket.socket, authority: Authority, limit: float, reception: Reception
+    ) -> None:
         self._listening = listening
-        self._config = config
-        self._broker = broker
+        self._authority = authority
+        self._limit = limit  # seconds for a handshake
+        self._reception = reception
         self._handshakes: dict[asyncio.Task[None], None] = {}  # oldest first
         self.name = name_of(listening)
 
@@ -99,10 +102,10 @@ class Listener:
     async def _welcome(self, connection: socket.socket, peer: str) -> None:
         try:
             prepare(connection)
-            guest = await shake_hands(connection, peer, self._config.token, self._config.handshake_timeout)
-            self._broker.arrive(guest)
+            guest = await shake_hands(connection, peer, self._authority, self._limit)
+            self._reception.arrive(guest)
         except Refusal as refusal:
-            self._broker.turn_away(connection, peer, refusal)
+            self._reception.turn_away(connection, peer, refusal)
         except OSError as error:
             log.debug("guest left during the handshake", peer=peer, error=str(error))
             connection.close()

@@ -1,0 +1,182 @@
+"""The store in an etcd v3 cluster, for several replicas of the registry: any member will do."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+import grpc
+import structlog
+from gpuferry.specs._generated import etcd_pb2, etcd_pb2_grpc
+
+from .interface import Entry, StoreError
+
+ROOT = "/gpuferry/"
+CALL_SECONDS = 2.0  # one member's answer
+PATIENCE_SECONDS = 10.0  # an election takes one or two seconds
+PAUSE_SECONDS = 0.1
+# A member that is cut off from the others shall say so, rather than answer from what it knew.
+METADATA = (("hasleader", "true"),)
+_OPTIONS = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.keepalive_time_ms", 10000),
+    ("grpc.keepalive_timeout_ms", 3000),
+)
+_PERMANENT = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
+
+log = structlog.get_logger()
+Answer = TypeVar("Answer")
+
+
+class Member:
+    """One etcd process, and what it is asked."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self.kv = etcd_pb2_grpc.KVStub(self.channel)
+        self.lease = etcd_pb2_grpc.LeaseStub(self.channel)
+        self.watch = etcd_pb2_grpc.WatchStub(self.channel)
+
+
+def _key(key: str) -> bytes:
+    return (ROOT + key).encode()
+
+
+def _range(prefix: str) -> tuple[bytes, bytes]:
+    first = _key(prefix)
+    return first, first[:-1] + bytes([first[-1] + 1])
+
+
+def _name(key: bytes) -> str:
+    return key.decode().removeprefix(ROOT)
+
+
+class EtcdStore:
+    """Asks the member that answered last, and the others when it does not."""
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self._members = [Member(address) for address in addresses]
+        self._next = 0
+
+    async def _ask(self, question: Callable[[Member], Awaitable[Answer]]) -> Answer:
+        """Every question may be asked twice: a write that was lost on its way back is written again."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        for attempt in itertools.count(1):
+            member = self._members[self._next]
+            try:
+                return await question(member)
+            except grpc.aio.AioRpcError as error:
+                self._next = (self._next + 1) % len(self._members)
+                reason = f"etcd at {member.address}: {error.code().name}: {error.details()}"
+                if error.code() in _PERMANENT or time.monotonic() > deadline:
+                    raise StoreError(reason) from None
+                log.debug("etcd does not answer", member=member.address, code=error.code().name)
+                if attempt % len(self._members) == 0:
+                    await asyncio.sleep(PAUSE_SECONDS)
+        raise AssertionError
+
+    async def _range(self, key: bytes, end: bytes = b"") -> etcd_pb2.RangeResponse:
+        request = etcd_pb2.RangeRequest(key=key, range_end=end)
+        return await self._ask(
+            lambda member: member.kv.Range(request, timeout=CALL_SECONDS, metadata=METADATA)
+        )
+
+    async def get(self, key: str) -> Entry | None:
+        """The newest value, which most members agree on."""
+        found = (await self._range(_key(key))).kvs
+        return Entry(found[0].value, found[0].mod_revision) if found else None
+
+    async def read(self, prefix: str) -> dict[str, Entry]:
+        """All keys that begin like this, in order."""
+        found = (await self._range(*_range(prefix))).kvs
+        return {_name(item.key): Entry(item.value, item.mod_revision) for item in found}
+
+    async def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
+        """Write. Each write with `ttl` has a lease of its own: no replica has to remember another's."""
+
+        async def write(member: Member) -> None:
+            lease = 0
+            if ttl is not None:
+                wanted = etcd_pb2.LeaseGrantRequest(TTL=math.ceil(ttl))
+                granted = await member.lease.LeaseGrant(wanted, timeout=CALL_SECONDS, metadata=METADATA)
+                lease = granted.ID
+            request = etcd_pb2.PutRequest(key=_key(key), value=value, lease=lease)
+            await member.kv.Put(request, timeout=CALL_SECONDS, metadata=METADATA)
+
+        await self._ask(write)
+
+    async def swap(self, key: str, value: bytes | None, version: int) -> bool:
+        """Write, or delete with None, if the key still has this version."""
+        full = _key(key)
+        unchanged = etcd_pb2.Compare(target=etcd_pb2.Compare.MOD, key=full, mod_revision=version)
+        if value is None:
+            change = etcd_pb2.RequestOp(request_delete_range=etcd_pb2.DeleteRangeRequest(key=full))
+        else:
+            change = etcd_pb2.RequestOp(request_put=etcd_pb2.PutRequest(key=full, value=value))
+        request = etcd_pb2.TxnRequest(compare=[unchanged], success=[change])
+        answer = await self._ask(
+            lambda member: member.kv.Txn(request, timeout=CALL_SECONDS, metadata=METADATA)
+        )
+        if answer.succeeded:
+            return True
+        # It may have been this very write that changed the version, if its answer was lost.
+        entry = await self.get(key)
+        return (entry.value if entry else None) == value
+
+    async def watch(self, prefix: str) -> AsyncIterator[Mapping[str, bytes]]:
+        """All keys and values now, and again after every change."""
+        seen: Mapping[str, bytes] | None = None
+        while True:
+            try:
+                async for state in self._follow(prefix):
+                    if state != seen:
+                        seen = state
+                        yield dict(state)
+            except (grpc.aio.AioRpcError, StoreError) as error:
+                log.warning("watch of etcd broke, beginning anew", error=_text(error))
+                self._next = (self._next + 1) % len(self._members)
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _follow(self, prefix: str) -> AsyncIterator[Mapping[str, bytes]]:
+        """Until the stream breaks, or etcd has forgotten the history that it should go on from."""
+        first, end = _range(prefix)
+        now = await self._range(first, end)
+        state = {_name(item.key): item.value for item in now.kvs}
+        yield dict(state)
+        create = etcd_pb2.WatchCreateRequest(key=first, range_end=end, start_revision=now.header.revision + 1)
+        stream = self._members[self._next].watch.Watch(metadata=METADATA)
+        try:
+            await stream.write(etcd_pb2.WatchRequest(create_request=create))
+            while isinstance(response := await stream.read(), etcd_pb2.WatchResponse):
+                if response.canceled:
+                    break
+                for event in response.events:
+                    if event.type == etcd_pb2.Event.PUT:
+                        state[_name(event.kv.key)] = event.kv.value
+                    else:
+                        state.pop(_name(event.kv.key), None)
+                if response.events:
+                    yield dict(state)
+        finally:
+            stream.cancel()
+
+    async def close(self) -> None:
+        """Closes the connections."""
+        await asyncio.gather(*(member.channel.close(None) for member in self._members))
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return str(error)

@@ -1,0 +1,157 @@
+"""The store in one file, for one machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from .interface import ABSENT, Entry, StoreError
+
+SCHEMA = 1
+POLL_SECONDS = 0.25  # how soon a watch sees what another process wrote
+BUSY_SECONDS = 5.0
+_NOW = "(expires IS NULL OR expires > ?)"
+
+Result = TypeVar("Result")
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))  # its -wal and -shm get this too
+    connection = sqlite3.connect(path, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        (schema,) = connection.execute("PRAGMA user_version").fetchone()
+        if schema not in (0, SCHEMA):
+            raise StoreError(f"{path} has schema {schema}, this gpuferry knows {SCHEMA}: use another folder")
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB NOT NULL,"
+            " version INTEGER NOT NULL, expires REAL) WITHOUT ROWID"
+        )
+        connection.execute(f"PRAGMA user_version = {SCHEMA}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+class SqliteStore:
+    """Several processes of this machine may share the file: the registry, a monitor, `gpuferry token`."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._connection = _open(path)
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(f"{path}: {error}") from None
+        # SQLite waits for the disk: on a thread, in the order of the calls.
+        self._worker = ThreadPoolExecutor(1, "store")
+        self._watches: set[asyncio.Event] = set()
+
+    async def _do(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._worker, work, self._connection)
+        except sqlite3.Error as error:
+            raise StoreError(str(error)) from None
+
+    async def get(self, key: str) -> Entry | None:
+        """The newest value."""
+        query = f"SELECT value, version FROM entries WHERE key = ? AND {_NOW}"
+        row = await self._do(lambda sql: sql.execute(query, (key, time.time())).fetchone())
+        return Entry(*row) if row else None
+
+    async def read(self, prefix: str) -> dict[str, Entry]:
+        """All keys that begin like this, in order."""
+        query = f"SELECT key, value, version FROM entries WHERE key >= ? AND key < ? AND {_NOW} ORDER BY key"
+        bounds = (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1))
+        rows = await self._do(lambda sql: sql.execute(query, (*bounds, time.time())).fetchall())
+        return {key: Entry(value, version) for key, value, version in rows}
+
+    async def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
+        """Write. What ends by itself need not survive a power failure, so the disk is not waited for."""
+        now = time.time()
+        expires = None if ttl is None else now + ttl
+
+        def write(sql: sqlite3.Connection) -> None:
+            sql.execute(f"PRAGMA synchronous = {'FULL' if ttl is None else 'NORMAL'}")
+            with _transaction(sql):
+                sql.execute("DELETE FROM entries WHERE expires <= ?", (now,))
+                sql.execute(
+                    "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)", (key, value, _version(), expires)
+                )
+
+        await self._do(write)
+        self._changed()
+
+    async def swap(self, key: str, value: bytes | None, version: int) -> bool:
+        """Write, or delete with None, if the key still has this version."""
+        now = time.time()
+
+        def write(sql: sqlite3.Connection) -> bool:
+            sql.execute("PRAGMA synchronous = FULL")
+            with _transaction(sql):
+                query = f"SELECT version FROM entries WHERE key = ? AND {_NOW}"
+                (found,) = sql.execute(query, (key, now)).fetchone() or (ABSENT,)
+                if found != version:
+                    return False
+                if value is None:
+                    sql.execute("DELETE FROM entries WHERE key = ?", (key,))
+                else:
+                    sql.execute(
+                        "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, NULL)", (key, value, _version())
+                    )
+                return True
+
+        done = await self._do(write)
+        self._changed()
+        return done
+
+    def _changed(self) -> None:
+        for event in self._watches:
+            event.set()
+
+    async def watch(self, prefix: str) -> AsyncIterator[Mapping[str, bytes]]:
+        """All keys and values now, and again after every change."""
+        event = asyncio.Event()
+        self._watches.add(event)
+        seen: dict[str, bytes] | None = None
+        try:
+            while True:
+                event.clear()
+                with contextlib.suppress(StoreError):  # busy for seconds: the next look may see more
+                    state = {key: entry.value for key, entry in (await self.read(prefix)).items()}
+                    if state != seen:
+                        seen = state
+                        yield dict(state)
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(event.wait(), POLL_SECONDS)
+        finally:
+            self._watches.discard(event)
+
+    async def close(self) -> None:
+        """Waits for what is being written."""
+        await self._do(lambda sql: sql.close())
+        self._worker.shutdown()
+
+
+def _version() -> int:
+    return secrets.randbits(62) | 1
+
+
+@contextlib.contextmanager
+def _transaction(sql: sqlite3.Connection) -> Iterator[None]:
+    sql.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        sql.execute("ROLLBACK")
+        raise
+    sql.execute("COMMIT")

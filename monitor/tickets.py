@@ -1,0 +1,58 @@
+"""Tickets: a registry's word to one GPU server that a guest may come, once and soon (specs/WIRE.md §2)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import struct
+import time
+from collections.abc import Callable
+
+TICKET = struct.Struct("<16s16sQ64s32s")
+MAC_SIZE = 32
+LIFETIME = 30  # seconds, for the guest's way and for clocks that differ
+
+
+def _mac(cluster_key: bytes, ticket: bytes) -> bytes:
+    message = b"gpuferry ticket mac 1" + ticket[:-MAC_SIZE]
+    return hmac.digest(cluster_key, message, hashlib.sha256)
+
+
+def session_key(cluster_key: bytes, ticket: bytes) -> bytes:
+    """What the guest proves to hold when it shows the ticket: seeing a ticket go by is not enough."""
+    return hmac.digest(cluster_key, b"gpuferry ticket key 1" + ticket, hashlib.sha256)
+
+
+def issue(cluster_key: bytes, incarnation: bytes, tenant: str, now: float | None = None) -> bytes:
+    """A ticket for the monitor that called itself `incarnation` at its start."""
+    expires = int(time.time() if now is None else now) + LIFETIME
+    fields = (secrets.token_bytes(16), incarnation, expires, tenant.encode())
+    unsigned = TICKET.pack(*fields, b"")
+    return unsigned[:-MAC_SIZE] + _mac(cluster_key, unsigned)
+
+
+class TicketDesk:
+    """Where one monitor takes tickets. One that restarted is another incarnation, and takes no old ones."""
+
+    def __init__(self, cluster_key: bytes, clock: Callable[[], float] = time.time) -> None:
+        self.incarnation = secrets.token_bytes(16)
+        self._key = cluster_key
+        self._clock = clock
+        self._used: dict[bytes, int] = {}  # when each expires, which is when it may be forgotten
+
+    def read(self, ticket: bytes) -> tuple[str, bytes] | None:
+        """The tenant and the session key, if this ticket is genuine, for here, fresh and not used up."""
+        if len(ticket) != TICKET.size or not hmac.compare_digest(ticket[-MAC_SIZE:], _mac(self._key, ticket)):
+            return None
+        number, incarnation, expires, tenant, _ = TICKET.unpack(ticket)
+        if incarnation != self.incarnation or expires < self._clock() or number in self._used:
+            return None
+        return tenant.partition(b"\0")[0].decode(), session_key(self._key, ticket)
+
+    def use(self, ticket: bytes) -> None:
+        """Its bearer proved to hold the session key: nobody can use it again."""
+        now = self._clock()
+        self._used = {number: expires for number, expires in self._used.items() if expires >= now}
+        number, _, expires, _, _ = TICKET.unpack(ticket)
+        self._used[number] = expires

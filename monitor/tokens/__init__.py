@@ -1,0 +1,1 @@
+"""Tokens of tenants: what they are, how they are proven, where what is known of them lies."""
