@@ -10,38 +10,81 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuferry.guest.endpoint import read_token, split_address
+from gpuferry.guest.endpoint import read_token, runtime_directory, split_address
+
+from . import options
+from .options import option
+from .settings import ConfigError, UsageError
+
+__all__ = ["Config", "ConfigError", "MonitorOptions", "UsageError"]
 
 DEFAULT_LISTEN = "127.0.0.1:7700"
 TOKEN_MIN = 16
 MIB = 1 << 20
 
 
-class ConfigError(Exception):
-    """A setting that cannot work; the text says what to do about it."""
+def default_socket() -> str:
+    """Where guests of the same user connect to."""
+    return str(Path(runtime_directory(), "session.sock"))
+
+
+def default_control() -> str:
+    """Where the CLI of the same user connects to."""
+    return f"unix:{runtime_directory()}/control.sock"
 
 
 @dataclass(frozen=True)
-class Config:
+class MonitorOptions:
+    """What a user may set; each line is a flag, a variable, a key of monitor.toml, help and a check."""
+
+    listen: str | None = option(
+        options.optional(options.address(unix=False)),
+        DEFAULT_LISTEN,
+        "Where guests connect; none: only the Unix socket",
+    )
+    socket: str | None = option(
+        options.optional(options.path("PATH")), default_socket, "Unix socket for guests; none: only TCP"
+    )
+    control: str = option(
+        options.address(), default_control, "gRPC for the CLI: unix:PATH or loopback HOST:PORT"
+    )
+    pool: int = option(options.count(1), 2, "API servers per device, created ahead")
+    device: str = option(options.choice("auto", "gpu", "sim"), "auto", "What to offer", "GPUFERRY_DEVICE")
+    memory: int = option(options.size(), 0, "Quota of a session that asks for none; 0: an equal share")
+    headroom: int | None = option(
+        options.optional(options.size()),
+        None,
+        "Memory per device that is never granted; none: what API servers themselves need",
+    )
+    token_file: str | None = option(
+        options.optional(options.path()), None, "The token's file, mode 0600", "GPUFERRY_TOKEN_FILE"
+    )
+    max_wait: float = option(options.seconds(), 60.0, "How long a guest may wait for an API server")
+    handshake_timeout: float = option(
+        options.seconds(0.01), 5.0, "How long a guest may take to introduce itself"
+    )
+    ready_timeout: float = option(options.seconds(0.01), 60.0, "How long an API server may take to start")
+    start_timeout: float = option(options.seconds(0.01), 10.0, "How long it may take to accept a session")
+    grace: float = option(options.seconds(), 5.0, "What running sessions get when the monitor stops")
+    log_level: str = option(
+        options.choice("debug", "info", "warning", "error"), "info", "What is logged", "GPUFERRY_LOG_LEVEL"
+    )
+    log_format: str = option(
+        options.choice("auto", "json", "text"),
+        "auto",
+        "auto: text on a terminal, else JSON lines",
+        "GPUFERRY_LOG_FORMAT",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(MonitorOptions):
     """The settings of one monitor, all resolved."""
 
     runtime: Path
     token: bytes
     simulated: bool
     devices: int
-    control: str  # host:port or unix:/path
-    listen: str | None = DEFAULT_LISTEN
-    socket: str | None = None  # path of the Unix socket
-    pool: int = 2  # API servers per device
-    memory: int = 0  # default quota in bytes; 0: the device's memory divided by the pool
-    headroom: int | None = (
-        None  # bytes per device that are never granted; None: what API servers themselves need
-    )
-    max_wait: float = 60.0  # seconds a guest waits for an API server
-    handshake_timeout: float = 5.0
-    ready_timeout: float = 60.0
-    start_timeout: float = 10.0  # from Grant to SessionStarted
-    grace: float = 5.0  # seconds that running sessions have to end when the monitor stops
     server_command: tuple[str, ...] = (sys.executable, "-m", "gpuferry.apiserver")
     status_descriptor: int | None = None  # see `Parent`
 
@@ -76,7 +119,7 @@ def is_loopback(address: str) -> bool:
 
 def choose_token(token_file: str | None) -> tuple[bytes, bool]:
     """The token, and whether someone gave it; one is made up for this start otherwise."""
-    path = token_file or os.environ.get("GPUFERRY_TOKEN_FILE")
+    path = token_file
     try:
         given = read_token(path) if path else os.environ.get("GPUFERRY_TOKEN", "")
     except OSError as error:

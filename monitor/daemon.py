@@ -9,7 +9,6 @@ import resource
 import signal
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 
 import structlog
 import uvloop
@@ -147,13 +146,3 @@ def run(config: Config) -> None:
         await Daemon(config).run()
 
     uvloop.run(main())
-
-
-def default_socket(runtime: Path) -> str:
-    """Where guests of the same user connect to."""
-    return str(runtime / "session.sock")
-
-
-def default_control(runtime: Path) -> str:
-    """Where the CLI of the same user connects to."""
-    return f"unix:{runtime / 'control.sock'}"

@@ -1,4 +1,4 @@
-"""Log lines on stderr: JSON in a service, coloured text on a terminal."""
+"""Log lines on stderr: JSON in a service, coloured text on a terminal; never a secret in them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,53 @@ import sys
 import structlog
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+HIDDEN = "(hidden)"
+_FIRST = ("ts", "level", "event", "session", "gpu", "server")
+_NAMES = ("token", "secret", "proof", "password", "authorization")
+_secrets: set[str] = set()
 
 
-def configure(level: str = "info") -> None:
-    """Keys as house style wants them: ts, level, event, then session, device, server …"""
-    terminal = sys.stderr.isatty()
+def hide(secret: str) -> None:
+    """No log line shows it from now on, however it came there: in a value, a message or a traceback."""
+    _secrets.add(secret)
+
+
+def _redact(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    return {name: HIDDEN if name in _NAMES else value for name, value in event.items()}
+
+
+def _without_secrets(_: object, __: str, event: structlog.typing.EventDict) -> str:
+    line = str(event)  # the renderer before this one made text of it
+    for secret in _secrets:
+        line = line.replace(secret, HIDDEN)
+    return line
+
+
+def _in_order(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    return {name: event[name] for name in _FIRST if name in event} | dict(event)
+
+
+def configure(level: str = "info", form: str = "auto") -> None:
+    """Keys as house style wants them: ts, level, event, then session, gpu, server …"""
     stamp: structlog.typing.Processor
     last: structlog.typing.Processor
-    if terminal:
+    if form == "text" or (form == "auto" and sys.stderr.isatty()):
+        colours = sys.stderr.isatty() and "NO_COLOR" not in os.environ
         stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
-        last = structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ, pad_event_to=24)
+        last = structlog.dev.ConsoleRenderer(colors=colours, pad_event_to=24)
     else:
         stamp = structlog.processors.TimeStamper(fmt="iso", key="ts")
-        last = structlog.processors.JSONRenderer()
+        last = structlog.processors.JSONRenderer(default=str)
     structlog.configure(
-        processors=[structlog.processors.add_log_level, stamp, structlog.processors.format_exc_info, last],
+        processors=[
+            structlog.processors.add_log_level,
+            stamp,
+            structlog.processors.format_exc_info,
+            _redact,
+            _in_order,
+            last,
+            _without_secrets,
+        ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,

@@ -9,7 +9,10 @@ from typing import Annotated
 
 import typer
 
-from .errors import Exit
+from ..config import MonitorOptions
+from ..settings import ConfigError, UsageError
+from .errors import CliError, Exit
+from .flags import ConfigFile, Flags, with_options
 from .simulate import simulate
 
 app = typer.Typer(
@@ -32,10 +35,6 @@ Json = Annotated[bool, typer.Option("--json", help="Machine-readable, with a sta
 Timeout = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for an answer")
 ]
-Memory = Annotated[
-    str,
-    typer.Option("--memory", metavar="SIZE", help="Quota of a session that asks for none; 0: an equal share"),
-]
 
 
 def _delegate(name: str, summary: str) -> None:
@@ -54,58 +53,16 @@ _delegate("env", "Print what `run` sets in the environment")
 
 
 @app.command()
+@with_options(MonitorOptions, "monitor")
 def monitor(
-    listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where guests connect; none: only the Unix socket")
-    ] = "127.0.0.1:7700",
-    socket: Annotated[
-        str | None, typer.Option(metavar="PATH", help="Unix socket for guests; none: only TCP")
-    ] = None,
-    control: Annotated[
-        str | None,
-        typer.Option(metavar="ADDRESS", help="gRPC for the CLI: unix:PATH or loopback HOST:PORT"),
-    ] = None,
-    pool: Annotated[int, typer.Option(min=1, metavar="N", help="API servers per device, created ahead")] = 2,
-    device: Annotated[
-        str | None, typer.Option(metavar="auto|gpu|sim", help="What to offer [GPUFERRY_DEVICE]")
-    ] = None,
-    memory: Memory = "0",
-    headroom: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Memory per device that is never granted")
-    ] = None,
-    token_file: TokenFile = None,
-    max_wait: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long a guest may wait for an API server")
-    ] = 60.0,
-    handshake_timeout: Annotated[
-        float, typer.Option(min=0.01, metavar="SECONDS", help="How long a guest may take to introduce itself")
-    ] = 5.0,
-    grace: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="What running sessions get at the end")
-    ] = 5.0,
-    log_level: Annotated[
-        str, typer.Option(metavar="debug|info|warning|error", envvar="GPUFERRY_LOG_LEVEL")
-    ] = "info",
+    flags: Flags,
+    config: ConfigFile = None,
     parent_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """A GPU server: keeps API servers ready and gives each guest one."""
     from .monitor import run_monitor
 
-    run_monitor(
-        listen=listen,
-        socket=socket,
-        control=control,
-        pool=pool,
-        device=device,
-        memory=memory,
-        headroom=headroom,
-        token_file=token_file,
-        max_wait=max_wait,
-        handshake_timeout=handshake_timeout,
-        grace=grace,
-        log_level=log_level,
-        parent_fd=parent_fd,
-    )
+    run_monitor(flags, config, parent_fd)
 
 
 @app.command()
@@ -169,5 +126,9 @@ def completion(shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish")]) -
 
 def main(arguments: list[str]) -> int:
     """Runs one verb; typer reports wrong usage itself."""
-    app(arguments, prog_name="gpuferry")
+    try:
+        app(arguments, prog_name="gpuferry")
+    except ConfigError as error:
+        status = Exit.USAGE if isinstance(error, UsageError) else Exit.FAILED
+        raise CliError(status, str(error), error.hint) from None
     return Exit.OK

@@ -67,7 +67,7 @@ def _monitor_command(folder: Path, descriptor: int, device: str | None) -> list[
         "none",
     ]
     command += ["--socket", str(folder / "session.sock"), "--control", f"unix:{folder / 'control.sock'}"]
-    command += ["--log-level", "error", "--parent-fd", str(descriptor)]
+    command += ["--log-level", "error", "--config", os.devnull, "--parent-fd", str(descriptor)]
     return command + (["--device", device] if device else [])
 
 
@@ -76,8 +76,9 @@ def _monitor(folder: Path, device: str | None) -> Iterator[Endpoint]:
     """Runs while the program does. If this process dies, the monitor sees its end of the socket close."""
     ours, theirs = socket.socketpair()
     environment = launch.clean_environment() | {"GPUFERRY_RUNTIME_DIR": str(folder)}
-    for secret in ("GPUFERRY_TOKEN", "GPUFERRY_TOKEN_FILE"):  # it makes up one of its own
-        environment.pop(secret, None)
+    for name in list(environment):  # it makes up a token of its own, and its settings are what we say
+        if name in ("GPUFERRY_TOKEN", "GPUFERRY_TOKEN_FILE") or name.startswith("GPUFERRY_MONITOR_"):
+            del environment[name]
     with theirs:
         process = subprocess.Popen(
             _monitor_command(folder, theirs.fileno(), device),

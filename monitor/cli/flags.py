@@ -1,0 +1,75 @@
+"""The flags that a class of options declares, for typer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Annotated, Any
+
+import typer
+
+from ..options import NONE, Option, options_of
+
+Flags = Mapping[str, str | None]  # texts by option name; None: not given
+ConfigFile = Annotated[
+    str | None,
+    typer.Option("--config", metavar="FILE", help="Settings from this file alone [GPUFERRY_CONFIG]"),
+]
+
+
+def _default(table: type, name: str) -> Any:
+    value = getattr(table(), name)
+    return NONE if value is None else value
+
+
+def _parameter(table: type, option: Option) -> inspect.Parameter:
+    kind: Any = option.kind
+    repeated, switch = dict in kind.toml, kind.toml == (bool,)
+    shown = str(_default(table, option.name)) if not (repeated or switch) else False
+    declared = typer.Option(
+        *([f"{option.flag}/--no-{option.flag[2:]}"] if switch else [option.flag]),
+        metavar=None if switch else kind.metavar,
+        help=f"{option.help} [{option.variable}]" if option.named else option.help,
+        show_default=shown,
+        hidden=option.hidden,
+    )
+    given: Any = list[str] if repeated else bool if switch else str
+    return inspect.Parameter(
+        option.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[given | None, declared],
+    )
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, list):
+        return ",".join(value) if value else None
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def with_options(table: type, program: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The command's first parameter gets what was given on the command line, by option name."""
+    declared = {option.name: _parameter(table, option) for option in options_of(table, program)}
+    assert declared.keys() <= {entry.name for entry in fields(table)}
+
+    def wrap(command: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        _, *others = signature.parameters.values()
+
+        def run(**given: Any) -> None:
+            command({name: _text(given.pop(name)) for name in declared}, **given)
+
+        own = [other.replace(kind=inspect.Parameter.KEYWORD_ONLY) for other in others]
+        run.__name__ = command.__name__
+        run.__doc__ = (
+            f"{command.__doc__}\n\nEach option is also a key of {program}.toml, and a variable: "
+            f"GPUFERRY_{program.upper()}_MAX_WAIT for --max-wait. A flag goes before a variable, a variable "
+            "before a file: see `gpuferry config show`."
+        )
+        run.__annotations__ = {}
+        run.__signature__ = signature.replace(parameters=[*declared.values(), *own])  # type: ignore[attr-defined]
+        return run
+
+    return wrap

@@ -1,0 +1,177 @@
+"""Settings declared once: a line in a class of options is flag, variable, TOML key, help and check."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuferry.guest.endpoint import split_address
+from gpuferry.guest.units import parse_size
+
+_KEY = "option"
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a value is written, in a flag or a variable as text, in a file also as TOML's own types."""
+
+    metavar: str
+    parse: Callable[[str], Any]  # ValueError says what is wrong with the text
+    toml: tuple[type, ...] = (str,)  # what a file may hold; `parse` gets it as text, unless it is a mapping
+
+
+@dataclass(frozen=True)
+class Option:
+    """One setting of one program."""
+
+    name: str
+    kind: Kind
+    help: str
+    variable: str
+    named: bool  # the variable does not follow from the option's name
+    hidden: bool
+
+    @property
+    def flag(self) -> str:
+        """As on the command line."""
+        return "--" + self.name.replace("_", "-")
+
+
+def option(kind: Kind, default: Any, help: str, variable: str = "", hidden: bool = False) -> Any:
+    """The default of a dataclass field. A callable default is asked for when the setting is read."""
+    metadata = {_KEY: (kind, help, variable, hidden)}
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def options_of(table: type, program: str) -> Iterator[Option]:
+    """The options that a class declares; a variable is GPUFERRY_<PROGRAM>_<NAME> unless it was named."""
+    for entry in dataclasses.fields(table):
+        if _KEY in entry.metadata:
+            kind, help, variable, hidden = entry.metadata[_KEY]
+            usual = f"GPUFERRY_{program}_{entry.name}".upper()
+            yield Option(entry.name, kind, help, variable or usual, bool(variable), hidden)
+
+
+def text(metavar: str = "TEXT") -> Kind:
+    """Anything but nothing."""
+
+    def parse(value: str) -> str:
+        if not value:
+            raise ValueError("it is empty")
+        return value
+
+    return Kind(metavar, parse)
+
+
+def path(metavar: str = "FILE") -> Kind:
+    """A path; `~` is the home folder."""
+
+    def parse(value: str) -> str:
+        if not value:
+            raise ValueError("it is empty: a path is wanted")
+        return os.path.abspath(os.path.expanduser(value))
+
+    return Kind(metavar, parse)
+
+
+def choice(*names: str) -> Kind:
+    """One of a few words."""
+
+    def parse(value: str) -> str:
+        if value not in names:
+            raise ValueError(f"{value!r} is not known: choose one of {', '.join(names)}")
+        return value
+
+    return Kind("|".join(names), parse)
+
+
+def count(least: int = 0, metavar: str = "N") -> Kind:
+    """A whole number."""
+
+    def parse(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError(f"{value!r} is no whole number") from None
+        if number < least:
+            raise ValueError(f"{number} is too few: at least {least} is wanted")
+        return number
+
+    return Kind(metavar, parse, (int,))
+
+
+def seconds(least: float = 0.0) -> Kind:
+    """A duration."""
+
+    def parse(value: str) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            raise ValueError(f"{value!r} is no number of seconds") from None
+        if not least <= number < float("inf"):
+            raise ValueError(f"{value} is out of range: at least {least:g} s is wanted")
+        return number
+
+    return Kind("SECONDS", parse, (int, float))
+
+
+def size() -> Kind:
+    """Bytes, as 2GiB."""
+    return Kind("SIZE", parse_size, (str, int))
+
+
+def switch() -> Kind:
+    """On or off."""
+    words = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(
+        ("false", "no", "off", "0"), False
+    )
+
+    def parse(value: str) -> bool:
+        try:
+            return words[value.lower()]
+        except KeyError:
+            raise ValueError(f"{value!r}: write true or false") from None
+
+    return Kind("", parse, (bool,))
+
+
+def address(*, tcp: bool = True, unix: bool = True) -> Kind:
+    """HOST:PORT or unix:PATH, whichever are allowed."""
+    forms = " or ".join(form for form, wanted in (("HOST:PORT", tcp), ("unix:PATH", unix)) if wanted)
+
+    def parse(value: str) -> str:
+        is_unix = value.startswith("unix:")
+        if not (unix if is_unix else tcp):
+            raise ValueError(f"{value!r}: {forms} is wanted")
+        split_address(value)
+        return value
+
+    return Kind(forms.replace(" or ", "|"), parse)
+
+
+def mapping(metavar: str = "NAME=VALUE") -> Kind:
+    """Pairs: a repeated flag, `a=1,b=2` in a variable, a table in a file."""
+
+    def parse(value: str) -> Mapping[str, str]:
+        pairs = {}
+        for item in filter(None, (part.strip() for part in value.split(","))):
+            name, equals, content = item.partition("=")
+            if not (equals and name):
+                raise ValueError(f"{item!r}: {metavar} is wanted")
+            pairs[name.strip()] = content.strip()
+        return pairs
+
+    return Kind(metavar, parse, (dict,))
+
+
+def optional(kind: Kind) -> Kind:
+    """`none` means that there is none."""
+    return dataclasses.replace(kind, parse=lambda value: None if value == NONE else kind.parse(value))
