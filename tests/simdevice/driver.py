@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -57,7 +59,9 @@ class Driver:
     its first argument (a 64-bit integer, unless told otherwise)."""
 
     def __init__(self) -> None:
-        self.library = ctypes.CDLL(str(SIM_LIBRARY))
+        # To the loader a copy is another library: the original may be in use here with other settings.
+        with tempfile.TemporaryDirectory() as folder:
+            self.library = ctypes.CDLL(shutil.copy(SIM_LIBRARY, folder))
 
     def status(self, function: str, *arguments: Any) -> int:
         wide = [ctypes.c_uint64(a & (2**64 - 1)) if isinstance(a, int) else a for a in arguments]
