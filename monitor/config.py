@@ -59,6 +59,29 @@ class MonitorOptions:
     token_file: str | None = option(
         options.optional(options.path()), None, "The token's file, mode 0600", "GPUFERRY_TOKEN_FILE"
     )
+    registry: str | None = option(
+        options.optional(options.text("HOST:PORT,…")),
+        None,
+        "Control ports of the registry's replicas",
+        "GPUFERRY_REGISTRY",
+    )
+    advertise: str | None = option(
+        options.optional(options.address(unix=False)),
+        None,
+        "The address that the registry gives to guests; none: what --listen bound",
+    )
+    cluster_key_file: str | None = option(
+        options.optional(options.path()),
+        None,
+        "The file of the key that the cluster's registries and servers share, mode 0600",
+        "GPUFERRY_CLUSTER_KEY_FILE",
+    )
+    state: str | None = option(
+        options.optional(options.path("FOLDER")),
+        None,
+        "What must survive a restart; none: where XDG says",
+        "GPUFERRY_STATE_DIR",
+    )
     max_wait: float = option(options.seconds(), 60.0, "How long a guest may wait for an API server")
     handshake_timeout: float = option(
         options.seconds(0.01), 5.0, "How long a guest may take to introduce itself"

@@ -19,6 +19,7 @@ from .control import ControlServer, MonitorService
 from .credentials import OwnToken
 from .device import server_environment
 from .listener import Listener, listen_tcp, listen_unix
+from .notify import Notifier
 from .parent import Parent
 from .pool import Pool
 from .runtime import RuntimeDirectory
@@ -39,6 +40,7 @@ class Daemon:
         self._health: asyncio.Queue[bool] = asyncio.Queue()
         self._was_ready = False
         self._parent: Parent | None = None
+        self._notifier = Notifier()
         self._broker = Broker(config, self._pool_changed)
         self._authority = OwnToken(config.token)
         self._pool = Pool(config, server_environment(config.simulated), self._broker)
@@ -75,6 +77,7 @@ class Daemon:
             self._pool.start()
             tasks = [asyncio.ensure_future(listener.serve()) for listener in listeners]
             tasks.append(asyncio.ensure_future(self._report_health(control)))
+            tasks.append(asyncio.ensure_future(self._notifier.watch()))
             stack.callback(lambda: [task.cancel() for task in tasks])
             self._publish(runtime, names, control_name)
             log.info(
@@ -85,7 +88,9 @@ class Daemon:
                 simulated=self._config.simulated,
                 pool=self._config.pool,
             )
+            self._notifier.ready(f"guests connect to {', '.join(names)}")
             await self._stopping.wait()
+            self._notifier.stopping(self._config.grace)
             log.info("stopping")
             await self._drain()
 

@@ -58,7 +58,7 @@ def chosen_files(program: str, explicit: str | None) -> tuple[list[Path], bool]:
 
 
 def _line_of(content: str, key: str) -> int:
-    """The line where a key begins, which tomllib does not tell: after the longest start without such a key."""
+    """The line where a key begins, which tomllib does not tell: after the longest start without that key."""
     lines = content.splitlines()
     before = 0
     for end in range(1, len(lines) + 1):

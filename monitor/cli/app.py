@@ -11,6 +11,7 @@ import typer
 
 from ..config import MonitorOptions
 from ..settings import ConfigError, UsageError
+from .config import config_app
 from .errors import CliError, Exit
 from .flags import ConfigFile, Flags, with_options
 from .simulate import simulate
@@ -91,6 +92,7 @@ def status(
 
 
 app.command()(simulate)
+app.add_typer(config_app, name="config")
 
 
 @app.command()

@@ -1,0 +1,84 @@
+"""`gpuferry config`: what is set, and by whom."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from ..options import NONE, options_of
+from ..settings import Settings, chosen_files, load
+from .errors import CliError, Exit
+from .flags import ConfigFile
+from .tables import print_table
+
+SCHEMA = "gpuferry.config/1"
+HIDDEN = "(hidden)"
+_TABLES = {"monitor": ("gpuferry.monitor.config", "MonitorOptions")}
+
+config_app = typer.Typer(help="Settings of the monitor and the registry.", no_args_is_help=True)
+Program = Annotated[str, typer.Argument(metavar="|".join(_TABLES), help="Whose settings")]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable, with a stable schema")]
+
+
+def _table(program: str) -> type:
+    if program not in _TABLES:
+        raise CliError(Exit.USAGE, f"{program}: no such program", f"choose one of {', '.join(_TABLES)}")
+    module, name = _TABLES[program]
+    found: type = getattr(import_module(module), name)
+    return found
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return NONE
+    if isinstance(value, dict):
+        return ",".join(f"{name}={content}" for name, content in value.items()) or "-"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _entries(program: str, file: str | None) -> list[dict[str, Any]]:
+    table = _table(program)
+    settings: Settings[Any] = load(table, program, {}, file)
+    entries = [
+        {
+            "name": option.name,
+            "value": getattr(settings.values, option.name),
+            "source": settings.sources[option.name],
+            "flag": option.flag,
+            "variable": option.variable,
+        }
+        for option in options_of(table, program)
+        if not option.hidden
+    ]
+    if program == "monitor" and os.environ.get("GPUFERRY_TOKEN"):
+        source = "environment variable GPUFERRY_TOKEN"
+        entries.append({"name": "token", "value": HIDDEN, "source": source, "variable": "GPUFERRY_TOKEN"})
+    return entries
+
+
+@config_app.command()
+def show(program: Program = "monitor", config: ConfigFile = None, as_json: Json = False) -> None:
+    """Each setting, its value here, and where that comes from."""
+    entries = _entries(program, config)
+    if as_json:
+        print(json.dumps({"schema": SCHEMA, "program": program, "settings": entries}, indent=2))
+    else:
+        rows = [(entry["name"], _text(entry["value"]), entry["source"]) for entry in entries]
+        print_table(("setting", "value", "source"), rows)
+
+
+@config_app.command()
+def path(program: Program = "monitor", config: ConfigFile = None, as_json: Json = False) -> None:
+    """The files that are read; a later one goes before an earlier one."""
+    _table(program)
+    candidates, _ = chosen_files(program, config)
+    if as_json:
+        files = [{"path": str(file), "exists": file.exists()} for file in candidates]
+        print(json.dumps({"schema": SCHEMA, "program": program, "files": files}, indent=2))
+        return
+    for file in candidates:
+        print(file if file.exists() else f"{file} (does not exist)")
