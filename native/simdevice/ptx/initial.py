@@ -113,7 +113,7 @@ class _Reader:
         masked = False
         mask = integer_literal(tokens[0])
         if mask is not None and tokens[1:2] == ["("] and tokens[-1] == ")":
-            shift = (mask & -mask).bit_length() - 1
+            shift = max((mask & -mask).bit_length() - 1, 0)
             if mask != 0xFF << shift or shift % 8:
                 raise self._fail("not a mask of one byte", text)
             masked = True
