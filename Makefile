@@ -36,7 +36,7 @@ test: check
 	@$(PYTEST) -m "not slow and not gpu"
 
 test-all: check
-	@$(PYTEST) -m "not gpu"
+	@GPUFERRY_FUZZ=1 $(PYTEST) -m "not gpu"
 
 test-sanitize: build
 	@.ci/sanitize.sh $(VENV)
