@@ -102,7 +102,5 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, list[str]]]
                 raise TraceError(f"{path}:1: column {number + 1} should be {column}")
         for row in reader:
             if len(row) != len(header):
-                raise TraceError(
-                    f"{path}:{reader.line_num}: {len(row)} columns, the header has {len(header)}"
-                )
+                raise TraceError(f"{path}:{reader.line_num}: {len(row)} columns instead of {len(header)}")
             yield reader.line_num, row

@@ -5,18 +5,24 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pytest
 from gpuferry.monitor.policy import FITS, QUEUES, Gpu, Place, Policy, Request, Scheduler, build
 from gpuferry.monitor.policy.fit import BEST
 from gpuferry.monitor.policy.least import Line
 from gpuferry.monitor.policy.queues import Backfill, Fcfs
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from .world import LIMIT, World
 
 LABELS = st.frozensets(st.sampled_from(["zone=a", "kind=x"]), max_size=2)
-NO_LABELS = st.just(frozenset[str]())
 
 
 class ServerMachine(RuleBasedStateMachine):
@@ -24,28 +30,41 @@ class ServerMachine(RuleBasedStateMachine):
 
     world: World
 
+    def __init__(self, fit: str, queue: str) -> None:
+        super().__init__()
+        self.fit = fit
+        self.queue = queue
+
     @initialize(
-        fit=st.sampled_from(sorted(FITS)),
-        queue=st.sampled_from(sorted(QUEUES)),
-        cards=st.lists(st.tuples(st.integers(20, 100), LABELS), min_size=1, max_size=5),
-        workers=st.integers(1, 4),
+        cards=st.lists(st.tuples(st.sampled_from([60, 80, 100]), LABELS), min_size=2, max_size=5),
+        workers=st.integers(2, 4),
     )
-    def start(self, fit: str, queue: str, cards: list[tuple[int, frozenset[str]]], workers: int) -> None:
-        self.world = World(fit, queue, cards, workers)
+    def start(self, cards: list[tuple[int, frozenset[str]]], workers: int) -> None:
+        self.world = World(self.fit, self.queue, cards, workers)
+
+    @rule(memory=st.integers(1, 50))
+    def arrive(self, memory: int) -> None:
+        self.world.arrive(memory, 1, frozenset(), math.inf)
 
     @rule(
         memory=st.integers(0, 110),
-        devices=st.sampled_from([1, 1, 1, 1, 2, 3]),
-        labels=st.one_of(NO_LABELS, NO_LABELS, LABELS),
-        patience=st.sampled_from([math.inf, math.inf, 1.0]),
+        devices=st.sampled_from([1, 1, 2, 3]),
+        labels=LABELS,
+        patience=st.sampled_from([math.inf, 1.0]),
     )
-    def arrive(self, memory: int, devices: int, labels: frozenset[str], patience: float) -> None:
+    def arrive_with_wishes(self, memory: int, devices: int, labels: frozenset[str], patience: float) -> None:
         self.world.arrive(memory, devices, labels, patience)
 
-    @rule(memory=st.integers(0, 10), count=st.integers(5, 40))
-    def flood(self, memory: int, count: int) -> None:
-        for _ in range(count):
+    @rule(blocker=st.integers(50, 100), memory=st.integers(0, 2))
+    def stream(self, blocker: int, memory: int) -> None:
+        """One that may have to wait, and many that need hardly anything and go at once."""
+        self.world.arrive(blocker, 1, frozenset(), math.inf)
+        for _ in range(LIMIT + 5):
+            before = set(self.world.live)
             self.world.arrive(memory, 1, frozenset(), math.inf)
+            for session in sorted(set(self.world.live) - before):
+                if self.world.live[session].request.memory == memory:
+                    self.world.complete(session)
 
     @precondition(lambda self: self.world.live)
     @rule(data=st.data())
@@ -65,6 +84,17 @@ class ServerMachine(RuleBasedStateMachine):
         self.world.leave(data.draw(st.sampled_from(self.world.waiting)))
 
     @rule(data=st.data())
+    def imbalance(self, data: st.DataObject) -> None:
+        """One GPU crowded, another empty."""
+        self.world.now += 5.0  # any pause after the last migration is over
+        for memory in (5, 5, 5, 5):
+            self.world.arrive(memory, 1, frozenset(), math.inf)
+        gpu = data.draw(st.sampled_from(sorted(self.world.cards)))
+        for session in [session for session, gpus in self.world.on.items() if gpu in gpus]:
+            self.world.complete(session)
+        self.tick(data)
+
+    @rule(data=st.data())
     def tick(self, data: st.DataObject) -> None:
         self.world.tick({gpu: data.draw(st.floats(0, 1)) for gpu in self.world.cards})
         if imbalance := self.world.policy.imbalance():
@@ -76,7 +106,7 @@ class ServerMachine(RuleBasedStateMachine):
     def arrive_moved(self, data: st.DataObject, done: bool) -> None:
         self.world.arrive_moved(data.draw(st.sampled_from(sorted(self.world.moving))), done)
 
-    @precondition(lambda self: len(self.world.cards) > 1)
+    @precondition(lambda self: len(self.world.cards) > 1 and self.world.arrived > 20)
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
         gpu = data.draw(st.sampled_from(sorted(self.world.cards)))
@@ -94,8 +124,13 @@ class ServerMachine(RuleBasedStateMachine):
         assert all(not card.held and not card.here for card in self.world.cards.values())
 
 
-ServerMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
-TestServer = ServerMachine.TestCase
+@pytest.mark.parametrize("queue", QUEUES)
+@pytest.mark.parametrize("fit", FITS)
+def test_the_rules_hold_whatever_happens(fit: str, queue: str) -> None:
+    run_state_machine_as_test(
+        lambda: ServerMachine(fit, queue),
+        settings=settings(max_examples=30, stateful_step_count=40, deadline=None),
+    )
 
 
 # -- determinism, and what the queues have in common

@@ -298,3 +298,28 @@ def test_a_gpu_that_left_is_no_target() -> None:
     assert policy.imbalance() is None
     policy.on_launch(1, 0.25)
     assert drain(policy) == []
+
+
+def test_an_idle_worker_that_is_lost_gets_nobody() -> None:
+    policy = server(build(), [100])
+    policy.on_worker_lost(0, 0)
+    policy.on_worker_lost(0, 0)
+    assert ask(policy, 10, 10) == [(0, 1), None]
+
+
+def test_a_worker_that_is_ready_twice_is_one_worker() -> None:
+    policy = server(build(), [100], workers=1)
+    policy.on_idle(0, 0)
+    assert ask(policy, 10, 10) == [(0, 0), None]
+
+
+def test_backfill_keeps_the_order_of_those_who_came_back() -> None:
+    policy = build("best-fit", "backfill")
+    policy.add_gpu(Gpu(0, 100, frozenset({"zone=a"})))
+    policy.on_arrival(Request(1, 10), 0.0)
+    policy.on_arrival(Request(2, 10, labels=frozenset({"zone=a"})), 0.0, first=True)
+    policy.on_arrival(Request(3, 10), 0.0, first=True)
+    assert [request.id for request in policy.waiting()] == [3, 2, 1]
+    for worker in range(3):
+        policy.on_idle(0, worker)
+    assert [d.request.id for d in drain(policy) if isinstance(d, Place)] == [3, 2, 1]

@@ -24,9 +24,7 @@ class Card:
     labels: frozenset[str]
     homes: set[int]
     idle: set[int]
-    held: dict[int, int] = field(
-        default_factory=dict
-    )  # memory by session; by -1 - session where it is leaving
+    held: dict[int, int] = field(default_factory=dict)  # memory by session; by -1 - session if that leaves
     here: set[int] = field(default_factory=set)  # sessions that run here
 
     @property
@@ -231,5 +229,6 @@ class World:
         assert sorted([*waiting, *self.live, *self.gone]) == list(range(self.arrived))
         if self.waiting and self.cards:
             assert not self._fits(self.waiting[0])
-            if self.queue == "backfill" and self.overtaken[self.waiting[0].id] < LIMIT:
+            most = max(self.overtaken[request.id] for request in self.waiting)
+            if self.queue == "backfill" and most < LIMIT:
                 assert not any(self._fits(request) for request in self.waiting)

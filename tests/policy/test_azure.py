@@ -1,0 +1,121 @@
+"""The Azure Functions 2019 trace, in small files of the same columns."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from gpuferry.sim.azure import MINUTES, Slice, TraceError, read, scaled
+from gpuferry.sim.models import LARGE, MEDIUM, SMALL, spread
+from gpuferry.sim.workload import MIB
+from hypothesis import given
+from hypothesis import strategies as st
+
+HEADER = ["HashOwner", "HashApp", "HashFunction", "Trigger", *(str(n) for n in range(1, MINUTES + 1))]
+
+
+def write(path: Path, rows: Sequence[Sequence[object]]) -> Path:
+    with path.open("w", newline="") as lines:
+        csv.writer(lines).writerows(rows)
+    return path
+
+
+def function(name: str, *calls: int) -> list[object]:
+    return ["owner", "app-" + name, name * 64, "http", *calls, *[0] * (MINUTES - len(calls))]
+
+
+@pytest.fixture
+def day(tmp_path: Path) -> Path:
+    rows = [function("a", 1, 1), function("b", 30, 60), function("c", 10, 20), function("d", 0, 0, 500)]
+    return write(tmp_path / "invocations_per_function_md.anon.d01.csv", [HEADER, *rows])
+
+
+def test_the_most_called_functions_as_they_were(day: Path) -> None:
+    jobs = read(day, Slice(1, 2, functions=2, per_minute=None)).jobs
+    assert Counter((job.function, job.launch >= 60) for job in jobs) == {
+        ("b" * 8, False): 30,
+        ("b" * 8, True): 60,
+        ("c" * 8, False): 10,
+        ("c" * 8, True): 20,
+    }
+    assert [job.launch for job in jobs] == sorted(job.launch for job in jobs)
+    assert jobs[-1].launch < 120
+
+
+def test_every_minute_is_scaled_to_the_same_number(day: Path) -> None:
+    jobs = read(day, Slice(1, 2, functions=2, per_minute=325)).jobs
+    assert Counter(job.launch >= 60 for job in jobs) == {False: 325, True: 325}
+    assert Counter(job.function for job in jobs) == {"b" * 8: 488, "c" * 8: 162}
+
+
+def test_minutes_in_the_middle_of_the_day_start_at_zero(day: Path) -> None:
+    jobs = read(day, Slice(3, 3, functions=1, per_minute=None)).jobs
+    assert len(jobs) == 500
+    assert 0 <= jobs[0].launch < jobs[-1].launch < 60
+
+
+def test_the_seed_decides(day: Path) -> None:
+    assert read(day, Slice(seed=1)).jobs == read(day, Slice(seed=1)).jobs
+    assert read(day, Slice(seed=1)).jobs != read(day, Slice(seed=2)).jobs
+
+
+def test_functions_become_models_evenly_small_medium_and_large(day: Path) -> None:
+    assert [spread(rank) for rank in range(4)] == [SMALL[0], MEDIUM[0], LARGE[0], SMALL[1]]
+    assert {spread(rank) for rank in range(27)} == {*SMALL, *MEDIUM, *LARGE}
+    jobs = {job.function[0]: job for job in read(day, Slice(1, 2, functions=3)).jobs}
+    assert jobs["b"].memory == SMALL[0].megabytes * MIB
+    assert jobs["c"].work == MEDIUM[0].load + MEDIUM[0].inference
+    assert len({job.memory for job in jobs.values()}) == 3
+
+
+def test_durations_and_memory_of_the_trace_go_first(day: Path, tmp_path: Path) -> None:
+    durations = write(
+        tmp_path / "durations.csv",
+        [
+            ["HashOwner", "HashApp", "HashFunction", "Average", "Count", "Minimum", "Maximum"],
+            ["owner", "app-b", "b" * 64, "1500", 3, 1, 2],
+        ],
+    )
+    memory = write(
+        tmp_path / "memory.csv",
+        [["HashOwner", "HashApp", "SampleCount", "AverageAllocatedMb"], ["owner", "app-c", 7, "256"]],
+    )
+    jobs = {job.function[0]: job for job in read(day, Slice(1, 2), durations=durations, memory=memory).jobs}
+    assert (jobs["b"].work, jobs["b"].memory) == (1.5, SMALL[0].megabytes * MIB)
+    assert (jobs["c"].work, jobs["c"].memory) == (MEDIUM[0].load + MEDIUM[0].inference, 256 * MIB)
+
+
+def test_memory_is_of_the_app_whatever_the_sample_count(day: Path, tmp_path: Path) -> None:
+    rows = [["HashOwner", "HashApp", "SampleCount", "AverageAllocatedMb"], ["owner", "app-b", 7, "x"]]
+    with pytest.raises(TraceError, match=r"memory\.csv:2: "):
+        read(day, Slice(), memory=write(tmp_path / "memory.csv", rows))
+
+
+@pytest.mark.parametrize(
+    ("rows", "complaint"),
+    [
+        ([], r":1: column 1 should be HashOwner"),
+        ([HEADER[:-1]], r":1: column 1444 should be 1440"),
+        ([HEADER, ["owner", "app", "f", "http", 1]], r":2: 5 columns instead of 1444"),
+        ([HEADER, ["owner", "app", "f", "http", "x", *[0] * 1439]], r":2: invalid literal"),
+    ],
+)
+def test_another_format_is_an_error_that_says_where(
+    tmp_path: Path, rows: Sequence[Sequence[object]], complaint: str
+) -> None:
+    with pytest.raises(TraceError, match=complaint):
+        read(write(tmp_path / "calls.csv", rows), Slice())
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1), st.integers(0, 1000))
+def test_scaling_keeps_sum_and_ratios(counts: list[int], total: int) -> None:
+    result = scaled(counts, total)
+    if not sum(counts):
+        assert result == counts
+        return
+    assert sum(result) == total
+    for before, after in zip(counts, result, strict=True):
+        assert abs(after - before * total / sum(counts)) < 1
