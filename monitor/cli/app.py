@@ -10,11 +10,15 @@ from typing import Annotated
 import typer
 
 from ..config import MonitorOptions
+from ..registry.config import RegistryOptions
 from ..settings import ConfigError, UsageError
 from .config import config_app
 from .errors import CliError, Exit
 from .flags import ConfigFile, Flags, with_options
+from .server import app as server_app
+from .service import service_app
 from .simulate import simulate
+from .token import app as token_app
 
 app = typer.Typer(
     name="gpuferry",
@@ -67,6 +71,15 @@ def monitor(
 
 
 @app.command()
+@with_options(RegistryOptions, "registry")
+def registry(flags: Flags, config: ConfigFile = None) -> None:
+    """Once per cluster: knows the GPU servers and sends each guest to one of them."""
+    from .registry import run_registry
+
+    run_registry(flags, config)
+
+
+@app.command()
 def apiserver(
     device: Annotated[int, typer.Option(metavar="N", help="Ordinal of the device")],
     control_fd: Annotated[int, typer.Option(metavar="FD", help="Socket to the monitor")],
@@ -93,6 +106,9 @@ def status(
 
 app.command()(simulate)
 app.add_typer(config_app, name="config")
+app.add_typer(service_app, name="service")
+app.add_typer(server_app, name="server")
+app.add_typer(token_app, name="token")
 
 
 @app.command()

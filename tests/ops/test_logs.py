@@ -1,0 +1,59 @@
+"""What a log line looks like, and what is never in one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+import structlog
+from gpuferry.monitor import logs
+
+SECRET = "a-very-secret-token-of-somebody"
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    yield
+    logs._secrets.clear()
+    structlog.reset_defaults()
+
+
+def test_json_lines_with_the_houses_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info", "json")
+    structlog.get_logger().info("session granted", server=7, peer="unix", gpu=1, session=3)
+    structlog.get_logger().debug("not this one")
+    (line,) = capsys.readouterr().err.splitlines()
+    entry = json.loads(line)
+    assert list(entry) == ["ts", "level", "event", "session", "gpu", "server", "peer"]
+    assert entry["level"] == "info"
+    assert entry["ts"].endswith("Z")
+
+
+def test_text(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("debug", "text")
+    structlog.get_logger().debug("session granted", session=3)
+    line = capsys.readouterr().err
+    assert "session granted" in line
+    assert "session=3" in line
+    assert "\x1b" not in line
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_no_secret_however_it_comes_there(capsys: pytest.CaptureFixture[str], form: str) -> None:
+    logs.configure("debug", form)
+    logs.hide(SECRET)
+    log = structlog.get_logger()
+    log.info("value", peer=SECRET)
+    log.info("inside", command=["run", f"--x={SECRET}"])
+    log.info(f"message {SECRET}")
+    log.info("key", token="another secret", proof=b"bytes")
+    try:
+        raise ValueError(f"bad {SECRET}")
+    except ValueError:
+        log.exception("failed")
+    text = capsys.readouterr().err
+    assert SECRET not in text
+    assert "another secret" not in text
+    assert "bytes" not in text
+    assert text.count(logs.HIDDEN) >= 6

@@ -1,0 +1,84 @@
+"""The units, and what a monitor tells systemd."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from gpuferry.monitor.notify import Notifier
+
+from tests.monitor import harness
+
+UNITS = Path(__file__).parents[2] / "monitor" / "systemd"
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[socket.socket]:
+    """What systemd listens on."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.settimeout(harness.DEADLINE)
+        listening.bind(os.path.relpath(tmp_path / "notify"))
+        yield listening
+
+
+def told(manager: socket.socket) -> list[str]:
+    return manager.recv(4096).decode().splitlines()
+
+
+def test_a_monitor_tells_ready_alive_and_stopping(manager: socket.socket, tmp_path: Path) -> None:
+    path = str(tmp_path / "notify")
+    with harness.monitor("--grace", "3", NOTIFY_SOCKET=path, WATCHDOG_USEC="200000") as monitor:
+        messages = [told(manager), told(manager), told(manager)]
+        assert sum(lines[0] == "READY=1" for lines in messages) == 1
+        assert ["WATCHDOG=1"] in messages
+        status = next(lines[1] for lines in messages if lines[0] == "READY=1")
+        assert monitor.tcp in status
+        monitor.process.send_signal(signal.SIGTERM)
+        while (lines := told(manager))[0] == "WATCHDOG=1":
+            pass
+        assert lines == ["STOPPING=1", "EXTEND_TIMEOUT_USEC=18000000"]
+
+
+def test_api_servers_know_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"NOTIFY_SOCKET": "@x", "WATCHDOG_USEC": "9", "WATCHDOG_PID": "1"}.items():
+        monkeypatch.setenv(name, value)
+    Notifier().tell("READY=1")  # nobody listens: no error
+    assert not {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} & os.environ.keys()
+
+
+def test_the_abstract_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"gpuferry-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.settimeout(harness.DEADLINE)
+        listening.bind("\0" + name)
+        monkeypatch.setenv("NOTIFY_SOCKET", "@" + name)
+        Notifier().ready("fine")
+        assert told(listening) == ["READY=1", "STATUS=fine"]
+
+
+@pytest.mark.parametrize("name", ["monitor", "registry"])
+def test_installed_units_verify(tmp_path: Path, name: str) -> None:
+    completed = harness.gpuferry(str(tmp_path), "service", "install", name, "--root", str(tmp_path))
+    assert completed.returncode == 0, completed.stderr
+    unit = tmp_path / "etc/systemd/system" / f"gpuferry-{name}.service"
+    assert f"ExecStart={Path(sys.executable).with_name('gpuferry')} {name}\n" in unit.read_text()
+    assert harness.gpuferry(str(tmp_path), "service", "show", name).stdout == unit.read_text()
+    assert (tmp_path / "etc/sysusers.d/gpuferry.conf").exists()
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("no systemd-analyze (Debian package systemd)")
+    command = ["systemd-analyze", "verify", "--recursive-errors=no", str(unit)]
+    verified = subprocess.run(command, capture_output=True, text=True, timeout=harness.DEADLINE, check=False)
+    assert (verified.returncode, verified.stderr) == (0, "")
+
+
+def test_a_monitors_unit_leaves_the_devices_alone() -> None:
+    unit = (UNITS / "gpuferry-monitor.service").read_text()
+    for line in unit.splitlines():
+        assert not line.startswith(("PrivateDevices", "DevicePolicy", "MemoryDenyWriteExecute")), line
