@@ -1,0 +1,50 @@
+"""`gpuferry registry`: from options to a running registry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpuferry.guest.endpoint import runtime_directory
+
+from ..settings import ConfigError, fields_of, load
+from .errors import CliError, Exit
+
+
+def run_registry(flags: Mapping[str, str | None], file: str | None) -> None:
+    """Runs until told to stop."""
+    try:
+        from .. import logs
+        from ..cluster_key import NAME, make_cluster_key, read_cluster_key
+        from ..config import choose_token
+        from ..registry.config import RegistryConfig, RegistryOptions
+        from ..registry.daemon import run, runtime_of
+        from ..state import state_directory
+    except ModuleNotFoundError as error:
+        raise CliError(
+            Exit.FAILED,
+            f"{error.name} is not installed",
+            "a registry needs `pip install 'gpuferry[monitor]'`",
+        ) from None
+
+    chosen = load(RegistryOptions, "registry", flags, file).values
+    logs.configure(chosen.log_level, chosen.log_format)
+    state = state_directory(chosen.state)
+    token, given = choose_token(chosen.token_file)
+    key = read_cluster_key(chosen.cluster_key_file, state)
+    if key is None:
+        if chosen.store != "sqlite":
+            raise ConfigError(
+                "replicas share a cluster key, and none was given",
+                f"`openssl rand -hex 32 > {NAME}`, then --cluster-key-file {NAME} for each",
+            )
+        key = make_cluster_key(state)
+    for secret in (token, key):
+        logs.hide(secret.decode())
+    config = RegistryConfig(
+        **fields_of(chosen),
+        runtime=runtime_of(runtime_directory()),
+        token=token,
+        cluster_key=key,
+        cluster_key_path=chosen.cluster_key_file or str(state / NAME),
+    )
+    run(config, given)

@@ -1,0 +1,244 @@
+"""`gpuferry server …`: the GPU servers that a registry knows."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .ask import confirm
+from .errors import CliError, Exit
+
+if TYPE_CHECKING:
+    from gpuferry.specs._generated import registry_pb2
+
+SCHEMA, SCHEMA_ONE = "gpuferry.servers/1", "gpuferry.server/1"
+
+app = typer.Typer(name="server", help="The GPU servers of a cluster.", no_args_is_help=True)
+
+Address = Annotated[str, typer.Argument(metavar="ADDRESS", help="HOST:PORT where guests reach it")]
+Registry = Annotated[
+    str | None,
+    typer.Option("--registry", metavar="HOST:PORT", help="The registry's control port [GPUFERRY_REGISTRY]"),
+]
+KeyFile = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster-key-file", metavar="FILE", help="[GPUFERRY_CLUSTER_KEY_FILE, GPUFERRY_CLUSTER_KEY]"
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable, with a stable schema")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")]
+Timeout = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for an answer")
+]
+
+
+def _call(method: str, request: Any, registry: str | None, key: str | None, timeout: float) -> Any:
+    from .cluster import Cluster
+
+    return Cluster(registry, key, timeout).call(method, request)
+
+
+def _one(address: str) -> registry_pb2.ServerRequest:
+    from gpuferry.specs._generated import registry_pb2
+
+    return registry_pb2.ServerRequest(address=address)
+
+
+def _state(server: registry_pb2.Server) -> str:
+    if server.registration.drained:
+        return "draining" if server.load.sessions or server.load.waiting else "drained"
+    return "up" if server.alive else "silent"
+
+
+def _plain(server: registry_pb2.Server) -> dict[str, Any]:
+    registration, load = server.registration, server.load
+    return {
+        "address": registration.address,
+        "state": _state(server),
+        "alive": server.alive,
+        "drained": registration.drained,
+        "labels": {label.name: label.value for label in registration.labels},
+        "registered": registration.registered,
+        "version": load.version,
+        "sessions": load.sessions,
+        "waiting": load.waiting,
+        "devices": [
+            {
+                "ordinal": device.ordinal,
+                "name": device.name,
+                "simulated": device.simulated,
+                "memory_grantable": device.memory_grantable,
+                "memory_granted": device.memory_granted,
+                "places": device.places,
+                "idle": device.idle,
+            }
+            for device in load.devices
+        ],
+    }
+
+
+def _print_list(reply: registry_pb2.ListReply, as_json: bool, indent: int | None = 2) -> None:
+    if as_json:
+        servers = [_plain(server) for server in reply.servers]
+        print(json.dumps({"schema": SCHEMA, "servers": servers}, indent=indent), flush=True)
+        return
+    from gpuferry.guest.units import format_size
+
+    from .tables import print_table
+
+    rows = []
+    for server in reply.servers:
+        devices = server.load.devices
+        granted = sum(device.memory_granted for device in devices)
+        grantable = sum(device.memory_grantable for device in devices)
+        rows.append(
+            (
+                server.registration.address,
+                _state(server),
+                str(len(devices)) if server.alive else "-",
+                f"{server.load.sessions}" if server.alive else "-",
+                f"{server.load.waiting}" if server.alive else "-",
+                f"{format_size(granted)} of {format_size(grantable)}" if server.alive else "-",
+                ",".join(f"{label.name}={label.value}" for label in server.registration.labels) or "-",
+            )
+        )
+    print_table(("ADDRESS", "STATE", "DEVICES", "SESSIONS", "WAITING", "MEMORY", "LABELS"), rows)
+
+
+@app.command()
+def register(
+    address: Address,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="Guests can ask for it")
+    ] = None,
+    registry: Registry = None,
+    key: KeyFile = None,
+    timeout: Timeout = 5.0,
+) -> None:
+    """Make a GPU server known; once more with other labels: change them."""
+    from gpuferry.specs._generated import registry_pb2
+
+    request = registry_pb2.RegisterRequest(address=address)
+    for text in label or []:
+        name, sign, value = text.partition("=")
+        if not (name and sign and value):
+            raise CliError(Exit.USAGE, f"--label {text}: write NAME=VALUE")
+        request.labels.add(name=name, value=value)
+    server = _call("Register", request, registry, key, timeout)
+    if not server.alive:
+        import sys
+
+        print(
+            f"registered; it gets guests once its monitor runs: gpuferry monitor --registry … "
+            f"--advertise {address}",
+            file=sys.stderr,
+        )
+
+
+@app.command("list")
+def list_servers(
+    registry: Registry = None,
+    key: KeyFile = None,
+    as_json: Json = False,
+    quiet: Annotated[bool, typer.Option("-q", help="Addresses only")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Again at every change, until interrupted")] = False,
+    timeout: Timeout = 5.0,
+) -> None:
+    """All GPU servers and how they are."""
+    from gpuferry.specs._generated import registry_pb2
+
+    if watch:
+        from .cluster import Cluster
+
+        for reply in Cluster(registry, key, timeout).follow("Watch", registry_pb2.WatchRequest()):
+            _print_list(reply, as_json, None)
+        return
+    reply = _call("List", registry_pb2.ListRequest(), registry, key, timeout)
+    if quiet:
+        for server in reply.servers:
+            print(server.registration.address)
+        return
+    _print_list(reply, as_json)
+
+
+@app.command()
+def show(
+    address: Address,
+    registry: Registry = None,
+    key: KeyFile = None,
+    as_json: Json = False,
+    timeout: Timeout = 5.0,
+) -> None:
+    """One GPU server, with its devices."""
+    plain = _plain(_call("Show", _one(address), registry, key, timeout))
+    if as_json:
+        print(json.dumps({"schema": SCHEMA_ONE} | plain, indent=2))
+        return
+    from gpuferry.guest.units import format_size
+
+    from .tables import print_table
+
+    labels = ",".join(f"{name}={value}" for name, value in plain["labels"].items())
+    print(f"{address}  {plain['state']}  {labels}".rstrip())
+    print(f"registered {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(plain['registered']))}")
+    if plain["alive"]:
+        print(f"gpuferry {plain['version']}, {plain['sessions']} sessions, {plain['waiting']} waiting")
+        rows = [
+            (
+                str(device["ordinal"]),
+                device["name"] or "-",
+                f"{format_size(device['memory_granted'])} of {format_size(device['memory_grantable'])}",
+                f"{device['idle']} of {device['places']}",
+            )
+            for device in plain["devices"]
+        ]
+        print_table(("DEVICE", "NAME", "MEMORY GRANTED", "IDLE"), rows)
+
+
+@app.command()
+def drain(
+    address: Address,
+    wait: Annotated[bool, typer.Option("--wait", help="Until its last session has ended")] = False,
+    registry: Registry = None,
+    key: KeyFile = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="For an answer; with --wait: in all")
+    ] = 60.0,
+) -> None:
+    """No new sessions for a GPU server; those it has may end."""
+    from gpuferry.specs._generated import registry_pb2
+
+    from .cluster import Cluster
+
+    deadline = time.monotonic() + timeout
+    cluster = Cluster(registry, key, timeout)
+    server = cluster.call("Drain", _one(address))
+    while wait and _state(server) == "draining":
+        if time.monotonic() > deadline:
+            count = server.load.sessions + server.load.waiting
+            raise CliError(Exit.FAILED, f"{address} still has {count} sessions after {timeout:g} s")
+        time.sleep(0.25)
+        server = cluster.call("Show", registry_pb2.ServerRequest(address=address))
+
+
+@app.command()
+def undrain(address: Address, registry: Registry = None, key: KeyFile = None, timeout: Timeout = 5.0) -> None:
+    """New sessions for a GPU server again."""
+    _call("Undrain", _one(address), registry, key, timeout)
+
+
+@app.command()
+def remove(
+    address: Address,
+    yes: Yes = False,
+    registry: Registry = None,
+    key: KeyFile = None,
+    timeout: Timeout = 5.0,
+) -> None:
+    """Forget a GPU server; drain it first."""
+    confirm(f"Remove {address} from the registry?", yes)
+    _call("Remove", _one(address), registry, key, timeout)

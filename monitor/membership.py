@@ -1,0 +1,148 @@
+"""A monitor's place in a cluster: heartbeats to the registry, guests with tickets, tenants with tokens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import grpc
+import structlog
+from gpuferry.specs._generated import registry_pb2, registry_pb2_grpc
+
+from .credentials import AnyOf, Authority, LocalTenants, OwnToken, Tickets
+from .registry.service import SERVICE
+from .registry.signing import sign
+from .store.interface import StoreError
+from .tickets import TicketDesk
+
+FIRST_INTERVAL = 1.0  # seconds between heartbeats, until the registry says how many it wants
+CALL_SECONDS = 3.0
+LOCAL_KILLS_SECONDS = 1.0
+RECONNECT = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000))
+HEARTBEAT = f"/{SERVICE}/Heartbeat"
+
+log = structlog.get_logger()
+
+
+class Heartbeat:
+    """Tells one registry replica after another, until one listens, how this server is."""
+
+    def __init__(self, registries: Sequence[str], key: bytes, load: Callable[[], registry_pb2.Load]) -> None:
+        self._registries = list(registries)
+        self._stubs: dict[str, registry_pb2_grpc.RegistryStub] = {}
+        self._key = key
+        self._load = load
+        self._sequence = itertools.count(1)
+        self._complaint = ""
+
+    async def run(self, heard: Callable[[registry_pb2.HeartbeatReply], None]) -> None:
+        """Until cancelled."""
+        async with contextlib.AsyncExitStack() as stack:
+            for registry in self._registries:
+                channel = grpc.aio.insecure_channel(registry, options=RECONNECT)
+                self._stubs[registry] = registry_pb2_grpc.RegistryStub(channel)
+                stack.push_async_callback(channel.close, None)
+            while True:
+                reply = await self._beat()
+                if reply:
+                    heard(reply)
+                await asyncio.sleep(reply.interval_seconds if reply else FIRST_INTERVAL)
+
+    async def _beat(self) -> registry_pb2.HeartbeatReply | None:
+        load = self._load()
+        load.sequence = next(self._sequence)
+        request = registry_pb2.HeartbeatRequest(load=load)
+        complaint = ""
+        for registry in list(self._registries):
+            metadata = sign(self._key, HEARTBEAT, request)
+            call = self._stubs[registry].Heartbeat(request, timeout=CALL_SECONDS, metadata=metadata)
+            try:
+                reply: registry_pb2.HeartbeatReply = await call
+            except grpc.aio.AioRpcError as error:
+                complaint = f"{registry}: {error.code().name}: {error.details()}"
+                self._registries.append(self._registries.pop(0))
+                continue
+            self._complain("")
+            return reply
+        self._complain(complaint)
+        return None
+
+    def _complain(self, complaint: str) -> None:
+        """Once per trouble, not once per heartbeat."""
+        if complaint != self._complaint:
+            self._complaint = complaint
+            if complaint:
+                log.warning("no registry accepts heartbeats", error=complaint)
+            else:
+                log.info("the registry accepts heartbeats", registry=self._registries[0])
+
+
+class Membership:
+    """Who may come to this monitor, and what the cluster knows of it."""
+
+    def __init__(
+        self,
+        token: bytes,
+        tokens: Path | None,
+        cluster_key: bytes | None,
+        registries: Sequence[str],
+        describe: Callable[[], registry_pb2.Load],
+        end_tenant: Callable[[str], None],
+        drained: Callable[[bool], None],
+    ) -> None:
+        self._describe = describe
+        self._end_tenant = end_tenant
+        self._drained = drained
+        self._killed: set[tuple[str, float]] = set()
+        self._local = LocalTenants(tokens) if tokens else None
+        self._desk = TicketDesk(cluster_key) if cluster_key else None
+        authorities: list[Authority] = [OwnToken(token)]
+        authorities += [Tickets(self._desk)] if self._desk else []
+        authorities += [self._local] if self._local else []
+        self.authority: Authority = AnyOf(authorities)
+        self._heartbeat = (
+            Heartbeat(registries, cluster_key, self._load) if registries and cluster_key else None
+        )
+
+    def _load(self) -> registry_pb2.Load:
+        load = self._describe()
+        if self._desk:
+            load.incarnation = self._desk.incarnation
+        return load
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        tasks = [asyncio.ensure_future(self._watch_local())] if self._local else []
+        if self._heartbeat:
+            tasks.append(asyncio.ensure_future(self._heartbeat.run(self._heard)))
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if self._local:
+                with contextlib.suppress(StoreError):
+                    await self._local.close()
+
+    def _heard(self, reply: registry_pb2.HeartbeatReply) -> None:
+        self._drained(reply.drained)
+        self._kill(reply.kills)
+
+    def _kill(self, kills: Iterable[registry_pb2.Kill]) -> None:
+        for kill in kills:
+            if (kill.tenant, kill.time) not in self._killed:
+                self._killed.add((kill.tenant, kill.time))
+                self._end_tenant(kill.tenant)
+
+    async def _watch_local(self) -> None:
+        """`gpuferry token revoke --kill` on this machine leaves its order in the same file as the tokens."""
+        assert self._local
+        while True:
+            with contextlib.suppress(StoreError):
+                if book := self._local.book:
+                    self._kill(await book.kills())
+            await asyncio.sleep(LOCAL_KILLS_SECONDS)

@@ -1,0 +1,85 @@
+"""Which GPU server a guest is sent to. No I/O, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gpuferry.specs._generated import registry_pb2
+
+POLICIES = ("least-loaded", "most-packed")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the guest asks for."""
+
+    memory: int  # bytes; 0: whatever is usual
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One server, as far as a choice goes."""
+
+    address: str
+    load: float  # sessions that run or wait, per place
+    free: int  # bytes
+    room: bool  # for this guest, now
+
+
+def eligible(server: registry_pb2.Server, wish: Wish) -> bool:
+    """Alive, not drained, with the labels, and large enough if it were empty."""
+    labels = {(label.name, label.value) for label in server.registration.labels}
+    return (
+        server.alive
+        and server.load.accepting
+        and not server.registration.drained
+        and labels.issuperset(wish.labels)
+        and any(device.memory_grantable >= wish.memory for device in server.load.devices)
+    )
+
+
+def _standing(server: registry_pb2.Server, wish: Wish, pending: int) -> Standing:
+    load, devices = server.load, server.load.devices
+    places = sum(device.places for device in devices) or 1
+    idle = sum(device.idle for device in devices)
+    fits = any(device.memory_grantable - device.memory_granted >= wish.memory for device in devices)
+    return Standing(
+        server.registration.address,
+        (load.sessions + load.waiting + pending) / places,
+        sum(device.memory_grantable - device.memory_granted for device in devices),
+        fits and idle > pending,
+    )
+
+
+def choose(
+    policy: str, servers: Iterable[registry_pb2.Server], wish: Wish, pending: Mapping[str, int]
+) -> str | None:
+    """The address; None if no server is eligible. `pending` are guests sent that no heartbeat counts yet."""
+    standings = [
+        _standing(server, wish, pending.get(server.registration.address, 0))
+        for server in servers
+        if eligible(server, wish)
+    ]
+    with_room = [standing for standing in standings if standing.room]
+    if policy == "most-packed" and with_room:
+        return min(with_room, key=lambda one: (-one.load, one.free, one.address)).address
+    # Where all are full, a guest waits least at the one with the shortest queue, whatever the policy.
+    candidates = with_room or standings
+    best = min(candidates, key=lambda one: (one.load, -one.free, one.address), default=None)
+    return best.address if best else None
+
+
+def why_none(servers: Iterable[registry_pb2.Server], wish: Wish) -> str:
+    """For the guest that has to be refused."""
+    known = list(servers)
+    alive = [server for server in known if server.alive and not server.registration.drained]
+    wanted = ",".join(f"{name}={value}" for name, value in wish.labels)
+    if not known:
+        return "no GPU server is registered: `gpuferry server register ADDRESS`"
+    if not alive:
+        return f"none of {len(known)} GPU servers is alive and not drained: `gpuferry server list`"
+    if wanted:
+        return f"no GPU server that is up has the labels {wanted} and {wish.memory} bytes of device memory"
+    return f"no GPU server that is up can grant {wish.memory} bytes of device memory"
