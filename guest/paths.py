@@ -33,6 +33,11 @@ def guest_library() -> str:
     return _find("the guest library", "GPUFERRY_GUEST_LIBRARY", os.path.join("guest", "lib"), "guest")
 
 
+def simulated_nvml() -> str:
+    """The simulated device's libnvidia-ml.so.1, beside its driver."""
+    return os.path.join(os.path.dirname(simulated_driver()), "libnvidia-ml.so.1")
+
+
 def simulated_driver() -> str:
     """The simulated device's libcuda.so.1."""
     return _find("the simulated device", "GPUFERRY_SIM_LIBRARY", os.path.join("native", "sim"), "sim")

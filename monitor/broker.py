@@ -42,7 +42,7 @@ class Session:
         self.id = number
         self.guest = guest
         self.phase = Phase.WAITING
-        self.since = time.monotonic()  # of this phase
+        self.arrived = self.since = time.monotonic()  # `since`: of this phase
         self.placement: Placement | None = None
         self.server: ApiServer | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -294,6 +294,11 @@ class Broker:
             except asyncio.TimeoutError:
                 break
         await self._farewells.finish()
+
+    @property
+    def draining(self) -> bool:
+        """Whether guests are sent away."""
+        return self._closing or self.drained
 
     def rooms(self) -> Iterable[DeviceRoom]:
         """The devices that are known, for status."""

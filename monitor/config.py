@@ -19,6 +19,8 @@ from .settings import ConfigError, UsageError
 __all__ = ["Config", "ConfigError", "MonitorOptions", "UsageError"]
 
 DEFAULT_LISTEN = "127.0.0.1:7700"
+DEFAULT_HTTP = "127.0.0.1:7780"
+AUTO = "auto"
 TOKEN_MIN = 16
 MIB = 1 << 20
 
@@ -48,6 +50,12 @@ class MonitorOptions:
     control: str = option(
         options.address(), default_control, "gRPC for the CLI: unix:PATH or loopback HOST:PORT"
     )
+    http: str | None = option(
+        options.optional(options.text("HOST:PORT")),
+        AUTO,
+        f"Page, metrics and health; auto: {DEFAULT_HTTP} or any free port; none: off",
+    )
+    sample: float = option(options.seconds(), 0.2, "Time between two questions to NVML; 0: never")
     pool: int = option(options.count(1), 2, "API servers per device, created ahead")
     device: str = option(options.choice("auto", "gpu", "sim"), "auto", "What to offer", "GPUFERRY_DEVICE")
     memory: int = option(options.size(), 0, "Quota of a session that asks for none; 0: an equal share")
@@ -156,13 +164,14 @@ def choose_token(token_file: str | None) -> tuple[bytes, bool]:
     return (given.encode(), True) if given else (secrets.token_hex(32).encode(), False)
 
 
-def check_exposure(listen: str | None, control: str, token_given: bool) -> None:
+def check_exposure(listen: str | None, control: str, http: str | None, token_given: bool) -> None:
     """Nothing is reachable from other machines unless someone chose a token and said so."""
-    if listen and not is_loopback(listen) and not token_given:
-        raise ConfigError(
-            f"{listen} can be reached from other machines, and no token was given: "
-            "set GPUFERRY_TOKEN or --token-file, or listen on 127.0.0.1"
-        )
+    for address in (listen, None if http == AUTO else http):
+        if address and not is_loopback(address) and not token_given:
+            raise ConfigError(
+                f"{address} can be reached from other machines, and no token was given: "
+                "set GPUFERRY_TOKEN or --token-file, or listen on 127.0.0.1"
+            )
     if not is_loopback(control):
         raise ConfigError(
             f"--control {control}: the control port carries its token in the clear, and stays here: "

@@ -23,6 +23,7 @@ from .notify import Notifier
 from .parent import Parent
 from .pool import Pool
 from .runtime import RuntimeDirectory
+from .stats.observatory import Observatory
 from .status import StatusReporter
 
 FAILURES_FATAL_FOR_PARENT = 3
@@ -43,7 +44,8 @@ class Daemon:
         self._notifier = Notifier()
         self._broker = Broker(config, self._pool_changed)
         self._authority = OwnToken(config.token)
-        self._pool = Pool(config, server_environment(config.simulated), self._broker)
+        self._observatory = Observatory(config, self._broker)
+        self._pool = Pool(config, server_environment(config.simulated), self._observatory.accounting)
 
     def stop(self) -> None:
         """Once: gracefully. Twice: now."""
@@ -62,7 +64,7 @@ class Daemon:
                 listeners.append(Listener(listening, self._authority, limit, self._broker))
                 stack.callback(listeners[-1].close)
             names = [listener.name for listener in listeners]
-            reporter = StatusReporter(self._config, self._pool, self._broker, names)
+            reporter = StatusReporter(self._config, self._pool, self._broker, names, self._observatory.gpus)
             control = ControlServer(MonitorService(reporter.report, self._pause), self._config.token)
             stack.push_async_callback(control.stop)
             control_name = await control.start(self._config.control)
@@ -75,15 +77,19 @@ class Daemon:
 
             stack.push_async_callback(self._pool.stop)
             self._pool.start()
+            self._observatory.start(self._pool, reporter)
+            stack.push_async_callback(self._observatory.stop)
+            reporter.http = await self._serve_http(stack)
             tasks = [asyncio.ensure_future(listener.serve()) for listener in listeners]
             tasks.append(asyncio.ensure_future(self._report_health(control)))
             tasks.append(asyncio.ensure_future(self._notifier.watch()))
             stack.callback(lambda: [task.cancel() for task in tasks])
-            self._publish(runtime, names, control_name)
+            self._publish(runtime, names, control_name, reporter.http)
             log.info(
                 "listening",
                 guests=names,
                 control=control_name,
+                http=reporter.http,
                 devices=self._config.devices,
                 simulated=self._config.simulated,
                 pool=self._config.pool,
@@ -100,12 +106,23 @@ class Daemon:
         if self._config.listen:
             yield listen_tcp(self._config.listen)
 
-    def _publish(self, runtime: RuntimeDirectory, names: list[str], control_name: str) -> None:
+    async def _serve_http(self, stack: contextlib.AsyncExitStack) -> str:
+        if not self._config.http:
+            return ""
+        from .web.server import WebServer, listen  # takes its time; the API servers start meanwhile
+
+        server = WebServer(self._observatory, listen(self._config.http), self._config.token)
+        stack.push_async_callback(server.stop)
+        await server.start()
+        return server.name
+
+    def _publish(self, runtime: RuntimeDirectory, names: list[str], control_name: str, http: str) -> None:
         token = runtime.publish("token", self._config.token.decode() + "\n")
         entries = {
             "GPUFERRY_MONITOR": names[0],
             "GPUFERRY_TCP": next((name for name in names if not name.startswith("unix:")), ""),
             "GPUFERRY_CONTROL": control_name,
+            "GPUFERRY_HTTP": http,
             "GPUFERRY_TOKEN_FILE": token,
             "GPUFERRY_MONITOR_PID": os.getpid(),
         }

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import time
 
-from gpuferry.specs._generated import control_pb2, wire
+from gpuferry.specs._generated import control_pb2, node_pb2, wire
 
 from .broker import Broker, Session
 from .config import Config
 from .pool import ApiServer, Pool, State
+from .stats.gpus import GpuStats
 from .versions import package_version
 
 STATS_SECONDS = 0.3
@@ -26,17 +28,26 @@ _STATES = {
 class StatusReporter:
     """Asks the API servers for fresh numbers and puts everything together."""
 
-    def __init__(self, config: Config, pool: Pool, broker: Broker, listening: list[str]) -> None:
+    def __init__(
+        self, config: Config, pool: Pool, broker: Broker, listening: list[str], gpus: GpuStats
+    ) -> None:
         self._config = config
         self._pool = pool
         self._broker = broker
         self._listening = listening
+        self._gpus = gpus
+        self.http = ""  # where the page is
+        self._identity: dict[int, node_pb2.Ready] = {}  # of each device, as its last API server told
         self._started = time.monotonic()
 
     async def report(self) -> control_pb2.StatusReply:
-        """A look at this moment."""
+        """A look at this moment, with what the API servers say when asked."""
         ready = [server for server in self._pool.servers.values() if server.ready]
         await asyncio.gather(*(server.refresh_stats(STATS_SECONDS) for server in ready))
+        return self.known()
+
+    def known(self) -> control_pb2.StatusReply:
+        """The same without asking anybody: figures of sessions are as old as the last question."""
         servers = sorted(self._pool.servers.values(), key=lambda server: (server.device, server.key))
         return control_pb2.StatusReply(
             monitor=control_pb2.MonitorInfo(
@@ -48,6 +59,10 @@ class StatusReporter:
                 listening=self._listening,
                 sessions_granted=self._broker.granted,
                 sessions_refused=self._broker.refused,
+                http=self.http,
+                draining=self._broker.draining,
+                hostname=socket.gethostname(),
+                gpu_stats_problem=self._gpus.problem,
             ),
             devices=[self._device(ordinal, servers) for ordinal in range(self._config.devices)],
             servers=[self._server(server) for server in servers],
@@ -63,17 +78,45 @@ class StatusReporter:
             pool_size=self._config.pool,
             pool_idle=sum(server.state is State.IDLE for server in mine),
         )
-        for ready in (server.ready for server in mine if server.ready):
+        for server in mine:
+            if server.ready:
+                self._identity[ordinal] = server.ready
+        ready = self._identity.get(ordinal)
+        if ready:
             device.name = ready.device_name
             device.uuid = ready.device_uuid
             device.driver_version = ready.driver_version
             device.memory_total = ready.device_memory
+        device.state = self._device_state(ordinal, mine)
+        self._measured(device)
         for room in self._broker.rooms():
             if room.ordinal == ordinal:
                 device.memory_grantable = room.grantable
                 device.memory_granted = room.granted
                 device.default_quota = room.default_quota
         return device
+
+    def _device_state(self, ordinal: int, servers: list[ApiServer]) -> control_pb2.DeviceState:
+        if any(server.ready for server in servers):
+            return control_pb2.DEVICE_STATE_UP
+        failing = ordinal in self._identity or self._pool.failures
+        return control_pb2.DEVICE_STATE_FAILING if failing else control_pb2.DEVICE_STATE_STARTING
+
+    def _measured(self, device: control_pb2.Device) -> None:
+        """What NVML says."""
+        gpu = self._gpus.get(device.uuid)
+        if gpu is None:
+            return
+        if gpu.lost:
+            device.state = control_pb2.DEVICE_STATE_LOST
+        device.pci_bus_id = gpu.pci_bus_id
+        for name in ("memory_used", "utilization", "temperature", "power"):
+            value = getattr(gpu, name)
+            if value is not None:
+                setattr(device, name, value)
+        device.processes.extend(
+            control_pb2.DeviceProcess(pid=p.pid, memory=p.memory, name=p.name) for p in gpu.processes
+        )
 
     def _server(self, server: ApiServer) -> control_pb2.ApiServer:
         return control_pb2.ApiServer(

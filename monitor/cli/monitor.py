@@ -56,7 +56,7 @@ def run_monitor(flags: Mapping[str, str | None], file: str | None, parent_fd: in
             _check_path(path)
     token, given = choose_token(chosen.token_file)
     logs.hide(token.decode())
-    check_exposure(chosen.listen, chosen.control, given)
+    check_exposure(chosen.listen, chosen.control, chosen.http, given)
     simulated, devices = choose(chosen.device)
     run(
         Config(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
 
-from google.protobuf.message import Message
 from gpuferry.guest.units import format_size
 from gpuferry.specs._generated import control_pb2
 from rich.console import Console, Group
@@ -14,29 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ..stats.plain import status_json
 from .client import monitor_client
-
-SCHEMA = "gpuferry.status/1"
-
-
-def _plain(value: Any, field: Any) -> Any:
-    if field.message_type:
-        return as_json(value)
-    if field.enum_type:
-        prefix = "SERVER_STATE_"
-        return field.enum_type.values_by_number[value].name.removeprefix(prefix).lower()
-    return value.hex() if isinstance(value, bytes) else value
-
-
-def as_json(message: Message) -> dict[str, Any]:
-    """Every field of control.proto by its own name; bytes in hexadecimal, enums in lower case."""
-    result: dict[str, Any] = {}
-    for field in message.DESCRIPTOR.fields:
-        value = getattr(message, field.name)
-        result[field.name] = (
-            [_plain(item, field) for item in value] if field.is_repeated else _plain(value, field)
-        )
-    return result
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -136,7 +113,7 @@ def render(reply: control_pb2.StatusReply) -> Group:
 
 
 def _print_json(reply: control_pb2.StatusReply, indent: int | None) -> None:
-    print(json.dumps({"schema": SCHEMA} | as_json(reply), indent=indent), flush=True)
+    print(json.dumps(status_json(reply), indent=indent), flush=True)
 
 
 def show_status(

@@ -282,7 +282,7 @@ def test_status_json(monitor: harness.Monitor) -> None:
     with FakeGuest(monitor.address, monitor.token, function=b"f", program=b"p"):
         status = json.loads(monitor.run("status", "--json").stdout)
     assert status["schema"] == "gpuferry.status/1"
-    assert set(status) == {"schema", "monitor", "devices", "servers", "sessions", "queue"}
+    assert set(status) == {"schema", "monitor", "devices", "servers", "sessions", "queue", "migrations"}
     assert status["monitor"]["pid"] == monitor.process.pid
     assert status["devices"][0]["memory_total"] == 1 << 30
     assert status["devices"][0]["uuid"] == "00" * 16

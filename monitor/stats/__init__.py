@@ -1,0 +1,1 @@
+"""What the devices and the sessions do: sampled, averaged, remembered for a while, and published."""

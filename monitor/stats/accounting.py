@@ -1,0 +1,59 @@
+"""Counts over all sessions, past and present: stands between pool and broker and looks at what passes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from gpuferry.specs._generated import node_pb2
+
+from ..pool import ApiServer
+
+COUNTED = ("calls_async", "calls_sync", "launches", "bytes_in", "bytes_out", "busy_seconds")
+
+
+class Accounting:
+    """The pool's events go through here to `below`."""
+
+    def __init__(self, below: Any, started: Callable[[int], None]) -> None:
+        self._below = below
+        self._started = started
+        self._seen: dict[int, node_pb2.Stats] = {}  # by API server: what of its session is in the totals
+        self.totals: Counter[str] = Counter()
+
+    def look(self, server: ApiServer) -> None:
+        """Take over what an API server last said of the session that it has now."""
+        if server.session and server.stats.session == server.session:
+            self._add(server.key, server.stats)
+
+    def _add(self, key: int, stats: node_pb2.Stats) -> None:
+        before = self._seen.get(key)
+        if before is None or before.session != stats.session:
+            before = node_pb2.Stats()
+        for name in COUNTED:
+            self.totals[name] += max(getattr(stats, name) - getattr(before, name), 0)
+        self._seen[key] = stats
+
+    def server_ready(self, server: ApiServer) -> None:
+        self._below.server_ready(server)
+
+    def session_started(self, session: int) -> None:
+        self._started(session)
+        self._below.session_started(session)
+
+    def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
+        if ended.session == server.session:
+            self._add(server.key, ended.stats)
+        self._below.session_ended(server, ended)
+
+    def server_lost(self, server: ApiServer) -> None:
+        self.look(server)
+        self._seen.pop(server.key, None)
+        self._below.server_lost(server)
+
+    def server_returned(self, server: ApiServer, grant: node_pb2.Grant, seconds: float) -> None:
+        self._below.server_returned(server, grant, seconds)
+
+    def device_lost(self, device: int, reason: str) -> None:
+        self._below.device_lost(device, reason)

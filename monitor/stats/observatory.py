@@ -1,0 +1,107 @@
+"""Everything the monitor publishes of itself: counts, samples, remembers for a while, tells who watches."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+
+from gpuferry.guest import paths
+from gpuferry.guest.launch import clean_environment
+from gpuferry.specs._generated import control_pb2
+
+from ..broker import Broker
+from ..config import Config
+from ..pool import Pool
+from ..status import StatusReporter
+from .accounting import Accounting
+from .gpus import GpuStats
+from .history import History
+from .metrics import Metrics
+from .plain import status_json
+
+TICK = 1.0  # seconds between two points of the charts, and between two events of a page
+SECRETS = ("GPUFERRY_TOKEN", "GPUFERRY_TOKEN_FILE")
+
+
+def gpu_stats(config: Config) -> GpuStats:
+    """The devices' figures, from the NVML that belongs to the devices on offer."""
+    environment = {name: value for name, value in clean_environment().items() if name not in SECRETS}
+    library = paths.simulated_nvml() if config.simulated else None
+    return GpuStats(config.sample, environment, library)
+
+
+class Observatory:
+    """Between pool and broker as `accounting`; the rest begins when there is something to look at."""
+
+    def __init__(self, config: Config, broker: Broker) -> None:
+        self._broker = broker
+        self._metrics = Metrics()
+        self._history = History()
+        self._viewers: set[asyncio.Queue[str]] = set()
+        self.gpus = gpu_stats(config)
+        self.accounting = Accounting(broker, self._session_starts)
+
+    def _session_starts(self, number: int) -> None:
+        session = self._broker.sessions.get(number)
+        if session:
+            self._metrics.session_start.observe(time.monotonic() - session.arrived)
+
+    def start(self, pool: Pool, reporter: StatusReporter) -> None:
+        """Begin to look."""
+        self._pool = pool
+        self._reporter = reporter
+        self._tasks = [asyncio.ensure_future(self.gpus.run()), asyncio.ensure_future(self._run())]
+
+    async def stop(self) -> None:
+        """Returns when nothing of it runs any more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await self._tick()
+            await asyncio.sleep(TICK)
+
+    async def status(self) -> control_pb2.StatusReply:
+        """The present, with fresh figures of every session."""
+        status = await self._reporter.report()
+        for server in self._pool.servers.values():
+            self.accounting.look(server)
+        return status
+
+    async def metrics(self) -> bytes:
+        """The same for Prometheus."""
+        return self._metrics.expose(await self.status(), self.accounting.totals)
+
+    def ready(self) -> bool:
+        """Whether a guest could have a session."""
+        return not self._broker.draining and any(server.ready for server in self._pool.servers.values())
+
+    async def _tick(self) -> None:
+        # API servers are only asked while somebody looks: a thousand idle sessions cost nothing.
+        status = await self.status() if self._viewers else self._reporter.known()
+        self._history.add(time.time(), list(status.devices))
+        if self._viewers:
+            event = _event("status", status_json(status) | {"point": self._history.latest()})
+            for viewer in self._viewers:
+                if viewer.empty():  # a slow one gets fewer
+                    viewer.put_nowait(event)
+
+    async def events(self) -> AsyncIterator[str]:
+        """Server-sent events: the history, the present at once, then the present every second."""
+        viewer: asyncio.Queue[str] = asyncio.Queue()
+        self._viewers.add(viewer)
+        try:
+            yield _event("history", self._history.all())
+            yield _event("status", status_json(await self.status()))
+            while True:
+                yield await viewer.get()
+        finally:
+            self._viewers.discard(viewer)
+
+
+def _event(name: str, data: object) -> str:
+    return f"event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n"

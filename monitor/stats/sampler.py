@@ -1,0 +1,119 @@
+"""Asks NVML about every device, again and again, and prints each answer as a line of JSON.
+
+A process of its own, because a driver in trouble makes NVML hang or crash, and the monitor must do neither.
+Which NVML it asks is decided by the library it is given: pynvml opens `libnvidia-ml.so.1`, and a library of
+that name that is loaded already satisfies it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pynvml
+
+T = TypeVar("T")
+
+_UNAVAILABLE = (
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_NO_PERMISSION,
+)
+_GONE = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED)
+
+
+def _maybe(ask: Callable[..., T], *arguments: Any) -> T | None:
+    """None where this device has no such thing."""
+    try:
+        return ask(*arguments)
+    except pynvml.NVMLError as error:
+        if error.value in _UNAVAILABLE:
+            return None
+        raise
+
+
+def _name_of(pid: int) -> str:
+    try:
+        return os.path.basename(_maybe(pynvml.nvmlSystemGetProcessName, pid) or "")
+    except pynvml.NVMLError:  # it ended meanwhile
+        return ""
+
+
+class Gpu:
+    """One device; what never changes is asked once."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self._handle: Any = None
+        self._fixed: dict[str, Any] = {}
+
+    def _open(self) -> None:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(self._index)
+        self._fixed = {
+            "uuid": pynvml.nvmlDeviceGetUUID(handle),
+            "name": pynvml.nvmlDeviceGetName(handle),
+            "pci": pynvml.nvmlDeviceGetPciInfo(handle).busId,
+        }
+        self._handle = handle
+
+    def sample(self) -> dict[str, Any]:
+        """The figures of this moment, or `lost`."""
+        try:
+            if self._handle is None:
+                self._open()
+            return {"index": self._index, "lost": False, **self._fixed, **self._figures()}
+        except pynvml.NVMLError as error:
+            lost = error.value in _GONE
+            return {"index": self._index, "lost": lost, "error": str(error), **self._fixed}
+
+    def _figures(self) -> dict[str, Any]:
+        handle = self._handle
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        rates = _maybe(pynvml.nvmlDeviceGetUtilizationRates, handle)
+        power = _maybe(pynvml.nvmlDeviceGetPowerUsage, handle)
+        processes = _maybe(pynvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+        return {
+            "memory_total": memory.total,
+            "memory_used": memory.used,
+            "utilization": None if rates is None else rates.gpu / 100,
+            "temperature": _maybe(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
+            "power": None if power is None else power / 1000,
+            "processes": [
+                {"pid": p.pid, "memory": p.usedGpuMemory or 0, "name": _name_of(p.pid)} for p in processes
+            ],
+        }
+
+
+def main() -> int:
+    """Until whoever reads goes away."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--interval", type=float, required=True, help="seconds")
+    options.add_argument("--library", help="the libnvidia-ml.so.1 to use; default: the driver's")
+    chosen = options.parse_args()
+    try:
+        if chosen.library:
+            ctypes.CDLL(chosen.library)
+        pynvml.nvmlInit()
+        gpus = [Gpu(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except (OSError, pynvml.NVMLError) as error:
+        print(json.dumps({"problem": str(error)}), flush=True)
+        return 1
+    due = time.monotonic()
+    try:
+        while True:
+            print(json.dumps({"gpus": [gpu.sample() for gpu in gpus]}), flush=True)
+            # Late is late: no burst to catch up after a stall.
+            due = max(due + chosen.interval, time.monotonic())
+            time.sleep(max(due - time.monotonic(), 0))
+    except (BrokenPipeError, KeyboardInterrupt):
+        os._exit(0)  # not by way of flushing into the broken pipe
+
+
+if __name__ == "__main__":
+    sys.exit(main())

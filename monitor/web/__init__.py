@@ -1,0 +1,1 @@
+"""The monitor's HTTP side: the page, its data, metrics and health."""
