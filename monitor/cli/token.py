@@ -115,9 +115,8 @@ def revoke(
     else:
         revoked = _local(state, lambda book: book.revoke(tenant, token, kill))
     if not revoked:
-        raise CliError(
-            Exit.NOT_FOUND, f"there is no {which.removeprefix('all ')}", "see `gpuferry token list`"
-        )
+        missing = f"no token {token} of {tenant}" if token else f"{tenant} has no tokens"
+        raise CliError(Exit.NOT_FOUND, missing, "see `gpuferry token list`")
 
 
 @app.command("list")

@@ -1,0 +1,271 @@
+"""Both stores keep the same promises."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpuferry.monitor.store.etcd import EtcdStore
+from gpuferry.monitor.store.interface import ABSENT, Store, StoreError
+from gpuferry.monitor.store.sqlite import SqliteStore
+
+from tests.registry.etcd import Etcd, etcd
+
+pytestmark = pytest.mark.xdist_group("registry")
+Use = Callable[[Store], Awaitable[None]]
+Run = Callable[[Use], None]
+SECONDS = 20.0
+
+
+@pytest.fixture(params=["sqlite", "etcd"])
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+    """Runs a test's coroutine with a store that holds nothing it has to know of."""
+    etcd_cluster = request.getfixturevalue("etcd_cluster") if request.param == "etcd" else None
+
+    def run_with_store(use: Use) -> None:
+        async def main() -> None:
+            store: Store = (
+                EtcdStore(etcd_cluster.addresses) if etcd_cluster else SqliteStore(tmp_path / "store.db")
+            )
+            try:
+                await asyncio.wait_for(_awaitable(use(store)), SECONDS)
+            finally:
+                await store.close()
+
+        asyncio.run(main())
+
+    return run_with_store
+
+
+async def _awaitable(work: Awaitable[None]) -> None:
+    await work
+
+
+def fresh(name: str = "") -> str:
+    """A prefix of this test's own."""
+    return f"test-{secrets.token_hex(4)}/{name}"
+
+
+def test_what_was_written_is_read(run: Run) -> None:
+    async def use(store: Store) -> None:
+        prefix = fresh()
+        assert await store.get(prefix + "a") is None
+        await store.put(prefix + "b", b"2")
+        await store.put(prefix + "a", b"1")
+        await store.put(prefix[:-1] + "0", b"beyond")  # the first key after the prefix's range
+        entry = await store.get(prefix + "a")
+        assert entry
+        assert entry.value == b"1"
+        found = await store.read(prefix)
+        assert [(key, entry.value) for key, entry in found.items()] == [
+            (prefix + "a", b"1"),
+            (prefix + "b", b"2"),
+        ]
+
+    run(use)
+
+
+def test_swap_changes_only_what_was_seen(run: Run) -> None:
+    async def use(store: Store) -> None:
+        key = fresh("key")
+        assert not await store.swap(key, b"x", 12345)
+        assert await store.swap(key, b"first", ABSENT)
+        assert not await store.swap(key, b"second", ABSENT)
+        entry = await store.get(key)
+        assert entry
+        assert await store.swap(key, b"second", entry.version)
+        assert not await store.swap(key, b"third", entry.version)
+        assert not await store.swap(key, None, entry.version)
+        again = await store.get(key)
+        assert again
+        assert (again.value, again.version != entry.version) == (b"second", True)
+        assert await store.swap(key, None, again.version)
+        assert await store.get(key) is None
+
+    run(use)
+
+
+def test_of_many_swaps_at_once_one_wins(run: Run) -> None:
+    async def use(store: Store) -> None:
+        key = fresh("key")
+        wins = await asyncio.gather(*(store.swap(key, b"%d" % i, ABSENT) for i in range(20)))
+        entry = await store.get(key)
+        assert entry
+        assert [i for i, won in enumerate(wins) if won] == [int(entry.value)]
+
+    run(use)
+
+
+async def next_state(watch: AsyncIterator[Mapping[str, bytes]], wanted: Mapping[str, bytes]) -> None:
+    async for state in watch:
+        if state == wanted:
+            return
+
+
+def test_a_watch_shows_states(run: Run) -> None:
+    async def use(store: Store) -> None:
+        prefix = fresh()
+        watch = store.watch(prefix)
+        await next_state(watch, {})
+        await store.put(prefix + "a", b"1")
+        await next_state(watch, {prefix + "a": b"1"})
+        await store.put(prefix + "a", b"2")
+        await store.put(prefix + "b", b"3")
+        await next_state(watch, {prefix + "a": b"2", prefix + "b": b"3"})
+        entry = await store.get(prefix + "a")
+        assert entry
+        await store.swap(prefix + "a", None, entry.version)
+        await next_state(watch, {prefix + "b": b"3"})
+        await watch.aclose()  # type: ignore[attr-defined]
+
+    run(use)
+
+
+def test_what_is_not_renewed_goes(run: Run) -> None:
+    async def use(store: Store) -> None:
+        prefix = fresh()
+        await store.put(prefix + "short", b"x", 1.0)
+        await store.put(prefix + "renewed", b"y", 1.0)
+        await store.put(prefix + "stays", b"z")
+        await store.put(prefix + "renewed", b"y", 60.0)
+        watch = store.watch(prefix)
+        await next_state(watch, {prefix + "renewed": b"y", prefix + "stays": b"z"})
+        assert await store.get(prefix + "short") is None
+        await watch.aclose()  # type: ignore[attr-defined]
+
+    run(use)
+
+
+def test_sqlite_is_private_and_shared_between_processes(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "store.db"
+
+    async def main() -> None:
+        one, other = SqliteStore(path), SqliteStore(path)
+        watch = one.watch("a/")
+        await next_state(watch, {})
+        await other.put("a/b", b"c")
+        await next_state(watch, {"a/b": b"c"})
+        for file in path.parent.iterdir():
+            assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        await watch.aclose()  # type: ignore[attr-defined]
+        await one.close()
+        await other.close()
+
+    asyncio.run(asyncio.wait_for(main(), SECONDS))
+
+
+def test_a_store_of_another_schema_is_left_alone(tmp_path: Path) -> None:
+    import sqlite3
+
+    path = tmp_path / "store.db"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    with pytest.raises(StoreError, match="schema 99"):
+        SqliteStore(path)
+    path.write_bytes(b"no database at all" * 100)
+    with pytest.raises(StoreError, match=str(path)):
+        SqliteStore(path)
+
+
+_WRITER = """
+import asyncio, sys
+from pathlib import Path
+from gpuferry.monitor.store.sqlite import SqliteStore
+
+async def main():
+    store = SqliteStore(Path(sys.argv[1]))
+    number = int(sys.argv[2])
+    while True:
+        await store.put(f"n/{number:08}", str(number).encode() * 200)
+        print(number, flush=True)
+        number += 1
+
+asyncio.run(main())
+"""
+
+
+def test_sqlite_survives_a_kill_in_the_middle_of_writing(tmp_path: Path) -> None:
+    """Whatever was acknowledged is there afterwards, whole; and at most the one being written besides."""
+    path = tmp_path / "store.db"
+    acknowledged = 0
+    for after in (1, 20, 47, 90, 150):
+        command = [sys.executable, "-c", _WRITER, str(path), str(acknowledged + 1)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout
+            for line in writer.stdout:
+                acknowledged = int(line)
+                if acknowledged >= after:
+                    os.kill(writer.pid, signal.SIGKILL)
+                    break
+            for line in writer.stdout:  # what it said before it died
+                acknowledged = int(line)
+
+        async def check(least: int) -> int:
+            store = SqliteStore(path)
+            found = await store.read("n/")
+            await store.close()
+            assert len(found) in (least, least + 1)
+            for number, (key, entry) in enumerate(found.items(), 1):
+                assert (key, entry.value) == (f"n/{number:08}", str(number).encode() * 200)
+            return len(found)
+
+        acknowledged = asyncio.run(check(acknowledged))
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 60))
+
+
+def test_etcd_goes_on_without_its_leader() -> None:
+    """Writes and watches go on when the leader, then another leader with the first one back, is killed."""
+
+    async def main(cluster: Etcd) -> None:
+        store = EtcdStore(cluster.addresses)
+        watch = store.watch("t/")
+        wanted = {}
+        for turn in range(2):
+            for i in range(3):
+                key, value = f"t/{turn}{i}", b"%d" % i
+                await store.put(key, value)
+                wanted[key] = value
+            dead = await asyncio.to_thread(cluster.leader)
+            dead.kill()
+            assert await store.swap(f"t/after{turn}", b"x", ABSENT)
+            wanted[f"t/after{turn}"] = b"x"
+            assert {key: entry.value for key, entry in (await store.read("t/")).items()} == wanted
+            await next_state(watch, wanted)
+            dead.start()
+        await watch.aclose()  # type: ignore[attr-defined]
+        await store.close()
+
+    with etcd(3) as cluster:
+        _run(main(cluster))
+
+
+def test_without_a_majority_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuferry.monitor.store.etcd.PATIENCE_SECONDS", 1.0)
+
+    async def main(cluster: Etcd) -> None:
+        store = EtcdStore(cluster.addresses)
+        await store.put("t/a", b"1")
+        for member in cluster.members[:2]:
+            member.kill()
+        with pytest.raises(StoreError, match="etcd at"):
+            await store.put("t/a", b"2")
+        with pytest.raises(StoreError):  # not even read: what it knows may be old
+            await store.get("t/a")
+        await store.close()
+
+    with etcd(3) as cluster:
+        _run(main(cluster))
