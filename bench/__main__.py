@@ -17,7 +17,7 @@ from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.paths import BUILD, ROOT
 from tests.helpers.running import Outcome, native_environment, real_gpu, run
 
-from . import lease, picture
+from . import decision, lease, picture
 from .rows import Row, cost, promises, rate
 
 OUT = BUILD / "bench"
@@ -33,6 +33,7 @@ def main() -> int:
     with monitor("--pool", "1", "--log-level", "warning") as server, progress.status("measuring …"):
         rows = [*micro(server), kmeans(server)]
         rows += lease.rows()
+        rows += decision.rows()
     device = "gpu" if real_gpu() else "simulated"
     results = {"device": device, "rows": [row.as_json() for row in rows]}
     (OUT / "results.json").write_text(json.dumps(results, indent=2) + "\n")

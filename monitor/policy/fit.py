@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from heapq import nsmallest
+from operator import attrgetter
 
 from .gpu import Gpu
 from .interface import Request
@@ -18,7 +19,9 @@ class Fit:
     alone: bool = False
 
 
-BEST = Fit(lambda gpu: gpu.free)
+_FREE = attrgetter("free")
+
+BEST = Fit(_FREE)
 WORST = Fit(lambda gpu: -gpu.free)
 FIRST = Fit(lambda gpu: 0)
 EXCLUSIVE = Fit(lambda gpu: 0, alone=True)
@@ -30,7 +33,7 @@ class Room:
     def __init__(self, gpus: Iterable[Gpu], fit: Fit) -> None:
         self._fit = fit
         self._open = [gpu for gpu in gpus if gpu.idle and not (fit.alone and gpu.busy)]
-        self._roomiest = sorted(self._open, key=lambda gpu: gpu.promised - gpu.memory)
+        self._roomiest = sorted(self._open, key=_FREE, reverse=True)
 
     def most(self, labels: frozenset[str], devices: int) -> int:
         """The most memory per device that such a request could have; -1 if it finds no seats at all."""

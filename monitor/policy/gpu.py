@@ -16,15 +16,18 @@ class Gpu:
     index: int
     memory: int
     labels: frozenset[str] = frozenset()
-    promised: int = 0
+    free: int = field(init=False)  # of its memory, not promised
     busy: int = 0
     home: set[int] = field(default_factory=set)  # workers that belong here, wherever their session is now
     idle: list[int] = field(default_factory=list)  # those without a session, ascending
     samples: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
+    def __post_init__(self) -> None:
+        self.free = self.memory
+
     @property
-    def free(self) -> int:
-        return self.memory - self.promised
+    def promised(self) -> int:
+        return self.memory - self.free
 
     @property
     def utilisation(self) -> float:

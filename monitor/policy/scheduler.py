@@ -80,6 +80,12 @@ class Scheduler:
             heappush(self._deadlines, (request.deadline, request.id))
         self._refuse_if_hopeless(request)
 
+    def adopt(self, request: Request, gpu: int) -> None:
+        home = self._gpus[gpu]
+        home.busy += 1
+        home.free -= request.memory
+        self._sessions[request.id] = _Session(request, [home])
+
     def on_leave(self, request: int) -> None:
         self._queue.drop(request)
 
@@ -88,9 +94,9 @@ class Scheduler:
         over = self._sessions.pop(session)
         for gpu in over.gpus:
             gpu.busy -= 1
-            gpu.promised -= over.request.memory
+            gpu.free += over.request.memory
         if over.leaving:
-            over.leaving.promised -= over.request.memory
+            over.leaving.free += over.request.memory
 
     def on_tick(self, now: float, utilisation: Mapping[int, float]) -> None:
         self._now = now
@@ -117,7 +123,7 @@ class Scheduler:
             self._trigger.moved(now)
             source.busy -= 1
             target.busy += 1
-            target.promised += found.request.memory
+            target.free -= found.request.memory
             found.gpus, found.leaving, found.moved = [target], source, True
             self._decided.append(Migrate(session, source.index, target.index))
 
@@ -128,10 +134,10 @@ class Scheduler:
         source, (target,) = found.leaving, found.gpus
         found.leaving = None
         if done:
-            source.promised -= found.request.memory
+            source.free += found.request.memory
         else:
             target.busy -= 1
-            target.promised -= found.request.memory
+            target.free += found.request.memory
             source.busy += 1
             found.gpus = [source]
 
@@ -154,7 +160,7 @@ class Scheduler:
     def _place(self, request: Request, gpus: list[Gpu]) -> Place:
         for gpu in gpus:
             gpu.busy += 1
-            gpu.promised += request.memory
+            gpu.free -= request.memory
         self._sessions[request.id] = _Session(request, gpus)
         return Place(request, tuple(Seat(gpu.index, gpu.idle.pop(0)) for gpu in gpus))
 

@@ -129,7 +129,7 @@ class ServerMachine(RuleBasedStateMachine):
 def test_the_rules_hold_whatever_happens(fit: str, queue: str) -> None:
     run_state_machine_as_test(
         lambda: ServerMachine(fit, queue),
-        settings=settings(max_examples=30, stateful_step_count=40, deadline=None),
+        settings=settings(max_examples=20, stateful_step_count=40, deadline=None),
     )
 
 

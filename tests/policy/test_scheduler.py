@@ -323,3 +323,11 @@ def test_backfill_keeps_the_order_of_those_who_came_back() -> None:
     for worker in range(3):
         policy.on_idle(0, worker)
     assert [d.request.id for d in drain(policy) if isinstance(d, Place)] == [3, 2, 1]
+
+
+def test_a_session_that_already_runs_is_adopted_with_its_memory() -> None:
+    policy = server(build(), [100], workers=1)
+    policy.adopt(Request(7, 60), 0)
+    assert ask(policy, 50) == [None]
+    policy.on_complete(7, 1.0)
+    assert [type(decision) for decision in drain(policy)] == [Place]

@@ -1,0 +1,86 @@
+"""What a scheduling decision costs with a long queue and many GPUs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import count
+from operator import attrgetter
+from statistics import quantiles
+from time import thread_time
+
+from gpuferry.monitor.policy import FITS, Gpu, Place, Request, Scheduler, build
+
+from .rows import Row, cost
+
+GIB = 1 << 30
+GPUS, WORKERS, WAITING, EVENTS = 64, 8, 10_000, 2_000
+ZONES = (frozenset[str](), frozenset({"zone=a"}), frozenset({"zone=b"}))
+ROUNDS = 3  # the best one counts: the machine is shared, and what disturbs only ever adds
+
+
+def rows() -> list[Row]:
+    """The 99th percentile, of the slowest of all fits; an event counts with the decision it brings."""
+    floor = min(scan() for _ in range(ROUNDS)) * 1e6
+    fcfs, backfill = (max(best(fit, queue) for fit in FITS) * 1e6 for queue in ("fcfs", "backfill"))
+    return [cost("decision_fcfs", fcfs, floor, "µs"), cost("decision_backfill", backfill, floor, "µs")]
+
+
+def best(fit: str, queue: str) -> float:
+    return min(percentile(decisions(build(fit, queue, migrate=True))) for _ in range(ROUNDS))
+
+
+def percentile(costs: Iterator[float]) -> float:
+    return quantiles(costs, n=100)[98]
+
+
+def scan() -> float:
+    """Finding the roomiest of the GPUs, once."""
+    gpus = [Gpu(index, index * GIB) for index in range(GPUS)]
+    began = thread_time()
+    for _ in range(1000):
+        max(gpus, key=attrgetter("free"))
+    return (thread_time() - began) / 1000
+
+
+def decisions(policy: Scheduler) -> Iterator[float]:
+    """Seconds of the thread's own time; sessions end and requests arrive, and the queue keeps its length."""
+    chance = random.Random(0)
+    numbers = count()
+    for index in range(GPUS):
+        policy.add_gpu(Gpu(index, 80 * GIB, ZONES[index % len(ZONES)]))
+        for worker in range(WORKERS):
+            policy.on_idle(index, index * WORKERS + worker)
+
+    def request() -> Request:
+        size = chance.randrange(1, 40 * GIB)
+        return Request(next(numbers), size, labels=chance.choice(ZONES), deadline=1e9)
+
+    live: list[Place] = []
+    while len(policy) < WAITING:
+        policy.on_arrival(request(), 0.0)
+        live += placed(policy)
+    for _ in range(EVENTS):
+        ending = live.pop(chance.randrange(len(live)))
+        began = thread_time()
+        policy.on_complete(ending.request.id, 1.0)
+        policy.on_idle(ending.gpu, ending.worker)
+        decision = policy.next()
+        yield thread_time() - began
+        live += placed(policy, decision)
+        while len(policy) < WAITING:
+            arriving = request()
+            began = thread_time()
+            policy.on_arrival(arriving, 1.0)
+            decision = policy.next()
+            yield thread_time() - began
+            live += placed(policy, decision)
+
+
+def placed(policy: Scheduler, decision: object = None) -> Iterator[Place]:
+    """That decision and those that follow, as far as they place someone."""
+    decision = decision or policy.next()
+    while decision:
+        if isinstance(decision, Place):
+            yield decision
+        decision = policy.next()
