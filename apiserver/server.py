@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import array
 import contextlib
+import ctypes
 import os
 import queue
 import select
 import socket
+import struct
 import threading
 import time
 
-from gpuferry.specs._generated import node_pb2
+from gpuferry.specs._generated import node_pb2, wire
 
 from ._core import Core, DeviceError
 from .log import Log
@@ -20,35 +22,94 @@ PACKET = 64 << 10
 HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 LEAVE_SECONDS = 0.6  # for the engine to stop once its guest is gone; a running kernel cannot be stopped
 SCRUB_SECONDS = 2.0  # to reset a context takes a real driver a while
+RETRY_SECONDS = 0.05  # between looks for a new monitor
+TO_BE_TOLD = ("ended", "ready")  # also to the next monitor
+PEER = struct.Struct("3i")  # struct ucred
+PR_SET_PDEATHSIG = 1
 
 
 class Control:
-    """Messages to and from the monitor, one per packet."""
+    """Messages to and from the monitor, one per packet. A monitor that is gone may be followed by another."""
 
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
+        self._home: node_pb2.Home | None = None
+        self._unsent: list[node_pb2.FromServer] = []  # for the next monitor
+        self._retry = 0.0
+        self.lost_at: float | None = None
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
+    def settle(self, home: node_pb2.Home) -> None:
+        """From here on the end of the monitor need not be ours."""
+        self._home = home
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)
+
     def send(self, message: node_pb2.FromServer) -> None:
-        try:
-            self._socket.send(message.SerializeToString())
-        except OSError:
-            os._exit(0)  # no monitor, no reason to be
+        if self.lost_at is None:
+            try:
+                self._socket.send(message.SerializeToString())
+                return
+            except OSError:
+                self._lose()
+        if message.WhichOneof("message") in TO_BE_TOLD:
+            self._unsent.append(message)
 
     def receive(self) -> tuple[node_pb2.ToServer | None, socket.socket | None]:
         """The next message and the socket beside it; None for the message at the end of the connection."""
         try:
             data, ancillary, _, _ = self._socket.recvmsg(PACKET, socket.CMSG_SPACE(array.array("i").itemsize))
         except ConnectionResetError:
+            data, ancillary = b"", []
+        if not data:
+            self._lose()
             return None, None
         descriptors = array.array("i")
         for level, kind, content in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
         guest = socket.socket(fileno=descriptors[0]) if descriptors else None
-        return (node_pb2.ToServer.FromString(data) if data else None), guest
+        return node_pb2.ToServer.FromString(data), guest
+
+    def _lose(self) -> None:
+        if self._home is None:
+            os._exit(0)  # no monitor, no reason to be
+        if self.lost_at is None:
+            self.lost_at = time.monotonic()
+
+    def forsaken(self) -> bool:
+        """No monitor came in the time that it has."""
+        assert self._home
+        return self.lost_at is not None and time.monotonic() > self.lost_at + self._home.grace_seconds
+
+    def look_for_monitor(self, returned: node_pb2.Returned) -> bool:
+        """Whether there is one; it knows everything then."""
+        assert self._home
+        if time.monotonic() < self._retry:
+            return False
+        self._retry = time.monotonic() + RETRY_SECONDS
+        # What happened before the last session is no news.
+        news = self._unsent if returned.HasField("grant") else []
+        found = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        found.settimeout(1.0)
+        try:
+            found.connect(self._home.path)
+            _, uid, _ = PEER.unpack(found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+            if uid != os.getuid():
+                raise PermissionError
+            returned.secret = self._home.secret
+            for message in (node_pb2.FromServer(returned=returned), *news):
+                found.send(message.SerializeToString())
+        except OSError:
+            found.close()
+            return False
+        found.settimeout(None)
+        self._unsent.clear()
+        self._socket.close()
+        self._socket = found
+        self.lost_at = None
+        return True
 
 
 class Session:
@@ -56,6 +117,8 @@ class Session:
 
     def __init__(self, core: Core, grant: node_pb2.Grant, guest: socket.socket, log: Log) -> None:
         self.id = grant.session
+        self.grant = grant
+        self.started = time.monotonic()
         self.reason = ""
         self.clean = False
         self.stats: dict[str, int] = {}  # once it is over: a scrub leaves none
@@ -128,6 +191,8 @@ class Server:
         self._control = Control(control_fd)
         self._log = Log(gpu=device, pid=os.getpid())
         self._session: Session | None = None
+        self._untold: Session | None = None  # over, and there was no monitor to be told
+        self._at_home = True
         self._dispatcher = Dispatcher()
         self._poller = select.poll()
 
@@ -144,7 +209,7 @@ class Server:
         self._ready()
         while True:
             for fd, events in self._poller.poll(self._patience()):
-                if fd == self._control.fileno():
+                if self._control.lost_at is None and fd == self._control.fileno():
                     if not self._obey():
                         return 0
                 elif fd == self._dispatcher.fileno():
@@ -155,41 +220,64 @@ class Server:
                     self._session.leave()
             if self._overdue():
                 return 1
+            if self._control.lost_at is not None and not self._find_home():
+                return 0
             if self._session is not None and self._session.deadline is None:
                 self._core.forward_output()
 
+    def _find_home(self) -> bool:
+        """False: there is no monitor, and no session that would need us."""
+        if self._at_home:
+            self._at_home = False
+            self._poller.unregister(self._control)
+            self._log.info("no monitor")
+        returned = node_pb2.Returned(spec_hash=wire.SPEC_HASH, ready=self._description())
+        told = self._session or self._untold
+        if told is not None:
+            returned.grant.CopyFrom(told.grant)
+            returned.session_seconds = time.monotonic() - told.started
+        if self._control.look_for_monitor(returned):
+            self._at_home, self._untold = True, None
+            self._poller.register(self._control, select.POLLIN)
+            self._log.info("found a new monitor")
+            return True
+        return self._session is not None or not self._control.forsaken()
+
     def _ready(self) -> None:
+        self._log.info("ready", rss=rss())
+        self._control.send(node_pb2.FromServer(ready=self._description()))
+
+    def _description(self) -> node_pb2.Ready:
         core = self._core
         base, size = core.window
-        self._log.info("ready", rss=rss())
-        self._control.send(
-            node_pb2.FromServer(
-                ready=node_pb2.Ready(
-                    pid=os.getpid(),
-                    device=self._device,
-                    device_uuid=core.device_uuid,
-                    device_name=core.device_name,
-                    device_memory=core.device_memory,
-                    window_base=base,
-                    window_size=size,
-                    driver_version=core.driver_version,
-                    simulated=core.simulated,
-                )
-            )
+        return node_pb2.Ready(
+            pid=os.getpid(),
+            device=self._device,
+            device_uuid=core.device_uuid,
+            device_name=core.device_name,
+            device_memory=core.device_memory,
+            window_base=base,
+            window_size=size,
+            driver_version=core.driver_version,
+            simulated=core.simulated,
         )
 
     def _patience(self) -> float | None:
-        """Milliseconds until the session is overdue."""
-        if self._session is None or self._session.deadline is None:
+        """Milliseconds until there is something to do that nobody announces."""
+        waits = []
+        if self._session is not None:
+            deadline = self._session.deadline
             # Now and then while there is a session: kernels may have printed, and a scrub sets a deadline.
-            return None if self._session is None else 500
-        return max(0.0, self._session.deadline - time.monotonic()) * 1000 + 1
+            waits.append(500.0 if deadline is None else max(0.0, deadline - time.monotonic()) * 1000 + 1)
+        if self._control.lost_at is not None:
+            waits.append(RETRY_SECONDS * 1000)
+        return min(waits, default=None)
 
     def _obey(self) -> bool:
         """Does what the monitor says; False: leave."""
         message, guest = self._control.receive()
         if message is None:
-            os._exit(0)
+            return True
         kind = message.WhichOneof("message")
         if kind == "grant":
             self._grant(message.grant, guest)
@@ -200,6 +288,8 @@ class Server:
             self._session.end(f"revoked: {message.revoke.reason}")
         elif kind == "stats":
             self._control.send(node_pb2.FromServer(stats=self._stats()))
+        elif kind == "home":
+            self._control.settle(message.home)
         elif kind == "shutdown":
             return self._shut_down(message.shutdown.grace_seconds)
         return True
@@ -227,6 +317,7 @@ class Server:
         session.close()
         self._report(session, session.reason, session.clean)
         self._session = None
+        self._untold = session if self._control.lost_at is not None else None
         if session.clean:
             self._ready()
         return session.clean

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
-import itertools
 import socket
 import time
 from collections.abc import Callable, Iterable
@@ -14,10 +13,12 @@ import structlog
 from gpuferry.specs._generated import node_pb2
 
 from .config import Config
+from .events import Announcer, Event, Kind
 from .guests import Farewells, Guest
-from .handshake import CudaError, Reason, Refusal
+from .handshake import CudaError, Hello, Reason, Refusal
 from .node import ChannelBroken
-from .placement import DeviceRoom, FirstCome, Placement, Request
+from .placement import DeviceRoom, Impossible, Placement, Placer
+from .policy import Migrate, build
 from .pool import ApiServer
 
 GRANULARITY = 2 << 20
@@ -38,9 +39,11 @@ class Phase(enum.Enum):
 class Session:
     """One guest process's use of a device."""
 
-    def __init__(self, number: int, guest: Guest) -> None:
+    def __init__(self, number: int, hello: Hello, peer: str, guest: Guest | None) -> None:
         self.id = number
-        self.guest = guest
+        self.hello = hello
+        self.peer = peer
+        self.guest = guest  # none: an earlier monitor let it in
         self.phase = Phase.WAITING
         self.arrived = self.since = time.monotonic()  # `since`: of this phase
         self.placement: Placement | None = None
@@ -63,19 +66,28 @@ class Session:
 class Broker:
     """Brings guests and API servers together. Everything happens on the event loop's thread."""
 
-    def __init__(self, config: Config, on_pool_change: Callable[[], None]) -> None:
+    def __init__(
+        self, config: Config, on_pool_change: Callable[[], None], next_session: Callable[[], int]
+    ) -> None:
         self._config = config
         self._on_pool_change = on_pool_change
-        self._policy = FirstCome()
+        self._next_session = next_session
+        self._placer = Placer(build(config.policy, config.queue, migrate=True))
         self._servers: dict[int, ApiServer] = {}
-        self._numbers = itertools.count(1)
         self._farewells = Farewells()
         self._closing = False
+        self._announcer = Announcer()
+        self.subscribe = self._announcer.subscribe
         self.drained = False  # by the registry: only guests that it sent may still come
         self.sessions: dict[int, Session] = {}
         self.granted = 0
         self.refused = 0
         self._session_over = asyncio.Event()
+
+    @property
+    def draining(self) -> bool:
+        """No new sessions, running ones may end."""
+        return self._closing or self.drained
 
     # -- guests
 
@@ -87,112 +99,120 @@ class Broker:
         if self.drained and not guest.invited:
             self._refuse(guest, Reason.SHUTTING_DOWN, "this GPU server is being drained: ask the registry")
             return
-        if len(self._policy.waiting()) >= QUEUE_MOST:
+        if len(self._placer) >= QUEUE_MOST:
             self._refuse(guest, Reason.NO_CAPACITY, f"{QUEUE_MOST} guests wait already")
             return
-        impossible = self._policy.refusal(guest.hello.memory)
-        if impossible:
-            self._refuse(guest, Reason.NO_CAPACITY, impossible, CudaError.OUT_OF_MEMORY)
-            return
-        session = Session(next(self._numbers), guest)
+        session = Session(self._next_session(), guest.hello, guest.peer, guest)
         self.sessions[session.id] = session
-        self._queue(session)
-        self._dispatch()
+        self._enter_queue(session)
 
     def turn_away(self, connection: socket.socket, peer: str, refusal: Refusal) -> None:
         """Tell a guest why not, in the background."""
         self.refused += 1
         log.info("refused", reason=refusal.reason.name, text=refusal.text, peer=peer)
+        self._announcer.tell(Event(Kind.REFUSED, reason=refusal.text))
         self._farewells.send(connection, refusal.frame())
 
     def _refuse(self, guest: Guest, reason: Reason, text: str, error: CudaError | None = None) -> None:
         self.turn_away(guest.connection, guest.peer, Refusal(reason, text, error))
 
-    def _queue(self, session: Session, first: bool = False) -> None:
+    # -- the queue
+
+    def _enter_queue(self, session: Session, first: bool = False) -> None:
         session.enter(Phase.WAITING)
         session.placement = session.server = None
+        hello = session.hello
+        labels = frozenset(f"{name}={value}" for name, value in hello.labels)
+        self._placer.arrive(session.id, hello.memory, labels, time.monotonic(), first=first)
+        self._dispatch()
+        if session.phase is Phase.WAITING and session.id in self.sessions:
+            self._wait(session)
+
+    def _wait(self, session: Session) -> None:
+        assert session.guest
         loop = asyncio.get_running_loop()
         session.timer = loop.call_later(self._config.max_wait, self._give_up, session)
         session.guest.connection.setblocking(False)
         loop.add_reader(session.guest.connection, self._spoke_while_waiting, session)
-        self._policy.on_arrival(Request(session.id, session.guest.hello.memory), first)
+        self._announcer.tell(Event(Kind.QUEUED, session.id))
 
-    def end_tenant(self, tenant: str) -> None:
-        """The tenant's token was revoked, and its sessions shall end."""
-        text = f"the token of {tenant} was revoked"
-        for session in [one for one in self.sessions.values() if one.guest.hello.tenant == tenant]:
-            log.info("session revoked", session=session.id, tenant=tenant)
-            if session.phase is Phase.WAITING or not session.server:
-                self._withdraw(session)
-                self._refuse(session.guest, Reason.DENIED, text)
-                continue
-            revoke = node_pb2.Revoke(session=session.id, reason=text)
-            with contextlib.suppress(ChannelBroken):
-                session.server.send(node_pb2.ToServer(revoke=revoke))
-            loop = asyncio.get_running_loop()
-            loop.call_later(REVOKE_SECONDS, self._insist, session, session.server)
-
-    def _insist(self, session: Session, server: ApiServer) -> None:
-        if session.server is server and server.session == session.id and session.id in self.sessions:
-            server.kill()
-
-    def _leave_queue(self, session: Session) -> None:
+    def _leave_queue(self, session: Session) -> Guest:
+        assert session.guest
         session.stop_timer()
         asyncio.get_running_loop().remove_reader(session.guest.connection)
+        return session.guest
 
-    def _withdraw(self, session: Session) -> None:
-        self._leave_queue(session)
-        self._policy.on_leave(session.id)
+    def _withdraw(self, session: Session) -> Guest:
+        guest = self._leave_queue(session)
+        self._placer.on_leave(session.id)
         del self.sessions[session.id]
+        self._announcer.tell(Event(Kind.LEFT, session.id))
         self._dispatch()
+        return guest
 
     def _give_up(self, session: Session) -> None:
-        position = self._policy.waiting().index(session.id) + 1
-        self._withdraw(session)
+        position = self._placer.waiting().index(session.id) + 1
         text = f"no API server became free within {self._config.max_wait:g} s (place {position} in the queue)"
-        self._refuse(session.guest, Reason.NO_CAPACITY, text)
+        self._refuse(self._withdraw(session), Reason.NO_CAPACITY, text)
 
     def _spoke_while_waiting(self, session: Session) -> None:
         """A waiting guest may only hang up."""
+        assert session.guest
         try:
             data = session.guest.connection.recv(1)
         except BlockingIOError:
             return
         except OSError:
             data = b""
-        self._withdraw(session)
+        guest = self._withdraw(session)
         if data:
-            self._refuse(session.guest, Reason.MALFORMED, "bytes between HELLO and WELCOME")
+            self._refuse(guest, Reason.MALFORMED, "bytes between HELLO and WELCOME")
         else:
-            log.info("left the queue", session=session.id, program=session.guest.hello.program)
-            session.guest.connection.close()
+            log.info("left the queue", session=session.id, program=session.hello.program)
+            guest.connection.close()
 
     # -- matching
 
     def _dispatch(self) -> None:
-        while not self._closing and (placement := self._policy.next()):
-            session = self.sessions[placement.session]
-            self._leave_queue(session)
-            self._grant(session, placement)
+        while not self._closing and (decision := self._placer.next()):
+            if isinstance(decision, Placement):
+                self._grant(self.sessions[decision.session], decision)
+            elif isinstance(decision, Impossible):
+                self._reject(self.sessions[decision.session], decision.reason)
+            else:
+                self._propose(decision)
+
+    def _reject(self, session: Session, reason: str) -> None:
+        """What it asks for, this machine does not have."""
+        guest = self._leave_queue(session)
+        del self.sessions[session.id]
+        self._refuse(guest, Reason.NO_CAPACITY, reason, CudaError.OUT_OF_MEMORY)
+
+    def _propose(self, decision: Migrate) -> None:
+        """Nobody carries migrations out yet, so it stays where it is."""
+        log.info("migration wanted", session=decision.session, gpu=decision.source, target=decision.target)
+        self._announcer.tell(Event(Kind.MIGRATE, decision.session, decision.source, target=decision.target))
 
     def _grant(self, session: Session, placement: Placement) -> None:
+        guest = self._leave_queue(session)
         server = self._servers[placement.server]
-        hello, connection = session.guest.hello, session.guest.connection
         session.placement, session.server = placement, server
         session.enter(Phase.GRANTED)
         server.take(session.id)
         grant = node_pb2.Grant(
             session=session.id,
             memory_quota=placement.quota,
-            welcome_proof=session.guest.welcome_proof,
-            tenant=hello.tenant,
-            function=hello.function,
-            program=hello.program,
-            guest_pid=hello.pid,
+            welcome_proof=guest.welcome_proof,
+            tenant=session.hello.tenant,
+            function=session.hello.function,
+            program=session.hello.program,
+            guest_pid=session.hello.pid,
+            guest_nonce=session.hello.nonce,
+            peer=session.peer,
         )
-        connection.setblocking(True)  # a property of the open file, so the API server inherits it
+        guest.connection.setblocking(True)  # a property of the open file, so the API server inherits it
         try:
-            server.send(node_pb2.ToServer(grant=grant), connection)
+            server.send(node_pb2.ToServer(grant=grant), guest.connection)
         except ChannelBroken:
             server.kill()  # its end brings the session back into the queue
             return
@@ -207,43 +227,67 @@ class Broker:
     # -- the pool's events
 
     def server_ready(self, server: ApiServer) -> None:
-        """It joins the idle ones; the first of a device says how much memory there is."""
-        assert server.ready
-        self._servers[server.key] = server
-        grantable = max(server.ready.device_memory - self._config.headroom_of(server.ready.simulated), 0)
-        usual = self._config.memory or grantable // self._config.pool // GRANULARITY * GRANULARITY
-        self._policy.add_device(DeviceRoom(server.device, grantable, min(usual, grantable)))
-        self._policy.on_idle(server.device, server.key)
-        log.info("server ready", server=server.pid, device=server.device, age=round(server.age, 3))
-        self._refuse_impossible()
+        """It joins the idle ones."""
+        self._know(server)
+        self._placer.on_idle(server.device, server.key)
+        log.info("server ready", server=server.pid, gpu=server.device, age=round(server.age, 3))
+        self._announcer.tell(Event(Kind.SERVER_READY, device=server.device, server=server.pid))
         self._dispatch()
         self._on_pool_change()
 
-    def _refuse_impossible(self) -> None:
-        """Guests that came before a device was known may ask for more than it has."""
-        for number in self._policy.waiting():
-            session = self.sessions[number]
-            impossible = self._policy.refusal(session.guest.hello.memory)
-            if impossible:
-                self._withdraw(session)
-                self._refuse(session.guest, Reason.NO_CAPACITY, impossible, CudaError.OUT_OF_MEMORY)
+    def _know(self, server: ApiServer) -> None:
+        """The first API server of a device says how much memory there is."""
+        assert server.ready
+        self._servers[server.key] = server
+        config = self._config
+        grantable = max(server.ready.device_memory - config.headroom_of(server.ready.simulated), 0)
+        usual = config.memory or grantable // config.pool // GRANULARITY * GRANULARITY
+        labels = frozenset((f"gpu={server.device}", f"name={server.ready.device_name}"))
+        if self._placer.add_device(server.device, grantable, min(usual, grantable), labels):
+            self._placer.let_in_early(time.monotonic())
+            self._announcer.tell(Event(Kind.DEVICE_BACK, device=server.device))
+
+    def server_returned(self, server: ApiServer, grant: node_pb2.Grant, seconds: float) -> None:
+        """An earlier monitor granted this session."""
+        self._know(server)
+        hello = Hello(
+            nonce=grant.guest_nonce,
+            pid=grant.guest_pid,
+            memory=grant.memory_quota,
+            tenant=grant.tenant,
+            function=grant.function,
+            program=grant.program,
+        )
+        session = Session(grant.session, hello, grant.peer, None)
+        session.server = server
+        session.placement = Placement(session.id, server.device, server.key, grant.memory_quota)
+        session.enter(Phase.RUNNING)
+        session.arrived = session.since = time.monotonic() - seconds
+        self.sessions[session.id] = session
+        self._placer.adopt(session.id, server.device, grant.memory_quota)
+        log.info("session adopted", session=session.id, gpu=server.device, server=server.pid)
+        self._announcer.tell(Event(Kind.ADOPTED, session.id, server.device, server.pid))
+        self._on_pool_change()
 
     def session_started(self, number: int) -> None:
         """From here on the guest is the API server's alone: its end must be the guest's end."""
         session = self.sessions.get(number)
         if session and session.phase is Phase.GRANTED and session.placement and session.server:
             session.enter(Phase.RUNNING)
-            session.guest.connection.close()
+            if session.guest:
+                session.guest.connection.close()
             self.granted += 1
+            device, pid = session.server.device, session.server.pid
             log.info(
                 "session started",
                 session=number,
-                device=session.server.device,
-                server=session.server.pid,
-                program=session.guest.hello.program,
-                function=session.guest.hello.function,
+                gpu=device,
+                server=pid,
+                program=session.hello.program,
+                function=session.hello.function,
                 quota=session.placement.quota,
             )
+            self._announcer.tell(Event(Kind.STARTED, number, device, pid))
 
     def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
         """The API server says so; its memory can be granted again if it is clean, else when it is gone."""
@@ -254,37 +298,75 @@ class Broker:
     def server_lost(self, server: ApiServer) -> None:
         """Its session is over; a guest that it never served goes back to the head of the queue."""
         self._servers.pop(server.key, None)
-        self._policy.on_server_lost(server.device, server.key)
+        self._placer.on_server_lost(server.device, server.key)
+        self._announcer.tell(
+            Event(Kind.SERVER_LOST, device=server.device, server=server.pid, reason=server.end_reason)
+        )
         session = self.sessions.get(server.session)
         if session and session.server is server:
-            if session.phase is Phase.GRANTED and session.placement and not self._closing:
-                self._policy.on_complete(session.placement)
-                self._queue(session, first=True)
+            if session.phase is Phase.GRANTED and not self._closing:
+                self._placer.on_complete(session.id, time.monotonic())
+                self._enter_queue(session, first=True)
             else:
                 self._end(session, f"API server: {server.end_reason}")
         self._dispatch()
         self._on_pool_change()
 
+    def device_lost(self, device: int, reason: str) -> None:
+        """Nothing is placed there until an API server is ready there again; its sessions are told."""
+        if not self._placer.remove_device(device):
+            return
+        self._announcer.tell(Event(Kind.DEVICE_LOST, device=device, reason=reason))
+        for session in self.running():
+            if session.server and session.server.device == device:
+                self.end_session(session, f"GPU {device} failed: {reason}")
+        self._dispatch()
+        self._on_pool_change()
+
     def _end(self, session: Session, reason: str) -> None:
         session.stop_timer()
-        session.guest.connection.close()
+        if session.guest:
+            session.guest.connection.close()
         del self.sessions[session.id]
         if session.placement:
-            self._policy.on_complete(session.placement)
+            self._placer.on_complete(session.id, time.monotonic())
         seconds = round(time.monotonic() - session.since, 3)
         log.info("session ended", session=session.id, reason=reason, seconds=seconds)
+        device = session.placement.device if session.placement else -1
+        self._announcer.tell(Event(Kind.ENDED, session.id, device, reason=reason))
         self._session_over.set()
         self._dispatch()
+
+    # -- ending sessions
+
+    def end_session(self, session: Session, reason: str) -> None:
+        """The guest is told why; an API server that does not let go is ended."""
+        log.info("session revoked", session=session.id, reason=reason)
+        if session.phase is Phase.WAITING or not session.server:
+            self._refuse(self._withdraw(session), Reason.DENIED, reason)
+            return
+        revoke = node_pb2.Revoke(session=session.id, reason=reason)
+        with contextlib.suppress(ChannelBroken):
+            session.server.send(node_pb2.ToServer(revoke=revoke))
+        asyncio.get_running_loop().call_later(REVOKE_SECONDS, self._insist, session, session.server)
+
+    def end_tenant(self, tenant: str) -> None:
+        """The tenant's token was revoked, and its sessions shall end."""
+        for session in [one for one in self.sessions.values() if one.hello.tenant == tenant]:
+            self.end_session(session, f"the token of {tenant} was revoked")
+
+    def _insist(self, session: Session, server: ApiServer) -> None:
+        if session.server is server and server.session == session.id and session.id in self.sessions:
+            server.kill()
 
     # -- the end, and looking in
 
     async def drain(self, grace: float) -> None:
         """No new sessions; running ones have `grace` seconds."""
         self._closing = True
-        for number in self._policy.waiting():
-            session = self.sessions[number]
-            self._withdraw(session)
-            self._refuse(session.guest, Reason.SHUTTING_DOWN, "the monitor is shutting down")
+        for number in self._placer.waiting():
+            guest = self._withdraw(self.sessions[number])
+            self._refuse(guest, Reason.SHUTTING_DOWN, "the monitor is shutting down")
         deadline = time.monotonic() + grace
         while self.sessions and (left := deadline - time.monotonic()) > 0:
             log.info("waiting for sessions", count=len(self.sessions), seconds=round(left, 1))
@@ -295,18 +377,13 @@ class Broker:
                 break
         await self._farewells.finish()
 
-    @property
-    def draining(self) -> bool:
-        """Whether guests are sent away."""
-        return self._closing or self.drained
-
     def rooms(self) -> Iterable[DeviceRoom]:
         """The devices that are known, for status."""
-        return self._policy.devices.values()
+        return self._placer.devices.values()
 
     def queue(self) -> list[Session]:
         """Waiting sessions, first come first."""
-        return [self.sessions[number] for number in self._policy.waiting()]
+        return [self.sessions[number] for number in self._placer.waiting()]
 
     def running(self) -> list[Session]:
         """Sessions that have an API server."""

@@ -14,6 +14,7 @@ from gpuferry.guest.endpoint import read_token, runtime_directory, split_address
 
 from . import options
 from .options import option
+from .policy import FITS, QUEUES
 from .settings import ConfigError, UsageError
 
 __all__ = ["Config", "ConfigError", "MonitorOptions", "UsageError"]
@@ -96,6 +97,13 @@ class MonitorOptions:
     )
     ready_timeout: float = option(options.seconds(0.01), 60.0, "How long an API server may take to start")
     start_timeout: float = option(options.seconds(0.01), 10.0, "How long it may take to accept a session")
+    policy: str = option(options.choice(*FITS), "best-fit", "Which device a session gets")
+    queue: str = option(
+        options.choice(*QUEUES), "fcfs", "Who is next: strictly the first, or the first that fits"
+    )
+    orphan_grace: float = option(
+        options.seconds(), 60.0, "How long API servers wait for a new monitor when this one is killed"
+    )
     grace: float = option(options.seconds(), 5.0, "What running sessions get when the monitor stops")
     log_level: str = option(
         options.choice("debug", "info", "warning", "error"), "info", "What is logged", "GPUFERRY_LOG_LEVEL"

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 
 import structlog
 import uvloop
+from gpuferry.specs._generated import node_pb2
 
+from .adoption import DOOR, RETURN_SECONDS, Door, Ledger
 from .broker import Broker
 from .config import Config
 from .control import ControlServer, MonitorService
@@ -42,7 +44,8 @@ class Daemon:
         self._was_ready = False
         self._parent: Parent | None = None
         self._notifier = Notifier()
-        self._broker = Broker(config, self._pool_changed)
+        self._ledger: Ledger | None = None
+        self._broker = Broker(config, self._pool_changed, self._next_session)
         self._authority = OwnToken(config.token)
         self._observatory = Observatory(config, self._broker)
         self._pool = Pool(config, server_environment(config.simulated), self._observatory.accounting)
@@ -58,6 +61,8 @@ class Daemon:
                 self._config.runtime, private=self._config.status_descriptor is not None
             )
             stack.callback(runtime.close)
+            ledger = self._ledger = Ledger(runtime)
+            ledger.reserve()
             listeners = []
             for listening in self._listening():
                 limit = self._config.handshake_timeout
@@ -72,15 +77,25 @@ class Daemon:
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.add_signal_handler(number, self.stop)
+            loop.add_signal_handler(signal.SIGUSR2, self._leave)
             if self._config.status_descriptor is not None:
                 self._parent = Parent(self._config.status_descriptor, self.stop)
 
+            tasks = []
+            if self._config.orphan_grace:
+                door = Door(runtime.path / DOOR, ledger.secret, self._pool.adopt)
+                stack.callback(door.close)
+                tasks.append(asyncio.ensure_future(door.serve()))
+                self._pool.home = node_pb2.Home(
+                    path=str(door.path), secret=ledger.secret, grace_seconds=self._config.orphan_grace
+                )
             stack.push_async_callback(self._pool.stop)
-            self._pool.start()
+            # What an earlier monitor left is worth waiting for.
+            loop.call_later(RETURN_SECONDS if ledger.inherited else 0, self._pool.start)
             self._observatory.start(self._pool, reporter)
             stack.push_async_callback(self._observatory.stop)
             reporter.http = await self._serve_http(stack)
-            tasks = [asyncio.ensure_future(listener.serve()) for listener in listeners]
+            tasks += [asyncio.ensure_future(listener.serve()) for listener in listeners]
             tasks.append(asyncio.ensure_future(self._report_health(control)))
             tasks.append(asyncio.ensure_future(self._notifier.watch()))
             stack.callback(lambda: [task.cancel() for task in tasks])
@@ -99,6 +114,15 @@ class Daemon:
             self._notifier.stopping(self._config.grace)
             log.info("stopping")
             await self._drain()
+
+    def _next_session(self) -> int:
+        assert self._ledger
+        return self._ledger.next_session()
+
+    def _leave(self) -> None:
+        """Make way for another monitor, which finds everything as if this one had been killed."""
+        log.info("leaving the API servers to the next monitor")
+        os._exit(0)
 
     def _listening(self) -> Iterator[socket.socket]:
         if self._config.socket:

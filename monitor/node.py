@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
+from pathlib import Path
 
 from google.protobuf.message import DecodeError
 from gpuferry.specs._generated import node_pb2
 
 PACKET_MAX = 64 * 1024
+BACKLOG = 512
+PEER = struct.Struct("3i")  # struct ucred
 
 
 class ChannelBroken(Exception):
@@ -52,3 +56,20 @@ def channel_pair() -> tuple[Channel, socket.socket]:
     """The monitor's end, and the end that the API server inherits."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     return Channel(ours), theirs
+
+
+def listen(path: Path) -> socket.socket:
+    """Where API servers of an earlier monitor come to. What that monitor left there is removed."""
+    path.unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening.bind(str(path))
+    path.chmod(0o600)
+    listening.listen(BACKLOG)
+    listening.setblocking(False)
+    return listening
+
+
+def peer(end: socket.socket) -> tuple[int, int]:
+    """Process and user at the other end."""
+    pid, user, _ = PEER.unpack(end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+    return int(pid), int(user)

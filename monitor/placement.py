@@ -1,42 +1,40 @@
-"""Who gets which API server: first come first served, any idle one with room. No I/O, no clock."""
+"""Between the broker's sessions and devices and the policy's requests and GPUs. No I/O, no clock."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from .policy import Gpu, Migrate, Place, Request, Scheduler
 
 
 @dataclass
 class DeviceRoom:
     """What one device has to give. All sizes in bytes."""
 
-    ordinal: int
-    grantable: int  # total less headroom
+    gpu: Gpu
     default_quota: int
-    granted: int = 0
-    idle: deque[int] = field(default_factory=deque)  # API servers by their key, longest idle first
+    out: bool = False  # taken out of service
 
-    def quota(self, memory: int) -> int:
-        """What a request for `memory` (0: whatever is usual) would be granted here."""
-        return memory or self.default_quota
+    @property
+    def ordinal(self) -> int:
+        """Of the device."""
+        return self.gpu.index
 
-    def has_room(self, memory: int) -> bool:
-        """Whether a request can be placed now."""
-        return bool(self.idle) and self.quota(memory) <= self.grantable - self.granted
+    @property
+    def grantable(self) -> int:
+        """Total less headroom."""
+        return self.gpu.memory
 
-
-@dataclass(frozen=True)
-class Request:
-    """A session that waits."""
-
-    session: int
-    memory: int
+    @property
+    def granted(self) -> int:
+        """The sum of the quotas there."""
+        return self.gpu.promised
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A decision."""
+    """A session gets an API server."""
 
     session: int
     device: int
@@ -44,59 +42,99 @@ class Placement:
     quota: int
 
 
-class FirstCome:
-    """The queue and the devices, driven by events; `next` is asked until it has nothing."""
+@dataclass(frozen=True)
+class Impossible:
+    """A session can never get one."""
 
-    def __init__(self) -> None:
+    session: int
+    reason: str
+
+
+class Placer:
+    """The devices and the queue, driven by events; `next` is asked until it has nothing."""
+
+    def __init__(self, policy: Scheduler) -> None:
+        self._policy = policy
+        self._early: dict[int, tuple[int, frozenset[str]]] = {}  # came before any device was known
         self.devices: dict[int, DeviceRoom] = {}
-        self._queue: deque[Request] = deque()
 
-    def add_device(self, room: DeviceRoom) -> None:
-        """A device is known once its first API server is ready."""
-        self.devices.setdefault(room.ordinal, room)
+    # -- devices and API servers
+
+    def add_device(self, ordinal: int, grantable: int, default_quota: int, labels: frozenset[str]) -> bool:
+        """A device is known once an API server is ready there. Whether it was not, or was out."""
+        room = self.devices.get(ordinal)
+        if room and not room.out:
+            return False
+        if not room:
+            room = self.devices[ordinal] = DeviceRoom(Gpu(ordinal, grantable, labels), default_quota)
+        room.out = False
+        self._policy.add_gpu(room.gpu)
+        return True
+
+    def remove_device(self, ordinal: int) -> bool:
+        """It failed: nothing is placed there any more. Whether it was in service."""
+        room = self.devices.get(ordinal)
+        if not room or room.out:
+            return False
+        room.out = True
+        self._policy.remove_gpu(ordinal)
+        room.gpu.home.clear()
+        room.gpu.idle.clear()
+        return True
 
     def on_idle(self, device: int, server: int) -> None:
         """An API server is ready for a session."""
-        self.devices[device].idle.append(server)
+        self._policy.on_idle(device, server)
 
     def on_server_lost(self, device: int, server: int) -> None:
         """An API server is gone; it may have been idle."""
-        room = self.devices.get(device)
-        if room and server in room.idle:
-            room.idle.remove(server)
+        self._policy.on_worker_lost(device, server)
 
-    def refusal(self, memory: int) -> str | None:
-        """Why a request could never be placed, else None."""
-        most = max((room.grantable for room in self.devices.values()), default=None)
-        if most is None or memory <= most:
-            return None
-        return f"{memory} bytes of device memory asked for, at most {most} can be granted"
+    # -- sessions
 
-    def on_arrival(self, request: Request, first: bool = False) -> None:
-        """A request joins the queue; `first` if it was placed before and lost its API server at once."""
-        (self._queue.appendleft if first else self._queue.append)(request)
+    def arrive(
+        self, session: int, memory: int, labels: frozenset[str], now: float, *, first: bool = False
+    ) -> None:
+        """A session joins the queue; `first` if it was placed before and lost its API server at once."""
+        if not self.devices:
+            self._early[session] = memory, labels
+            return
+        memory = memory or min(room.default_quota for room in self.devices.values())
+        self._policy.on_arrival(Request(session, memory, labels=labels, arrival=now), now, first=first)
+
+    def let_in_early(self, now: float) -> None:
+        """The first device is known."""
+        early, self._early = self._early, {}
+        for session, (memory, labels) in early.items():
+            self.arrive(session, memory, labels, now)
+
+    def adopt(self, session: int, device: int, quota: int) -> None:
+        """An earlier monitor granted it, whether there is room or not."""
+        self._policy.adopt(Request(session, quota), device)
 
     def on_leave(self, session: int) -> None:
-        """A request was withdrawn."""
-        self._queue = deque(request for request in self._queue if request.session != session)
+        """It does not want to wait any more."""
+        if self._early.pop(session, None) is None:
+            self._policy.on_leave(session)
 
-    def on_complete(self, placement: Placement) -> None:
-        """A session ended: its memory is there again (its API server comes back by `on_idle`)."""
-        self.devices[placement.device].granted -= placement.quota
+    def on_complete(self, session: int, now: float) -> None:
+        """It ended: its memory is there again (its API server comes back by `on_idle`)."""
+        self._policy.on_complete(session, now)
 
     def waiting(self) -> Sequence[int]:
-        """Sessions in the order in which they will be served."""
-        return [request.session for request in self._queue]
+        """Sessions in the order in which they stand in the queue."""
+        return [*self._early, *(request.id for request in self._policy.waiting())]
 
-    def next(self) -> Placement | None:
-        """Place the head of the queue, if it can be."""
-        if not self._queue:
-            return None
-        request = self._queue[0]
-        for room in self.devices.values():
-            if room.has_room(request.memory):
-                self._queue.popleft()
-                quota = room.quota(request.memory)
-                room.granted += quota
-                return Placement(request.session, room.ordinal, room.idle.popleft(), quota)
-        return None
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._early) + len(self._policy)
+
+    def next(self) -> Placement | Impossible | Migrate | None:
+        """One decision."""
+        decision = self._policy.next()
+        if isinstance(decision, Place):
+            request = decision.request
+            return Placement(request.id, decision.gpu, decision.worker, request.memory)
+        if decision is None or isinstance(decision, Migrate):
+            return decision
+        return Impossible(decision.request.id, decision.reason)

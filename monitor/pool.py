@@ -1,4 +1,4 @@
-"""Keeps N API servers per device alive: starts them ahead, notices their deaths, replaces them at once."""
+"""Keeps API servers alive on each device: starts or adopts them, notices deaths, replaces them at once."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Protocol
 
 import structlog
-from gpuferry.specs._generated import node_pb2
+from gpuferry.specs._generated import node_pb2, wire
 
 from .config import Config
+from .health import PAUSE_MOST, Health
 from .node import Channel, ChannelBroken, channel_pair
+from .process import Adopted, Process
 
-BACKOFF_FIRST, BACKOFF_MOST = 0.25, 30.0  # seconds
-SHORT_LIFE = 5.0  # seconds
-FREE_RESTARTS = 3
 LAST_WORDS = 0.2  # seconds
 STDERR = 2
 
@@ -53,22 +52,31 @@ class Events(Protocol):
     def server_lost(self, server: ApiServer) -> None:
         """It is gone, and with it the session it served."""
 
+    def server_returned(self, server: ApiServer, grant: node_pb2.Grant, seconds: float) -> None:
+        """It serves a session that an earlier monitor granted."""
+
+    def device_lost(self, device: int, reason: str) -> None:
+        """No API server lives there any more; `server_ready` says that one does again."""
+
 
 class ApiServer:
-    """One API server process, from start to end."""
+    """One API server process, from start or adoption to end."""
 
-    def __init__(self, device: int) -> None:
+    def __init__(self, device: int, health: Health, replenish: Callable[[int], None]) -> None:
         self.key = next(_keys)
         self.device = device
         self.state = State.STARTING
         self.started = time.monotonic()
         self.served = False
+        self.outdated = False  # of an earlier version: serves its session, and no other
         self.session = 0  # the one granted last; sessions are numbered from 1
         self.ready: node_pb2.Ready | None = None
         self.stats = node_pb2.Stats()
         self.end_reason = ""
+        self._health = health
+        self._replenish = replenish
         self._channel: Channel | None = None
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Process | None = None
         self._stats_waiters: list[asyncio.Future[None]] = []
 
     @property
@@ -78,11 +86,13 @@ class ApiServer:
 
     @property
     def age(self) -> float:
-        """Seconds since it was started."""
+        """Seconds since it was started, or adopted."""
         return time.monotonic() - self.started
 
-    async def run(self, config: Config, environment: Mapping[str, str], events: Events) -> None:
-        """Returns when the process is gone and was reaped."""
+    async def run(
+        self, config: Config, environment: Mapping[str, str], home: node_pb2.Home | None, events: Events
+    ) -> None:
+        """Starts it; returns when the process is gone and was reaped."""
         self._channel, theirs = channel_pair()
         try:
             with theirs:
@@ -103,14 +113,44 @@ class ApiServer:
                     # A terminal's Ctrl-C is for the monitor, which ends each API server with its helpers.
                     start_new_session=True,
                 )
+            if home:
+                self._channel.send(node_pb2.ToServer(home=home))
             await self._live(config.ready_timeout, events)
         finally:
-            self.state = State.STOPPING
+            await self._end()
+
+    async def adopt(
+        self,
+        channel: Channel,
+        pid: int,
+        returned: node_pb2.Returned,
+        home: node_pb2.Home | None,
+        events: Events,
+    ) -> None:
+        """Takes over what an earlier monitor started; returns when the process is gone."""
+        self._channel, self._process = channel, Adopted(pid)
+        self.ready, self.served = returned.ready, True
+        self.outdated = returned.spec_hash != wire.SPEC_HASH
+        try:
+            if home:
+                self.send(node_pb2.ToServer(home=home))
+            if returned.HasField("grant"):
+                self.take(returned.grant.session)
+                events.server_returned(self, returned.grant, returned.session_seconds)
+            else:
+                self._make_idle(events)
+            await self._live(0, events)
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        self.state = State.STOPPING
+        if self._channel:
             self._channel.close()
-            if self._process:
-                self.kill()
-                await self._process.wait()
-            self._answer_stats()
+        if self._process:
+            self.kill()
+            await self._process.wait()
+        self._answer_stats()
 
     async def _live(self, ready_timeout: float, events: Events) -> None:
         assert self._process
@@ -146,9 +186,7 @@ class ApiServer:
             kind = message.WhichOneof("message")
             if kind == "ready":
                 self.ready = message.ready
-                self.state = State.IDLE
-                self.session = 0
-                events.server_ready(self)
+                self._make_idle(events)
             elif kind == "started":
                 self.served = True
                 events.session_started(message.started.session)
@@ -165,6 +203,15 @@ class ApiServer:
                 return
             else:
                 raise ChannelBroken("unknown message")
+
+    def _make_idle(self, events: Events) -> None:
+        self.session = 0
+        if self.outdated:
+            self.dismiss("of another version")
+            return
+        self.state = State.IDLE
+        self._health.alive()
+        events.server_ready(self)
 
     def _answer_stats(self) -> None:
         for waiter in self._stats_waiters:
@@ -190,6 +237,14 @@ class ApiServer:
         """It is about to serve this session."""
         self.session = session
         self.state = State.BUSY
+        self._replenish(self.device)
+
+    def dismiss(self, reason: str) -> None:
+        """End it in peace; it serves nobody."""
+        self.end_reason = reason
+        with contextlib.suppress(ChannelBroken):
+            self.send(node_pb2.ToServer(shutdown=node_pb2.Shutdown()))
+        self.state = State.STOPPING
 
     def kill(self) -> None:
         """End it and whatever it started, now."""
@@ -198,7 +253,9 @@ class ApiServer:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
 
-def _describe_exit(status: int) -> str:
+def _describe_exit(status: int | None) -> str:
+    if status is None:
+        return "gone"
     return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exited with status {status}"
 
 
@@ -209,40 +266,97 @@ class Pool:
         self._config = config
         self._environment = environment
         self._events = events
-        self._tasks: list[asyncio.Task[None]] = []
+        self.home: node_pb2.Home | None = None  # where API servers find the next monitor
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._health = {device: Health() for device in range(config.devices)}
+        self._filling = False
         self.servers: dict[int, ApiServer] = {}
         self.failures = 0  # API servers that were never ready
         self.last_failure = ""
 
     def start(self) -> None:
-        """One task per place in the pool."""
+        """Fill it, and keep it filled."""
+        self._filling = True
         for device in range(self._config.devices):
-            self._tasks += [asyncio.ensure_future(self._keep(device)) for _ in range(self._config.pool)]
+            self._fill(device)
 
-    async def _keep(self, device: int) -> None:
-        failures = 0
-        while True:
-            server = ApiServer(device)
-            self.servers[server.key] = server
-            try:
-                await server.run(self._config, self._environment, self._events)
-            except OSError as error:
-                server.end_reason = f"{self._config.server_command[0]}: {error.strerror or error}"
-            finally:
-                del self.servers[server.key]
-                if not server.ready:
-                    self.failures += 1
-                    self.last_failure = server.end_reason
-                self._events.server_lost(server)
-            log.warning("server ended", server=server.pid, device=device, reason=server.end_reason)
-            # One that served or lasted is replaced at once; one that cannot live would only burn time.
-            failures = 0 if server.served or server.age > SHORT_LIFE else failures + 1
-            excess = failures - (FREE_RESTARTS if server.ready else 0)
-            if excess > 0:
-                await asyncio.sleep(min(BACKOFF_FIRST * 2 ** (excess - 1), BACKOFF_MOST))
+    def adopt(self, channel: Channel, pid: int, returned: node_pb2.Returned) -> None:
+        """An API server of an earlier monitor comes in."""
+        device = returned.ready.device
+        server = ApiServer(device, self._health.setdefault(device, Health()), self._fill)
+        log.info("server adopted", server=pid, gpu=server.device, session=returned.grant.session)
+        self._keep(server, server.adopt(channel, pid, returned, self.home, self._events))
+
+    def is_failing(self, device: int) -> bool:
+        """Whether it was taken out because no API server lives there."""
+        return self._health[device].out
+
+    def _fill(self, device: int) -> None:
+        if not self._filling or device >= self._config.devices or self._health[device].resting:
+            return
+        here = [s for s in self.servers.values() if s.device == device and s.state is not State.STOPPING]
+        for _ in range(self._config.pool - len(here)):
+            server = ApiServer(device, self._health[device], self._fill)
+            self._keep(server, server.run(self._config, self._environment, self.home, self._events))
+
+    def _keep(self, server: ApiServer, life: Coroutine[None, None, None]) -> None:
+        self.servers[server.key] = server
+        task = asyncio.ensure_future(self._attend(server, life))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _attend(self, server: ApiServer, life: Coroutine[None, None, None]) -> None:
+        try:
+            await life
+        except OSError as error:
+            server.end_reason = f"{self._config.server_command[0]}: {error.strerror or error}"
+        except ChannelBroken as error:
+            server.end_reason = str(error)
+        finally:
+            del self.servers[server.key]
+            if not server.ready:
+                self.failures += 1
+                self.last_failure = server.end_reason
+            self._events.server_lost(server)
+        log.warning("server ended", server=server.pid, gpu=server.device, reason=server.end_reason)
+        self._replace(server)
+
+    def _replace(self, server: ApiServer) -> None:
+        device, health = server.device, self._health[server.device]
+        pause = health.died(server.ready is not None, server.served, server.age)
+        if not pause:
+            self._fill(device)
+            return
+        if health.hopeless and not any(s.ready for s in self.servers.values() if s.device == device):
+            self._take_out(device, server.end_reason)
+        self._rest(device, pause)
+
+    def lose(self, device: int, reason: str) -> None:
+        """Somebody else found out that the device failed: its sessions are told, and its API servers end."""
+        self._take_out(device, reason)
+        for server in [s for s in self.servers.values() if s.device == device and s.state is not State.BUSY]:
+            server.end_reason = reason
+            server.kill()
+        self._rest(device, PAUSE_MOST)
+
+    def _take_out(self, device: int, reason: str) -> None:
+        health = self._health[device]
+        if not health.out:
+            health.out = True
+            log.error("device taken out", gpu=device, reason=reason)
+            self._events.device_lost(device, reason)
+
+    def _rest(self, device: int, pause: float) -> None:
+        self._health[device].resting = True
+        asyncio.get_running_loop().call_later(pause, self._try_again, device)
+
+    def _try_again(self, device: int) -> None:
+        self._health[device].resting = False
+        self._fill(device)
 
     async def stop(self) -> None:
         """Ends every API server; returns when they are reaped."""
+        self._filling = False
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

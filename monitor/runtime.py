@@ -17,7 +17,7 @@ class RuntimeDirectory:
     def __init__(self, path: Path, private: bool = False) -> None:
         self.path = path
         self._private = private  # made for one `gpuferry run --local`, which may be gone already
-        self._published: list[Path] = []
+        self._published: set[Path] = set()
         self._prepare()
         self._lock = os.open(path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
@@ -48,7 +48,7 @@ class RuntimeDirectory:
         with os.fdopen(descriptor, "w") as file:
             file.write(content)
         scratch.replace(path)
-        self._published.append(path)
+        self._published.add(path)
         return path
 
     def close(self) -> None:

@@ -131,7 +131,7 @@ class StatusReporter:
     def _session(self, session: Session) -> control_pb2.Session:
         assert session.server
         assert session.placement
-        hello, stats = session.guest.hello, session.server.stats
+        hello, stats = session.hello, session.server.stats
         if stats.session != session.id:  # of the session before
             stats = type(stats)()
         return control_pb2.Session(
@@ -140,7 +140,7 @@ class StatusReporter:
             function=hello.function,
             program=hello.program,
             guest_pid=hello.pid,
-            peer=session.guest.peer,
+            peer=session.peer,
             device=session.server.device,
             server_pid=session.server.pid,
             memory_quota=session.placement.quota,
@@ -155,7 +155,7 @@ class StatusReporter:
         )
 
     def _waiting(self, session: Session) -> control_pb2.Waiting:
-        hello = session.guest.hello
+        hello = session.hello
         return control_pb2.Waiting(
             session=session.id,
             tenant=hello.tenant,

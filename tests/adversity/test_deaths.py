@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -88,6 +89,76 @@ def test_the_end_of_the_monitor_is_the_end_of_all(number: signal.Signals) -> Non
             monitor.process.send_signal(number)
             monitor.process.wait(harness.DEADLINE)
             guest.expect_end()
+        harness.wait_until(lambda: not harness.alive(below), "end of all processes")
+
+
+def test_sessions_outlive_their_monitor() -> None:
+    """Killed under load, and followed by another: nothing is lost, and the next guest finds a warm server."""
+    token = "the token of both monitors"
+    options = ("--pool", "3", "--orphan-grace", "60")
+    with harness.monitor(*options, server=None, GPUFERRY_TOKEN=token) as monitor:
+        monitor.wait_idle(3)
+        servers = {server.pid for server in monitor.status().servers}
+        with session(monitor) as busy, session(monitor, memory=256 * PAGE) as quiet:
+            at_work, at_rest = Bystander(busy), Bystander(quiet)
+            stop = threading.Event()
+            worker = threading.Thread(target=lambda: [at_work.is_fine() for _ in iter(stop.is_set, True)])
+            worker.start()
+            monitor.process.kill()
+            monitor.process.wait(harness.DEADLINE)
+            at_rest.is_fine()
+            monitor = monitor.succeed(*options)
+            status = monitor.wait_for(
+                lambda status: len(status.sessions) == 2 and status.devices[0].pool_idle == 1, "adoption"
+            )
+            assert {server.pid for server in status.servers} == servers
+            assert {one.id for one in status.sessions} == {busy.session, quiet.session}
+            with session(monitor) as new:
+                Bystander(new).is_fine()
+            stop.set()
+            worker.join(harness.DEADLINE)
+            assert not worker.is_alive()
+            at_work.is_fine()
+            at_rest.is_fine()
+            reports = [one.calls_sync for one in monitor.status().sessions if one.id == busy.session]
+            assert reports[0] > 3
+        status = monitor.wait_idle(3)
+        assert not status.sessions
+        assert status.devices[0].memory_granted == 0
+        assert {server.pid for server in status.servers} == servers
+        assert monitor.stop() == 0
+        harness.wait_until(lambda: not harness.alive(servers), "end of all API servers")
+
+
+def test_a_session_that_ends_without_a_monitor_is_reported_to_the_next() -> None:
+    token = "the token of both monitors"
+    options = ("--pool", "1", "--orphan-grace", "60")
+    with harness.monitor(*options, server=None, GPUFERRY_TOKEN=token) as monitor:
+        server = monitor.wait_idle(1).servers[0].pid
+        with session(monitor) as guest:
+            Bystander(guest).is_fine()
+            monitor.process.kill()
+            monitor.process.wait(harness.DEADLINE)
+        monitor = monitor.succeed(*options)
+        assert monitor.wait_idle(1).servers[0].pid == server
+        harness.wait_until(lambda: '"session ended"' in monitor.log.read_text(), "report")
+
+
+def test_without_another_monitor_all_ends() -> None:
+    """Idle API servers after the grace; one with a session when that is over, even if it takes longer."""
+    with harness.monitor("--pool", "2", "--orphan-grace", "0.3", server=None) as monitor:
+        monitor.wait_idle(2)
+        guest = open_session(monitor)
+        servers = {server.pid: bool(server.session) for server in monitor.status().servers}
+        below = harness.descendants(monitor.process.pid)
+        other = Bystander(guest)
+        monitor.channel.close()
+        monitor.process.kill()
+        monitor.process.wait(harness.DEADLINE)
+        idle = {pid for pid, busy in servers.items() if not busy}
+        harness.wait_until(lambda: not harness.alive(idle), "end of the idle API server")
+        other.is_fine()
+        guest.close()
         harness.wait_until(lambda: not harness.alive(below), "end of all processes")
 
 

@@ -12,14 +12,16 @@ GPUFERRY_FAKE_CHILD=1: has a child process, as one with a compiler has.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
-from gpuferry.specs._generated import node_pb2
+from gpuferry.specs._generated import node_pb2, wire
 
 WELCOME = 0xFF03
 MEMORY = 1 << 30
@@ -32,26 +34,50 @@ class FakeServer:
         self.session = 0
         self.quota = 0
         self.sending = threading.Lock()
+        self.grant: node_pb2.Grant | None = None
+        self.home: node_pb2.Home | None = None
 
     def tell(self, **message: object) -> None:
         with self.sending:
             self.control.send(node_pb2.FromServer(**message).SerializeToString())
 
     def ready(self) -> None:
-        self.session = 0
-        self.tell(
-            ready=node_pb2.Ready(
-                pid=os.getpid(),
-                device=self.device,
-                device_uuid=bytes([self.device]) * 16,
-                device_name=f"Fake {self.device}",
-                device_memory=MEMORY,
-                window_base=1 << 40,
-                window_size=1 << 36,
-                driver_version=13050,
-                simulated=True,
-            )
+        self.session, self.grant = 0, None
+        self.tell(ready=self.description())
+
+    def description(self) -> node_pb2.Ready:
+        return node_pb2.Ready(
+            pid=os.getpid(),
+            device=self.device,
+            device_uuid=bytes([self.device]) * 16,
+            device_name=f"Fake {self.device}",
+            device_memory=MEMORY,
+            window_base=1 << 40,
+            window_size=1 << 36,
+            driver_version=13050,
+            simulated=True,
         )
+
+    def find_another_monitor(self) -> None:
+        """As a real one does, but for ever, and what happens meanwhile is lost."""
+        if self.home is None:
+            os._exit(0)
+        returned = node_pb2.Returned(
+            secret=self.home.secret, spec_hash=wire.SPEC_HASH, ready=self.description()
+        )
+        if os.environ.get("GPUFERRY_FAKE_SPEC"):
+            returned.spec_hash = b"of old"
+        if self.grant:
+            returned.grant.CopyFrom(self.grant)
+        with self.sending:
+            while True:
+                self.control.close()
+                self.control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                with contextlib.suppress(OSError):
+                    self.control.connect(self.home.path)
+                    self.control.send(node_pb2.FromServer(returned=returned).SerializeToString())
+                    return
+                time.sleep(0.02)
 
     def stats(self) -> node_pb2.Stats:
         rss = int(Path("/proc/self/statm").read_text().split()[1]) * 4096
@@ -60,7 +86,7 @@ class FakeServer:
         )
 
     def serve(self, grant: node_pb2.Grant, guest: socket.socket) -> None:
-        self.session, self.quota = grant.session, grant.memory_quota
+        self.session, self.quota, self.grant = grant.session, grant.memory_quota, grant
         if grant.function == "wedged":
             return
         self.tell(started=node_pb2.SessionStarted(session=grant.session))
@@ -85,12 +111,19 @@ class FakeServer:
 
     def run(self) -> None:
         while True:
-            packet, descriptors, _, _ = socket.recv_fds(self.control, 65536, 1)
+            packet, descriptors = b"", list[int]()
+            with contextlib.suppress(ConnectionResetError):
+                packet, descriptors, _, _ = socket.recv_fds(self.control, 65536, 1)
             if not packet:
-                os._exit(0)
+                self.find_another_monitor()
+                continue
             message = node_pb2.ToServer.FromString(packet)
             if message.WhichOneof("message") == "stats":
                 self.tell(stats=self.stats())
+            elif message.WhichOneof("message") == "home":
+                self.home = message.home
+            elif message.WhichOneof("message") == "shutdown":
+                os._exit(0)
             elif message.WhichOneof("message") == "grant":
                 guest = socket.socket(fileno=descriptors[0])
                 assert guest.getblocking()

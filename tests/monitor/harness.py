@@ -100,8 +100,16 @@ class Monitor:
     """The process, its address and token, and its status."""
 
     def __init__(
-        self, runtime: str, process: subprocess.Popen[str], parent: socket.socket, log: Path
+        self,
+        runtime: str,
+        process: subprocess.Popen[str],
+        parent: socket.socket,
+        log: Path,
+        environment: dict[str, str],
+        successors: list[subprocess.Popen[str]],
     ) -> None:
+        self._environment = environment
+        self._successors = successors
         self.runtime = runtime
         self.process = process
         self.parent = parent
@@ -142,6 +150,24 @@ class Monitor:
     def run(self, *arguments: str, **changes: str | None) -> subprocess.CompletedProcess[str]:
         return gpuferry(self.runtime, *arguments, **changes)
 
+    def succeed(self, *options: str) -> Monitor:
+        """Another monitor in its place, after its end; a token was given to both."""
+        self.channel.close()
+        self.process.wait(DEADLINE)
+        Path(self.runtime, "endpoint").unlink(missing_ok=True)
+        with self.log.open("a") as stderr:
+            command = [*CLI, "monitor", "--grace", "0", "--listen", self.tcp, "--http", "none", *options]
+            process = subprocess.Popen(
+                command,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stderr=stderr,
+                text=True,
+            )
+        self._successors.append(process)
+        wait_until(Path(self.runtime, "endpoint").exists, f"another monitor; log:\n{self.log.read_text()}")
+        return Monitor(self.runtime, process, self.parent, self.log, self._environment, self._successors)
+
     def stop(self) -> int:
         """SIGTERM; the exit status."""
         self.channel.close()
@@ -159,11 +185,14 @@ def monitor(
     ours, theirs = socket.socketpair()
     ours.settimeout(DEADLINE)
     log = Path(folder, "log")
-    defaults = ["--listen", "127.0.0.1:0", "--grace", "0", "--parent-fd", str(theirs.fileno())]
+    successors: list[subprocess.Popen[str]] = []
+    defaults = ["--listen", "127.0.0.1:0", "--grace", "0", "--orphan-grace", "0"]
+    defaults += ["--parent-fd", str(theirs.fileno())]
     with theirs, log.open("w") as stderr:
+        settings = environment(runtime, GPUFERRY_APISERVER=server, **changes)
         process = subprocess.Popen(
             [*CLI, "monitor", *defaults, *options],
-            env=environment(runtime, GPUFERRY_APISERVER=server, **changes),
+            env=settings,
             stdin=subprocess.DEVNULL,
             stderr=stderr,
             pass_fds=(theirs.fileno(),),
@@ -175,16 +204,19 @@ def monitor(
             assert line == "ready", f"{line!r}; log:\n{log.read_text()}"
         else:
             wait_until(Path(runtime, "endpoint").exists, "published endpoint")
-        running = Monitor(runtime, process, ours, log)
+        running = Monitor(runtime, process, ours, log, settings, successors)
         with running.channel:
             yield running
     finally:
         ours.close()
-        below = descendants(process.pid)
-        if process.poll() is None:
-            process.terminate()
+        below = set[int]()
+        for one in (process, *successors):
+            below |= descendants(one.pid)
+            if one.poll() is None:
+                one.terminate()
         try:
-            process.wait(DEADLINE)
+            for one in (process, *successors):
+                one.wait(DEADLINE)
         finally:
             for pid in alive(below):
                 with contextlib.suppress(ProcessLookupError):

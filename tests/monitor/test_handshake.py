@@ -187,4 +187,4 @@ def test_refusals_are_counted_and_logged(monitor: harness.Monitor) -> None:
     before = monitor.status().monitor.sessions_refused
     refused(monitor, token="1" * 64)
     assert monitor.status().monitor.sessions_refused == before + 1
-    assert re.search(r'"reason": "DENIED".*"event": "refused"', monitor.log.read_text())
+    assert re.search(r'"event": "refused".*"reason": "DENIED"', monitor.log.read_text())

@@ -1,98 +1,112 @@
-"""The policy alone: whatever happens, no device is promised more than it has, and nobody overtakes."""
+"""Between sessions and policy: who waits, what is free, and devices that come and go."""
 
 from __future__ import annotations
 
-from gpuferry.monitor.placement import DeviceRoom, FirstCome, Placement, Request
+from gpuferry.monitor.placement import Impossible, Placement, Placer
+from gpuferry.monitor.policy import build
 from hypothesis import given
 from hypothesis import strategies as st
 
 GRANTABLE = 100
+NO_LABELS = frozenset[str]()
 
 
-def policy(devices: int = 1, servers: int = 2) -> FirstCome:
-    made = FirstCome()
+def placer(devices: int = 1, servers: int = 2, fit: str = "first-fit") -> Placer:
+    made = Placer(build(fit))
     for ordinal in range(devices):
-        made.add_device(DeviceRoom(ordinal, GRANTABLE, GRANTABLE // servers))
+        made.add_device(ordinal, GRANTABLE, GRANTABLE // servers, frozenset({f"gpu={ordinal}"}))
         for number in range(servers):
             made.on_idle(ordinal, ordinal * 10 + number)
     return made
 
 
-def test_lowest_device_and_longest_idle_server_first() -> None:
-    chosen = policy(devices=2)
-    for session in range(1, 5):
-        chosen.on_arrival(Request(session, 0))
-    placed = [chosen.next() for _ in range(5)]
-    assert [(p.device, p.server, p.quota) for p in placed if p] == [
-        (0, 0, 50),
-        (0, 1, 50),
-        (1, 10, 50),
-        (1, 11, 50),
+def arrive(made: Placer, session: int, memory: int = 0, labels: frozenset[str] = NO_LABELS) -> None:
+    made.arrive(session, memory, labels, 0.0)
+
+
+def test_who_asks_for_nothing_gets_what_is_usual() -> None:
+    made = placer(devices=2)
+    for session in range(1, 6):
+        arrive(made, session)
+    placed = [made.next() for _ in range(5)]
+    assert placed == [
+        Placement(1, 0, 0, 50),
+        Placement(2, 0, 1, 50),
+        Placement(3, 1, 10, 50),
+        Placement(4, 1, 11, 50),
+        None,
     ]
-    assert placed[4] is None
+    assert made.waiting() == [5]
 
 
-def test_a_device_without_room_is_passed_over() -> None:
-    chosen = policy(devices=2)
-    chosen.on_arrival(Request(1, 80))
-    chosen.on_arrival(Request(2, 30))
-    assert chosen.next() == Placement(1, 0, 0, 80)
-    assert chosen.next() == Placement(2, 1, 10, 30)
+def test_before_any_device_is_known_everybody_waits() -> None:
+    made = Placer(build())
+    arrive(made, 1, 10**9)
+    arrive(made, 2)
+    assert made.next() is None
+    assert made.waiting() == [1, 2]
+    assert len(made) == 2
+    made.on_leave(2)
+    arrive(made, 3)
+    assert made.add_device(0, GRANTABLE, 50, NO_LABELS)
+    made.let_in_early(0.0)
+    made.on_idle(0, 7)
+    refused = made.next()
+    assert isinstance(refused, Impossible)
+    assert (refused.session, "at most 100" in refused.reason) == (1, True)
+    assert made.next() == Placement(3, 0, 7, 50)
 
 
-def test_refusal_is_for_what_can_never_be() -> None:
-    chosen = policy()
-    assert chosen.refusal(GRANTABLE) is None
-    assert chosen.refusal(GRANTABLE + 1)
-    assert FirstCome().refusal(GRANTABLE) is None  # nothing is known yet
+def test_a_device_that_failed_gets_nothing_until_it_is_back() -> None:
+    made = placer()
+    arrive(made, 1)
+    assert made.next() == Placement(1, 0, 0, 50)
+    assert made.remove_device(0)
+    assert not made.remove_device(0)
+    arrive(made, 2)
+    assert made.next() is None
+    assert made.add_device(0, GRANTABLE, 50, NO_LABELS)
+    assert not made.add_device(0, GRANTABLE, 50, NO_LABELS)
+    assert made.devices[0].granted == 50, "the session that runs there still has its memory"
+    assert made.next() is None, "its API servers of before do not count"
+    made.on_idle(0, 5)
+    assert made.next() == Placement(2, 0, 5, 50)
+    made.on_complete(1, 0.0)
+    made.on_complete(2, 0.0)
+    assert made.devices[0].granted == 0
 
 
-def test_a_lost_server_is_not_given_away() -> None:
-    chosen = policy()
-    chosen.on_server_lost(0, 0)
-    chosen.on_server_lost(7, 0)
-    chosen.on_arrival(Request(1, 0))
-    placed = chosen.next()
-    assert placed
-    assert placed.server == 1
+def test_adopted_sessions_count_even_beyond_the_room() -> None:
+    made = placer()
+    made.adopt(1, 0, 80)
+    made.adopt(2, 0, 80)
+    assert made.devices[0].granted == 160
+    arrive(made, 3, 10)
+    assert made.next() is None
+    made.on_complete(1, 0.0)
+    assert made.next() == Placement(3, 0, 0, 10)
 
 
-@given(
-    st.lists(
-        st.one_of(
-            st.tuples(st.just("arrive"), st.integers(0, GRANTABLE)),
-            st.tuples(st.just("end"), st.integers(0, 20)),
-            st.tuples(st.just("leave"), st.integers(0, 20)),
-        ),
-        max_size=60,
-    )
-)
-def test_any_history(events: list[tuple[str, int]]) -> None:
-    chosen = policy(devices=2)
-    arrived = 0
+def test_labels() -> None:
+    made = placer(devices=2)
+    arrive(made, 1, 10, frozenset({"gpu=1"}))
+    assert made.next() == Placement(1, 1, 10, 10)
+    arrive(made, 2, 10, frozenset({"zone=a"}))
+    assert isinstance(made.next(), Impossible)
+
+
+@given(st.lists(st.tuples(st.integers(0, 120), st.booleans()), max_size=40))
+def test_no_device_is_promised_more_than_it_has(steps: list[tuple[int, bool]]) -> None:
+    made = placer(devices=2)
     running: list[Placement] = []
-    expected: list[int] = []
-    for kind, number in events:
-        if kind == "arrive":
-            arrived += 1
-            chosen.on_arrival(Request(arrived, number))
-            expected.append(arrived)
-        elif kind == "end" and running:
-            over = running.pop(number % len(running))
-            chosen.on_complete(over)
-            chosen.on_idle(over.device, over.server)
-        elif kind == "leave" and expected:
-            session = expected.pop(number % len(expected))
-            chosen.on_leave(session)
-        while placed := chosen.next():
-            assert placed.session == expected.pop(0)
-            running.append(placed)
-        assert list(chosen.waiting()) == expected
-        for room in chosen.devices.values():
-            mine = [placed for placed in running if placed.device == room.ordinal]
-            assert room.granted == sum(placed.quota for placed in mine) <= GRANTABLE
-            assert {placed.server for placed in mine}.isdisjoint(room.idle)
-            assert len(mine) + len(room.idle) == 2
-    for over in running:
-        chosen.on_complete(over)
-    assert all(room.granted == 0 for room in chosen.devices.values())
+    for session, (memory, end_one) in enumerate(steps, 1):
+        arrive(made, session, memory)
+        if end_one and running:
+            over = running.pop(0)
+            made.on_complete(over.session, 0.0)
+            made.on_idle(over.device, over.server)
+        while decision := made.next():
+            if isinstance(decision, Placement):
+                running.append(decision)
+        for room in made.devices.values():
+            assert room.granted == sum(p.quota for p in running if p.device == room.ordinal) <= GRANTABLE

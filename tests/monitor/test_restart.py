@@ -1,0 +1,125 @@
+"""A monitor that is killed and followed by another: sessions, leases and warm API servers outlive it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.monitor import harness
+from tests.monitor.fake_guest import FakeGuest
+
+TOKEN = "a token that both monitors are given"
+GRACE = ("--orphan-grace", "60")
+pytestmark = pytest.mark.xdist_group("monitor restart")
+
+
+@pytest.fixture
+def monitor() -> Iterator[harness.Monitor]:
+    with harness.monitor("--pool", "3", *GRACE, GPUFERRY_TOKEN=TOKEN) as running:
+        running.wait_idle(3)
+        yield running
+
+
+def kill(monitor: harness.Monitor) -> None:
+    monitor.process.kill()
+    monitor.process.wait()
+
+
+def test_sessions_and_idle_servers_are_adopted(monitor: harness.Monitor) -> None:
+    before = {server.pid for server in monitor.status().servers}
+    with FakeGuest(monitor.tcp, TOKEN, function=b"resnet", tenant=b"t", pid=4242, memory=100 << 20) as guest:
+        (old,) = monitor.status().sessions
+        kill(monitor)
+        assert guest.echo(b"nobody watches") == b"nobody watches"
+        successor = monitor.succeed("--pool", "3", *GRACE)
+        status = successor.wait_for(
+            lambda s: len(s.sessions) == 1 and s.devices[0].pool_idle == 2, "adoption"
+        )
+        (new,) = status.sessions
+        for field in (
+            "id",
+            "function",
+            "tenant",
+            "program",
+            "guest_pid",
+            "peer",
+            "memory_quota",
+            "server_pid",
+        ):
+            assert getattr(new, field) == getattr(old, field), field
+        assert new.age_seconds >= old.age_seconds
+        assert status.devices[0].memory_granted == 100 << 20
+        assert {server.pid for server in status.servers} == before
+        assert guest.echo(b"as ever") == b"as ever"
+        with FakeGuest(successor.tcp, TOKEN) as another:
+            assert another.server_pid in before
+            ids = {session.id for session in successor.status().sessions}
+            assert len(ids) == 2
+            assert min(ids) == old.id
+    status = successor.wait_idle(3)
+    assert not status.sessions
+    assert status.devices[0].memory_granted == 0
+    assert {server.pid for server in status.servers} == before
+    assert successor.stop() == 0
+    harness.wait_until(lambda: not harness.alive(before), "end of all API servers")
+
+
+def test_an_adopted_server_that_dies_is_replaced(monitor: harness.Monitor) -> None:
+    with FakeGuest(monitor.tcp, TOKEN) as guest:
+        kill(monitor)
+        successor = monitor.succeed("--pool", "3", *GRACE)
+        successor.wait_for(lambda s: len(s.sessions) == 1 and s.devices[0].pool_idle == 2, "adoption")
+        os.kill(guest.server_pid, signal.SIGKILL)
+        status = successor.wait_idle(3)
+        assert not status.sessions
+        assert guest.server_pid not in {server.pid for server in status.servers}
+
+
+def test_one_monitor_after_the_other(monitor: harness.Monitor) -> None:
+    with FakeGuest(monitor.tcp, TOKEN) as guest:
+        for _ in range(3):
+            kill(monitor)
+            monitor = monitor.succeed("--pool", "3", *GRACE)
+            monitor.wait_for(lambda s: len(s.sessions) == 1 and s.devices[0].pool_idle == 2, "adoption")
+            assert guest.echo(b"still") == b"still"
+    monitor.wait_idle(3)
+
+
+def test_a_monitor_may_leave_its_servers_to_the_next(monitor: harness.Monitor) -> None:
+    with FakeGuest(monitor.tcp, TOKEN) as guest:
+        monitor.process.send_signal(signal.SIGUSR2)
+        assert monitor.process.wait(harness.DEADLINE) == 0
+        successor = monitor.succeed("--pool", "3", *GRACE)
+        successor.wait_for(lambda s: len(s.sessions) == 1, "adoption")
+        assert guest.echo(b"on") == b"on"
+
+
+def test_servers_of_another_version_finish_and_are_replaced() -> None:
+    changes = {"GPUFERRY_TOKEN": TOKEN, "GPUFERRY_FAKE_SPEC": "1"}
+    with harness.monitor("--pool", "2", *GRACE, **changes) as monitor:
+        monitor.wait_idle(2)
+        with FakeGuest(monitor.tcp, TOKEN) as guest:
+            old = {server.pid for server in monitor.status().servers}
+            kill(monitor)
+            successor = monitor.succeed("--pool", "2", *GRACE)
+            status = successor.wait_for(
+                lambda s: len(s.sessions) == 1 and s.devices[0].pool_idle == 1, "one new"
+            )
+            assert {s.pid for s in status.servers} & old == {guest.server_pid}
+            assert guest.echo(b"on") == b"on"
+        harness.wait_until(lambda: not harness.alive(old), "end of all old API servers")
+        successor.wait_idle(2)
+
+
+def test_strangers_are_not_adopted(monitor: harness.Monitor) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+        stranger.settimeout(harness.DEADLINE)
+        stranger.connect(str(Path(monitor.runtime, "node.sock")))
+        stranger.send(b"\x32\x02\x0a\x00")  # returned {secret: ""}
+        assert stranger.recv(100) == b""
+    assert len(monitor.status().servers) == 3
