@@ -89,7 +89,7 @@ def test_durations_and_memory_of_the_trace_go_first(day: Path, tmp_path: Path) -
 
 
 def test_memory_is_of_the_app_whatever_the_sample_count(day: Path, tmp_path: Path) -> None:
-    rows = [["HashOwner", "HashApp", "SampleCount", "AverageAllocatedMb"], ["owner", "app-b", 7, "x"]]
+    rows = [["HashOwner", "HashApp", "SampleCount", "AverageAllocatedMb"], ["owner", "app-b", "7", "x"]]
     with pytest.raises(TraceError, match=r"memory\.csv:2: "):
         read(day, Slice(), memory=write(tmp_path / "memory.csv", rows))
 

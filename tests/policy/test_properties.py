@@ -127,7 +127,7 @@ class ServerMachine(RuleBasedStateMachine):
 @pytest.mark.parametrize("queue", QUEUES)
 @pytest.mark.parametrize("fit", FITS)
 def test_the_rules_hold_whatever_happens(fit: str, queue: str) -> None:
-    run_state_machine_as_test(
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
         lambda: ServerMachine(fit, queue),
         settings=settings(max_examples=20, stateful_step_count=40, deadline=None),
     )
