@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from gpuferry.specs._generated import wire
+
+SCHEMA = "gpuferry.version/1"
 
 
 def package_version() -> str:
@@ -13,6 +17,18 @@ def package_version() -> str:
         return version("gpuferry")
     except PackageNotFoundError:
         return "0 (not installed)"
+
+
+def versions() -> dict[str, Any]:
+    """What two machines must agree on, and what else helps to compare them."""
+    return {
+        "schema": SCHEMA,
+        "gpuferry": package_version(),
+        "protocol": int(wire.PROTOCOL_VERSION),
+        "spec": spec_hash(),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
 
 
 def spec_hash() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from importlib import import_module
@@ -25,6 +26,7 @@ app = typer.Typer(
     help="Run unmodified CUDA programs on GPUs that are elsewhere.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -38,7 +40,7 @@ TokenFile = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable, with a stable schema")]
 Timeout = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for an answer")
+    float, typer.Option("--timeout", min=0.01, metavar="SECONDS", help="How long to wait for an answer")
 ]
 
 
@@ -52,7 +54,7 @@ def _delegate(name: str, summary: str) -> None:
     app.command(name, help=summary, context_settings=settings)(verb)
 
 
-_delegate("run", "Run a program on a monitor's device, or with --local on a private one")
+_delegate("run", "Run a program on a GPU elsewhere, or with --local on a private one")
 _delegate("sim", "Run a program natively on the simulated device")
 _delegate("env", "Print what `run` sets in the environment")
 
@@ -64,7 +66,7 @@ def monitor(
     config: ConfigFile = None,
     parent_fd: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """A GPU server: keeps API servers ready and gives each guest one."""
+    """A GPU server: keeps API servers ready, gives each guest one."""
     from .monitor import run_monitor
 
     run_monitor(flags, config, parent_fd)
@@ -84,7 +86,12 @@ def apiserver(
     device: Annotated[int, typer.Option(metavar="N", help="Ordinal of the device")],
     control_fd: Annotated[int, typer.Option(metavar="FD", help="Socket to the monitor")],
 ) -> None:
-    """One API server in the foreground; the monitor starts these by itself."""
+    """One API server in the foreground; monitors start their own."""
+    try:
+        os.fstat(control_fd)
+    except OSError:
+        hint = "the monitor starts API servers by itself: `gpuferry monitor`"
+        raise CliError(Exit.USAGE, f"--control-fd {control_fd}: no such descriptor", hint) from None
     arguments = ["--device", str(device), "--control-fd", str(control_fd)]
     os.execv(sys.executable, [sys.executable, "-m", "gpuferry.apiserver", *arguments])
 
@@ -119,23 +126,27 @@ def doctor(
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
-    """Check everything that a program needs, and say what to do where something is missing."""
+    """Check everything that is needed; say what to do if it is missing."""
     from .doctor import run_doctor
 
     raise typer.Exit(run_doctor(monitor, token_file, as_json))
 
 
 @app.command()
-def version() -> None:
+def version(as_json: Json = False) -> None:
     """The version, and what it speaks."""
-    from ..versions import package_version, spec_hash
+    from ..versions import versions
 
-    print(f"gpuferry {package_version()}, spec {spec_hash()[:12]}")
+    found = versions()
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        print(f"gpuferry {found['gpuferry']}, protocol {found['protocol']}, spec {found['spec'][:12]}")
 
 
 @app.command()
 def completion(shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish")]) -> None:
-    """Print a completion script: `eval "$(gpuferry completion bash)"`."""
+    """A script for your shell: `eval "$(gpuferry completion bash)"`."""
     if shell not in ("bash", "zsh", "fish"):
         raise typer.BadParameter(f"{shell!r}: choose bash, zsh or fish")
     os.environ["_GPUFERRY_COMPLETE"] = f"source_{shell}"

@@ -26,12 +26,13 @@ def _default(table: type, name: str) -> Any:
 def _parameter(table: type, option: Option) -> inspect.Parameter:
     kind: Any = option.kind
     repeated, switch = dict in kind.toml, kind.toml == (bool,)
-    shown = str(_default(table, option.name)) if not (repeated or switch) else False
+    hints = [option.variable] if option.named else []
+    hints += [] if repeated or switch else [f"default: {_default(table, option.name)}"]
     declared = typer.Option(
         *([f"{option.flag}/--no-{option.flag[2:]}"] if switch else [option.flag]),
         metavar=None if switch else kind.metavar,
-        help=f"{option.help} [{option.variable}]" if option.named else option.help,
-        show_default=shown,
+        help=" ".join([option.help, *(f"[{hint}]" for hint in hints)]),
+        show_default=False,
         hidden=option.hidden,
     )
     given: Any = list[str] if repeated else bool if switch else str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 
@@ -10,17 +11,38 @@ from gpuferry.guest.paths import LibraryMissing
 from .errors import CliError, Exit, say
 
 QUICK = {"run", "sim", "env"}  # standard library only
+DAEMONS = {"monitor", "registry", "apiserver"}  # whose log is the place for a traceback
 
 
 def main() -> int:
     """The console script."""
     arguments = sys.argv[1:]
     try:
+        status = _run(arguments)
+        if sys.stdout:
+            sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        pass  # who reads our output has enough, as in `gpuferry status | head -1`
+    except Exception as error:
+        if "GPUFERRY_DEBUG" in os.environ or (arguments[:1] and arguments[0] in DAEMONS):
+            raise
+        what = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        say(what, "GPUFERRY_DEBUG=1 shows where")
+    # What could not be written would be tried again at exit, with another message.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return Exit.FAILED
+
+
+def _run(arguments: list[str]) -> int:
+    try:
         if arguments and arguments[0] in QUICK:
             return int(import_module(f".{arguments[0]}", __package__).main(arguments[1:]))
         from .app import main as full
 
         return full(arguments)
+    except SystemExit as leaving:  # of argparse and typer, whose help is output too
+        return leaving.code if isinstance(leaving.code, int) else Exit.FAILED if leaving.code else Exit.OK
     except CliError as error:
         say(error.what, error.hint)
         return error.status

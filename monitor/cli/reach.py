@@ -25,9 +25,10 @@ def locate(flag: str | None, token_file: str | None, variable: str = "GPUFERRY_M
             Exit.UNREACHABLE, str(error), f"start one with `gpuferry monitor`, or set {variable}=HOST:PORT"
         ) from None
     except ValueError as error:
-        raise CliError(Exit.USAGE, f"{variable}: {error}") from None
+        source = "command line" if flag else variable
+        raise CliError(Exit.USAGE, f"{source}: {error}", "as in gpu-server:7700") from None
     except OSError as error:
-        raise CliError(Exit.DENIED, f"cannot read the token: {error}") from None
+        raise CliError(Exit.DENIED, f"cannot read the token: {error.filename}: {error.strerror}") from None
     if not found.token:
         raise CliError(
             Exit.DENIED,

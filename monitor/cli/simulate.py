@@ -57,7 +57,7 @@ def simulate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable, with a stable schema")] = False,
 ) -> None:
-    """Run the monitor's scheduling policies on a recorded or published workload, and compare them."""
+    """Compare the monitor's scheduling policies on a recorded workload."""
     try:
         from gpuferry.sim import report
     except ImportError as error:

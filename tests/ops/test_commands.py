@@ -1,0 +1,163 @@
+"""Every command used wrongly, as people do: one clear message, the right exit status, no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from gpuferry.monitor.cli.main import main
+from gpuferry.monitor.versions import spec_hash
+
+from tests.monitor import harness
+
+NOWHERE = "127.0.0.1:9"
+TOKEN = "t" * 64
+COMMANDS = [
+    *(["run"], ["sim"], ["env"], ["monitor"], ["registry"], ["apiserver"], ["status"], ["simulate"]),
+    *(["doctor"], ["version"], ["completion"], ["config", "show"], ["config", "path"]),
+    *(["service", "show"], ["service", "install"], ["server", "list"], ["token", "list"]),
+]
+
+
+Call = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+    """A command in this process: a hundred interpreters would take their time."""
+    for name in [name for name in os.environ if name.startswith("GPUFERRY_")]:
+        monkeypatch.delenv(name)
+    for name in ("GPUFERRY_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setenv("GPUFERRY_TOKEN", TOKEN)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        monkeypatch.setattr("sys.argv", ["gpuferry", *arguments])
+        status = main()
+        return subprocess.CompletedProcess(arguments, status, *capsys.readouterr())
+
+    return run
+
+
+def clean(completed: subprocess.CompletedProcess[str]) -> str:
+    """What was said, which is no traceback and no box drawing."""
+    assert "Traceback" not in completed.stderr, completed.stderr
+    assert "─" not in completed.stderr
+    assert TOKEN not in completed.stderr
+    return completed.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_an_unknown_option_is_wrong_usage(call: Call, command: list[str]) -> None:
+    completed = call(*command, "--no-such-option")
+    assert completed.returncode == 2
+    assert "no-such-option" in clean(completed)
+    assert "usage" in completed.stderr.lower()
+    assert not completed.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["no-such-verb"], 2, "No such command"),
+        (["status"], 5, "start one with `gpuferry monitor`"),
+        (["status", "--control", "gpu-server"], 2, "command line: 'gpu-server' is neither"),
+        (["status", "--control", NOWHERE], 5, f"cannot reach the monitor at {NOWHERE}"),
+        (["status", "--control", "unix:/no/such/socket"], 5, "/no/such/socket"),
+        (["status", "--timeout", "-1"], 2, "--timeout"),
+        (["status", "stray"], 2, "stray"),
+        (["run", "--monitor", "gpu-server", "--", "true"], 2, "command line: 'gpu-server'"),
+        (
+            ["run", "--monitor", NOWHERE, "--token-file", "/no/such", "--", "true"],
+            6,
+            "/no/such: No such file",
+        ),
+        (["env"], 5, "no monitor"),
+        (["apiserver", "--device", "0", "--control-fd", "77"], 2, "the monitor starts API servers"),
+        (["completion", "ksh"], 2, "choose bash, zsh or fish"),
+        (["simulate", "no-such-recipe"], 2, "choose from"),
+        (["simulate", "--azure", "/no/such.csv"], 1, "/no/such.csv"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_one_clear_message(call: Call, arguments: list[str], status: int, words: str) -> None:
+    completed = call(*arguments)
+    assert completed.returncode == status, completed.stderr
+    assert words in clean(completed)
+    assert not completed.stdout
+
+
+def test_a_folder_that_cannot_be_written(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "etc").write_text("a file where a folder is wanted")
+    completed = call("service", "install", "monitor", "--root", str(tmp_path))
+    assert completed.returncode == 1
+    assert "cannot write" in clean(completed)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "command", [["config", "show"], ["version"], ["env", "--preload"], ["--help"]], ids=str
+)
+def test_nobody_reads_the_output(tmp_path: Path, command: list[str], unbuffered: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    environment = harness.environment(str(tmp_path), PYTHONUNBUFFERED=unbuffered)
+    try:
+        completed = subprocess.run(
+            [*harness.CLI, *command], env=environment, stdout=writing, stderr=subprocess.PIPE, timeout=60
+        )
+    finally:
+        os.close(writing)
+    assert (completed.returncode, completed.stderr) == (1, b"")
+
+
+def test_no_room_for_the_output(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        completed = subprocess.run(
+            [*harness.CLI, "config", "show"],
+            env=harness.environment(str(tmp_path)),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert completed.returncode == 1
+    assert completed.stderr.count("\n") == 2
+    assert "No space left" in clean(completed)
+
+
+def test_codegen_whose_output_nobody_reads() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    root = Path(__file__).parents[2]
+    command = [harness.CLI[0], "-m", "codegen", "coverage"]
+    try:
+        completed = subprocess.run(command, cwd=root, stdout=writing, stderr=subprocess.PIPE, timeout=60)
+    finally:
+        os.close(writing)
+    assert (completed.returncode, completed.stderr) == (-signal.SIGPIPE, b"")
+
+
+def test_version(call: Call) -> None:
+    found = json.loads(call("version", "--json").stdout)
+    assert found["schema"] == "gpuferry.version/1"
+    assert found["spec"] == spec_hash()
+    assert call("version").stdout.startswith(f"gpuferry {found['gpuferry']}, ")
+
+
+@pytest.mark.parametrize("words", ["gpuferry mon", "gpuferry config "])
+def test_bash_completes_verbs(tmp_path: Path, words: str) -> None:
+    script = harness.gpuferry(str(tmp_path), "completion", "bash").stdout
+    assert "complete " in script
+    completed = harness.gpuferry(
+        str(tmp_path),
+        _GPUFERRY_COMPLETE="complete_bash",
+        COMP_WORDS=words,
+        COMP_CWORD=str(words.count(" ")),
+    )
+    assert completed.stdout.split() in (["monitor"], ["show", "path"])
