@@ -10,10 +10,12 @@
 
 #include "channel.h"
 #include "context.h"
+#include "credential.h"
 #include "gpuferry/device_overrides.h"
 #include "gpuferry/messages.h"
 #include "log.h"
 #include "process.h"
+#include "redirect.h"
 #include "stats.h"
 #include "transport.h"
 #include "window.h"
@@ -21,6 +23,7 @@
 
 /* The monitor may have to start an API server first, which compiles or loads a driver. */
 #define HANDSHAKE_TIMEOUT_MS 120000
+#define REDIRECTS_MOST       3
 
 struct gf_session gf_session;
 
@@ -68,31 +71,6 @@ static bool random_bytes(uint8_t *data, size_t size) {
     return fine;
 }
 
-static bool read_token(char *token, size_t size) {
-    const char *text = getenv("GPUFERRY_TOKEN"), *file = getenv("GPUFERRY_TOKEN_FILE");
-    token[0] = '\0';
-    if (text != NULL && text[0] != '\0') {
-        snprintf(token, size, "%s", text);
-        return true;
-    }
-    if (file == NULL || file[0] == '\0') {
-        return true; /* a monitor without a token refuses or not: its business */
-    }
-    int fd = open(file, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? -1 : read(fd, token, size - 1);
-    if (got < 0) {
-        gf_error("cannot read the token from GPUFERRY_TOKEN_FILE=%s: %s", file, strerror(errno));
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
-    while (got > 0 && strchr(" \t\r\n", token[got - 1]) != NULL) {
-        got--;
-    }
-    token[got > 0 ? got : 0] = '\0';
-    return got >= 0;
-}
-
 /* A whole handshake frame. */
 static void *read_frame(int fd, struct gf_header *header) {
     if (gf_transport_read(fd, header, sizeof *header, HANDSHAKE_TIMEOUT_MS) != 0) {
@@ -118,26 +96,14 @@ static const char *handshake_cause(void) {
                              : strerror(errno);
 }
 
-static void make_proof(const char *token, const char *label, const struct gf_greeting *greeting,
-                       const struct gf_hello *hello, bool with_hello, uint8_t proof[GF_HASH_SIZE]) {
-    struct gf_hmac hmac;
-    gf_hmac_init(&hmac, token, strlen(token));
-    gf_hmac_update(&hmac, label, strlen(label));
-    gf_hmac_update(&hmac, greeting->nonce, sizeof greeting->nonce);
-    gf_hmac_update(&hmac, hello->nonce, sizeof hello->nonce);
-    if (with_hello) {
-        gf_hmac_update(&hmac, hello, offsetof(struct gf_hello, proof));
-    }
-    gf_hmac_final(&hmac, proof);
-}
-
-static bool fill_hello(struct gf_hello *hello) {
+static bool fill_hello(struct gf_hello *hello, const struct gf_credential *credential) {
     static const uint8_t spec_hash[] = GF_SPEC_HASH;
     _Static_assert(sizeof spec_hash == GF_HASH_SIZE, "GF_SPEC_HASH");
     *hello = (struct gf_hello){.version = GF_PROTOCOL_VERSION, .pid = (uint32_t)getpid(), .devices = 1};
     memcpy(hello->spec_hash, spec_hash, sizeof hello->spec_hash);
     hello->memory = parse_size(getenv("GPUFERRY_MEMORY"));
-    copy_text(hello->tenant, sizeof hello->tenant, getenv("GPUFERRY_TENANT"));
+    bool named = credential->tenant[0] != '\0';
+    copy_text(hello->tenant, sizeof hello->tenant, named ? credential->tenant : getenv("GPUFERRY_TENANT"));
     copy_text(hello->function, sizeof hello->function, getenv("GPUFERRY_FUNCTION"));
     char path[1024];
     ssize_t size = readlink("/proc/self/exe", path, sizeof path - 1);
@@ -145,6 +111,15 @@ static bool fill_hello(struct gf_hello *hello) {
     const char *slash = strrchr(path, '/');
     copy_text(hello->program, sizeof hello->program, slash != NULL ? slash + 1 : path);
     return random_bytes(hello->nonce, sizeof hello->nonce);
+}
+
+static bool fill_extensions(struct gf_extensions *extensions, const struct gf_credential *credential) {
+    const char *labels = getenv("GPUFERRY_LABELS");
+    extensions->size = 0;
+    return (credential->kind != GF_BY_TICKET ||
+            gf_extension_add(extensions, GF_EXTENSION_TICKET, credential->ticket, credential->ticket_size)) &&
+           (labels == NULL || labels[0] == '\0' ||
+            gf_extension_add(extensions, GF_EXTENSION_LABELS, labels, strlen(labels)));
 }
 
 static bool take_welcome(const struct gf_header *header, const char *body) {
@@ -190,53 +165,68 @@ static CUresult refused(const struct gf_header *header, const char *body, const 
     return refusal->cuda_error != 0 ? (CUresult)refusal->cuda_error : CUDA_ERROR_DEVICE_UNAVAILABLE;
 }
 
-static CUresult shake_hands(int fd, const char *address) {
-    char token[4096];
+/* CUDA_SUCCESS with a session, or with `next` set to where the session is to be had with the new credential.
+ */
+static CUresult shake_hands(int fd, const char *address, struct gf_credential *credential,
+                            char next[GF_ADDRESS_MAX]) {
     struct gf_header header;
     struct gf_hello hello;
+    struct gf_extensions extensions;
     uint8_t proof[GF_HASH_SIZE];
     CUresult result = CUDA_ERROR_DEVICE_UNAVAILABLE;
-    if (!read_token(token, sizeof token)) {
-        return result;
-    }
+    next[0] = '\0';
     char *greeting_body = read_frame(fd, &header);
     if (greeting_body != NULL && header.op == GF_OP_REFUSED) {
         result = refused(&header, greeting_body, address);
         free(greeting_body);
         return result;
     }
-    const struct gf_greeting *greeting = (const struct gf_greeting *)greeting_body;
+    struct gf_greeting greeting;
     if (greeting_body == NULL || header.op != GF_OP_GREETING ||
-        header.size != sizeof header + sizeof *greeting ||
-        memcmp(greeting->magic, GF_MAGIC, sizeof greeting->magic) != 0) {
+        header.size != sizeof header + sizeof greeting ||
+        memcmp(greeting_body, GF_MAGIC, sizeof greeting.magic) != 0) {
         gf_error("no gpuferry monitor answers at %s (%s): check GPUFERRY_MONITOR", address,
                  greeting_body != NULL ? "it does not speak gpuferry's protocol" : handshake_cause());
         free(greeting_body);
         return result;
     }
-    if (greeting->version != GF_PROTOCOL_VERSION) {
-        gf_info("the server speaks protocol version %u, this guest %u", greeting->version,
+    memcpy(&greeting, greeting_body, sizeof greeting);
+    free(greeting_body);
+    if (greeting.version != GF_PROTOCOL_VERSION) {
+        gf_info("the server speaks protocol version %u, this guest %u", greeting.version,
                 GF_PROTOCOL_VERSION);
     }
-    if (!fill_hello(&hello)) {
+    if (!fill_hello(&hello, credential)) {
         gf_error("cannot read /dev/urandom: %s", strerror(errno));
-        free(greeting_body);
         return result;
     }
-    make_proof(token, GF_PROOF_GUEST, greeting, &hello, true, hello.proof);
-    make_proof(token, GF_PROOF_SERVER, greeting, &hello, false, proof);
-    free(greeting_body);
+    if (!fill_extensions(&extensions, credential)) {
+        gf_error("GPUFERRY_LABELS is too long");
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    gf_credential_prove(credential, &greeting, &hello, &extensions, hello.proof);
+    gf_credential_mac(credential, GF_PROOF_SERVER, &greeting, &hello, NULL, 0, proof);
 
     struct {
         struct gf_header header;
         struct gf_hello hello;
-    } __attribute__((packed)) out = {{.size = sizeof out, .op = GF_OP_HELLO}, hello};
-    bool sent = gf_transport_write(fd, &out, sizeof out) == 0;
+        uint8_t extensions[sizeof extensions.data];
+    } __attribute__((packed)) out = {{.op = GF_OP_HELLO}, hello, {0}};
+    memcpy(out.extensions, extensions.data, extensions.size);
+    out.header.size = (uint32_t)(offsetof(typeof(out), extensions) + extensions.size);
+    bool sent = gf_transport_write(fd, &out, out.header.size) == 0;
     char *body = read_frame(fd, &header); /* even if not all was sent: it may hold the refusal */
     if (body == NULL || !(sent || header.op == GF_OP_REFUSED)) {
         gf_error("the GPU server at %s did not grant a session: %s", address, handshake_cause());
     } else if (header.op == GF_OP_REFUSED) {
         result = refused(&header, body, address);
+    } else if (header.op == GF_OP_REDIRECT) {
+        if (gf_redirect_take(credential, &greeting, &hello, &header, body, next)) {
+            result = CUDA_SUCCESS;
+        } else {
+            gf_error("%s redirects this program, but does not know its token: it may be an impostor",
+                     address);
+        }
     } else if (header.op != GF_OP_WELCOME || header.size < sizeof header + sizeof(struct gf_welcome)) {
         gf_error("the GPU server at %s answered with something else than a welcome", address);
     } else if (!gf_digest_equal(proof, (const uint8_t *)body)) {
@@ -275,6 +265,37 @@ static int visible_devices(void) {
     return end != list && ordinal == 0;
 }
 
+/* From GPUFERRY_MONITOR to where the session is; `place` becomes its address. */
+static CUresult find_session(char place[GF_ADDRESS_MAX], int *fd) {
+    struct gf_credential credential;
+    CUresult result = CUDA_ERROR_DEVICE_UNAVAILABLE;
+    *fd = -1;
+    if (!gf_credential_read(&credential)) {
+        return result;
+    }
+    for (int redirects = 0; redirects <= REDIRECTS_MOST; redirects++) {
+        char why[256] = "no address", next[GF_ADDRESS_MAX];
+        *fd = gf_transport_connect(place, why, sizeof why);
+        if (*fd < 0) {
+            gf_error(redirects == 0
+                         ? "cannot connect to GPUFERRY_MONITOR=%s: %s. Is `gpuferry monitor` running there?"
+                         : "cannot connect to %s, where the registry sent this program: %s",
+                     place, why);
+            return CUDA_ERROR_DEVICE_UNAVAILABLE;
+        }
+        result = shake_hands(*fd, place, &credential, next);
+        if (next[0] == '\0') {
+            return result;
+        }
+        gf_info("%s sends this program to %s", place, next);
+        close(*fd);
+        *fd = -1;
+        memcpy(place, next, sizeof next);
+    }
+    gf_error("redirected more than %d times, last to %s", REDIRECTS_MOST, place);
+    return CUDA_ERROR_DEVICE_UNAVAILABLE;
+}
+
 static CUresult connect_once(void) {
     const char *address = getenv("GPUFERRY_MONITOR");
     if (address == NULL || address[0] == '\0') {
@@ -283,14 +304,10 @@ static CUresult connect_once(void) {
         return CUDA_ERROR_NO_DEVICE;
     }
     uint64_t start = gf_now();
-    char why[256] = "no address";
-    int fd = gf_transport_connect(address, why, sizeof why);
-    if (fd < 0) {
-        gf_error("cannot connect to GPUFERRY_MONITOR=%s: %s. Is `gpuferry monitor` running there?", address,
-                 why);
-        return CUDA_ERROR_DEVICE_UNAVAILABLE;
-    }
-    CUresult result = shake_hands(fd, address);
+    char place[GF_ADDRESS_MAX];
+    int fd;
+    snprintf(place, sizeof place, "%s", address);
+    CUresult result = find_session(place, &fd);
     if (result == CUDA_SUCCESS && (!gf_window_open() || !gf_context_open())) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -300,12 +317,14 @@ static CUresult connect_once(void) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result != CUDA_SUCCESS) {
-        close(fd);
+        if (fd >= 0) {
+            close(fd);
+        }
         return result;
     }
     gf_session.device_count = visible_devices();
     gf_process_watch();
-    gf_info("session %llu on %s: %s, %llu MiB, driver %u", (unsigned long long)gf_session.id, address,
+    gf_info("session %llu on %s: %s, %llu MiB, driver %u", (unsigned long long)gf_session.id, place,
             gf_session.device.name, (unsigned long long)(gf_session.quota >> 20), gf_session.driver_version);
     return CUDA_SUCCESS;
 }

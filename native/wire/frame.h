@@ -22,6 +22,7 @@
 #define GF_LIMIT_COUNT         8
 #define GF_NONCE_SIZE          32
 #define GF_HASH_SIZE           32
+#define GF_TICKET_MAX          256
 #define GF_PROOF_GUEST         "gpuferry guest 1"
 #define GF_PROOF_SERVER        "gpuferry server 1"
 
@@ -31,6 +32,7 @@ enum gf_handshake_op {
     GF_OP_WELCOME = 0xFF03,
     GF_OP_REFUSED = 0xFF04,
     GF_OP_OUTPUT = 0xFF05, /* what a kernel printed; the guest writes the body to its standard output */
+    GF_OP_REDIRECT = 0xFF06,
 };
 
 enum gf_frame_flag {
@@ -45,6 +47,11 @@ enum gf_refusal {
     GF_REFUSED_BAD_REQUEST = 5,
     GF_REFUSED_SHUTTING_DOWN = 6,
     GF_REFUSED_MALFORMED = 7,
+};
+
+enum gf_extension_kind {
+    GF_EXTENSION_TICKET = 1,
+    GF_EXTENSION_LABELS = 2,
 };
 
 enum gf_image_kind {
@@ -90,6 +97,20 @@ struct gf_hello {
     char function[64];
     char program[128];
     uint8_t proof[GF_HASH_SIZE];
+};
+
+/* After the HELLO, any number of times: this, then `size` bytes. */
+struct gf_extension {
+    uint16_t kind;
+    uint16_t size;
+};
+
+struct gf_redirect {
+    uint8_t proof[GF_HASH_SIZE];
+    uint8_t key[GF_HASH_SIZE]; /* the ticket's session key, masked */
+    uint16_t ticket_size;
+    uint16_t address_size;
+    /* the ticket, the address */
 };
 
 struct gf_welcome {

@@ -1,0 +1,13 @@
+/* A registry's answer to HELLO: go there, with this ticket. */
+#pragma once
+#include <stdbool.h>
+
+#include "credential.h"
+#include "wire/frame.h"
+
+#define GF_ADDRESS_MAX 512
+
+/* Checks that the registry holds the token too; then the credential is the ticket, for the address. */
+bool gf_redirect_take(struct gf_credential *credential, const struct gf_greeting *greeting,
+                      const struct gf_hello *hello, const struct gf_header *header, const char *body,
+                      char address[GF_ADDRESS_MAX]);
