@@ -17,7 +17,11 @@ from .tables import print_table
 
 SCHEMA = "gpuferry.config/1"
 HIDDEN = "(hidden)"
-_TABLES = {"monitor": ("gpuferry.monitor.config", "MonitorOptions")}
+_TABLES = {
+    "monitor": ("gpuferry.monitor.config", "MonitorOptions"),
+    "registry": ("gpuferry.monitor.registry.config", "RegistryOptions"),
+}
+_SECRETS = {"token": "GPUFERRY_TOKEN", "cluster_key": "GPUFERRY_CLUSTER_KEY"}  # a variable's, never shown
 
 config_app = typer.Typer(help="Settings of the monitor and the registry.", no_args_is_help=True)
 Program = Annotated[str, typer.Argument(metavar="|".join(_TABLES), help="Whose settings")]
@@ -54,9 +58,10 @@ def _entries(program: str, file: str | None) -> list[dict[str, Any]]:
         for option in options_of(table, program)
         if not option.hidden
     ]
-    if program == "monitor" and os.environ.get("GPUFERRY_TOKEN"):
-        source = "environment variable GPUFERRY_TOKEN"
-        entries.append({"name": "token", "value": HIDDEN, "source": source, "variable": "GPUFERRY_TOKEN"})
+    for name, variable in _SECRETS.items():
+        if os.environ.get(variable):
+            source = f"environment variable {variable}"
+            entries.append({"name": name, "value": HIDDEN, "source": source, "variable": variable})
     return entries
 
 

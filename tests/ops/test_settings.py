@@ -13,9 +13,16 @@ import pytest
 from gpuferry.monitor import options
 from gpuferry.monitor.config import MonitorOptions
 from gpuferry.monitor.options import option, options_of
+from gpuferry.monitor.registry.config import RegistryOptions
 from gpuferry.monitor.settings import ConfigError, UsageError, load
 
 from tests.monitor import harness
+
+SETTINGS = [
+    (table, entry)
+    for table, program in ((MonitorOptions, "monitor"), (RegistryOptions, "registry"))
+    for entry in options_of(table, program)
+]
 
 
 @dataclass(frozen=True)
@@ -152,14 +159,14 @@ def test_what_is_wrong_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 def test_defaults_are_right_by_their_own_rules() -> None:
     """What `config show` prints can be written in a flag."""
-    for entry in options_of(MonitorOptions, "monitor"):
-        default = getattr(MonitorOptions(), entry.name)
+    for table, entry in SETTINGS:
+        default = getattr(table(), entry.name)
         assert entry.kind.parse("none" if default is None else str(default)) == default, entry.name
         assert entry.help, entry.name
 
 
 def test_no_option_holds_a_secret() -> None:
-    for entry in options_of(MonitorOptions, "monitor"):
+    for _, entry in SETTINGS:
         if any(word in entry.name for word in ("token", "key", "secret", "password")):
             assert entry.name.endswith("_file"), entry.name
 
