@@ -6,7 +6,10 @@ STAMP  := build/.setup
 LOCK   := flock build/.lock
 PYTEST := $(PY) -m pytest -n 2 --dist loadgroup
 
-.PHONY: help setup gen build check test test-all test-sanitize demo bench gpu clean
+# Chromium for the page, etcd for the registry: real ones.
+PACKAGES := etcd:etcd-server chromium:chromium chromedriver:chromium-driver
+
+.PHONY: help setup packages gen build check test test-all test-sanitize demo bench gpu clean
 
 help:
 	@echo "make demo           an unmodified CUDA program, natively and through gpuferry, compared"
@@ -23,6 +26,9 @@ $(STAMP): pyproject.toml .ci/setup.sh
 	@$(LOCK) .ci/setup.sh $(PYTHON) $(VENV)
 	@touch $@
 
+packages:
+	@.ci/packages.sh $(PACKAGES)
+
 gen: $(STAMP)
 	@$(PY) -m codegen
 
@@ -32,10 +38,10 @@ build: $(STAMP)
 check: build
 	@.ci/check.sh $(VENV)
 
-test: check
+test: packages check
 	@$(PYTEST) -m "not slow and not gpu"
 
-test-all: check
+test-all: packages check
 	@GPUFERRY_FUZZ=1 $(PYTEST) -m "not gpu"
 
 test-sanitize: build

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# What some tests need and PyPI does not have, from Debian by name. usage: packages.sh COMMAND:PACKAGE …
+# Where they cannot be installed, the tests that need them say so.
+set -uo pipefail
+mkdir -p build
+missing=()
+for pair in "$@"; do
+    command -v "${pair%%:*}" >/dev/null || missing+=("${pair#*:}")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    echo "Missing for some tests: apt-get install ${missing[*]}" >&2
+    exit 0
+fi
+echo "Installing ${missing[*]}"
+{
+    apt-get update -qq &&
+        RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
+} >build/apt.log 2>&1 || echo "could not install ${missing[*]}: see build/apt.log" >&2
