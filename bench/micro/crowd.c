@@ -24,7 +24,8 @@
 #include "wire/frame.h"
 #include "wire/sha256.h"
 
-#define MOST_BYTES 8192 // of GREETING and WELCOME
+#define MOST_BYTES 8192   // of GREETING and WELCOME
+#define OP_QUEUED  0xFF07 // a guest that waits is told its place
 
 struct guest {
     int fd;
@@ -84,7 +85,7 @@ static int read_on(struct guest *guest) {
         const struct gf_header *header = (const void *)guest->data;
         if (guest->got != sizeof *header || guest->wanted != sizeof *header)
             continue;
-        if (header->size > MOST_BYTES || (header->op != GF_OP_GREETING && header->op != GF_OP_WELCOME)) {
+        if (header->size > MOST_BYTES || header->op == GF_OP_REFUSED) {
             fprintf(stderr, "refused\n");
             exit(1);
         }
@@ -97,9 +98,11 @@ static int read_on(struct guest *guest) {
 static int step(struct guest *guest, int plain) {
     if (!read_on(guest))
         return 0;
-    if (plain || ((const struct gf_header *)guest->data)->op == GF_OP_WELCOME)
+    uint16_t op = ((const struct gf_header *)guest->data)->op;
+    if (plain || op == GF_OP_WELCOME)
         return 1;
-    say_hello(guest);
+    if (op != OP_QUEUED)
+        say_hello(guest);
     guest->got = 0;
     guest->wanted = sizeof(struct gf_header);
     return 0;

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adversity.proxy import Proxy
+from tests.helpers.proxy import Proxy
 from tests.adversity.running import Program, digest, native, remote, zeros
 from tests.adversity.sessions import Bystander, back_in_time, session
 from tests.monitor import harness

@@ -18,7 +18,7 @@ WELCOME = struct.Struct("<32sQQQQIIIIII")
 DEVICE = struct.Struct("<256s16sQiiI256i8q")
 REFUSED = struct.Struct("<II")
 KERNEL = struct.Struct("<HH18i")
-OP_WELCOME, OP_REFUSED, OP_OUTPUT = 0xFF03, 0xFF04, 0xFF05
+OP_WELCOME, OP_REFUSED, OP_OUTPUT, OP_QUEUED = 0xFF03, 0xFF04, 0xFF05, 0xFF07
 CHUNK = 4 << 20
 PRIMARY = 1  # header value for the primary context
 KINDS = {"context": 1, "module": 2, "library": 3, "kernel": 4, "function": 5, "stream": 6, "event": 7}
@@ -96,6 +96,8 @@ class Guest:
 
     def receive_welcome(self) -> None:
         op, body = self._frame()[0:2]
+        while op == OP_QUEUED:
+            op, body = self._frame()[0:2]
         assert op == OP_WELCOME
         values = WELCOME.unpack_from(body)
         self.proof, self.session, self.window, self.window_size, self.quota, self.granularity = values[:6]

@@ -19,7 +19,7 @@ class Proxy:
         self._target = parts
         self._crumbs = crumbs  # at most so many bytes at a time; 0: as they come
         self._listening = socket.create_server(("127.0.0.1", 0))
-        self._open: list[socket.socket] = []
+        self._open: list[tuple[socket.socket, socket.socket]] = []
         self._flowing = threading.Event()
         self._flowing.set()
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
@@ -37,14 +37,16 @@ class Proxy:
         self.cut()
         for thread in self._threads:
             thread.join()
-        for connection in self._open:
-            connection.close()
+        for pair in self._open:
+            for connection in pair:
+                connection.close()
 
-    def cut(self) -> None:
-        """End all connections, both sides."""
-        for connection in self._open:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+    def cut(self, chance: random.Random | None = None) -> None:
+        """End one connection, by chance, or all of them, on both sides."""
+        for pair in [chance.choice(self._open)] if chance and self._open else list(self._open):
+            for connection in pair:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
     def stall(self) -> None:
         """Deliver nothing until `resume`."""
@@ -59,14 +61,27 @@ class Proxy:
                 near, _ = self._listening.accept()
             except OSError:
                 return
-            far = socket.create_connection(self._target)
+            try:
+                far = socket.create_connection(self._target)
+            except OSError:
+                near.close()
+                continue
             self.connections += 1
-            self._open += [near, far]
-            for source, sink in ((near, far), (far, near)):
-                sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                thread = threading.Thread(target=self._pump, args=(source, sink), daemon=True)
-                self._threads.append(thread)
-                thread.start()
+            thread = threading.Thread(target=self._connect, args=(near, far), daemon=True)
+            self._threads = [thread for thread in self._threads if thread.is_alive()] + [thread]
+            thread.start()
+
+    def _connect(self, near: socket.socket, far: socket.socket) -> None:
+        self._open.append((near, far))
+        for sink in (near, far):
+            sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        back = threading.Thread(target=self._pump, args=(far, near), daemon=True)
+        back.start()
+        self._pump(near, far)
+        back.join()
+        self._open.remove((near, far))
+        near.close()
+        far.close()
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         chance = random.Random(self._crumbs)
