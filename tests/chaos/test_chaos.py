@@ -31,6 +31,7 @@ from tests.load.footprint import device_mappings
 from tests.monitor import harness
 
 POOL, AT_ONCE = 2, 3
+RETRY_SECONDS = 0.2  # a monitor takes a while to come back
 ENDS_WITHIN = 60.0  # seconds, once nothing is broken any more
 # None that goes on to write to memory that it was refused.
 CAST = [
@@ -106,7 +107,10 @@ class Stage:
         chance = random.Random(self._seeds[number])
         try:
             while not self.over.is_set():
-                self.verdicts[self._one(chance.choice(self._plays), chance.choice(self._addresses))] += 1
+                verdict = self._one(chance.choice(self._plays), chance.choice(self._addresses))
+                self.verdicts[verdict] += 1
+                if verdict == "error":
+                    self.over.wait(RETRY_SECONDS)
         finally:
             self.over.set()
 
