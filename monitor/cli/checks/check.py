@@ -1,0 +1,37 @@
+"""A finding, and the child processes that findings come from."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+
+SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding."""
+
+    name: str
+    result: str  # ok, note or failed
+    detail: str
+    next_step: str = ""
+
+
+def python(code: str, environment: dict[str, str], interpreter: str = sys.executable) -> tuple[int, str]:
+    """Exit status and what it printed; of what went wrong, the last line."""
+    try:
+        done = subprocess.run(
+            [interpreter, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 1, str(error)
+    if done.returncode:
+        return done.returncode, (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+    return 0, done.stdout.strip()

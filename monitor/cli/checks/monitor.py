@@ -1,0 +1,150 @@
+"""The monitor (or registry): reachable, of the same version, accepting the token, and able to serve."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Iterator
+
+from gpuferry.guest import launch
+from gpuferry.guest.endpoint import Endpoint
+from gpuferry.specs._generated import control_pb2, wire
+
+from ... import handshake
+from ...versions import package_version, spec_hash
+from .. import reach
+from ..errors import CliError
+from .check import Check, python
+
+NO_DEVICES = 0xFFFFFFFF  # more than any session has: the handshake is checked whole, and no session granted
+SECONDS = 5.0
+
+
+def _read_refusal(connection: socket.socket) -> tuple[int, str]:
+    frame = b""
+    while part := connection.recv(4096):
+        frame += part
+    body = frame[handshake.HEADER.size :]
+    if (
+        len(frame) >= handshake.HEADER.size
+        and handshake.HEADER.unpack_from(frame)[1] == handshake.OP_REDIRECT
+    ):
+        return handshake.Reason.BAD_REQUEST, "a registry, which sends guests on"
+    if len(body) < handshake.REFUSED.size:
+        raise OSError("the connection closed without an answer")
+    reason, _ = handshake.REFUSED.unpack_from(body)
+    return int(reason), body[handshake.REFUSED.size :].decode(errors="replace")
+
+
+def _shake_hands(found: Endpoint) -> tuple[int, str]:
+    """A whole HELLO that asks for what no session has; the reason and text with which it is refused."""
+    with reach.connect(found.address) as connection:
+        greeting = connection.recv(reach.GREETING_SIZE, socket.MSG_WAITALL)
+        server_nonce = greeting[-32:]
+        connection.sendall(
+            handshake.hello(
+                (found.token or "").encode(),
+                server_nonce,
+                secrets.token_bytes(32),
+                devices=NO_DEVICES,
+                program="gpuferry doctor",
+            )
+        )
+        return _read_refusal(connection)
+
+
+def monitor_checks(flag: str | None, token_file: str | None) -> Iterator[Check]:
+    """Each only if those before it went well."""
+    try:
+        found = reach.locate(flag, token_file)
+        version = reach.greet(found)
+    except CliError as error:
+        yield Check("monitor", "failed", error.what, error.hint)
+        return
+    where = f"{found.address} (from {found.source})"
+    yield Check("monitor", "ok", f"answers at {where}")
+    if version != wire.PROTOCOL_VERSION:
+        detail = f"it speaks {version}, this gpuferry {wire.PROTOCOL_VERSION}"
+        yield Check("protocol version", "failed", detail, "install the same gpuferry on both machines")
+        return
+    try:
+        reason, text = _shake_hands(found)
+    except OSError as error:
+        yield Check("handshake", "failed", str(error), "see the monitor's log")
+        return
+    hints: dict[int, str] = {
+        handshake.Reason.DENIED: "set GPUFERRY_TOKEN to the monitor's, or GPUFERRY_TOKEN_FILE to its file",
+        handshake.Reason.SPEC: "install the same gpuferry on both machines",
+    }
+    if reason == handshake.Reason.BAD_REQUEST:
+        yield Check("token and spec", "ok", "accepted")
+        yield from _service(flag, token_file)
+        yield _cuda_program(found)
+    else:
+        yield Check("token and spec", "failed", text, hints.get(reason, "see the monitor's log"))
+
+
+def _service(flag: str | None, token_file: str | None) -> Iterator[Check]:
+    """What the control port says, if it can be reached: it serves this machine alone."""
+    from ..client import monitor_client
+
+    if flag:
+        return  # whose control port the published one is, is not known
+    try:
+        with monitor_client(None, token_file) as (stub, metadata):
+            reply = stub.Status(control_pb2.StatusRequest(), metadata=metadata, timeout=SECONDS)
+    except CliError:
+        return
+    theirs, ours = reply.monitor.version, package_version()
+    if theirs != ours or reply.monitor.spec_hash.hex() != spec_hash():
+        detail = f"the monitor runs gpuferry {theirs}, this is {ours}"
+        yield Check("version", "failed", detail, "restart the monitor: `systemctl restart gpuferry-monitor`")
+    else:
+        yield Check("version", "ok", f"gpuferry {ours} on both sides")
+    idle = sum(device.pool_idle for device in reply.devices)
+    total = sum(device.pool_size for device in reply.devices)
+    if any(server.state != control_pb2.SERVER_STATE_STARTING for server in reply.servers):
+        yield Check("API servers", "ok", f"{idle} of {total} idle")
+    else:
+        yield Check("API servers", "failed", f"none of {total} is ready", "see the monitor's log")
+
+
+# A program's first steps, through NVIDIA's own runtime if a wheel brought one, else through the driver.
+_PROGRAM = """
+import ctypes, glob, os, sys
+def must(status, what):
+    if status: sys.exit(f"{what} answered with error {status}")
+import importlib.util
+found = importlib.util.find_spec("nvidia")
+roots = list(found.submodule_search_locations) if found else []
+runtimes = [p for r in roots for p in glob.glob(os.path.join(r, "**", "libcudart.so.1[23]"), recursive=True)]
+data, back, size = bytes(range(256)) * 16, ctypes.create_string_buffer(4096), ctypes.c_size_t(4096)
+pointer = ctypes.c_void_p()
+if runtimes:
+    rt = ctypes.CDLL(runtimes[0])
+    must(rt.cudaMalloc(ctypes.byref(pointer), size), "cudaMalloc")
+    must(rt.cudaMemcpy(pointer, data, size, 1), "cudaMemcpy to the device")
+    must(rt.cudaMemcpy(back, pointer, size, 2), "cudaMemcpy from the device")
+    name = os.path.basename(runtimes[0])
+else:
+    cu, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    must(cu.cuInit(0), "cuInit")
+    must(cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), "cuDevicePrimaryCtxRetain")
+    must(cu.cuCtxSetCurrent(context), "cuCtxSetCurrent")
+    must(cu.cuMemAlloc_v2(ctypes.byref(pointer), size), "cuMemAlloc")
+    must(cu.cuMemcpyHtoD_v2(pointer, data, size), "cuMemcpyHtoD")
+    must(cu.cuMemcpyDtoH_v2(back, pointer, size), "cuMemcpyDtoH")
+    name = "the driver API"
+if back.raw != data: sys.exit("other bytes came back than were sent")
+print(name)
+"""
+
+
+def _cuda_program(found: Endpoint) -> Check:
+    environment = launch.guest_environment(launch.guest_settings(found, function="gpuferry doctor"))
+    status, output = python(_PROGRAM, environment)
+    if status:
+        return Check(
+            "a CUDA program", "failed", output, "see the monitor's log; GPUFERRY_LOG=debug shows the guest's"
+        )
+    return Check("a CUDA program", "ok", f"4 KiB to the device and back, with {output}")

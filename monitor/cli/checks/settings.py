@@ -1,0 +1,89 @@
+"""The settings files, the files of secrets that they name, and the ports that they ask for."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...config import AUTO, MonitorOptions, resolve
+from ...registry.config import RegistryOptions
+from ...settings import ConfigError, Settings, load
+from .check import Check
+
+_TABLES = {"monitor": MonitorOptions, "registry": RegistryOptions}
+
+
+def settings_checks(monitor_runs: bool) -> Iterator[Check]:
+    """Of the monitor and of the registry."""
+    for program, table in _TABLES.items():
+        try:
+            settings: Settings[Any] = load(table, program)
+        except ConfigError as error:
+            what = f"settings of the {program}"
+            yield Check(what, "failed", str(error), error.hint or "see `gpuferry config path`")
+            continue
+        given = sorted({source.rpartition(":")[0] or source for source in settings.sources.values()})
+        origins = ", ".join(origin for origin in given if origin != "default")
+        if origins or program == "monitor":
+            yield Check(f"settings of the {program}", "ok", origins or "all by default")
+        for name in ("token_file", "cluster_key_file"):
+            if file := getattr(settings.values, name, None):
+                yield _secret(name, Path(file))
+        if program == "monitor" and not monitor_runs:
+            yield from _ports(settings.values)
+
+
+def _secret(name: str, file: Path) -> Check:
+    try:
+        with file.open() as opened:
+            empty = not opened.readline().strip()
+            mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        return Check(name, "failed", f"{file}: {reason}", f"`openssl rand -hex 32 > {file}` makes one")
+    if empty:
+        return Check(name, "failed", f"{file}: its first line is empty", f"`openssl rand -hex 32 > {file}`")
+    if mode & 0o077:
+        return Check(name, "failed", f"{file}: others can read it (mode {mode:04o})", f"`chmod 600 {file}`")
+    return Check(name, "ok", str(file))
+
+
+def _ports(values: MonitorOptions) -> Iterator[Check]:
+    wanted = {"--listen": values.listen, "--http": None if values.http == AUTO else values.http}
+    for flag, address in wanted.items():
+        if not address:
+            continue
+        try:
+            family, bound = resolve(address)
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(bound)
+        except (ConfigError, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            holder = _holder(bound[1]) if isinstance(error, OSError) else ""
+            step = f"give {flag} another address, or find who has it: `ss -ltnp`"
+            yield Check("port", "failed", f"{address}: {reason}{holder}", step)
+        else:
+            yield Check("port", "ok", f"{address} is free")
+
+
+def _holder(port: int) -> str:
+    """The process that listens there, if it is one that we may look at."""
+    inodes = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        if Path(table).exists():
+            for line in Path(table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                    inodes.add(f"socket:[{fields[9]}]")
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(os.readlink(entry) in inodes for entry in (process / "fd").iterdir()):
+                return f": process {process.name} ({(process / 'comm').read_text().strip()}) has it"
+        except OSError:
+            continue
+    return ""

@@ -1,0 +1,213 @@
+"""What `gpuferry doctor` finds, and what it says to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from gpuferry.guest import paths
+from gpuferry.monitor.cli.checks import machine, settings
+from gpuferry.monitor.cli.checks.check import Check
+from gpuferry.monitor.versions import package_version
+
+from tests.monitor import harness
+
+DRIVER = """
+int cuInit(unsigned flags) { (void)flags; return INIT; }
+int cuDriverGetVersion(int *version) { *version = VERSION; return 0; }
+int cuDeviceGetCount(int *count) { *count = 2; return 0; }
+"""
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("GPUFERRY_") and "SANITIZE" not in name]:
+        if name not in ("GPUFERRY_GUEST_LIBRARY", "GPUFERRY_SIM_LIBRARY"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("GPUFERRY_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.setenv("GPUFERRY_MONITOR_LISTEN", "none")
+
+
+def the(name: str, found: Iterable[Check]) -> Check:
+    """The one finding of this name."""
+    (check,) = [check for check in found if check.name == name]
+    assert check.result == "ok" or check.next_step, f"{check}: what to do?"
+    return check
+
+
+# -- settings
+
+
+def test_a_file_with_an_unknown_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "m.toml").write_text("pool = 2\npoool = 3\n")
+    monkeypatch.setenv("GPUFERRY_CONFIG", str(tmp_path / "m.toml"))
+    check = the("settings of the monitor", settings.settings_checks(False))
+    assert check.result == "failed"
+    assert "m.toml:2: unknown key poool: did you mean pool?" in check.detail
+
+
+def test_where_settings_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUFERRY_MONITOR_POOL", "3")
+    check = the("settings of the monitor", settings.settings_checks(False))
+    assert check.result == "ok"
+    assert "environment variable GPUFERRY_MONITOR_POOL" in check.detail
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "result", "words"),
+    [
+        ("x" * 64, 0o600, "ok", ""),
+        ("x" * 64, 0o644, "failed", "others can read it"),
+        ("\n", 0o600, "failed", "first line is empty"),
+        (None, 0, "failed", "No such file"),
+    ],
+)
+def test_the_tokens_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None, mode: int, result: str, words: str
+) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_text(content)
+        file.chmod(mode)
+    monkeypatch.setenv("GPUFERRY_MONITOR_REGISTRY", "none")
+    monkeypatch.setenv("GPUFERRY_TOKEN_FILE", str(file))
+    check = next(c for c in settings.settings_checks(False) if c.name == "token_file")
+    assert check.result == result
+    assert words in check.detail
+
+
+def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        port = holder.getsockname()[1]
+        monkeypatch.setenv("GPUFERRY_MONITOR_LISTEN", f"127.0.0.1:{port}")
+        check = the("port", settings.settings_checks(False))
+        assert check.result == "failed"
+        assert f"process {os.getpid()}" in check.detail
+        assert not [c for c in settings.settings_checks(True) if c.name == "port"]  # a monitor's own
+    assert the("port", settings.settings_checks(False)).result == "ok"
+
+
+# -- folders
+
+
+def test_the_runtime_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert the("runtime folder", machine.runtime_folder()).result == "ok"
+    folder.mkdir(mode=0o755)
+    folder.chmod(0o755)
+    check = the("runtime folder", machine.runtime_folder())
+    assert check.result == "failed"
+    assert "others could read the token" in check.detail
+    assert f"chmod 700 {folder}" in check.next_step
+    folder.chmod(0o700)
+    assert the("runtime folder", machine.runtime_folder()).result == "ok"
+    folder.rmdir()
+    folder.write_text("")
+    assert "not a folder of yours" in the("runtime folder", machine.runtime_folder()).detail
+
+
+def test_a_runtime_folder_with_a_long_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUFERRY_RUNTIME_DIR", "/tmp/" + "x" * 100)
+    assert "too long" in the("runtime folder", machine.runtime_folder()).detail
+
+
+def test_what_a_killed_monitor_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    with harness.monitor("--orphan-grace", "0") as monitor:
+        monkeypatch.setenv("GPUFERRY_RUNTIME_DIR", monitor.runtime)
+        assert machine.monitor_runs()
+        assert [check.name for check in machine.runtime_folder()] == ["runtime folder"]
+        monitor.process.kill()
+        monitor.process.wait()
+        assert not machine.monitor_runs()
+        check = the("stale files", machine.runtime_folder())
+        assert check.result == "note"
+        for word in (str(monitor.process.pid), "session.sock", "control.sock", "endpoint"):
+            assert word in check.detail
+
+
+def test_the_cache_of_kernels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("GPUFERRY_SIM_CACHE", str(folder))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder.mkdir(mode=0o700)
+    assert machine._cache().result == "ok"
+    folder.chmod(0o777)
+    check = machine._cache()
+    assert check.result == "note"
+    assert "chmod 700" in check.next_step or "mkdir" in check.next_step
+
+
+# -- drivers
+
+
+def driver(folder: Path, version: int, init: int = 0) -> None:
+    """A driver in LD_LIBRARY_PATH that says so."""
+    (folder / "driver.c").write_text(DRIVER)
+    command = ["cc", "-shared", "-fPIC", f"-DVERSION={version}", f"-DINIT={init}"]
+    command += ["-o", str(folder / "libcuda.so.1"), str(folder / "driver.c")]
+    subprocess.run(command, check=True)
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler")
+@pytest.mark.parametrize(
+    ("version", "init", "result", "words"),
+    [
+        (12040, 0, "failed", "CUDA 12.4: 12.8 is the oldest"),
+        (12080, 0, "ok", "2 found; the driver supports CUDA 12.8"),
+        (13050, 0, "ok", "CUDA 13.5"),
+        (13050, 803, "note", "error 803"),
+        (13050, 100, "note", "error 100"),
+    ],
+)
+def test_the_gpus_driver(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: int, init: int, result: str, words: str
+) -> None:
+    driver(tmp_path, version, init)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    check = the("GPU", [machine.gpu()])
+    assert (check.result, words in check.detail) == (result, True), check
+
+
+def test_a_guest_library_of_another_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machine.guest_library().result == "ok"
+    monkeypatch.setenv("GPUFERRY_GUEST_LIBRARY", paths.simulated_driver())  # any library without our spec
+    check = the("guest library", [machine.guest_library()])
+    assert check.result == "failed"
+    assert "another spec" in check.detail
+
+
+def test_the_compiler_runs_a_kernel() -> None:
+    check = machine._compiler()
+    assert check.result == "ok", check
+    assert "ran a kernel" in check.detail
+
+
+def test_a_python_without_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUFERRY_SIM_PYTHON", "/no/python")
+    check = the("compiler of the simulated device", [machine._compiler()])
+    assert check.result == "failed"
+    assert "gpuferry[sim]" in check.next_step
+
+
+# -- the whole
+
+
+def test_with_a_monitor() -> None:
+    with harness.monitor("--pool", "2") as monitor:
+        monitor.wait_idle(2)
+        completed = monitor.run("doctor", "--json")
+    report = json.loads(completed.stdout)
+    found = {check["name"]: check for check in report["checks"]}
+    assert found["version"]["detail"] == f"gpuferry {package_version()} on both sides"
+    assert found["API servers"]["detail"] == "2 of 2 idle"
+    assert found["token and spec"]["result"] == "ok"
+    assert "port" not in found
+    assert all(check["next_step"] for check in report["checks"] if check["result"] != "ok")
