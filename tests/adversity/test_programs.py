@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.proxy import Proxy
 from tests.adversity.running import Program, digest, native, remote, zeros
 from tests.adversity.sessions import Bystander, back_in_time, session
+from tests.helpers.proxy import Proxy
 from tests.monitor import harness
 
 MIB = 1 << 20
