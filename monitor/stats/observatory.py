@@ -38,7 +38,7 @@ class Observatory:
     def __init__(self, config: Config, broker: Broker) -> None:
         self._broker = broker
         self._metrics = Metrics()
-        self._history = History()
+        self.history = History()
         self._viewers: set[asyncio.Queue[str]] = set()
         self.gpus = gpu_stats(config)
         self.accounting = Accounting(broker, self._session_starts)
@@ -62,7 +62,7 @@ class Observatory:
 
     async def _run(self) -> None:
         while True:
-            await self._tick()
+            await self.tick()
             await asyncio.sleep(TICK)
 
     async def status(self) -> control_pb2.StatusReply:
@@ -80,12 +80,13 @@ class Observatory:
         """Whether a guest could have a session."""
         return not self._broker.draining and any(server.ready for server in self._pool.servers.values())
 
-    async def _tick(self) -> None:
+    async def tick(self) -> None:
+        """One more point of the charts, and one more event for whoever watches."""
         # API servers are only asked while somebody looks: a thousand idle sessions cost nothing.
         status = await self.status() if self._viewers else self._reporter.known()
-        self._history.add(time.time(), list(status.devices))
+        self.history.add(time.time(), list(status.devices))
         if self._viewers:
-            event = _event("status", status_json(status) | {"point": self._history.latest()})
+            event = _event("status", status_json(status) | {"point": self.history.latest()})
             for viewer in self._viewers:
                 if viewer.empty():  # a slow one gets fewer
                     viewer.put_nowait(event)
@@ -95,7 +96,7 @@ class Observatory:
         viewer: asyncio.Queue[str] = asyncio.Queue()
         self._viewers.add(viewer)
         try:
-            yield _event("history", self._history.all())
+            yield _event("history", self.history.all())
             yield _event("status", status_json(await self.status()))
             while True:
                 yield await viewer.get()

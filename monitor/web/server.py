@@ -7,15 +7,15 @@ import binascii
 import hmac
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Protocol
 
-import structlog
 from aiohttp import web
+from gpuferry.specs._generated import control_pb2
 
 from ..config import AUTO, DEFAULT_HTTP, ConfigError, is_loopback
 from ..listener import listen_tcp, name_of
-from ..stats.observatory import Observatory
 from ..stats.plain import status_json
 
 STATIC = Path(__file__).parent / "static"
@@ -28,9 +28,25 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-log = structlog.get_logger()
+
+class Source(Protocol):
+    """What there is to tell."""
+
+    def ready(self) -> bool:
+        """Whether a guest could have a session."""
+
+    async def metrics(self) -> bytes:
+        """For Prometheus."""
+
+    async def status(self) -> control_pb2.StatusReply:
+        """The present."""
+
+    def events(self) -> AsyncIterator[str]:
+        """Server-sent events."""
+
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def listen(address: str) -> socket.socket:
@@ -47,8 +63,8 @@ def listen(address: str) -> socket.socket:
 class WebServer:
     """One listening socket. Beyond this machine it asks for the token: as bearer, or as a password."""
 
-    def __init__(self, observatory: Observatory, listening: socket.socket, token: bytes) -> None:
-        self._observatory = observatory
+    def __init__(self, source: Source, listening: socket.socket, token: bytes) -> None:
+        self._source = source
         self._listening = listening
         self.name = name_of(listening)
         self._token = None if is_loopback(self.name) else token
@@ -100,23 +116,23 @@ class WebServer:
         return web.Response(text="ok\n")
 
     async def _readyz(self, _: web.Request) -> web.StreamResponse:
-        ready = self._observatory.ready()
+        ready = self._source.ready()
         return web.Response(
             status=200 if ready else 503, text="ready\n" if ready else "no API server is ready\n"
         )
 
     async def _metrics(self, _: web.Request) -> web.StreamResponse:
         content_type = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        return web.Response(body=await self._observatory.metrics(), headers=content_type)
+        return web.Response(body=await self._source.metrics(), headers=content_type)
 
     async def _status(self, _: web.Request) -> web.StreamResponse:
-        return web.json_response(status_json(await self._observatory.status()))
+        return web.json_response(status_json(await self._source.status()))
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         try:
-            async for event in self._observatory.events():
+            async for event in self._source.events():
                 await response.write(event.encode())
         except ConnectionResetError:  # the page was closed
             pass
