@@ -18,9 +18,9 @@ from .adoption import DOOR, RETURN_SECONDS, Door, Ledger
 from .broker import Broker
 from .config import Config
 from .control import ControlServer, MonitorService
-from .credentials import OwnToken
 from .device import server_environment
 from .listener import Listener, listen_tcp, listen_unix
+from .membership import Membership
 from .notify import Notifier
 from .parent import Parent
 from .pool import Pool
@@ -46,9 +46,9 @@ class Daemon:
         self._notifier = Notifier()
         self._ledger: Ledger | None = None
         self._broker = Broker(config, self._pool_changed, self._next_session)
-        self._authority = OwnToken(config.token)
         self._observatory = Observatory(config, self._broker)
         self._pool = Pool(config, server_environment(config.simulated), self._observatory.accounting)
+        self._membership = Membership(config, self._broker, self._pool)
 
     def stop(self) -> None:
         """Once: gracefully. Twice: now."""
@@ -66,7 +66,7 @@ class Daemon:
             listeners = []
             for listening in self._listening():
                 limit = self._config.handshake_timeout
-                listeners.append(Listener(listening, self._authority, limit, self._broker))
+                listeners.append(Listener(listening, self._membership.authority, limit, self._broker))
                 stack.callback(listeners[-1].close)
             names = [listener.name for listener in listeners]
             reporter = StatusReporter(self._config, self._pool, self._broker, names, self._observatory.gpus)
@@ -98,6 +98,7 @@ class Daemon:
             tasks += [asyncio.ensure_future(listener.serve()) for listener in listeners]
             tasks.append(asyncio.ensure_future(self._report_health(control)))
             tasks.append(asyncio.ensure_future(self._notifier.watch()))
+            tasks.append(asyncio.ensure_future(self._membership.run(names[-1])))
             stack.callback(lambda: [task.cancel() for task in tasks])
             self._publish(runtime, names, control_name, reporter.http)
             log.info(

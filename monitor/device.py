@@ -23,9 +23,14 @@ print(status, count.value)
 
 
 def server_environment(simulated: bool) -> dict[str, str]:
-    """The environment of an API server. It never sees the token, and never the guest library."""
+    """The environment of an API server. It never sees a secret, and never the guest library."""
     environment = simulated_environment() if simulated else clean_environment()
-    for secret in ("GPUFERRY_TOKEN", "GPUFERRY_TOKEN_FILE"):
+    for secret in (
+        "GPUFERRY_TOKEN",
+        "GPUFERRY_TOKEN_FILE",
+        "GPUFERRY_CLUSTER_KEY",
+        "GPUFERRY_CLUSTER_KEY_FILE",
+    ):
         environment.pop(secret, None)
     if not simulated:
         preloaded = environment.get("LD_PRELOAD", "").replace(" ", ":").split(":")

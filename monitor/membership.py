@@ -6,15 +6,22 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
 import grpc
 import structlog
 from gpuferry.specs._generated import registry_pb2, registry_pb2_grpc
 
+from .broker import Broker
+from .cluster_key import NAME, read_cluster_key
+from .config import Config, MonitorOptions
 from .credentials import AnyOf, Authority, LocalTenants, OwnToken, Tickets
+from .load import describe
+from .logs import hide
+from .pool import Pool
 from .registry.service import SERVICE
 from .registry.signing import sign
+from .settings import ConfigError
+from .state import state_directory, store_path
 from .store.interface import StoreError
 from .tickets import TicketDesk
 
@@ -83,66 +90,80 @@ class Heartbeat:
 class Membership:
     """Who may come to this monitor, and what the cluster knows of it."""
 
-    def __init__(
-        self,
-        token: bytes,
-        tokens: Path | None,
-        cluster_key: bytes | None,
-        registries: Sequence[str],
-        describe: Callable[[], registry_pb2.Load],
-        end_tenant: Callable[[str], None],
-        drained: Callable[[bool], None],
-    ) -> None:
-        self._describe = describe
-        self._end_tenant = end_tenant
-        self._drained = drained
+    def __init__(self, config: Config, broker: Broker, pool: Pool) -> None:
+        self._config = config
+        self._broker = broker
+        self._pool = pool
         self._killed: set[tuple[str, float]] = set()
-        self._local = LocalTenants(tokens) if tokens else None
-        self._desk = TicketDesk(cluster_key) if cluster_key else None
-        authorities: list[Authority] = [OwnToken(token)]
-        authorities += [Tickets(self._desk)] if self._desk else []
-        authorities += [self._local] if self._local else []
-        self.authority: Authority = AnyOf(authorities)
-        self._heartbeat = (
-            Heartbeat(registries, cluster_key, self._load) if registries and cluster_key else None
-        )
+        self._local = LocalTenants(store_path(config.state))
+        self._desk: TicketDesk | None = None
+        self._key = read_cluster_key(config.cluster_key_file, state_directory(config.state))
+        authorities: list[Authority] = [OwnToken(config.token)]
+        if self._key:
+            hide(self._key.decode())
+            self._desk = TicketDesk(self._key)
+            authorities.append(Tickets(self._desk))
+        elif config.registry:
+            raise ConfigError(
+                "--registry needs the cluster key",
+                f"copy the registry's {NAME} here and give it with --cluster-key-file",
+            )
+        self.authority: Authority = AnyOf([*authorities, self._local])
 
-    def _load(self) -> registry_pb2.Load:
-        load = self._describe()
-        if self._desk:
-            load.incarnation = self._desk.incarnation
-        return load
-
-    async def run(self) -> None:
-        """Until cancelled."""
-        tasks = [asyncio.ensure_future(self._watch_local())] if self._local else []
-        if self._heartbeat:
-            tasks.append(asyncio.ensure_future(self._heartbeat.run(self._heard)))
+    async def run(self, address: str) -> None:
+        """Until cancelled. `address` is where guests of other machines reach this server."""
+        jobs = [self._watch_local()]
+        if self._config.registry and self._key:
+            registries = [name.strip() for name in self._config.registry.split(",")]
+            jobs.append(Heartbeat(registries, self._key, lambda: self._load(address)).run(self._heard))
+        tasks = [asyncio.ensure_future(job) for job in jobs]
         try:
             await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            if self._local:
-                with contextlib.suppress(StoreError):
-                    await self._local.close()
+            with contextlib.suppress(StoreError):
+                await self._local.close()
+
+    def _load(self, address: str) -> registry_pb2.Load:
+        load = describe(self._config, self._broker, self._pool)
+        load.address = self._config.advertise or address
+        if self._desk:
+            load.incarnation = self._desk.incarnation
+        return load
 
     def _heard(self, reply: registry_pb2.HeartbeatReply) -> None:
-        self._drained(reply.drained)
+        if reply.drained != self._broker.drained:
+            log.info("drained by the registry" if reply.drained else "no longer drained")
+            self._broker.drained = reply.drained
         self._kill(reply.kills)
 
     def _kill(self, kills: Iterable[registry_pb2.Kill]) -> None:
         for kill in kills:
             if (kill.tenant, kill.time) not in self._killed:
                 self._killed.add((kill.tenant, kill.time))
-                self._end_tenant(kill.tenant)
+                self._broker.end_tenant(kill.tenant)
 
     async def _watch_local(self) -> None:
         """`gpuferry token revoke --kill` on this machine leaves its order in the same file as the tokens."""
-        assert self._local
         while True:
             with contextlib.suppress(StoreError):
                 if book := self._local.book:
                     self._kill(await book.kills())
             await asyncio.sleep(LOCAL_KILLS_SECONDS)
+
+
+def lets_somebody_in(config: MonitorOptions) -> bool:
+    """Whether there is a tenant's token or a cluster whose guests can come from other machines."""
+    if read_cluster_key(config.cluster_key_file, state_directory(config.state)):
+        return True
+
+    async def any_token() -> bool:
+        local = LocalTenants(store_path(config.state))
+        try:
+            return bool(local.book and await local.book.all())
+        finally:
+            await local.close()
+
+    return asyncio.run(any_token())

@@ -30,6 +30,13 @@ _FORWARDED = {
     signal.SIGUSR2,
     signal.SIGCONT,
 }
+_NOT_FOR_IT = {
+    "GPUFERRY_TOKEN",
+    "GPUFERRY_TOKEN_FILE",
+    "GPUFERRY_REGISTRY",
+    "GPUFERRY_CLUSTER_KEY",
+    "GPUFERRY_CLUSTER_KEY_FILE",
+}
 
 
 @contextlib.contextmanager
@@ -79,8 +86,9 @@ def _monitor(folder: Path, device: str | None) -> Iterator[Endpoint]:
     ours, theirs = socket.socketpair()
     environment = launch.clean_environment() | {"GPUFERRY_RUNTIME_DIR": str(folder)}
     for name in list(environment):  # it makes up a token of its own, and its settings are what we say
-        if name in ("GPUFERRY_TOKEN", "GPUFERRY_TOKEN_FILE") or name.startswith("GPUFERRY_MONITOR_"):
+        if name in _NOT_FOR_IT or name.startswith("GPUFERRY_MONITOR_"):
             del environment[name]
+    environment["GPUFERRY_STATE_DIR"] = str(folder / "state")
     with theirs:
         process = subprocess.Popen(
             _monitor_command(folder, theirs.fileno(), device),

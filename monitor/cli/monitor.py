@@ -39,6 +39,7 @@ def run_monitor(flags: Mapping[str, str | None], file: str | None, parent_fd: in
         from ..config import Config, check_exposure, choose_token
         from ..daemon import run
         from ..device import choose
+        from ..membership import lets_somebody_in
     except ModuleNotFoundError as error:
         raise CliError(
             Exit.FAILED, f"{error.name} is not installed", "a monitor needs `pip install 'gpuferry[server]'`"
@@ -56,6 +57,7 @@ def run_monitor(flags: Mapping[str, str | None], file: str | None, parent_fd: in
             _check_path(path)
     token, given = choose_token(chosen.token_file)
     logs.hide(token.decode())
+    given = given or lets_somebody_in(chosen)
     check_exposure(chosen.listen, chosen.control, chosen.http, given)
     simulated, devices = choose(chosen.device)
     run(

@@ -42,6 +42,7 @@ def environment(runtime: str, **changes: str | None) -> dict[str, str]:
         base.pop("GPUFERRY_SIM_LIBRARY", None)
     base |= {"GPUFERRY_RUNTIME_DIR": runtime, "GPUFERRY_DEVICE": "sim", "NO_COLOR": "1"}
     base["GPUFERRY_CONFIG"] = os.devnull  # nobody's settings files
+    base["GPUFERRY_STATE_DIR"] = f"{runtime}-state"
     for name, value in changes.items():
         base.pop(name, None)
         if value is not None:
