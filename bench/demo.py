@@ -61,6 +61,9 @@ def main() -> int:
     photograph.save(OUT / "photograph.ppm")
     with step("compiling kmeans.cu with nvcc and its defaults"):
         kmeans = toolchain.program(SOURCE)
+    link = OUT / "kmeans"  # for those who go on by hand
+    link.unlink(missing_ok=True)
+    link.symlink_to(kmeans)
     try:
         with step(f"running it natively on {'this GPU' if real_gpu() else 'the simulated device'}"):
             native = run([] if real_gpu() else [GPUFERRY, "sim", "--"], kmeans, "native")
