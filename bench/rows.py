@@ -10,7 +10,7 @@ from typing import Any
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    import tomli as tomllib  # type: ignore[import-not-found]  # pytest brings it
+    import tomli as tomllib  # pytest brings it
 
 PROMISES = Path(__file__).with_name("promises.toml")
 
