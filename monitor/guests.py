@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,8 +15,11 @@ import structlog
 from .credentials import Authority
 from .handshake import (
     HEADER,
+    HELLO,
+    Claim,
     CudaError,
     Hello,
+    Proven,
     Reason,
     Refusal,
     accept_hello,
@@ -26,6 +30,7 @@ from .handshake import (
 )
 from .store.interface import StoreError
 
+NONCE_SIZE = 32
 FAREWELL_SECONDS = 2.0
 FAREWELL_BYTES = 1 << 20
 
@@ -59,62 +64,92 @@ class Reception(Protocol):
         """A guest did not; it shall be told why."""
 
 
-def prepare(connection: socket.socket) -> None:
-    """Settings that stay with the connection when it is handed over."""
-    connection.setblocking(False)
-    if connection.family != socket.AF_UNIX:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A guest machine that vanishes says nothing; without this its session would live for ever.
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in (
-            (socket.TCP_KEEPIDLE, 15),
-            (socket.TCP_KEEPINTVL, 5),
-            (socket.TCP_KEEPCNT, 3),
-        ):
-            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+class Handshake:
+    """GREETING out, HELLO in, on one connection; then `done` has the Claim, or what went wrong, once.
 
+    Plain callbacks, and few system calls: a crowd arrives at once, and a task for each would keep it waiting.
+    """
 
-async def _read_exactly(connection: socket.socket, size: int) -> bytes:
-    """Never a byte more: what follows belongs to the API server."""
-    loop = asyncio.get_running_loop()
-    data = b""
-    while len(data) < size:
-        part = await loop.sock_recv(connection, size - len(data))
+    def __init__(
+        self,
+        connection: socket.socket,
+        limit: float,
+        done: Callable[[Handshake, Claim | Refusal | OSError], None],
+    ) -> None:
+        self.connection = connection
+        self._nonce = secrets.token_bytes(NONCE_SIZE)
+        self._limit = limit
+        self._done = done
+        self._data = b""
+        self._wanted = HEADER.size + HELLO.size
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(connection, self._read)
+        self._timer = self._loop.call_later(limit, self._late)
+        with contextlib.suppress(OSError):  # told again by the next read
+            connection.send(greeting(self._nonce), socket.MSG_DONTWAIT)
+
+    def cancel(self) -> None:
+        """Close the connection; nobody is told."""
+        self._detach()
+        self.connection.close()
+
+    def _detach(self) -> None:
+        self._timer.cancel()
+        self._loop.remove_reader(self.connection)
+
+    def _end(self, outcome: Claim | Refusal | OSError) -> None:
+        self._detach()
+        self._done(self, outcome)
+
+    def _late(self) -> None:
+        self._end(Refusal(Reason.MALFORMED, f"no complete HELLO within {self._limit:g} s"))
+
+    def _read(self) -> None:
+        try:
+            claim = self._take()
+        except BlockingIOError:
+            return
+        except (Refusal, OSError) as error:
+            self._end(error)
+            return
+        if claim:
+            self._end(claim)
+
+    def _take(self) -> Claim | None:
+        """Never a byte more than HELLO, if it is one: what follows belongs to the API server."""
+        part = self.connection.recv(self._wanted - len(self._data), socket.MSG_DONTWAIT)
         if not part:
             raise ConnectionResetError("closed during the handshake")
-        data += part
-    return data
+        self._data += part
+        if len(self._data) < HEADER.size:
+            return None
+        self._wanted = HEADER.size + hello_body_size(self._data[: HEADER.size])
+        if len(self._data) < self._wanted:
+            return None
+        return read_hello(self._data[HEADER.size : self._wanted], self._nonce)
 
 
-async def _exchange(connection: socket.socket, nonce: bytes) -> bytes:
-    """GREETING out, the body of HELLO in."""
-    await asyncio.get_running_loop().sock_sendall(connection, greeting(nonce))
-    header = await _read_exactly(connection, HEADER.size)
-    return await _read_exactly(connection, hello_body_size(header))
+def admit(connection: socket.socket, peer: str, claim: Claim, proven: Proven | None) -> Guest:
+    """The Guest that made a claim; Refusal if nobody knows it, or it asks for what cannot be."""
+    hello = accept_hello(claim, proven)
+    assert proven
+    return Guest(connection, peer, hello, claim.server_nonce + hello.nonce, proven.key, proven.invited)
 
 
-async def shake_hands(connection: socket.socket, peer: str, authority: Authority, limit: float) -> Guest:
-    """A Guest; or Refusal, which the guest should be told; or OSError, when there is nobody to tell."""
-    nonce = secrets.token_bytes(32)
+async def look_up(authority: Authority, claim: Claim) -> Proven | None:
+    """Who made the claim, where that takes time; Refusal if it cannot be found out."""
     try:
-        body = await asyncio.wait_for(_exchange(connection, nonce), limit)
-    except asyncio.TimeoutError:
-        raise Refusal(Reason.MALFORMED, f"no complete HELLO within {limit:g} s") from None
-    claim = read_hello(body, nonce)
-    try:
-        proven = authority.at_once(claim) or await authority.judge(claim)
+        return await authority.judge(claim)
     except StoreError as error:
         log.error("tokens cannot be checked", error=str(error))
         raise Refusal(
             Reason.NO_CAPACITY, "tokens cannot be checked at the moment", CudaError.SYSTEM_NOT_READY
         ) from None
-    hello = accept_hello(claim, proven)
-    assert proven
-    return Guest(connection, peer, hello, nonce + hello.nonce, proven.key, proven.invited)
 
 
 async def _say_goodbye(connection: socket.socket, frame: bytes) -> None:
     loop = asyncio.get_running_loop()
+    connection.setblocking(False)
     await loop.sock_sendall(connection, frame)
     connection.shutdown(socket.SHUT_WR)
     # Closing with unread bytes would reset the connection, and the guest might lose the text.

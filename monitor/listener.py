@@ -11,11 +11,12 @@ import structlog
 
 from .config import ConfigError, resolve
 from .credentials import Authority
-from .guests import Reception, prepare, shake_hands
-from .handshake import Refusal
+from .guests import Handshake, Reception, admit, look_up
+from .handshake import Claim, Proven, Refusal
 
 BACKLOG = 512
 HANDSHAKES_MOST = 128  # at once
+ACCEPTED_MOST = 32  # before those who are further get their turn
 
 log = structlog.get_logger()
 
@@ -24,7 +25,17 @@ def listen_tcp(address: str) -> socket.socket:
     """A listening socket for host:port."""
     family, bound = resolve(address)
     listening = socket.socket(family, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    for level, option, value in (
+        (socket.SOL_SOCKET, socket.SO_REUSEADDR, 1),
+        # Connections inherit the rest, and keep it when they are handed over.
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+        # A guest machine that vanishes says nothing; without this its session would live for ever.
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    ):
+        listening.setsockopt(level, option, value)
     return _listen(listening, lambda: listening.bind(bound), address)
 
 
@@ -78,45 +89,79 @@ class Listener:
         self._authority = authority
         self._limit = limit  # seconds for a handshake
         self._reception = reception
-        self._handshakes: dict[asyncio.Task[None], None] = {}  # oldest first
+        self._pending: dict[Handshake | asyncio.Task[None], str] = {}  # and who it is; oldest first
         self.name = name_of(listening)
 
     async def serve(self) -> None:
         """Until cancelled."""
         loop = asyncio.get_running_loop()
-        while True:
+        loop.add_reader(self._listening, self._accept)
+        try:
+            await loop.create_future()
+        finally:
+            loop.remove_reader(self._listening)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_MOST):
             try:
-                connection, address = await loop.sock_accept(self._listening)
+                connection, address = self._listening.accept()
+            except BlockingIOError:
+                return
             except OSError as error:  # out of descriptors, say: the guests in the backlog can wait
                 log.error("accept failed", error=str(error))
-                await asyncio.sleep(0.1)
-                continue
-            if len(self._handshakes) >= HANDSHAKES_MOST:
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(self._listening)
+                loop.call_later(0.1, self._accept_again)
+                return
+            if len(self._pending) >= HANDSHAKES_MOST:
                 # A right guest needs milliseconds: whoever says nothing longest makes room.
-                next(iter(self._handshakes)).cancel()
+                oldest = next(iter(self._pending))
+                del self._pending[oldest]
+                oldest.cancel()
             peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix"
-            task = asyncio.ensure_future(self._welcome(connection, peer))
-            self._handshakes[task] = None
-            task.add_done_callback(self._handshakes.pop)
+            self._pending[Handshake(connection, self._limit, self._claimed)] = peer
 
-    async def _welcome(self, connection: socket.socket, peer: str) -> None:
+    def _accept_again(self) -> None:
+        if self._listening.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(self._listening, self._accept)
+
+    def _claimed(self, handshake: Handshake, outcome: Claim | Refusal | OSError) -> None:
+        peer, connection = self._pending.pop(handshake), handshake.connection
+        if isinstance(outcome, Refusal):
+            self._reception.turn_away(connection, peer, outcome)
+        elif isinstance(outcome, OSError):
+            log.debug("guest left during the handshake", peer=peer, error=str(outcome))
+            connection.close()
+        elif proven := self._authority.at_once(outcome):
+            self._admit(connection, peer, outcome, proven)
+        else:
+            task = asyncio.ensure_future(self._look_up(connection, peer, outcome))
+            self._pending[task] = peer
+            task.add_done_callback(lambda _: self._pending.pop(task, None))
+
+    async def _look_up(self, connection: socket.socket, peer: str, claim: Claim) -> None:
         try:
-            prepare(connection)
-            guest = await shake_hands(connection, peer, self._authority, self._limit)
-            self._reception.arrive(guest)
+            proven = await look_up(self._authority, claim)
         except Refusal as refusal:
             self._reception.turn_away(connection, peer, refusal)
-        except OSError as error:
-            log.debug("guest left during the handshake", peer=peer, error=str(error))
-            connection.close()
         except asyncio.CancelledError:
             connection.close()
             raise
+        else:
+            self._admit(connection, peer, claim, proven)
+
+    def _admit(self, connection: socket.socket, peer: str, claim: Claim, proven: Proven | None) -> None:
+        try:
+            guest = admit(connection, peer, claim, proven)
+        except Refusal as refusal:
+            self._reception.turn_away(connection, peer, refusal)
+        else:
+            self._reception.arrive(guest)
 
     def close(self) -> None:
         """Listen no more, and end handshakes that are still going on."""
-        for task in self._handshakes:
-            task.cancel()
+        for pending in self._pending:
+            pending.cancel()
         address = self._listening.getsockname()
         self._listening.close()
         if isinstance(address, str):
