@@ -31,9 +31,14 @@ def read_cluster_key(file: str | None, state: Path) -> bytes | None:
 
 def make_cluster_key(state: Path) -> bytes:
     """A new one, for the first registry of a cluster."""
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(state / NAME, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {state / NAME}: {error.strerror}", "choose a folder: --state"
+        ) from None
     key = secrets.token_hex(32)
-    descriptor = os.open(state / NAME, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(key + "\n")
     return key.encode()

@@ -16,7 +16,7 @@ from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from .config import ConfigError
+from .ports import ALONE, add_port
 
 SERVICE = control_pb2.DESCRIPTOR.services_by_name["Monitor"].full_name
 Serving = health_pb2.HealthCheckResponse.ServingStatus
@@ -75,7 +75,7 @@ class ControlServer:
     """The gRPC server on a loopback port or a Unix socket."""
 
     def __init__(self, service: MonitorService, token: bytes) -> None:
-        self._server = grpc.aio.server(interceptors=[RequireToken(token)])
+        self._server = grpc.aio.server(interceptors=[RequireToken(token)], options=ALONE)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         control_pb2_grpc.add_MonitorServicer_to_server(service, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -88,12 +88,7 @@ class ControlServer:
         if address.startswith("unix:"):
             path = Path(address[len("unix:") :])
             path.unlink(missing_ok=True)
-        try:
-            port = self._server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise ConfigError(
-                f"cannot listen on {address} for control: {error}; choose another with --control"
-            ) from None
+        port = add_port(self._server, address)
         await self._server.start()
         if address.startswith("unix:"):
             path.chmod(0o600)

@@ -21,11 +21,11 @@ ACCEPTED_MOST = 32  # before those who are further get their turn
 log = structlog.get_logger()
 
 
-def listen_tcp(address: str) -> socket.socket:
-    """A listening socket for host:port."""
+def listen_tcp(address: str, option: str = "--listen") -> socket.socket:
+    """A listening socket for host:port; `option` is how to choose another."""
     family, bound = resolve(address)
     listening = socket.socket(family, socket.SOCK_STREAM)
-    for level, option, value in (
+    for level, setting, value in (
         (socket.SOL_SOCKET, socket.SO_REUSEADDR, 1),
         # Connections inherit the rest, and keep it when they are handed over.
         (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -35,8 +35,8 @@ def listen_tcp(address: str) -> socket.socket:
         (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
         (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
     ):
-        listening.setsockopt(level, option, value)
-    return _listen(listening, lambda: listening.bind(bound), address)
+        listening.setsockopt(level, setting, value)
+    return _listen(listening, lambda: listening.bind(bound), address, option)
 
 
 def listen_unix(path: str) -> socket.socket:
@@ -53,19 +53,18 @@ def listen_unix(path: str) -> socket.socket:
         listening.bind(path)
         Path(path).chmod(0o600)
 
-    return _listen(listening, bind, path)
+    return _listen(listening, bind, path, "--socket")
 
 
-def _listen(listening: socket.socket, bind: Callable[[], None], name: str) -> socket.socket:
+def _listen(listening: socket.socket, bind: Callable[[], None], name: str, option: str) -> socket.socket:
     try:
         bind()
         listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
         reason = error.strerror or str(error)
-        raise ConfigError(
-            f"cannot listen on {name}: {reason}; choose another with --listen or --socket"
-        ) from None
+        hint = f"choose another with {option}; `gpuferry doctor` may know who has this one"
+        raise ConfigError(f"cannot listen on {name}: {reason}", hint) from None
     listening.setblocking(False)
     return listening
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from .config import ConfigError
 
+OTHER = "set GPUFERRY_RUNTIME_DIR to another folder"
+
 
 class RuntimeDirectory:
     """Held by one monitor at a time."""
@@ -19,7 +21,10 @@ class RuntimeDirectory:
         self._private = private  # made for one `gpuferry run --local`, which may be gone already
         self._published: set[Path] = set()
         self._prepare()
-        self._lock = os.open(path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            self._lock = os.open(path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigError(f"cannot write in {path}: {error.strerror}", OTHER) from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -30,8 +35,11 @@ class RuntimeDirectory:
             ) from None
 
     def _prepare(self) -> None:
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = self.path.lstat()
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            status = self.path.lstat()
+        except OSError as error:
+            raise ConfigError(f"cannot make {self.path}: {error.strerror}", OTHER) from None
         # In /tmp anyone could have made it first, as a link or with open permissions.
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
             raise ConfigError(

@@ -21,6 +21,8 @@ from .service import service_app
 from .simulate import simulate
 from .token import app as token_app
 
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own log lines would come between ours
+
 app = typer.Typer(
     name="gpuferry",
     help="Run unmodified CUDA programs on GPUs that are elsewhere.",

@@ -18,6 +18,7 @@ from ..config import is_loopback
 from ..credentials import AnyOf, OwnToken, Tenants
 from ..listener import Listener, listen_tcp
 from ..notify import Notifier
+from ..ports import ALONE, add_port
 from ..runtime import RuntimeDirectory
 from ..settings import ConfigError
 from ..state import store_path
@@ -58,7 +59,8 @@ class Registry:
             listener = Listener(listen_tcp(config.listen), authority, config.handshake_timeout, redirector)
             stack.callback(listener.close)
 
-            server = grpc.aio.server(interceptors=[RequireSignature(Guard(config.cluster_key), SERVICE)])
+            guard = RequireSignature(Guard(config.cluster_key), SERVICE)
+            server = grpc.aio.server(interceptors=[guard], options=ALONE)
             control = await self._start_control(server, directory, book)
             stack.push_async_callback(server.stop, 0.5)
 
@@ -97,12 +99,7 @@ class Registry:
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
         address = self._config.control
-        try:
-            port = server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise ConfigError(
-                f"cannot listen on {address} for control: {error}; choose another with --control"
-            ) from None
+        port = add_port(server, address)
         await server.start()
         await checks.set("", health_pb2.HealthCheckResponse.ServingStatus.SERVING)
         return f"{address.rpartition(':')[0]}:{port}"

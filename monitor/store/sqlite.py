@@ -50,7 +50,8 @@ class SqliteStore:
         try:
             self._connection = _open(path)
         except (OSError, sqlite3.Error) as error:
-            raise StoreError(f"{path}: {error}") from None
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise StoreError(f"{path}: {reason}") from None
         # SQLite waits for the disk: on a thread, in the order of the calls.
         self._worker = ThreadPoolExecutor(1, "store")
         self._watches: set[asyncio.Event] = set()

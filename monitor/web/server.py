@@ -52,7 +52,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def listen(address: str) -> socket.socket:
     """`auto`: the usual port, or any free one if another monitor has it."""
     if address != AUTO:
-        return listen_tcp(address)
+        return listen_tcp(address, "--http")
     try:
         return listen_tcp(DEFAULT_HTTP)
     except ConfigError:

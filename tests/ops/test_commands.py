@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,13 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
         return subprocess.CompletedProcess(arguments, status, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def short() -> Iterator[str]:
+    """A folder whose name leaves room for Unix sockets."""
+    with tempfile.TemporaryDirectory(prefix="gf-", dir="/tmp") as folder:
+        yield folder
 
 
 def clean(completed: subprocess.CompletedProcess[str]) -> str:
@@ -97,6 +106,31 @@ def test_a_folder_that_cannot_be_written(call: Call, tmp_path: Path) -> None:
     completed = call("service", "install", "monitor", "--root", str(tmp_path))
     assert completed.returncode == 1
     assert "cannot write" in clean(completed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["monitor"], "cannot make"),
+        (["registry"], "cannot write"),
+        (["token", "list"], "gpuferry.db: "),
+        (["monitor", "--control", "unix:/no/such/folder/c.sock"], "for control: No such file"),
+        (["monitor", "--socket", "/no/such/folder/s.sock"], "No such file"),
+        (["monitor", "--http", "127.0.0.1:{taken}"], "Address already in use"),
+        (["monitor", "--control", "127.0.0.1:{taken}"], "for control: Address already in use"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_a_daemon_cannot_have(short: str, tmp_path: Path, arguments: list[str], words: str) -> None:
+    (tmp_path / "file").write_text("where a folder is wanted")
+    runtime = f"{tmp_path}/file/run" if words == "cannot make" else f"{short}/run"
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        given = [word.format(taken=holder.getsockname()[1]) for word in arguments]
+        extra = ["--listen", "none"] if given[0] == "monitor" else []
+        completed = harness.gpuferry(runtime, *given, *extra, GPUFERRY_STATE_DIR=f"{tmp_path}/file/state")
+    assert completed.returncode == 1, completed.stderr
+    assert words in clean(completed)
+    assert len(completed.stderr.splitlines()) <= 2
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

@@ -110,6 +110,8 @@ def runtime_folder() -> Iterator[Check]:
     elif status.st_mode & 0o077:
         detail = f"{path} has mode {stat.S_IMODE(status.st_mode):04o}: others could read the token"
         yield Check(name, "failed", detail, f"`chmod 700 {path}`, {other}")
+    elif not os.access(path, os.W_OK | os.X_OK):
+        yield Check(name, "failed", f"{path} is not writable", f"`chmod 700 {path}`, {other}")
     else:
         yield Check(name, "ok", str(path))
         yield from _stale(path)
