@@ -262,5 +262,6 @@ def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
         tenant=_text(tenant, "tenant") if proven.tenant is None else proven.tenant,
         function=_text(function, "function"),
         program=_text(program, "program"),
-        labels=_labels(claim.extensions.get(Extension.LABELS, b"")),
+        # A registry that sent the guest has chosen by them already.
+        labels=() if proven.invited else _labels(claim.extensions.get(Extension.LABELS, b"")),
     )

@@ -29,5 +29,6 @@ def describe(config: Config, broker: Broker, pool: Pool) -> registry_pb2.Load:
         devices=devices,
         sessions=len(broker.running()),
         waiting=len(broker.queue()),
-        accepting=not broker.draining,
+        # Being drained is the registry's own word: it knows better when that ends.
+        accepting=broker.drained or not broker.draining,
     )

@@ -80,6 +80,6 @@ def why_none(servers: Iterable[registry_pb2.Server], wish: Wish) -> str:
         return "no GPU server is registered: `gpuferry server register ADDRESS`"
     if not alive:
         return f"none of {len(known)} GPU servers is alive and not drained: `gpuferry server list`"
-    if wanted:
-        return f"no GPU server that is up has the labels {wanted} and {wish.memory} bytes of device memory"
-    return f"no GPU server that is up can grant {wish.memory} bytes of device memory"
+    what = [f"has the labels {wanted}"] if wanted else []
+    what += [f"can grant {wish.memory} bytes of device memory"] if wish.memory else []
+    return "no GPU server that is up " + " and ".join(what or ["takes guests at the moment"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 
 import structlog
@@ -22,20 +21,25 @@ PROBE_SECONDS = 1.0
 log = structlog.get_logger()
 
 
-async def _answers(address: str) -> bool:
-    """Whether something accepts connections there."""
+async def _greets(address: str) -> bool:
+    """Whether a monitor answers there: one that hangs still accepts connections, in its backlog."""
     target = split_address(address)
     opening = (
         asyncio.open_unix_connection(target) if isinstance(target, str) else asyncio.open_connection(*target)
     )
+
+    async def greet() -> bytes:
+        reader, writer = await opening
+        try:
+            return await reader.readexactly(handshake.HEADER.size + len(handshake.MAGIC))
+        finally:
+            writer.close()
+
     try:
-        _, writer = await asyncio.wait_for(opening, PROBE_SECONDS)
-    except (OSError, asyncio.TimeoutError):
+        greeting = await asyncio.wait_for(greet(), PROBE_SECONDS)
+    except (OSError, EOFError, asyncio.TimeoutError):
         return False
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
-    return True
+    return greeting.endswith(handshake.MAGIC)
 
 
 class Redirector:
@@ -90,14 +94,14 @@ class Redirector:
         return Refusal(Reason.NO_CAPACITY, why_none(servers, wish), error)
 
     async def _find(self, guest: Guest) -> registry_pb2.Server:
-        """The chosen server, which was just seen to listen."""
+        """The chosen server, which has just greeted."""
         wish = _wish(guest)
         while True:
             change = self._directory.next_change()
             while server := self._choose(wish):
                 beat = _beat(server)
                 self._sent[beat] = self._sent.get(beat, 0) + 1
-                if await _answers(server.registration.address):
+                if await _greets(server.registration.address):
                     return server
                 log.warning("server does not answer", address=server.registration.address)
                 self._dead.add(beat)

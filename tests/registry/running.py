@@ -1,0 +1,113 @@
+"""A real `gpuferry registry` process, and calls to it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+from gpuferry.monitor.registry.service import SERVICE
+from gpuferry.monitor.registry.signing import sign
+from gpuferry.specs._generated import registry_pb2, registry_pb2_grpc
+
+from tests.monitor.harness import CLI, DEADLINE, environment, wait_until
+
+
+class Registry:
+    """The process; after `kill` it can be started again with the same state and ports."""
+
+    def __init__(self, folder: Path, options: tuple[str, ...], state: Path) -> None:
+        self.runtime = str(folder / "run")
+        self.log = folder / "log"
+        self.state = state
+        self._options = options
+        self.address, self.control = "127.0.0.1:0", "127.0.0.1:0"
+        self.start()
+
+    def start(self) -> None:
+        endpoint = Path(self.runtime, "registry", "endpoint")
+        endpoint.unlink(missing_ok=True)
+        self.environment = environment(self.runtime, GPUFERRY_STATE_DIR=str(self.state))
+        command = [*CLI, "registry", "--listen", self.address, "--control", self.control, *self._options]
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        wait_until(lambda: endpoint.exists() or self.process.poll() is not None, "the registry")
+        assert self.process.poll() is None, self.log.read_text()
+        published = dict(line.split("=", 1) for line in endpoint.read_text().splitlines())
+        self.address, self.control = published["GPUFERRY_MONITOR"], published["GPUFERRY_REGISTRY"]
+        self.key_file = published["GPUFERRY_CLUSTER_KEY_FILE"]
+        self.key = Path(self.key_file).read_text().strip().encode()
+        self.token = Path(published["GPUFERRY_TOKEN_FILE"]).read_text().strip()
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def call(self, method: str, request: Any, key: bytes | None = None, metadata: Any = None) -> Any:
+        with grpc.insecure_channel(self.control) as channel:
+            stub = registry_pb2_grpc.RegistryStub(channel)
+            metadata = metadata or sign(key or self.key, f"/{SERVICE}/{method}", request)
+            return getattr(stub, method)(request, timeout=DEADLINE, metadata=metadata)
+
+    def register(self, address: str, **labels: str) -> None:
+        request = registry_pb2.RegisterRequest(address=address)
+        for name, value in labels.items():
+            request.labels.add(name=name, value=value)
+        self.call("Register", request)
+
+    def on(self, method: str, address: str) -> Any:
+        return self.call(method, registry_pb2.ServerRequest(address=address))
+
+    def servers(self) -> dict[str, Any]:
+        reply = self.call("List", registry_pb2.ListRequest())
+        return {server.registration.address: server for server in reply.servers}
+
+    def wait_for(self, address: str, **wanted: Any) -> None:
+        """Until the server's `alive`, or its load's `sessions`, is this."""
+
+        def reached() -> bool:
+            server = self.servers()[address]
+            found = {"alive": server.alive, "sessions": server.load.sessions}
+            return all(found[name] == value for name, value in wanted.items())
+
+        wait_until(reached, f"{address} {wanted}")
+
+    def run(self, *arguments: str, **changes: str | None) -> subprocess.CompletedProcess[str]:
+        """A command of the CLI, as the registry's user."""
+        return subprocess.run(
+            [*CLI, *arguments],
+            env=environment(self.runtime, GPUFERRY_STATE_DIR=str(self.state), **changes),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+
+
+@contextlib.contextmanager
+def registry(*options: str, state: Path | None = None) -> Iterator[Registry]:
+    """Nothing of it is left afterwards but the state, if that is given."""
+    folder = Path(tempfile.mkdtemp(prefix="gf-", dir="/tmp"))
+    running = None
+    try:
+        running = Registry(folder, options, state or folder / "state")
+        yield running
+    finally:
+        if running and running.process.poll() is None:
+            running.process.terminate()
+            try:
+                running.process.wait(DEADLINE)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(running.process.pid, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,83 @@
+"""Which server a guest is sent to: the decision by itself."""
+
+from __future__ import annotations
+
+import pytest
+from gpuferry.monitor.registry.choose import Wish, choose, why_none
+from gpuferry.specs._generated import registry_pb2
+
+GIB = 1 << 30
+
+
+def server(
+    address: str,
+    sessions: int = 0,
+    waiting: int = 0,
+    places: int = 4,
+    granted: int = 0,
+    grantable: int = 16 * GIB,
+    alive: bool = True,
+    drained: bool = False,
+    accepting: bool = True,
+    **labels: str,
+) -> registry_pb2.Server:
+    registration = registry_pb2.Registration(address=address, drained=drained)
+    for name, value in labels.items():
+        registration.labels.add(name=name, value=value)
+    device = registry_pb2.Device(
+        memory_grantable=grantable, memory_granted=granted, places=places, idle=max(places - sessions, 0)
+    )
+    load = registry_pb2.Load(sessions=sessions, waiting=waiting, devices=[device], accepting=accepting)
+    return registry_pb2.Server(registration=registration, alive=alive, load=load)
+
+
+ANY = Wish(0)
+
+
+def test_least_loaded_counts_sessions_per_place() -> None:
+    servers = [server("a", sessions=2, places=4), server("b", sessions=3, places=12), server("c", sessions=1)]
+    assert choose("least-loaded", servers, ANY, {}) == "b" or choose("least-loaded", servers, ANY, {}) == "c"
+    assert choose("least-loaded", servers, ANY, {"b": 1, "c": 1}) == "b"
+
+
+def test_most_packed_fills_what_is_begun() -> None:
+    servers = [server("a", sessions=1), server("b", sessions=3), server("c")]
+    assert choose("most-packed", servers, ANY, {}) == "b"
+    assert choose("most-packed", servers, ANY, {"b": 1}) == "a"  # that guest takes b's last place
+
+
+@pytest.mark.parametrize("policy", ["least-loaded", "most-packed"])
+def test_where_all_are_full_the_shortest_queue(policy: str) -> None:
+    servers = [server("a", sessions=4, waiting=3), server("b", sessions=4, waiting=1)]
+    assert choose(policy, servers, ANY, {}) == "b"
+
+
+@pytest.mark.parametrize("policy", ["least-loaded", "most-packed"])
+def test_memory_that_is_free_goes_before_memory_that_is_not(policy: str) -> None:
+    servers = [server("a", granted=14 * GIB), server("b", sessions=2, granted=4 * GIB)]
+    assert choose(policy, servers, Wish(4 * GIB), {}) == "b"
+    assert choose(policy, servers, Wish(15 * GIB), {}) in ("a", "b")  # it has to wait, which it can
+    assert choose(policy, servers, Wish(17 * GIB), {}) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        server("b", alive=False),
+        server("b", drained=True),
+        server("b", accepting=False),
+        server("b", zone="b"),
+        server("b", zone="a", grantable=GIB),
+    ],
+)
+def test_who_cannot_is_not_chosen(other: registry_pb2.Server) -> None:
+    wish = Wish(2 * GIB, (("zone", "a"),))
+    assert choose("least-loaded", [other], wish, {}) is None
+    assert choose("least-loaded", [other, server("a", sessions=4, zone="a", gpu="x")], wish, {}) == "a"
+
+
+def test_a_refusal_says_why() -> None:
+    assert "server register" in why_none([], ANY)
+    assert "1 GPU servers is alive" in why_none([server("a", alive=False)], ANY)
+    assert "zone=a" in why_none([server("a")], Wish(0, (("zone", "a"),)))
+    assert str(GIB) in why_none([server("a")], Wish(GIB))

@@ -1,0 +1,46 @@
+"""Tickets by themselves: genuine, for here, fresh, once."""
+
+from __future__ import annotations
+
+import pytest
+from gpuferry.monitor import tickets
+from hypothesis import given
+from hypothesis import strategies as st
+
+KEY = b"k" * 64
+
+
+def test_a_ticket_is_good_once_and_not_for_long() -> None:
+    now = 1000.0
+    desk = tickets.TicketDesk(KEY, lambda: now)
+    ticket = tickets.issue(KEY, desk.incarnation, "acme", now)
+    assert desk.read(ticket) == ("acme", tickets.session_key(KEY, ticket))
+    assert desk.read(ticket) is not None  # reading is not using: whoever only saw it cannot spoil it
+    desk.use(ticket)
+    assert desk.read(ticket) is None
+    other = tickets.issue(KEY, desk.incarnation, "acme", now)
+    now += tickets.LIFETIME + 1
+    assert desk.read(other) is None
+    third = tickets.issue(KEY, desk.incarnation, "", now)
+    desk.use(third)
+    assert desk.read(ticket) is None  # forgotten as used, and expired
+
+
+def test_a_ticket_is_for_one_start_of_one_monitor() -> None:
+    desk, restarted = tickets.TicketDesk(KEY), tickets.TicketDesk(KEY)
+    ticket = tickets.issue(KEY, desk.incarnation, "acme")
+    assert restarted.read(ticket) is None
+    assert tickets.TicketDesk(b"x" * 64).read(ticket) is None
+
+
+@given(position=st.integers(0, tickets.TICKET.size - 1), bit=st.integers(0, 7))
+def test_a_changed_ticket_is_no_ticket(position: int, bit: int) -> None:
+    desk = tickets.TicketDesk(KEY)
+    ticket = bytearray(tickets.issue(KEY, desk.incarnation, "acme"))
+    ticket[position] ^= 1 << bit
+    assert desk.read(bytes(ticket)) is None
+
+
+@pytest.mark.parametrize("ticket", [b"", b"x", bytes(tickets.TICKET.size), bytes(tickets.TICKET.size + 1)])
+def test_rubbish_is_no_ticket(ticket: bytes) -> None:
+    assert tickets.TicketDesk(KEY).read(ticket) is None
