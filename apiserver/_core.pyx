@@ -127,6 +127,11 @@ cdef class Core:
             forward_output(self.s)
             pthread_mutex_unlock(&self.s.send_lock)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether the guest waits for the device."""
+        return self.s.tasks > 0
+
     def scrub(self) -> bool:
         """Removes everything the session made; False: it could not be proved, this process must go."""
         cdef int status

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import math
 import os
 import queue
 import select
@@ -126,6 +127,8 @@ class Session:
         self._core = core
         self._guest = guest
         self._log = log.bind(session=grant.session)
+        self._calls = 0
+        self._active = self.started  # when calls were last seen
         core.begin(guest.fileno(), grant.memory_quota)
         try:
             guest.sendall(core.welcome(grant.welcome_proof, grant.session, grant.memory_quota))
@@ -145,6 +148,29 @@ class Session:
         """The guest is gone, or must go: the session has this long to end."""
         if self.deadline is None:
             self.deadline = time.monotonic() + LEAVE_SECONDS
+
+    def enforce_limits(self) -> None:
+        """Ends the session when it has lived, or been silent, for as long as it may."""
+        now = time.monotonic()
+        wall, idle = self.grant.wall_seconds, self.grant.idle_seconds
+        if idle:
+            stats = self._core.stats()
+            calls = stats["calls_async"] + stats["calls_sync"]
+            if calls != self._calls or self._core.waiting:
+                self._calls, self._active = calls, now
+        if wall and now >= self.started + wall:
+            self.end(f"revoked: the time limit of {wall:g} s is over")
+        elif idle and now >= self._active + idle:
+            self.end(f"revoked: no CUDA call for {idle:g} s, which is the limit")
+
+    def look_again(self) -> float:
+        """Seconds until a limit may be reached."""
+        now = time.monotonic()
+        wall, idle = self.grant.wall_seconds, self.grant.idle_seconds
+        waits = [self.started + wall - now] if wall else []
+        if idle:  # it may have become active meanwhile, or not
+            waits.append(max(self._active + idle - now, idle / 4))
+        return max(0.0, min(waits, default=math.inf))
 
     def close(self) -> None:
         self._guest.close()
@@ -224,6 +250,7 @@ class Server:
                 return 0
             if self._session is not None and self._session.deadline is None:
                 self._core.forward_output()
+                self._session.enforce_limits()
 
     def _find_home(self) -> bool:
         """False: there is no monitor, and no session that would need us."""
@@ -269,6 +296,8 @@ class Server:
             deadline = self._session.deadline
             # Now and then while there is a session: kernels may have printed, and a scrub sets a deadline.
             waits.append(500.0 if deadline is None else max(0.0, deadline - time.monotonic()) * 1000 + 1)
+            if deadline is None:
+                waits.append(self._session.look_again() * 1000 + 1)
         if self._control.lost_at is not None:
             waits.append(RETRY_SECONDS * 1000)
         return min(waits, default=None)

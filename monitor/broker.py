@@ -15,7 +15,7 @@ from gpuferry.specs._generated import node_pb2
 from .config import Config
 from .events import Announcer, Event, Kind
 from .guests import Farewells, Guest
-from .handshake import CudaError, Hello, Reason, Refusal
+from .handshake import CudaError, Hello, Reason, Refusal, queued
 from .node import ChannelBroken
 from .placement import DeviceRoom, Impossible, Placement, Placer
 from .policy import Migrate, build
@@ -23,6 +23,8 @@ from .pool import ApiServer
 
 GRANULARITY = 2 << 20
 QUEUE_MOST = 1000
+TELL_PLACES = 1.0  # seconds between looks at who moved up
+TELL_ANYWAY = 30  # looks after which a waiting guest is told that it still waits
 REVOKE_SECONDS = 2.0  # then an API server that does not end its session is ended
 
 log = structlog.get_logger()
@@ -49,6 +51,8 @@ class Session:
         self.placement: Placement | None = None
         self.server: ApiServer | None = None
         self.timer: asyncio.TimerHandle | None = None
+        self.wall_limit = self.idle_limit = 0.0  # seconds; 0: none
+        self.told = (0, 0)  # place in the queue, and how many looks ago
 
     def enter(self, phase: Phase) -> None:
         """Phases have time limits of their own: each starts without one."""
@@ -61,6 +65,11 @@ class Session:
         if self.timer:
             self.timer.cancel()
             self.timer = None
+
+
+def _shorter(ours: float, theirs: float) -> float:
+    """Of two limits, of which 0 is none."""
+    return min(ours, theirs) if ours and theirs else ours or theirs
 
 
 class Broker:
@@ -83,6 +92,7 @@ class Broker:
         self.granted = 0
         self.refused = 0
         self._session_over = asyncio.Event()
+        self._places: asyncio.TimerHandle | None = None  # the next look at who moved up
 
     @property
     def draining(self) -> bool:
@@ -131,10 +141,35 @@ class Broker:
     def _wait(self, session: Session) -> None:
         assert session.guest
         loop = asyncio.get_running_loop()
-        session.timer = loop.call_later(self._config.max_wait, self._give_up, session)
+        session.timer = loop.call_later(self._patience(session), self._give_up, session)
         session.guest.connection.setblocking(False)
         loop.add_reader(session.guest.connection, self._spoke_while_waiting, session)
         self._announcer.tell(Event(Kind.QUEUED, session.id))
+        session.told = (0, 0)
+        if self._places is None:
+            self._tell_places()
+        else:
+            self._tell_place(session, len(self._placer), len(self._placer))
+
+    def _patience(self, session: Session) -> float:
+        """Seconds that it may wait: the shorter of what it and what we want."""
+        return min(self._config.max_wait, session.hello.max_wait or self._config.max_wait)
+
+    def _tell_places(self) -> None:
+        waiting = self._placer.waiting()
+        for place, number in enumerate(waiting, 1):
+            self._tell_place(self.sessions[number], place, len(waiting))
+        loop = asyncio.get_running_loop()
+        self._places = loop.call_later(TELL_PLACES, self._tell_places) if waiting else None
+
+    def _tell_place(self, session: Session, place: int, length: int) -> None:
+        before, looks = session.told
+        if session.guest is None or (before == place and looks < TELL_ANYWAY):
+            session.told = before, looks + 1
+            return
+        session.told = place, 0
+        with contextlib.suppress(OSError):  # one that hung up is noticed where it is read
+            session.guest.connection.send(queued(place, length))
 
     def _leave_queue(self, session: Session) -> Guest:
         assert session.guest
@@ -152,7 +187,8 @@ class Broker:
 
     def _give_up(self, session: Session) -> None:
         position = self._placer.waiting().index(session.id) + 1
-        text = f"no API server became free within {self._config.max_wait:g} s (place {position} in the queue)"
+        waited = self._patience(session)
+        text = f"no API server became free within {waited:g} s (place {position} in the queue)"
         self._refuse(self._withdraw(session), Reason.NO_CAPACITY, text)
 
     def _spoke_while_waiting(self, session: Session) -> None:
@@ -197,6 +233,8 @@ class Broker:
         guest = self._leave_queue(session)
         server = self._servers[placement.server]
         session.placement, session.server = placement, server
+        session.wall_limit = _shorter(self._config.wall_limit, session.hello.wall_limit)
+        session.idle_limit = _shorter(self._config.idle_limit, session.hello.idle_limit)
         session.enter(Phase.GRANTED)
         server.take(session.id)
         grant = node_pb2.Grant(
@@ -209,6 +247,8 @@ class Broker:
             guest_pid=session.hello.pid,
             guest_nonce=session.hello.nonce,
             peer=session.peer,
+            wall_seconds=session.wall_limit,
+            idle_seconds=session.idle_limit,
         )
         guest.connection.setblocking(True)  # a property of the open file, so the API server inherits it
         try:
@@ -240,7 +280,7 @@ class Broker:
         assert server.ready
         self._servers[server.key] = server
         config = self._config
-        grantable = max(server.ready.device_memory - config.headroom_of(server.ready.simulated), 0)
+        grantable = max(server.ready.device_memory - config.reserved, 0)
         usual = config.memory or grantable // config.pool // GRANULARITY * GRANULARITY
         labels = frozenset((f"gpu={server.device}", f"name={server.ready.device_name}"))
         if self._placer.add_device(server.device, grantable, min(usual, grantable), labels):
@@ -260,6 +300,7 @@ class Broker:
         )
         session = Session(grant.session, hello, grant.peer, None)
         session.server = server
+        session.wall_limit, session.idle_limit = grant.wall_seconds, grant.idle_seconds
         session.placement = Placement(session.id, server.device, server.key, grant.memory_quota)
         session.enter(Phase.RUNNING)
         session.arrived = session.since = time.monotonic() - seconds
@@ -349,6 +390,13 @@ class Broker:
         with contextlib.suppress(ChannelBroken):
             session.server.send(node_pb2.ToServer(revoke=revoke))
         asyncio.get_running_loop().call_later(REVOKE_SECONDS, self._insist, session, session.server)
+
+    def end_by_number(self, number: int, reason: str) -> bool:
+        """False: there is no such session."""
+        session = self.sessions.get(number)
+        if session:
+            self.end_session(session, reason)
+        return session is not None
 
     def end_tenant(self, tenant: str) -> None:
         """The tenant's token was revoked, and its sessions shall end."""

@@ -101,6 +101,11 @@ class MonitorOptions:
     queue: str = option(
         options.choice(*QUEUES), "fcfs", "Who is next: strictly the first, or the first that fits"
     )
+    wall_limit: float = option(options.seconds(), 0.0, "How long a session may live; 0: no limit")
+    idle_limit: float = option(options.seconds(), 0.0, "How long a session may make no calls; 0: no limit")
+    min_idle: int = option(
+        options.count(0), 0, "API servers per device that are idle at any time, as far as memory allows"
+    )
     orphan_grace: float = option(
         options.seconds(), 60.0, "How long API servers wait for a new monitor when this one is killed"
     )
@@ -127,11 +132,15 @@ class Config(MonitorOptions):
     server_command: tuple[str, ...] = (sys.executable, "-m", "gpuferry.apiserver")
     status_descriptor: int | None = None  # see `Parent`
 
-    def headroom_of(self, simulated: bool) -> int:
+    @property
+    def context_cost(self) -> int:
         """Contexts on a real GPU take memory of their own (DGSF measured 303 MB, newer drivers more)."""
-        if self.headroom is not None:
-            return self.headroom
-        return 0 if simulated else 640 * MIB * self.pool
+        return 0 if self.simulated else 640 * MIB
+
+    @property
+    def reserved(self) -> int:
+        """Bytes per device that are never granted."""
+        return self.context_cost * self.pool if self.headroom is None else self.headroom
 
 
 def resolve(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:

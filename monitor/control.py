@@ -53,9 +53,11 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         self,
         status: Callable[[], Awaitable[control_pb2.StatusReply]],
         pause: Callable[[float], Awaitable[bool]],
+        end_session: Callable[[int, str], bool],
     ) -> None:
         self._status = status
         self._pause = pause
+        self._end_session = end_session
 
     async def Status(self, request: control_pb2.StatusRequest, context: Any) -> control_pb2.StatusReply:
         """One look."""
@@ -69,6 +71,14 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         yield await self._status()
         while await self._pause(interval):
             yield await self._status()
+
+    async def EndSession(
+        self, request: control_pb2.EndSessionRequest, context: Any
+    ) -> control_pb2.EndSessionReply:
+        """The guest is told why."""
+        if not self._end_session(request.session, request.reason or "ended by the operator"):
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no session {request.session}")
+        return control_pb2.EndSessionReply()
 
 
 class ControlServer:

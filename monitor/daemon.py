@@ -70,7 +70,8 @@ class Daemon:
                 stack.callback(listeners[-1].close)
             names = [listener.name for listener in listeners]
             reporter = StatusReporter(self._config, self._pool, self._broker, names, self._observatory.gpus)
-            control = ControlServer(MonitorService(reporter.report, self._pause), self._config.token)
+            service = MonitorService(reporter.report, self._pause, self._broker.end_by_number)
+            control = ControlServer(service, self._config.token)
             stack.push_async_callback(control.stop)
             control_name = await control.start(self._config.control)
 
@@ -89,6 +90,7 @@ class Daemon:
                 self._pool.home = node_pb2.Home(
                     path=str(door.path), secret=ledger.secret, grace_seconds=self._config.orphan_grace
                 )
+            self._pool.spare = self._spare
             stack.push_async_callback(self._pool.stop)
             # What an earlier monitor left is worth waiting for.
             loop.call_later(RETURN_SECONDS if ledger.inherited else 0, self._pool.start)
@@ -119,6 +121,17 @@ class Daemon:
     def _next_session(self) -> int:
         assert self._ledger
         return self._ledger.next_session()
+
+    def _spare(self, device: int) -> int:
+        """Memory that nobody uses, by NVML's word if it has one, and nobody was promised."""
+        unpromised = [
+            room.grantable - room.granted for room in self._broker.rooms() if room.ordinal == device
+        ]
+        known = [s.ready for s in self._pool.servers.values() if s.ready and s.device == device]
+        gpu = self._observatory.gpus.get(known[0].device_uuid) if known else None
+        if gpu and gpu.memory_used is not None and gpu.memory_total is not None:
+            unpromised.append(gpu.memory_total - gpu.memory_used)
+        return max(min(unpromised, default=0), 0)
 
     def _leave(self) -> None:
         """Make way for another monitor, which finds everything as if this one had been killed."""

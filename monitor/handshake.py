@@ -19,8 +19,10 @@ HELLO = struct.Struct("<HH32s32sIQI64s64s128s32s")
 REFUSED = struct.Struct("<II")
 EXTENSION = struct.Struct("<HH")
 REDIRECT = struct.Struct("<32s32sHH")
+QUEUED = struct.Struct("<II")
 
-OP_GREETING, OP_HELLO, OP_WELCOME, OP_REFUSED, OP_REDIRECT = 0xFF01, 0xFF02, 0xFF03, 0xFF04, 0xFF06
+OP_GREETING, OP_HELLO, OP_WELCOME, OP_REFUSED = 0xFF01, 0xFF02, 0xFF03, 0xFF04
+OP_REDIRECT, OP_QUEUED = 0xFF06, 0xFF07
 MAGIC = b"GPUFERRY"
 PROOF_SIZE = 32
 FRAME_MAX = 64 * 1024
@@ -45,6 +47,9 @@ class Extension(enum.IntEnum):
 
     TICKET = 1
     LABELS = 2
+    MAX_WAIT = 3  # milliseconds; this and the following are u32
+    WALL_LIMIT = 4  # seconds
+    IDLE_LIMIT = 5
 
 
 class CudaError(enum.IntEnum):
@@ -125,6 +130,9 @@ class Hello:
     function: str
     program: str
     labels: Labels = ()
+    max_wait: float = 0.0  # seconds in the queue; 0: as long as the monitor allows
+    wall_limit: float = 0.0  # seconds; 0: as the monitor has it
+    idle_limit: float = 0.0
 
 
 def _frame(op: int, body: bytes) -> bytes:
@@ -205,6 +213,11 @@ def redirect(key: bytes, nonces: bytes, session_key: bytes, ticket: bytes, addre
     return _frame(OP_REDIRECT, proof + unproven)
 
 
+def queued(position: int, length: int) -> bytes:
+    """The QUEUED frame: the guest waits in this place of so many."""
+    return _frame(OP_QUEUED, QUEUED.pack(position, length))
+
+
 def _extensions(data: bytes) -> dict[Extension, bytes]:
     found: dict[Extension, bytes] = {}
     while data:
@@ -243,6 +256,13 @@ def _labels(data: bytes) -> Labels:
     return tuple((name, value) for name, _, value in pairs)
 
 
+def _number(claim: Claim, kind: Extension) -> int:
+    value = claim.extensions.get(kind, bytes(4))
+    if len(value) != 4:
+        raise Refusal(Reason.MALFORMED, f"HELLO: extension {kind} of {len(value)} bytes")
+    return int.from_bytes(value, "little")
+
+
 def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
     """The request of a guest that proved itself, or the Refusal it earns."""
     if proven is None:
@@ -264,4 +284,7 @@ def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
         program=_text(program, "program"),
         # A registry that sent the guest has chosen by them already.
         labels=() if proven.invited else _labels(claim.extensions.get(Extension.LABELS, b"")),
+        max_wait=_number(claim, Extension.MAX_WAIT) / 1000,
+        wall_limit=_number(claim, Extension.WALL_LIMIT),
+        idle_limit=_number(claim, Extension.IDLE_LIMIT),
     )

@@ -23,6 +23,8 @@ from .process import Adopted, Process
 
 LAST_WORDS = 0.2  # seconds
 STDERR = 2
+STARTING_MOST = 2 * (os.cpu_count() or 1)  # at once: more would only wait for each other
+SURPLUS_SECONDS = 10.0  # for which an API server may be one too many
 
 log = structlog.get_logger()
 _keys = itertools.count(1)
@@ -74,6 +76,7 @@ class ApiServer:
         self.stats = node_pb2.Stats()
         self.end_reason = ""
         self._health = health
+        self._turn: asyncio.Semaphore | None = None
         self._replenish = replenish
         self._channel: Channel | None = None
         self._process: Process | None = None
@@ -90,9 +93,17 @@ class ApiServer:
         return time.monotonic() - self.started
 
     async def run(
-        self, config: Config, environment: Mapping[str, str], home: node_pb2.Home | None, events: Events
+        self,
+        config: Config,
+        environment: Mapping[str, str],
+        home: node_pb2.Home | None,
+        events: Events,
+        turns: asyncio.Semaphore,
     ) -> None:
-        """Starts it; returns when the process is gone and was reaped."""
+        """Starts it when it is its turn; returns when the process is gone and was reaped."""
+        await turns.acquire()
+        self._turn = turns
+        self.started = time.monotonic()
         self._channel, theirs = channel_pair()
         try:
             with theirs:
@@ -143,7 +154,13 @@ class ApiServer:
         finally:
             await self._end()
 
+    def _let_next_start(self) -> None:
+        if self._turn:
+            self._turn.release()
+            self._turn = None
+
     async def _end(self) -> None:
+        self._let_next_start()
         self.state = State.STOPPING
         if self._channel:
             self._channel.close()
@@ -205,6 +222,7 @@ class ApiServer:
                 raise ChannelBroken("unknown message")
 
     def _make_idle(self, events: Events) -> None:
+        self._let_next_start()
         self.session = 0
         if self.outdated:
             self.dismiss("of another version")
@@ -212,6 +230,7 @@ class ApiServer:
         self.state = State.IDLE
         self._health.alive()
         events.server_ready(self)
+        self._replenish(self.device)
 
     def _answer_stats(self) -> None:
         for waiter in self._stats_waiters:
@@ -266,6 +285,10 @@ class Pool:
         self._config = config
         self._environment = environment
         self._events = events
+        self._turns = asyncio.Semaphore(STARTING_MOST)
+        self.spare: Callable[[int], int] = lambda device: (
+            0
+        )  # bytes of a device that nobody has or was promised
         self.home: node_pb2.Home | None = None  # where API servers find the next monitor
         self._tasks: set[asyncio.Task[None]] = set()
         self._health = {device: Health() for device in range(config.devices)}
@@ -295,9 +318,31 @@ class Pool:
         if not self._filling or device >= self._config.devices or self._health[device].resting:
             return
         here = [s for s in self.servers.values() if s.device == device and s.state is not State.STOPPING]
-        for _ in range(self._config.pool - len(here)):
+        wanted = self._wanted(device, here)
+        if len(here) > wanted:
+            asyncio.get_running_loop().call_later(SURPLUS_SECONDS, self._trim, device)
+        for _ in range(wanted - len(here)):
             server = ApiServer(device, self._health[device], self._fill)
-            self._keep(server, server.run(self._config, self._environment, self.home, self._events))
+            self._keep(
+                server,
+                server.run(self._config, self._environment, self.home, self._events, self._turns),
+            )
+
+    def _wanted(self, device: int, here: list[ApiServer]) -> int:
+        """How many there should be: more than the pool while too few are idle and memory is to spare."""
+        config = self._config
+        wanted = sum(s.state is State.BUSY for s in here) + config.min_idle
+        if wanted <= config.pool:
+            return config.pool
+        cost = config.context_cost
+        return wanted if not cost else min(wanted, max(config.pool, len(here) + self.spare(device) // cost))
+
+    def _trim(self, device: int) -> None:
+        """Those that were started when many were busy are not kept for ever."""
+        here = [s for s in self.servers.values() if s.device == device and s.state is not State.STOPPING]
+        idle = [s for s in here if s.state is State.IDLE]
+        for server in idle[: max(len(here) - self._wanted(device, here), 0)]:
+            server.dismiss("not needed any more")
 
     def _keep(self, server: ApiServer, life: Coroutine[None, None, None]) -> None:
         self.servers[server.key] = server

@@ -152,6 +152,8 @@ class StatusReporter:
             bytes_out=stats.bytes_out,
             busy_seconds=stats.busy_seconds,
             age_seconds=time.monotonic() - session.since,
+            wall_limit_seconds=session.wall_limit,
+            idle_limit_seconds=session.idle_limit,
         )
 
     def _waiting(self, session: Session) -> control_pb2.Waiting:
@@ -164,4 +166,5 @@ class StatusReporter:
             guest_pid=hello.pid,
             memory=hello.memory,
             waited_seconds=time.monotonic() - session.since,
+            labels=[f"{name}={value}" for name, value in hello.labels],
         )

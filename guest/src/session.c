@@ -113,13 +113,50 @@ static bool fill_hello(struct gf_hello *hello, const struct gf_credential *crede
     return random_bytes(hello->nonce, sizeof hello->nonce);
 }
 
+/* A number of seconds in the environment; what the wire carries are units of which a second has `scale`. */
+static bool add_seconds(struct gf_extensions *extensions, uint16_t kind, const char *name, double scale) {
+    const char *text = getenv(name);
+    if (text == NULL || *text == '\0') {
+        return true;
+    }
+    char *end;
+    double value = strtod(text, &end);
+    if (*end != '\0' || !(value > 0 && value * scale < UINT32_MAX)) {
+        gf_error("%s=%s is not a number of seconds", name, text);
+        return false;
+    }
+    uint32_t units = (uint32_t)(value * scale) + (value * scale < 1);
+    return gf_extension_add(extensions, kind, &units, sizeof units);
+}
+
 static bool fill_extensions(struct gf_extensions *extensions, const struct gf_credential *credential) {
     const char *labels = getenv("GPUFERRY_LABELS");
     extensions->size = 0;
     return (credential->kind != GF_BY_TICKET ||
             gf_extension_add(extensions, GF_EXTENSION_TICKET, credential->ticket, credential->ticket_size)) &&
            (labels == NULL || labels[0] == '\0' ||
-            gf_extension_add(extensions, GF_EXTENSION_LABELS, labels, strlen(labels)));
+            gf_extension_add(extensions, GF_EXTENSION_LABELS, labels, strlen(labels))) &&
+           add_seconds(extensions, GF_EXTENSION_MAX_WAIT, "GPUFERRY_MAX_WAIT", 1000) &&
+           add_seconds(extensions, GF_EXTENSION_WALL_LIMIT, "GPUFERRY_WALL_LIMIT", 1) &&
+           add_seconds(extensions, GF_EXTENSION_IDLE_LIMIT, "GPUFERRY_IDLE_LIMIT", 1);
+}
+
+/* The answer to HELLO. Until it comes, the server may say what place in the queue is ours. */
+static char *read_answer(int fd, struct gf_header *header) {
+    bool told = false;
+    for (;;) {
+        char *body = read_frame(fd, header);
+        if (body == NULL || header->op != GF_OP_QUEUED ||
+            header->size < sizeof *header + sizeof(struct gf_queued)) {
+            return body;
+        }
+        const struct gf_queued *queued = (const struct gf_queued *)body;
+        if (!told) {
+            gf_info("waiting for a GPU: place %u of %u in the queue", queued->position, queued->length);
+        }
+        told = true;
+        free(body);
+    }
 }
 
 static bool take_welcome(const struct gf_header *header, const char *body) {
@@ -201,7 +238,8 @@ static CUresult shake_hands(int fd, const char *address, struct gf_credential *c
         return result;
     }
     if (!fill_extensions(&extensions, credential)) {
-        gf_error("GPUFERRY_LABELS is too long");
+        gf_error("not connecting: check GPUFERRY_LABELS, GPUFERRY_MAX_WAIT, GPUFERRY_WALL_LIMIT, "
+                 "GPUFERRY_IDLE_LIMIT");
         return CUDA_ERROR_INVALID_VALUE;
     }
     gf_credential_prove(credential, &greeting, &hello, &extensions, hello.proof);
@@ -215,7 +253,7 @@ static CUresult shake_hands(int fd, const char *address, struct gf_credential *c
     memcpy(out.extensions, extensions.data, extensions.size);
     out.header.size = (uint32_t)(offsetof(typeof(out), extensions) + extensions.size);
     bool sent = gf_transport_write(fd, &out, out.header.size) == 0;
-    char *body = read_frame(fd, &header); /* even if not all was sent: it may hold the refusal */
+    char *body = read_answer(fd, &header); /* even if not all was sent: it may hold the refusal */
     if (body == NULL || !(sent || header.op == GF_OP_REFUSED)) {
         gf_error("the GPU server at %s did not grant a session: %s", address, handshake_cause());
     } else if (header.op == GF_OP_REFUSED) {

@@ -18,6 +18,7 @@ from .errors import CliError, Exit
 from .flags import ConfigFile, Flags, with_options
 from .server import app as server_app
 from .service import service_app
+from .session import app as session_app
 from .simulate import simulate
 from .token import app as token_app
 
@@ -117,6 +118,7 @@ app.command()(simulate)
 app.add_typer(config_app, name="config")
 app.add_typer(service_app, name="service")
 app.add_typer(server_app, name="server")
+app.add_typer(session_app, name="session")
 app.add_typer(token_app, name="token")
 
 

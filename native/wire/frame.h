@@ -33,6 +33,7 @@ enum gf_handshake_op {
     GF_OP_REFUSED = 0xFF04,
     GF_OP_OUTPUT = 0xFF05, /* what a kernel printed; the guest writes the body to its standard output */
     GF_OP_REDIRECT = 0xFF06,
+    GF_OP_QUEUED = 0xFF07,
 };
 
 enum gf_frame_flag {
@@ -52,6 +53,9 @@ enum gf_refusal {
 enum gf_extension_kind {
     GF_EXTENSION_TICKET = 1,
     GF_EXTENSION_LABELS = 2,
+    GF_EXTENSION_MAX_WAIT = 3,   /* uint32_t milliseconds in the queue, at most */
+    GF_EXTENSION_WALL_LIMIT = 4, /* uint32_t seconds; so is the next */
+    GF_EXTENSION_IDLE_LIMIT = 5,
 };
 
 enum gf_image_kind {
@@ -137,6 +141,12 @@ struct gf_device {
     uint32_t attribute_count; /* GF_ATTRIBUTE_COUNT */
     int32_t attributes[GF_ATTRIBUTE_COUNT];
     int64_t limits[GF_LIMIT_COUNT]; /* -1: not available on this device */
+};
+
+/* Any number of them between HELLO and its answer. */
+struct gf_queued {
+    uint32_t position; /* from 1 */
+    uint32_t length;   /* of the queue */
 };
 
 struct gf_refused {

@@ -71,12 +71,13 @@ class Server:
     def order(self, **message: object) -> None:
         self.control.send(node_pb2.ToServer(**message).SerializeToString())  # type: ignore[arg-type]
 
-    def connect(self, quota: int = GIB, proof: bytes = b"p" * 32) -> Guest:
+    def connect(self, quota: int = GIB, proof: bytes = b"p" * 32, **terms: float) -> Guest:
         """Grants a session; returns its guest, WELCOME read."""
         ours, theirs = socket.socketpair()
         grant = node_pb2.Grant(
             session=len(self._guests) + 1, memory_quota=quota, welcome_proof=proof, tenant="t", program="test"
         )
+        grant.MergeFrom(node_pb2.Grant(**terms))  # type: ignore[arg-type]
         with theirs:
             rights = array.array("i", [theirs.fileno()])
             self.control.sendmsg(

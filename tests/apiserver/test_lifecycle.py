@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,37 @@ def test_revoked_session_is_told_why(server: Server, guest: Guest) -> None:
     ended = server.ended()
     assert ended.clean
     server.ready()
+
+
+def test_a_session_lives_as_long_as_it_may(server: Server) -> None:
+    guest = server.connect(wall_seconds=0.2)
+    guest.map()
+    assert guest.expect_end().text == "revoked: the time limit of 0.2 s is over"
+    assert server.ended().clean
+    server.ready()
+
+
+def test_a_session_is_silent_as_long_as_it_may(server: Server) -> None:
+    guest = server.connect(idle_seconds=0.4)
+    for _ in range(40):
+        assert guest.sync().status == 0
+        time.sleep(0.02)
+    assert guest.expect_end().text == "revoked: no CUDA call for 0.4 s, which is the limit"
+    assert server.ended().clean
+    server.ready()
+
+
+def test_who_waits_for_the_device_is_not_idle(server: Server) -> None:
+    guest = server.connect(idle_seconds=1)
+    address = guest.map(2)
+    stream = handle("stream", 1)
+    guest.send("cuStreamCreateWithPriority", phStream=stream, flags=1, priority=0)
+    kernel = kernels.bind(guest, "wait_for")
+    guest.launch(kernel, struct.pack("<QQ", address, address + 8), block=(1, 1, 1))
+    waiting = guest.ask("cuCtxSynchronize")
+    time.sleep(2)
+    guest.write(address, b"\1\0\0\0", stream)
+    assert guest.answer(waiting).status == 0
 
 
 def test_revoke_of_another_session_does_nothing(server: Server, guest: Guest) -> None:

@@ -35,6 +35,7 @@ class FakeServer:
         self.quota = 0
         self.sending = threading.Lock()
         self.grant: node_pb2.Grant | None = None
+        self.guest: socket.socket | None = None
         self.home: node_pb2.Home | None = None
 
     def tell(self, **message: object) -> None:
@@ -87,6 +88,7 @@ class FakeServer:
 
     def serve(self, grant: node_pb2.Grant, guest: socket.socket) -> None:
         self.session, self.quota, self.grant = grant.session, grant.memory_quota, grant
+        self.guest = guest
         if grant.function == "wedged":
             return
         self.tell(started=node_pb2.SessionStarted(session=grant.session))
@@ -124,6 +126,8 @@ class FakeServer:
                 self.home = message.home
             elif message.WhichOneof("message") == "shutdown":
                 os._exit(0)
+            elif message.WhichOneof("message") == "revoke" and self.guest:
+                self.guest.shutdown(socket.SHUT_RDWR)
             elif message.WhichOneof("message") == "grant":
                 guest = socket.socket(fileno=descriptors[0])
                 assert guest.getblocking()

@@ -63,7 +63,11 @@ def hello_frame(server_nonce: bytes, token: str, **changes: Any) -> bytes:
         "tenant": b"",
         "function": b"",
         "program": b"fake",
+        "extensions": {},
     } | changes
+    extensions = b"".join(
+        handshake.EXTENSION.pack(kind, len(value)) + value for kind, value in fields["extensions"].items()
+    )
     unproven = handshake.HELLO.pack(
         fields["version"],
         0,
@@ -73,7 +77,8 @@ def hello_frame(server_nonce: bytes, token: str, **changes: Any) -> bytes:
         ),
         b"",
     )[:-32]
-    body = unproven + handshake.guest_proof(token.encode(), server_nonce, fields["nonce"], unproven)
+    proof = handshake.guest_proof(token.encode(), server_nonce, fields["nonce"], unproven + extensions)
+    body = unproven + proof + extensions
     header = handshake.HEADER.pack(handshake.HEADER.size + len(body), handshake.OP_HELLO, 0, 0, 0)
     return header + body
 
@@ -81,6 +86,8 @@ def hello_frame(server_nonce: bytes, token: str, **changes: Any) -> bytes:
 def outcome(connection: socket.socket) -> bytes:
     """The body of WELCOME, or Refused."""
     op, body = read_frame(connection)
+    while op == handshake.OP_QUEUED:
+        op, body = read_frame(connection)
     if op == handshake.OP_REFUSED:
         reason, error = struct.unpack_from("<II", body)
         raise Refused(reason, error, body[8:].decode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -12,7 +13,15 @@ from gpuferry.monitor import handshake
 
 from tests.monitor import harness
 from tests.monitor.fake_apiserver import MEMORY
-from tests.monitor.fake_guest import FakeGuest, Refused, connect, hello_frame, outcome, read_greeting
+from tests.monitor.fake_guest import (
+    FakeGuest,
+    Refused,
+    connect,
+    hello_frame,
+    outcome,
+    read_frame,
+    read_greeting,
+)
 
 REASON = handshake.Reason
 pytestmark = pytest.mark.xdist_group("monitor sessions")  # most share a monitor
@@ -163,6 +172,89 @@ def test_waiting_has_an_end() -> None:
             FakeGuest(monitor.address, monitor.token)
         assert (caught.value.reason, caught.value.cuda_error) == (REASON.NO_CAPACITY, 46)
         assert "0.2 s" in caught.value.text
+
+
+def test_a_guest_may_wait_less_than_the_monitor_allows(monitor: harness.Monitor) -> None:
+    running = [FakeGuest(monitor.address, monitor.token) for _ in range(2)]
+    with pytest.raises(Refused) as caught:
+        FakeGuest(monitor.address, monitor.token, extensions={3: (100).to_bytes(4, "little")})
+    assert caught.value.reason == REASON.NO_CAPACITY
+    assert "0.1 s (place 1 in the queue)" in caught.value.text
+    for guest in running:
+        guest.close()
+    monitor.wait_idle(2)
+
+
+def test_a_waiting_guest_is_told_its_place(monitor: harness.Monitor) -> None:
+    running = [FakeGuest(monitor.address, monitor.token) for _ in range(2)]
+    first, first_result = waiting_guest(monitor)
+    with connect(monitor.address) as second:
+        second.sendall(hello_frame(read_greeting(second), monitor.token))
+        op, body = read_frame(second)
+        assert (op, handshake.QUEUED.unpack(body)) == (handshake.OP_QUEUED, (2, 2))
+        running[0].close()
+        op, body = read_frame(second)
+        assert (op, handshake.QUEUED.unpack(body)) == (handshake.OP_QUEUED, (1, 1))
+        running[1].close()
+        assert outcome(second)
+    first.join(harness.DEADLINE)
+    assert isinstance(first_result[0], FakeGuest)
+    first_result[0].close()
+    monitor.wait_idle(2)
+
+
+def test_limits_are_the_shorter_of_what_both_want() -> None:
+    options = ("--pool", "1", "--wall-limit", "100", "--idle-limit", "0")
+    with harness.monitor(*options) as monitor:
+        asked = {4: (200).to_bytes(4, "little"), 5: (30).to_bytes(4, "little")}
+        with FakeGuest(monitor.address, monitor.token, extensions=asked):
+            (session,) = monitor.status().sessions
+            assert (session.wall_limit_seconds, session.idle_limit_seconds) == (100, 30)
+
+
+def test_labels_choose_the_device() -> None:
+    with harness.monitor("--pool", "1", GPUFERRY_SIM_DEVICES="2") as monitor:
+        monitor.wait_idle(2)
+        with FakeGuest(monitor.address, monitor.token, extensions={2: b"gpu=1"}):
+            assert [session.device for session in monitor.status().sessions] == [1]
+            with pytest.raises(Refused) as caught:
+                FakeGuest(monitor.address, monitor.token, extensions={2: b"zone=b"})
+            assert "zone=b" in caught.value.text
+
+
+def test_more_are_started_while_few_are_idle() -> None:
+    with harness.monitor("--pool", "1", "--min-idle", "2", "--memory", "64MiB") as monitor:
+        monitor.wait_idle(2)
+        with FakeGuest(monitor.address, monitor.token), FakeGuest(monitor.address, monitor.token):
+            assert len(monitor.wait_idle(2).servers) == 4
+
+
+def test_sessions_are_listed_shown_and_ended(monitor: harness.Monitor) -> None:
+    assert "no sessions" in monitor.run("session", "list").stdout
+    running = [FakeGuest(monitor.address, monitor.token, function=b"resnet") for _ in range(2)]
+    waiting, result = waiting_guest(monitor)
+    listed = json.loads(monitor.run("session", "list", "--json").stdout)["sessions"]
+    assert [one["state"] for one in listed] == ["running", "running", "waiting"]
+    table = monitor.run("session", "list").stdout
+    assert "resnet" in table
+    assert "waiting, place 1" in table
+    number = str(listed[2]["id"])
+    assert json.loads(monitor.run("session", "show", number, "--json").stdout)["sessions"] == [
+        listed[2] | {"waited_seconds": pytest.approx(listed[2]["waited_seconds"], abs=60)}
+    ]
+    killed = monitor.run("session", "kill", number, "--reason", "too many of you")
+    assert (killed.returncode, killed.stderr) == (0, "")
+    waiting.join(harness.DEADLINE)
+    assert isinstance(result[0], Refused)
+    assert result[0].text == "too many of you"
+    monitor.run("session", "kill", str(listed[0]["id"]), "--reason", "enough")
+    monitor.wait_idle(1)
+    again = monitor.run("session", "kill", number)
+    assert again.returncode == 1
+    assert f"no session {number}" in again.stderr
+    for guest in running:
+        guest.close()
+    monitor.wait_idle(2)
 
 
 def test_a_guest_may_leave_the_queue(monitor: harness.Monitor) -> None:

@@ -1,0 +1,95 @@
+"""`gpuferry session list|show|kill`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from .errors import CliError, Exit
+
+app = typer.Typer(help="Sessions of a monitor, running and waiting.", no_args_is_help=True)
+
+SCHEMA = "gpuferry.sessions/1"
+Number = Annotated[int, typer.Argument(metavar="SESSION", help="Its id, as `session list` shows it")]
+Control = Annotated[
+    str | None,
+    typer.Option("--control", metavar="ADDRESS", help="The monitor's control address [GPUFERRY_CONTROL]"),
+]
+TokenFile = Annotated[
+    str | None,
+    typer.Option("--token-file", metavar="FILE", help="The token [GPUFERRY_TOKEN, GPUFERRY_TOKEN_FILE]"),
+]
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable, with a stable schema")]
+TIMEOUT = 5.0  # seconds for an answer
+
+
+def _fetch(control: str | None, token_file: str | None) -> list[dict[str, Any]]:
+    """Running sessions, then waiting ones by their place."""
+    from gpuferry.specs._generated import control_pb2
+
+    from ..stats.plain import as_json
+    from .client import monitor_client
+
+    with monitor_client(control, token_file) as (stub, metadata):
+        reply = stub.Status(control_pb2.StatusRequest(), metadata=metadata, timeout=TIMEOUT)
+    running = [{"state": "running"} | as_json(session) for session in reply.sessions]
+    queue = [as_json(waiting) for waiting in reply.queue]
+    waiting = [{"state": "waiting", "id": w.pop("session"), "place": n} | w for n, w in enumerate(queue, 1)]
+    return running + waiting
+
+
+@app.command("list")
+def show_all(control: Control = None, token_file: TokenFile = None, as_json: Json = False) -> None:
+    """All of them."""
+    from rich.console import Console
+    from rich.table import Table
+
+    sessions = _fetch(control, token_file)
+    if as_json:
+        print(json.dumps({"schema": SCHEMA, "sessions": sessions}, indent=2))
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("id", "state", "program", "function", "tenant", "pid", "from"):
+        table.add_column(column, no_wrap=True)
+    for one in sessions:
+        state = (
+            f"running on {one['device']}" if one["state"] == "running" else f"waiting, place {one['place']}"
+        )
+        names = (one["program"], one["function"] or "-", one["tenant"] or "-")
+        table.add_row(str(one["id"]), state, *names, str(one["guest_pid"]), one.get("peer", "-"))
+    Console(width=None if sessions else 80).print(table if sessions else "no sessions")
+
+
+@app.command()
+def show(
+    session: Number, control: Control = None, token_file: TokenFile = None, as_json: Json = False
+) -> None:
+    """Everything that is known of one."""
+    found = [one for one in _fetch(control, token_file) if one["id"] == session]
+    if not found:
+        raise CliError(Exit.FAILED, f"there is no session {session}", "see `gpuferry session list`")
+    if as_json:
+        print(json.dumps({"schema": SCHEMA, "sessions": found}, indent=2))
+        return
+    for name, value in found[0].items():
+        print(f"{name:20} {value}")
+
+
+@app.command()
+def kill(
+    session: Number,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="What its program is told")] = "",
+    control: Control = None,
+    token_file: TokenFile = None,
+) -> None:
+    """End one; its program gets a CUDA error, and the reason on stderr."""
+    from gpuferry.specs._generated import control_pb2
+
+    from .client import monitor_client
+
+    with monitor_client(control, token_file) as (stub, metadata):
+        request = control_pb2.EndSessionRequest(session=session, reason=reason)
+        stub.EndSession(request, metadata=metadata, timeout=TIMEOUT)
+    print(f"session {session} ended")

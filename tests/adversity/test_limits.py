@@ -1,0 +1,52 @@
+"""What a lease says about time, seen from a program."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.adversity.running import remote
+from tests.adversity.sessions import open_session, session
+from tests.monitor import harness
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [
+        ("GPUFERRY_IDLE_LIMIT", "no CUDA call for 1 s, which is the limit"),
+        ("GPUFERRY_WALL_LIMIT", "the time limit of 1 s is over"),
+    ],
+)
+def test_the_program_is_told_why_its_session_ended(monitor: harness.Monitor, setting: str, text: str) -> None:
+    with remote(monitor, **{setting: "1"}) as program:
+        program.must("start")
+        program.must("alloc", 1 << 20)
+        monitor.wait_for(lambda status: not status.sessions, "end of the session")
+        status, _ = program.call("sync")
+        assert status != 0
+        _, errors = program.finish()
+        assert text in errors
+
+
+def test_the_program_is_told_its_place_in_the_queue(monitor: harness.Monitor) -> None:
+    second = open_session(monitor)
+    with session(monitor), second.socket, remote(monitor, GPUFERRY_LOG="info") as program:
+        program.tell("start")
+        monitor.wait_for(lambda status: len(status.queue) == 1, "one in the queue")
+        second.close()
+        assert program.answer()[0] == 0
+        _, errors = program.finish()
+        assert "place 1 of 1 in the queue" in errors
+
+
+def test_the_program_waits_no_longer_than_it_wants(monitor: harness.Monitor) -> None:
+    with session(monitor), session(monitor), remote(monitor, GPUFERRY_MAX_WAIT="0.2") as program:
+        assert program.call("start")[0] == 46
+        _, errors = program.finish()
+        assert "no API server became free within 0.2 s" in errors
+
+
+def test_a_limit_that_is_no_number(monitor: harness.Monitor) -> None:
+    with remote(monitor, GPUFERRY_MAX_WAIT="soon") as program:
+        assert program.call("start")[0] != 0
+        _, errors = program.finish()
+        assert "GPUFERRY_MAX_WAIT=soon" in errors
