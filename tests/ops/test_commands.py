@@ -10,8 +10,11 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from gpuferry.monitor.cli.app import app
 from gpuferry.monitor.cli.main import main
 from gpuferry.monitor.versions import spec_hash
 
@@ -19,11 +22,18 @@ from tests.monitor import harness
 
 NOWHERE = "127.0.0.1:9"
 TOKEN = "t" * 64
-COMMANDS = [
-    *(["run"], ["sim"], ["env"], ["monitor"], ["registry"], ["apiserver"], ["status"], ["simulate"]),
-    *(["doctor"], ["version"], ["completion"], ["config", "show"], ["config", "path"]),
-    *(["service", "show"], ["service", "install"], ["server", "list"], ["token", "list"]),
-]
+
+
+def verbs(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command there is, so that new ones are looked at too."""
+    below: dict[str, Any] = getattr(command, "commands", {})
+    if not below:
+        yield path
+    for name in sorted(below):
+        yield from verbs(below[name], (*path, name))
+
+
+COMMANDS = list(verbs(typer.main.get_command(app)))
 
 
 Call = Callable[..., subprocess.CompletedProcess[str]]
@@ -62,7 +72,15 @@ def clean(completed: subprocess.CompletedProcess[str]) -> str:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_an_unknown_option_is_wrong_usage(call: Call, command: list[str]) -> None:
+def test_help(call: Call, command: tuple[str, ...]) -> None:
+    completed = call(*command, "--help")
+    assert completed.returncode == 0
+    assert " ".join(("gpuferry", *command)) in completed.stdout
+    assert not clean(completed)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_an_unknown_option_is_wrong_usage(call: Call, command: tuple[str, ...]) -> None:
     completed = call(*command, "--no-such-option")
     assert completed.returncode == 2
     assert "no-such-option" in clean(completed)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
 from gpuferry.monitor import logs
+
+from tests.monitor import harness
+from tests.monitor.fake_guest import FakeGuest, Refused
 
 SECRET = "a-very-secret-token-of-somebody"
 
@@ -57,3 +61,25 @@ def test_no_secret_however_it_comes_there(capsys: pytest.CaptureFixture[str], fo
     assert "another secret" not in text
     assert "bytes" not in text
     assert text.count(logs.HIDDEN) >= 6
+
+
+def test_a_monitors_log_at_its_loudest(tmp_path: Path) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text(SECRET + "\n")
+    with harness.monitor("--log-level", "debug", "--token-file", str(token_file)) as monitor:
+        monitor.wait_idle(2)
+        with FakeGuest(monitor.address, SECRET):
+            pass
+        with pytest.raises(Refused):
+            FakeGuest(monitor.address, "not-the-token-of-this-monitor")
+        command_lines = [
+            Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
+            for pid in harness.descendants(monitor.process.pid)
+        ]
+        monitor.stop()
+        text = monitor.log.read_text()
+    entries = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    assert {"listening", "session started"} <= {entry["event"] for entry in entries}
+    assert all({"ts", "level", "event"} <= entry.keys() for entry in entries)
+    assert SECRET not in text
+    assert not [line for line in command_lines if SECRET.encode() in line]
