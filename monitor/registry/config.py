@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +11,12 @@ from ..options import option
 from .choose import POLICIES
 
 DEFAULT_CONTROL = "127.0.0.1:7701"
+
+
+def _store(text: str) -> str:
+    if text != "sqlite" and not re.fullmatch(r"etcd:[^,\s]+(,[^,\s]+)*", text):
+        raise ValueError("write sqlite, or etcd:HOST:PORT,HOST:PORT")
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +28,7 @@ class RegistryOptions:
         options.address(unix=False), DEFAULT_CONTROL, "gRPC for GPU servers and the CLI; calls are signed"
     )
     store: str = option(
-        options.text("STORE"), "sqlite", "sqlite, or etcd:HOST:PORT,HOST:PORT… for several replicas"
+        options.Kind("STORE", _store), "sqlite", "sqlite, or etcd:HOST:PORT,HOST:PORT… for several replicas"
     )
     policy: str = option(options.choice(*POLICIES), POLICIES[0], "Which GPU server a guest is sent to")
     lease: float = option(options.seconds(0.1), 5.0, "A GPU server that is silent for so long gets no guests")
