@@ -20,6 +20,7 @@ from tests.monitor import harness
 
 TOKEN = "chaos" * 8
 MARK = "GPUFERRY_RUNTIME_DIR"
+WHOLE_SECONDS = 60.0
 
 
 class GpuServer:
@@ -92,7 +93,11 @@ class GpuServer:
             status = self.status()
             return status if status and sum(d.pool_idle for d in status.devices) == self.pool else None
 
-        return harness.wait_until(whole, "a whole pool", 60.0)
+        try:
+            return harness.wait_until(whole, "a whole pool", WHOLE_SECONDS)
+        except AssertionError:
+            print(self.status(), "\n".join(self.log.read_text().splitlines()[-40:]), sep="\n")
+            raise
 
     def processes(self) -> set[int]:
         """The monitor, API servers of this one and of those before, and what they started."""
