@@ -25,6 +25,7 @@ GRANULARITY = 2 << 20
 QUEUE_MOST = 1000
 TELL_PLACES = 1.0  # seconds between looks at who moved up
 TELL_ANYWAY = 30  # looks after which a waiting guest is told that it still waits
+LAST_WORDS = 1.0  # for sessions that are told at the end of the grace
 REVOKE_SECONDS = 2.0  # then an API server that does not end its session is ended
 
 log = structlog.get_logger()
@@ -415,15 +416,20 @@ class Broker:
         for number in self._placer.waiting():
             guest = self._withdraw(self.sessions[number])
             self._refuse(guest, Reason.SHUTTING_DOWN, "the monitor is shutting down")
-        deadline = time.monotonic() + grace
+        if not await self._sessions_over(grace):
+            for session in self.running():
+                self.end_session(session, "the GPU server is shutting down")
+            await self._sessions_over(LAST_WORDS)
+        await self._farewells.finish()
+
+    async def _sessions_over(self, limit: float) -> bool:
+        deadline = time.monotonic() + limit
         while self.sessions and (left := deadline - time.monotonic()) > 0:
             log.info("waiting for sessions", count=len(self.sessions), seconds=round(left, 1))
             self._session_over.clear()
-            try:
+            with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._session_over.wait(), left)
-            except asyncio.TimeoutError:
-                break
-        await self._farewells.finish()
+        return not self.sessions
 
     def rooms(self) -> Iterable[DeviceRoom]:
         """The devices that are known, for status."""

@@ -29,6 +29,7 @@ from .stats.observatory import Observatory
 from .status import StatusReporter
 
 FAILURES_FATAL_FOR_PARENT = 3
+WATCH_SECONDS = 0.5
 
 log = structlog.get_logger()
 
@@ -100,6 +101,7 @@ class Daemon:
             tasks += [asyncio.ensure_future(listener.serve()) for listener in listeners]
             tasks.append(asyncio.ensure_future(self._report_health(control)))
             tasks.append(asyncio.ensure_future(self._notifier.watch()))
+            tasks.append(asyncio.ensure_future(self._watch_devices()))
             tasks.append(asyncio.ensure_future(self._membership.run(names[-1])))
             stack.callback(lambda: [task.cancel() for task in tasks])
             self._publish(runtime, names, control_name, reporter.http)
@@ -181,6 +183,19 @@ class Daemon:
         await control.set_serving(False)
         while True:
             await control.set_serving(await self._health.get())
+
+    async def _watch_devices(self) -> None:
+        """NVML may know before any API server that a device is gone."""
+        lost: set[int] = set()
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            for server in list(self._pool.servers.values()):
+                gpu = self._observatory.gpus.get(server.ready.device_uuid) if server.ready else None
+                if gpu and gpu.lost and server.device not in lost:
+                    lost.add(server.device)
+                    self._pool.lose(server.device, "the device is lost, says NVML")
+                elif gpu and not gpu.lost:
+                    lost.discard(server.device)
 
     async def _pause(self, seconds: float) -> bool:
         """False when the monitor stops meanwhile."""

@@ -99,7 +99,7 @@ class StatusReporter:
     def _device_state(self, ordinal: int, servers: list[ApiServer]) -> control_pb2.DeviceState:
         if any(server.ready for server in servers):
             return control_pb2.DEVICE_STATE_UP
-        failing = ordinal in self._identity or self._pool.failures
+        failing = ordinal in self._identity or self._pool.is_failing(ordinal)
         return control_pb2.DEVICE_STATE_FAILING if failing else control_pb2.DEVICE_STATE_STARTING
 
     def _measured(self, device: control_pb2.Device) -> None:

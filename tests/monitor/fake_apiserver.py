@@ -5,7 +5,8 @@
     crash         dies when it is granted, before it started the session (only on its first grant)
     wedged        takes the grant and never starts the session
 
-GPUFERRY_FAKE=fail|mute|exit: what it does at its start instead of getting ready.
+GPUFERRY_FAKE=fail|mute|exit: what it does at its start instead of getting ready
+(GPUFERRY_FAKE_1: only on device 1).
 GPUFERRY_FAKE_CHILD=1: has a child process, as one with a compiler has.
 """
 
@@ -154,7 +155,7 @@ def main() -> None:
     control.set_inheritable(False)
     assert "GPUFERRY_TOKEN" not in os.environ
     server = FakeServer(chosen.device, control)
-    behaviour = os.environ.get("GPUFERRY_FAKE")
+    behaviour = os.environ.get(f"GPUFERRY_FAKE_{chosen.device}", os.environ.get("GPUFERRY_FAKE"))
     if os.environ.get("GPUFERRY_FAKE_CHILD"):
         subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     if behaviour == "exit":

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from gpuferry.monitor import handshake
+from gpuferry.specs._generated import control_pb2
 
 from tests.monitor import harness
 from tests.monitor.fake_apiserver import MEMORY
@@ -358,6 +359,17 @@ def test_no_such_api_server() -> None:
         assert "/no/such/program" in harness.first_line(monitor.parent)
 
 
+def test_a_device_where_nothing_lives_is_taken_out() -> None:
+    settings = {"GPUFERRY_SIM_DEVICES": "2", "GPUFERRY_FAKE_1": "fail"}
+    with harness.monitor("--pool", "1", **settings) as monitor:
+        failing = control_pb2.DEVICE_STATE_FAILING
+        status = monitor.wait_for(lambda status: status.devices[1].state == failing, "failing device")
+        assert status.devices[0].state == control_pb2.DEVICE_STATE_UP
+        assert '"event": "device taken out", "gpu": 1' in monitor.log.read_text()
+        with FakeGuest(monitor.address, monitor.token):
+            assert [session.device for session in monitor.status().sessions] == [0]
+
+
 # -- the end
 
 
@@ -395,6 +407,17 @@ def test_running_sessions_have_time_to_end() -> None:
         assert guest.echo(b"not done yet") == b"not done yet"
         guest.close()
         assert monitor.process.wait(harness.DEADLINE) == 0
+
+
+def test_at_the_end_of_the_grace_sessions_are_told() -> None:
+    with harness.monitor("--pool", "1", "--grace", "0.2") as monitor:
+        guest = FakeGuest(monitor.address, monitor.token)
+        monitor.process.send_signal(signal.SIGTERM)
+        with pytest.raises((EOFError, ConnectionError)):
+            guest.echo(b"x" + guest.connection.recv(1))
+        assert monitor.process.wait(harness.DEADLINE) == 0
+        assert "the GPU server is shutting down" in monitor.log.read_text()
+        guest.close()
 
 
 def test_a_second_signal_ends_it_now() -> None:
