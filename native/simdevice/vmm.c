@@ -1,7 +1,8 @@
 /* Physical memory is an extent of the device's memfd, a mapping maps it, access rights are page protections.
- * Offsets in the file are never used twice, so an extent always begins as zeros. */
+ * Offsets in the file are never used twice, so an extent begins as zeros, or dirty if the settings say so. */
 #define _GNU_SOURCE
 #include "vmm.h"
+#include "config.h"
 #include "log.h"
 #include "memory.h"
 #include <fcntl.h>
@@ -63,6 +64,17 @@ static bool granular(uint64_t value) {
     return value % SIM_GRANULARITY == 0;
 }
 
+/* CUDA promises nothing of new physical memory; whoever relies on zeros finds out here. */
+static bool soil(const struct physical *physical) {
+    void *bytes = mmap(NULL, physical->size, PROT_READ | PROT_WRITE, MAP_SHARED,
+                       files[physical->device->ordinal].fd, (off_t)physical->offset);
+    if (bytes == MAP_FAILED)
+        return false;
+    memset(bytes, 0xA5, physical->size);
+    munmap(bytes, physical->size);
+    return true;
+}
+
 /* Takes a fresh extent of the device's file. Lock held. */
 static bool extend(struct physical *physical) {
     int ordinal = physical->device->ordinal;
@@ -80,7 +92,7 @@ static bool extend(struct physical *physical) {
         return false;
     physical->offset = files[ordinal].size;
     files[ordinal].size += physical->size;
-    return true;
+    return !sim_config_get()->dirty || soil(physical);
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties,

@@ -1,4 +1,4 @@
-"""A monitor with two real API servers, shared: tests must leave it whole, and that is checked."""
+"""A monitor with two real API servers on a device with dirty memory, shared: tests must leave it whole, and that is checked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def shared_monitor() -> Iterator[harness.Monitor]:
-    with harness.monitor("--pool", str(POOL), server=None) as running:
+    with harness.monitor("--pool", str(POOL), server=None, GPUFERRY_SIM_DIRTY="1") as running:
         running.wait_idle(POOL)
         yield running
 

@@ -71,6 +71,7 @@ def test_driver_version_needs_no_init() -> None:
         ("GPUFERRY_SIM_CC", "eight", "compute capability"),
         ("GPUFERRY_SIM_DRIVER_VERSION", "1", "driver version"),
         ("GPUFERRY_SIM_LOG", "loud", "info or debug"),
+        ("GPUFERRY_SIM_DIRTY", "yes", "0 or 1"),
     ],
 )
 def test_a_bad_setting_is_named_and_init_fails(name: str, value: str, word: str) -> None:
@@ -86,6 +87,22 @@ def test_a_bad_setting_is_named_and_init_fails(name: str, value: str, word: str)
 def test_memory_sizes(text: str, size: int) -> None:
     code = "cu.cuInit(0); n = ctypes.c_size_t(); cu.cuDeviceTotalMem_v2(ctypes.byref(n), 0); print(n.value)"
     assert output(code, GPUFERRY_SIM_MEMORY=text) == str(size)
+
+
+@pytest.mark.parametrize(("dirty", "first"), [("0", "0"), ("1", "165")])
+def test_physical_memory_may_begin_dirty(dirty: str, first: str) -> None:
+    code = """
+cu.cuInit(0); c = ctypes.c_void_p(); cu.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0); cu.cuCtxSetCurrent(c)
+size = ctypes.c_size_t(2 << 20); at = ctypes.c_uint64(); handle = ctypes.c_uint64(); byte = ctypes.c_ubyte()
+properties = (ctypes.c_int * 8)(1, 0, 1, 0); access = (ctypes.c_int * 3)(1, 0, 3)
+assert cu.cuMemAddressReserve(ctypes.byref(at), size, size, ctypes.c_uint64(0), ctypes.c_uint64(0)) == 0
+assert cu.cuMemCreate(ctypes.byref(handle), size, properties, ctypes.c_uint64(0)) == 0
+assert cu.cuMemMap(at, size, ctypes.c_size_t(0), handle, ctypes.c_uint64(0)) == 0
+assert cu.cuMemSetAccess(at, size, access, ctypes.c_size_t(1)) == 0
+assert cu.cuMemcpyDtoH_v2(ctypes.byref(byte), at, ctypes.c_size_t(1)) == 0
+print(byte.value)
+"""
+    assert output(code, GPUFERRY_SIM_DIRTY=dirty) == first
 
 
 def test_visible_devices() -> None:
