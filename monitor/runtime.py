@@ -35,11 +35,16 @@ class RuntimeDirectory:
             ) from None
 
     def _prepare(self) -> None:
+        before = os.umask(
+            0o077
+        )  # for parents too: a registry's folder is in the one that a monitor will want
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True)
             status = self.path.lstat()
         except OSError as error:
             raise ConfigError(f"cannot make {self.path}: {error.strerror}", OTHER) from None
+        finally:
+            os.umask(before)
         # In /tmp anyone could have made it first, as a link or with open permissions.
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
             raise ConfigError(

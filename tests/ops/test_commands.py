@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import pytest
 import typer
 from gpuferry.monitor.cli.app import app
 from gpuferry.monitor.cli.main import main
+from gpuferry.monitor.runtime import RuntimeDirectory
 from gpuferry.monitor.versions import spec_hash
 
 from tests.monitor import harness
@@ -149,6 +151,13 @@ def test_what_a_daemon_cannot_have(short: str, tmp_path: Path, arguments: list[s
     assert completed.returncode == 1, completed.stderr
     assert words in clean(completed)
     assert len(completed.stderr.splitlines()) <= 2
+
+
+def test_a_registry_leaves_room_for_a_monitor(tmp_path: Path) -> None:
+    runtime = tmp_path / "base" / "run"
+    RuntimeDirectory(runtime / "registry").close()
+    RuntimeDirectory(runtime).close()
+    assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
