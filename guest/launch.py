@@ -38,7 +38,11 @@ def inject(environment: dict[str, str], library: str) -> dict[str, str]:
 
 
 def guest_settings(
-    endpoint: Endpoint, memory: int = 0, function: str | None = None, stats: str | None = None
+    endpoint: Endpoint,
+    memory: int = 0,
+    function: str | None = None,
+    stats: str | None = None,
+    labels: str = "",
 ) -> dict[str, str]:
     """What the guest library reads from its environment."""
     settings = {"GPUFERRY_MONITOR": endpoint.address}
@@ -50,6 +54,8 @@ def guest_settings(
         settings["GPUFERRY_FUNCTION"] = function
     if stats:
         settings["GPUFERRY_STATS"] = os.path.abspath(stats)
+    if labels:
+        settings["GPUFERRY_LABELS"] = labels
     return settings
 
 

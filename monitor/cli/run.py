@@ -32,6 +32,13 @@ def parser() -> argparse.ArgumentParser:
         "--memory", metavar="SIZE", type=_size, default=0, help="device memory to ask for, as 2GiB"
     )
     options.add_argument("--function", metavar="NAME", help="how this work is called in `gpuferry status`")
+    options.add_argument(
+        "--label",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="only a GPU server or device with this label [GPUFERRY_LABELS]",
+    )
     options.add_argument("--stats", metavar="FILE", help="write counts of driver calls there, as JSON")
     options.add_argument(
         "--token-file", metavar="FILE", help="the token [GPUFERRY_TOKEN, GPUFERRY_TOKEN_FILE]"
@@ -68,5 +75,7 @@ def main(arguments: list[str]) -> int:
     except CliError as error:
         # Not the end: a program may never touch the device, and one that does tries again at its first call.
         say(error.what, error.hint, "warning: ")
-    settings = launch.guest_settings(found, chosen.memory, chosen.function, chosen.stats)
+    settings = launch.guest_settings(
+        found, chosen.memory, chosen.function, chosen.stats, ",".join(chosen.label)
+    )
     return launch.execute(command, launch.guest_environment(settings))

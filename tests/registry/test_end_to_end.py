@@ -1,0 +1,129 @@
+"""The real guest library by way of a registry: to a real monitor, and in circles."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+from gpuferry.guest import paths
+from gpuferry.monitor import handshake
+
+from tests.monitor import harness
+from tests.monitor.fake_guest import read_frame
+from tests.registry.running import Registry, registry
+
+PROGRAM = """
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, address, size = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_size_t(1 << 20)
+data, back = bytes(range(256)) * 4096, ctypes.create_string_buffer(1 << 20)
+for status in (
+    cuda.cuInit(0),
+    cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
+    cuda.cuCtxSetCurrent(context),
+    cuda.cuMemAlloc_v2(ctypes.byref(address), size),
+    cuda.cuMemcpyHtoD_v2(address, data, size),
+    cuda.cuMemcpyDtoH_v2(back, address, size),
+):
+    if status: sys.exit(f"error {status}")
+print("same" if back.raw == data else "different")
+"""
+COMMAND = [sys.executable, "-c", PROGRAM]
+INIT = [sys.executable, "-c", 'import ctypes; print(ctypes.CDLL("libcuda.so.1").cuInit(0))']
+pytestmark = pytest.mark.xdist_group("registry")
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Registry]:
+    with registry("--max-wait", "0.5") as running:
+        joined = ("--registry", running.control, "--cluster-key-file", running.key_file, "--http", "none")
+        with harness.monitor("--pool", "1", *joined, server=None) as monitor:
+            running.register(monitor.tcp, zone="a")
+            running.wait_for(monitor.tcp, alive=True)
+            monitor.wait_idle(1)
+            yield running
+
+
+def run(running: Registry, *options: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    return running.run("run", "--monitor", running.address, *options, "--", *COMMAND, **changes)
+
+
+def test_a_program_with_a_tenants_token(running: Registry) -> None:
+    token = running.run("token", "create", "acme", "--registry", running.control).stdout.strip()
+    done = run(running, "--label", "zone=a", GPUFERRY_TOKEN=token)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "same\n", "")
+    refused = run(running, "--label", "zone=b", GPUFERRY_TOKEN=token)
+    assert "zone=b" in refused.stderr
+    assert "error 46" in refused.stderr
+    wrong = run(running, GPUFERRY_TOKEN=token[:-2] + "AA")
+    assert "wrong token" in wrong.stderr
+
+
+def test_a_program_with_the_registrys_own_token(running: Registry) -> None:
+    done = run(running, GPUFERRY_TOKEN=running.token)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "same\n", "")
+
+
+class Circle(threading.Thread):
+    """A registry that sends every guest to itself; or one that does not know the token."""
+
+    def __init__(self, token: bytes, impostor: bool = False) -> None:
+        super().__init__(daemon=True)
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.listening.getsockname()[1]
+        self.key = secrets.token_bytes(32) if impostor else token
+        self.guests = 0
+        self.proofs_right = 0
+        self.start()
+
+    def run(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listening.accept()
+            except OSError:
+                return
+            with connection:
+                nonce = secrets.token_bytes(32)
+                connection.sendall(handshake.greeting(nonce))
+                _, body = read_frame(connection)
+                claim = handshake.read_hello(body, nonce)
+                expected = hmac.digest(self.key, claim.message, hashlib.sha256)
+                self.proofs_right += claim.proof == expected
+                self.guests += 1
+                session_key, ticket = secrets.token_bytes(32), secrets.token_bytes(136)
+                nonces = nonce + claim.guest_nonce
+                connection.sendall(handshake.redirect(self.key, nonces, session_key, ticket, self.address))
+                self.key = session_key
+
+    def guest(self, token: str) -> subprocess.CompletedProcess[str]:
+        settings = {"LD_PRELOAD": paths.guest_library(), "GPUFERRY_MONITOR": self.address}
+        environment = os.environ | settings | {"GPUFERRY_TOKEN": token}
+        return subprocess.run(INIT, env=environment, capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_no_more_than_three_redirects() -> None:
+    circle = Circle(b"some token")
+    done = circle.guest("some token")
+    circle.listening.shutdown(socket.SHUT_RDWR)
+    circle.listening.close()
+    assert done.stdout == "46\n"
+    assert "more than 3 times" in done.stderr
+    assert (circle.guests, circle.proofs_right) == (4, 4)
+
+
+def test_an_impostor_redirects_nobody() -> None:
+    circle = Circle(b"some token", impostor=True)
+    done = circle.guest("some token")
+    circle.listening.shutdown(socket.SHUT_RDWR)
+    circle.listening.close()
+    assert done.stdout == "46\n"
+    assert "impostor" in done.stderr
+    assert circle.guests == 1
