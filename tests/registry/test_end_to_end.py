@@ -78,7 +78,7 @@ class Circle(threading.Thread):
     def __init__(self, token: bytes, impostor: bool = False) -> None:
         super().__init__(daemon=True)
         self.listening = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:%d" % self.listening.getsockname()[1]
+        self.address = f"127.0.0.1:{self.listening.getsockname()[1]}"
         self.key = secrets.token_bytes(32) if impostor else token
         self.guests = 0
         self.proofs_right = 0
