@@ -187,7 +187,8 @@ def check_exposure(listen: str | None, control: str, http: str | None, token_giv
         if address and not is_loopback(address) and not token_given:
             raise ConfigError(
                 f"{address} can be reached from other machines, and no token was given: "
-                "`gpuferry token create TENANT`, or set GPUFERRY_TOKEN or --token-file, or listen on 127.0.0.1"
+                "`gpuferry token create TENANT`, or set GPUFERRY_TOKEN or --token-file, "
+                "or listen on 127.0.0.1"
             )
     if not is_loopback(control):
         raise ConfigError(
