@@ -1,4 +1,4 @@
-"""A monitor with two real API servers on a device with dirty memory, shared: tests must leave it whole, and that is checked."""
+"""Two real API servers, shared, with dirty device memory; that tests leave them whole is checked."""
 
 from __future__ import annotations
 
