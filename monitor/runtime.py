@@ -35,9 +35,7 @@ class RuntimeDirectory:
             ) from None
 
     def _prepare(self) -> None:
-        before = os.umask(
-            0o077
-        )  # for parents too: a registry's folder is in the one that a monitor will want
+        before = os.umask(0o077)  # for parents too: a registry's folder is inside a monitor's
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             status = self.path.lstat()

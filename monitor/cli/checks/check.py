@@ -20,7 +20,7 @@ class Check:
 
 
 def python(code: str, environment: dict[str, str], interpreter: str = sys.executable) -> tuple[int, str]:
-    """Exit status and what it printed; of what went wrong, the last line."""
+    """Exit status and what it printed; of what went wrong, the guest library's word or the last line."""
     try:
         done = subprocess.run(
             [interpreter, "-c", code],
@@ -33,5 +33,6 @@ def python(code: str, environment: dict[str, str], interpreter: str = sys.execut
     except (OSError, subprocess.TimeoutExpired) as error:
         return 1, str(error)
     if done.returncode:
-        return done.returncode, (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        return done.returncode, next((line for line in lines if line.startswith("gpuferry[")), lines[-1])
     return 0, done.stdout.strip()
