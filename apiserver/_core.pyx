@@ -132,6 +132,15 @@ cdef class Core:
         """Whether the guest waits for the device."""
         return self.s.tasks > 0
 
+    @property
+    def bell(self) -> int:
+        """An eventfd that rings when a kernel is launched in a session that was left to itself."""
+        return self.s.bell
+
+    def rest(self) -> None:
+        """The session is left to itself until its next launch."""
+        self.s.resting = True
+
     def scrub(self) -> bool:
         """Removes everything the session made; False: it could not be proved, this process must go."""
         cdef int status

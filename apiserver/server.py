@@ -21,6 +21,7 @@ from .log import Log
 
 PACKET = 64 << 10
 HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
+PAUSE_LEAST, PAUSE_MOST = 0.5, 64.0  # seconds between looks at what kernels printed
 LEAVE_SECONDS = 0.6  # for the engine to stop once its guest is gone; a running kernel cannot be stopped
 SCRUB_SECONDS = 2.0  # to reset a context takes a real driver a while
 RETRY_SECONDS = 0.05  # between looks for a new monitor
@@ -129,6 +130,8 @@ class Session:
         self._log = log.bind(session=grant.session)
         self._calls = 0
         self._active = self.started  # when calls were last seen
+        self._pause = PAUSE_LEAST
+        self._look = math.inf  # when to look for output: a session that launches nothing needs no look
         core.begin(guest.fileno(), grant.memory_quota)
         try:
             guest.sendall(core.welcome(grant.welcome_proof, grant.session, grant.memory_quota))
@@ -149,6 +152,20 @@ class Session:
         if self.deadline is None:
             self.deadline = time.monotonic() + LEAVE_SECONDS
 
+    def launched(self) -> None:
+        """It may print, and its guest may ask nothing."""
+        self._pause = PAUSE_LEAST
+        self._look = time.monotonic() + self._pause
+
+    def look_for_output(self) -> None:
+        """If it is time: ever more rarely, until the next launch."""
+        if time.monotonic() < self._look:
+            return
+        self._core.forward_output()
+        self._core.rest()
+        self._pause = min(2 * self._pause, PAUSE_MOST)
+        self._look = time.monotonic() + self._pause
+
     def enforce_limits(self) -> None:
         """Ends the session when it has lived, or been silent, for as long as it may."""
         now = time.monotonic()
@@ -164,13 +181,15 @@ class Session:
             self.end(f"revoked: no CUDA call for {idle:g} s, which is the limit")
 
     def look_again(self) -> float:
-        """Seconds until a limit may be reached."""
+        """Seconds until there may be output, or a limit may be reached."""
         now = time.monotonic()
         wall, idle = self.grant.wall_seconds, self.grant.idle_seconds
-        waits = [self.started + wall - now] if wall else []
+        waits = [self._look - now]
+        if wall:
+            waits.append(self.started + wall - now)
         if idle:  # it may have become active meanwhile, or not
             waits.append(max(self._active + idle - now, idle / 4))
-        return max(0.0, min(waits, default=math.inf))
+        return max(0.0, min(waits))
 
     def close(self) -> None:
         self._guest.close()
@@ -181,6 +200,7 @@ class Session:
         self.reason = self._core.serve()
         self.stats = self._core.stats()
         self.deadline = time.monotonic() + SCRUB_SECONDS
+        os.eventfd_write(self._core.bell, 1)
         self.clean = self._core.scrub()
 
 
@@ -232,6 +252,7 @@ class Server:
             return 1
         self._poller.register(self._control, select.POLLIN)
         self._poller.register(self._dispatcher, select.POLLIN)
+        self._poller.register(self._core.bell, select.POLLIN)
         self._ready()
         while True:
             for fd, events in self._poller.poll(self._patience()):
@@ -241,6 +262,10 @@ class Server:
                 elif fd == self._dispatcher.fileno():
                     if not self._ended():
                         return 1
+                elif fd == self._core.bell:
+                    os.eventfd_read(fd)
+                    if self._session is not None:
+                        self._session.launched()
                 elif self._session is not None and events & HUNG_UP:
                     self._poller.unregister(fd)
                     self._session.leave()
@@ -249,7 +274,7 @@ class Server:
             if self._control.lost_at is not None and not self._find_home():
                 return 0
             if self._session is not None and self._session.deadline is None:
-                self._core.forward_output()
+                self._session.look_for_output()
                 self._session.enforce_limits()
 
     def _find_home(self) -> bool:
@@ -294,10 +319,9 @@ class Server:
         waits = []
         if self._session is not None:
             deadline = self._session.deadline
-            # Now and then while there is a session: kernels may have printed, and a scrub sets a deadline.
-            waits.append(500.0 if deadline is None else max(0.0, deadline - time.monotonic()) * 1000 + 1)
-            if deadline is None:
-                waits.append(self._session.look_again() * 1000 + 1)
+            left = self._session.look_again() if deadline is None else max(0.0, deadline - time.monotonic())
+            if left < math.inf:
+                waits.append(left * 1000 + 1)
         if self._control.lost_at is not None:
             waits.append(RETRY_SECONDS * 1000)
         return min(waits, default=None)

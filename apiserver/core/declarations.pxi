@@ -56,6 +56,11 @@ cdef extern from "<unistd.h>" nogil:
     long lseek(int fd, long offset, int whence)
     int ftruncate(int fd, long size)
 
+cdef extern from "<sys/eventfd.h>" nogil:
+    int EFD_CLOEXEC, EFD_NONBLOCK
+    int eventfd(unsigned int value, int flags)
+    int eventfd_write(int fd, uint64_t value)
+
 cdef extern from "<dlfcn.h>" nogil:
     void *dlsym(void *handle, const char *name)
     void *RTLD_DEFAULT

@@ -8,9 +8,17 @@ cdef enum:
 
 cdef int capture_output(Session *s) noexcept nogil:
     s.printed = memfd_create(b"gpuferry-output", MFD_CLOEXEC)
-    if s.printed < 0 or dup2(s.printed, 1) < 0:
+    s.bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+    if s.printed < 0 or s.bell < 0 or dup2(s.printed, 1) < 0:
         return cu.CUDA_ERROR_OPERATING_SYSTEM
     return cu.CUDA_SUCCESS
+
+
+cdef void expect_output(Session *s) noexcept nogil:
+    """A kernel was launched, and its guest may never ask for what it prints: the shell looks after it."""
+    if s.resting:
+        s.resting = False
+        eventfd_write(s.bell, 1)
 
 
 cdef void forward_output(Session *s) noexcept nogil:

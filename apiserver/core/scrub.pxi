@@ -153,6 +153,7 @@ cdef void begin_session(Session *s, int fd, uint64_t quota) noexcept nogil:
     s.latched = cu.CUDA_SUCCESS
     s.latched_op = 0
     s.image_clock = 0
+    s.resting = True
     s.sender_started = False
     s.sender_stopping = False
     s.unwritable = False

@@ -243,6 +243,8 @@ cdef struct Session:
     bint sender_stopping
     bint unwritable
     int printed                 # our standard output
+    int bell                    # an eventfd: the shell should look at the session
+    bint resting                # the next launch rings it
     long forwarded              # of it to the guest, in bytes
     Outgoing *queue
     Outgoing *queue_tail
