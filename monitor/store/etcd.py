@@ -143,7 +143,13 @@ class EtcdStore:
                     if state != seen:
                         seen = state
                         yield dict(state)
-            except (grpc.aio.AioRpcError, StoreError) as error:
+            except (
+                grpc.aio.AioRpcError,
+                grpc.aio.UsageError,
+                asyncio.InvalidStateError,
+                StoreError,
+            ) as error:
+                # The middle two are what writing to a stream that has just broken raises.
                 log.warning("watch of etcd broke, beginning anew", error=_text(error))
                 self._next = (self._next + 1) % len(self._members)
             await asyncio.sleep(PAUSE_SECONDS)

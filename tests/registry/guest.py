@@ -17,6 +17,7 @@ from gpuferry.specs._generated import wire
 
 from tests.monitor.fake_guest import Refused, connect, read_exactly, read_frame, read_greeting
 
+QUEUED = 0xFF07
 __all__ = ["Guest", "Identity", "Redirect", "Refused", "ask", "redirect_of"]
 
 
@@ -98,6 +99,8 @@ def ask(address: str, identity: Identity, request: Request, recorded: bytes = b"
         sent = recorded or hello(identity, server_nonce, nonce, request)
         connection.sendall(sent)
         op, body = read_frame(connection)
+        while op == QUEUED:
+            op, body = read_frame(connection)
         if op == handshake.OP_REFUSED:
             reason, error = handshake.REFUSED.unpack_from(body)
             raise Refused(reason, error, body[8:].decode())
