@@ -39,6 +39,7 @@ class Control:
         self._unsent: list[node_pb2.FromServer] = []  # for the next monitor
         self._retry = 0.0
         self.lost_at: float | None = None
+        self._alone_since: float | None = None  # a monitor that turns us away is none
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -67,6 +68,7 @@ class Control:
         if not data:
             self._lose()
             return None, None
+        self._alone_since = None
         descriptors = array.array("i")
         for level, kind, content in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
@@ -79,11 +81,14 @@ class Control:
             os._exit(0)  # no monitor, no reason to be
         if self.lost_at is None:
             self.lost_at = time.monotonic()
+            self._alone_since = self._alone_since or self.lost_at
 
     def forsaken(self) -> bool:
         """No monitor came in the time that it has."""
         assert self._home
-        return self.lost_at is not None and time.monotonic() > self.lost_at + self._home.grace_seconds
+        return (
+            self._alone_since is not None and time.monotonic() > self._alone_since + self._home.grace_seconds
+        )
 
     def look_for_monitor(self, returned: node_pb2.Returned) -> bool:
         """Whether there is one; it knows everything then."""
