@@ -7,13 +7,14 @@ from pathlib import Path
 
 from tests.adversity.sessions import Bystander, open_session, session
 from tests.monitor import harness
-from tests.stats.simulated import DEVICE, FIRST_DEVICE
+
+FIRST_DEVICE, DEVICE_SIZE, LOST = 8, 16, 8  # native/simdevice/nvml/live_file.h
 
 
 def set_lost(figures: Path, device: int, lost: bool) -> None:
     """What the simulated NVML says of a device."""
     with figures.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
-        offset = FIRST_DEVICE + DEVICE.size * device + 8
+        offset = FIRST_DEVICE + DEVICE_SIZE * device + LOST
         memory[offset : offset + 8] = int(lost).to_bytes(8, "little")
 
 
