@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.apiserver import kernels
@@ -233,3 +235,15 @@ def test_an_unmap_waits_for_the_work_before_it(server: Server) -> None:
         assert guest.read(address, 4096) == bytes(4096)
     reply = guest.sync()
     assert (reply.status, reply.latched) == (0, 0)
+
+
+def test_the_servers_own_memory_is_out_of_reach(server: Server) -> None:
+    """The driver knows some of it (pinned staging) and would copy it: only the server's own check refuses."""
+    guest = server.connect()
+    guest.write(guest.map(), bytes(PAGE))  # staging is in use
+    maps = Path(f"/proc/{server.process.pid}/maps").read_text().splitlines()
+    starts = [int(line.partition("-")[0], 16) for line in maps if " rw" in line]
+    answers = [guest.answer(guest.ask_read(start, 4096)) for start in starts]
+    mapped = [a for a in answers if a.status == 0]
+    assert len(answers) > 10
+    assert len(mapped) <= 1  # the window's page
