@@ -159,7 +159,13 @@ cdef int map_memory(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     if status != cu.CUDA_SUCCESS:
         return status
     status = cu.cuMemsetD8Async(address, 0, size, s.order.cu)
-    return status or publish(s)
+    if status == cu.CUDA_SUCCESS:
+        return publish(s)
+    # What was not cleared must not be reached.
+    mark_pages(s, address, size, False)
+    s.mapped_bytes -= size
+    unback(s, address, size)
+    return status
 
 
 cdef int unmap_memory(Session *s, uint64_t address, uint64_t size) noexcept nogil:
