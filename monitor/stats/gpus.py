@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import signal
+import subprocess
 import sys
+import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,8 @@ import structlog
 SAMPLES = 5  # of the moving average
 SILENCE_FACTOR, SILENCE_LEAST = 10, 3.0  # intervals, seconds: after that a sampler is taken to hang
 BACKOFF_FIRST, BACKOFF_MOST = 1.0, 60.0  # seconds
-LINE_MOST = 1 << 20
+FIRST_FACTOR = 6
+LAST_MOMENT = 0.05  # seconds that a process may take to die before others have their turn
 
 log = structlog.get_logger()
 
@@ -98,51 +99,33 @@ class GpuStats:
         command = [sys.executable, "-m", f"{__package__}.sampler", "--interval", str(self._interval)]
         command += ["--library", self._library] if self._library else []
         try:
-            process = await asyncio.create_subprocess_exec(
-                *command,
+            process = subprocess.Popen(
+                command,
                 env=dict(self._environment),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.DEVNULL,
-                limit=LINE_MOST,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
         except OSError as error:
             self.problem = f"the sampler does not start: {error.strerror or error}"
             return False
+        answers = _Answers(self.take, max(self._interval * SILENCE_FACTOR, SILENCE_LEAST))
+        transport: asyncio.BaseTransport | None = None
         try:
-            return await self._read(process)
+            loop = asyncio.get_running_loop()
+            transport, _ = await loop.connect_read_pipe(lambda: answers, process.stdout)
+            self.problem = await answers.over
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            # One that is stuck in the driver cannot even be killed: it is not waited for.
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(process.wait(), SILENCE_LEAST)
-
-    async def _read(self, process: asyncio.subprocess.Process) -> bool:
-        assert process.stdout
-        answered = False
-        patience = max(self._interval * SILENCE_FACTOR, SILENCE_LEAST)
-        while True:
-            # The first answer takes longer: the interpreter starts, and a real driver may have to wake up.
-            limit = patience if answered else patience + SILENCE_LEAST * 5
-            try:
-                line = await asyncio.wait_for(process.stdout.readline(), limit)
-            except asyncio.TimeoutError:
-                self.problem = f"NVML has not answered for {limit:g} s"
-                return answered
-            if not line:
-                self.problem = self.problem or f"the sampler ended with status {await process.wait()}"
-                return answered
-            answer = json.loads(line)
-            if "problem" in answer:
-                self.problem = answer["problem"]
-                return answered
-            self.take(answer)
-            answered = True
+            answers.stop()
+            if transport:
+                transport.close()
+            await _end(process)
+        self.problem = self.problem or f"the sampler ended with status {process.returncode}"
+        return answers.any
 
     def take(self, answer: Mapping[str, Any]) -> None:
-        """One line of the sampler."""
+        """One answer of the sampler."""
         self.problem = ""
         for sample in answer["gpus"]:
             # A device that is lost may not even tell its UUID: it is the one that was there before.
@@ -153,7 +136,63 @@ class GpuStats:
             self._by_uuid.setdefault(uuid, Gpu(uuid)).update(sample)
 
 
+class _Answers(asyncio.Protocol):
+    """The sampler's lines; `over` is why there will be no more, empty if it just ended."""
+
+    def __init__(self, take: Callable[[Mapping[str, Any]], None], patience: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._take = take
+        self._patience = patience
+        self._rest = b""
+        self._late: asyncio.TimerHandle | None = None
+        self.any = False
+        self.over: asyncio.Future[str] = loop.create_future()
+        # The first answer takes longer: the interpreter starts, and a real driver may have to wake up.
+        self._wait(patience * FIRST_FACTOR)
+
+    def _wait(self, limit: float) -> None:
+        self.stop()
+        text = f"NVML has not answered for {limit:g} s"
+        self._late = asyncio.get_running_loop().call_later(limit, self._finish, text)
+
+    def stop(self) -> None:
+        """Do not wait any more."""
+        if self._late:
+            self._late.cancel()
+
+    def _finish(self, reason: str) -> None:
+        if not self.over.done():
+            self.over.set_result(reason)
+
+    def data_received(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            answer = json.loads(line)
+            if "problem" in answer:
+                self._finish(answer["problem"])
+            elif not self.over.done():
+                self.any = True
+                self._take(answer)
+                self._wait(self._patience)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._finish("")
+
+
 def text_of_uuid(uuid: bytes) -> str:
     """As NVML and nvidia-smi write it."""
     digits = uuid.hex()
     return f"GPU-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+async def _end(process: subprocess.Popen[bytes]) -> None:
+    """One that is stuck in the driver cannot even be killed: it is not waited for for ever."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(LAST_MOMENT)
+        return
+    process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(LAST_MOMENT)
+    deadline = time.monotonic() + SILENCE_LEAST
+    while process.poll() is None and time.monotonic() < deadline:
+        await asyncio.sleep(LAST_MOMENT)

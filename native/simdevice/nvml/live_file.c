@@ -82,7 +82,7 @@ struct live_file *live_file_map(void) {
     struct live_file *file = MAP_FAILED;
     /* it is sparse: only the entries in use take room */
     if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == getuid() &&
-        ftruncate(fd, sizeof *file) == 0)
+        (status.st_size == 0 || status.st_size == sizeof *file) && ftruncate(fd, sizeof *file) == 0)
         file = mmap(NULL, sizeof *file, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (file == MAP_FAILED)

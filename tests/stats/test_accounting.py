@@ -1,0 +1,83 @@
+"""Counters over sessions: nothing twice, nothing lost, never backwards."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from gpuferry.monitor.stats.accounting import Accounting
+from gpuferry.specs._generated import node_pb2
+
+
+class Below:
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *arguments: self.seen.append(name)
+
+
+def stats(session: int, calls: int) -> node_pb2.Stats:
+    return node_pb2.Stats(session=session, calls_async=calls, bytes_in=10 * calls)
+
+
+def server(key: int = 1) -> Any:
+    return SimpleNamespace(key=key, session=0, stats=node_pb2.Stats())
+
+
+def ended(session: int, calls: int) -> node_pb2.SessionEnded:
+    return node_pb2.SessionEnded(session=session, clean=True, stats=stats(session, calls))
+
+
+def test_a_session_counts_once() -> None:
+    accounting = Accounting(Below(), lambda session: None)
+    one = server()
+    one.session = 1
+    for calls in (5, 5, 9):
+        one.stats = stats(1, calls)
+        accounting.look(one)
+    assert accounting.totals["calls_async"] == 9
+    accounting.session_ended(one, ended(1, 12))
+    assert accounting.totals["calls_async"] == 12
+    assert accounting.totals["bytes_in"] == 120
+    # The answer of before the end is still lying there; the next session has not been asked yet.
+    one.session = 0
+    accounting.look(one)
+    accounting.server_ready(one)
+    accounting.look(one)
+    one.session = 2
+    accounting.look(one)
+    assert accounting.totals["calls_async"] == 12
+    one.stats = stats(2, 3)
+    accounting.look(one)
+    assert accounting.totals["calls_async"] == 15
+
+
+def test_one_that_nobody_asked_about_counts_at_its_end() -> None:
+    accounting = Accounting(Below(), lambda session: None)
+    one = server()
+    for session in (1, 2):
+        one.session = session
+        accounting.session_ended(one, ended(session, 4))
+        one.session = 0
+    assert accounting.totals["calls_async"] == 8
+
+
+def test_a_server_that_dies_keeps_what_it_said_last() -> None:
+    accounting = Accounting(Below(), lambda session: None)
+    one = server()
+    one.session, one.stats = 1, stats(1, 6)
+    accounting.server_lost(one)
+    assert accounting.totals["calls_async"] == 6
+
+
+def test_everything_goes_on_below() -> None:
+    below, started = Below(), []
+    accounting = Accounting(below, started.append)
+    one = server()
+    accounting.server_ready(one)
+    accounting.session_started(7)
+    accounting.session_ended(one, ended(7, 1))
+    accounting.server_lost(one)
+    assert below.seen == ["server_ready", "session_started", "session_ended", "server_lost"]
+    assert started == [7]
