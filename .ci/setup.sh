@@ -16,23 +16,3 @@ echo "Setting up $venv (one download of about 300 MB)"
 "$venv/bin/python" .ci/requirements.py >build/requirements.txt
 # shellcheck disable=SC2086
 "$venv/bin/python" -m pip install $quiet --disable-pip-version-check --group dev -r build/requirements.txt
-
-# Programs that the tests drive: debian PROGRAM=PACKAGE … installs what is missing, where that is possible.
-debian() {
-    local missing=() pair
-    for pair in "$@"; do
-        command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
-    done
-    [ ${#missing[@]} -gt 0 ] || return 0
-    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-        echo "Installing Debian's ${missing[*]}"
-        if apt-get update -qq >build/debian.log 2>&1 &&
-            DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >>build/debian.log 2>&1
-        then
-            return 0
-        fi
-        tail -n 3 build/debian.log >&2
-    fi
-    echo "Some tests will fail: they need the Debian packages ${missing[*]}, which could not be installed here." >&2
-}
-debian chromium=chromium chromedriver=chromium-driver

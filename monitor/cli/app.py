@@ -114,6 +114,33 @@ def status(
     show_status(control, token_file, as_json, interval if watch else None, timeout)
 
 
+@app.command()
+def top(
+    control: Control = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+    interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Between two looks")] = 1.0,
+    timeout: Timeout = 5.0,
+) -> None:
+    """The monitor's live page in a terminal; Ctrl-C ends it."""
+    from .top import show_top
+
+    show_top(control, token_file, as_json, interval, timeout)
+
+
+@app.command()
+def smi(
+    control: Control = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+    timeout: Timeout = 5.0,
+) -> None:
+    """The GPUs and who uses them, in the manner of nvidia-smi."""
+    from .smi import show_smi
+
+    show_smi(control, token_file, as_json, timeout)
+
+
 app.command()(simulate)
 app.add_typer(config_app, name="config")
 app.add_typer(service_app, name="service")

@@ -40,6 +40,7 @@ class Observatory:
         self._metrics = Metrics()
         self.history = History()
         self._viewers: set[asyncio.Queue[str]] = set()
+        self._lost: set[int] = set()
         self.gpus = gpu_stats(config)
         self.accounting = Accounting(broker, self._session_starts)
 
@@ -84,12 +85,19 @@ class Observatory:
         """One more point of the charts, and one more event for whoever watches."""
         # API servers are only asked while somebody looks: a thousand idle sessions cost nothing.
         status = await self.status() if self._viewers else self._reporter.known()
+        self._report_lost(status)
         self.history.add(time.time(), list(status.devices))
         if self._viewers:
             event = _event("status", status_json(status) | {"point": self.history.latest()})
             for viewer in self._viewers:
                 if viewer.empty():  # a slow one gets fewer
                     viewer.put_nowait(event)
+
+    def _report_lost(self, status: control_pb2.StatusReply) -> None:
+        lost = {d.ordinal for d in status.devices if d.state == control_pb2.DEVICE_STATE_LOST}
+        for ordinal in lost - self._lost:
+            self._pool.lose(ordinal, "NVML says that the device is lost")
+        self._lost = lost
 
     async def events(self) -> AsyncIterator[str]:
         """Server-sent events: the history, the present at once, then the present every second."""

@@ -22,6 +22,7 @@ class Stage:
 
     def __init__(self, status: control_pb2.StatusReply, address: str = "127.0.0.1:0") -> None:
         self._status = status
+        self.lost: list[int] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
@@ -37,7 +38,7 @@ class Stage:
 
         config: Any = SimpleNamespace(sample=0.0, simulated=False)
         self.broker: Any = SimpleNamespace(draining=False, sessions={})
-        self.pool: Any = SimpleNamespace(servers={})
+        self.pool: Any = SimpleNamespace(servers={}, lose=lambda ordinal, reason: self.lost.append(ordinal))
         reporter: Any = SimpleNamespace(report=report, known=lambda: self._status)
         self.observatory = Observatory(config, self.broker)
         self.observatory.start(self.pool, reporter)
