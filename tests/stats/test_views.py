@@ -1,0 +1,89 @@
+"""`gpuferry smi` and `gpuferry top`: what they draw of a status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuferry.monitor.cli import smi, top
+from gpuferry.specs._generated import control_pb2
+from rich.console import Console
+
+from tests.web.stage import GIB, device, empty, monitor, session
+
+
+def busy(uptime: float = 100.0, calls: int = 0) -> control_pb2.StatusReply:
+    return control_pb2.StatusReply(
+        monitor=monitor(uptime_seconds=uptime),
+        devices=[
+            device(0, utilization=0.5, memory_used=15 * GIB, memory_granted=24 * GIB, pool_idle=0),
+            device(1, state=control_pb2.DEVICE_STATE_LOST, utilization=None, memory_used=None, power=None),
+        ],
+        sessions=[session(11, program="train[red].py", function="resnet50", calls_async=1000 + calls)],
+        queue=[control_pb2.Waiting(session=15, program="infer.py", memory=30 * GIB, waited_seconds=12)],
+    )
+
+
+def drawn(view: top.View, status: control_pb2.StatusReply, width: int = 160) -> str:
+    console = Console(width=width, force_terminal=False)
+    with console.capture() as capture:
+        console.print(view.render(status))
+    return capture.get()
+
+
+def test_smi_is_a_frame() -> None:
+    lines = smi.render(busy()).splitlines()
+    framed = [line for line in lines if line.startswith(("|", "+"))]
+    assert {len(line) for line in framed} == {smi.INNER + 2}
+    text = "\n".join(lines)
+    for figure in (
+        "NVIDIA A100-SXM4-40GB",
+        "15360MiB / 40960MiB",
+        "50%",
+        "CUDA Version: 13.5",
+        "Lost",
+        "N/A",
+    ):
+        assert figure in text
+    assert "train[red].py (resnet50)" in text
+    assert "3072MiB / 8192MiB" in text
+    assert "1 waiting" in text
+    assert "No program uses a GPU" in smi.render(empty())
+
+
+def test_smi_cuts_what_is_too_long() -> None:
+    status = busy()
+    status.sessions[0].program = "x" * 300
+    status.devices[0].name = "y" * 300
+    framed = [line for line in smi.render(status).splitlines() if line.startswith("|")]
+    assert {len(line) for line in framed} == {smi.INNER + 2}
+
+
+def test_smi_before_anything_is_known() -> None:
+    status = control_pb2.StatusReply(monitor=monitor(), devices=[control_pb2.Device(ordinal=0)])
+    assert "CUDA Version: N/A" in smi.render(status)
+
+
+def test_top_shows_what_the_page_shows() -> None:
+    view = top.View()
+    text = drawn(view, busy())
+    for figure in ("gpu-a", "50%", "15 GiB / 40 GiB", "LOST", "GPU 1 is lost", "train[red].py", "infer.py"):
+        assert figure in text
+    later = drawn(view, busy(102.0, calls=5000))
+    assert "2,500" in later
+    assert top.sparkline(view._past[0]).plain.endswith("▅▅")
+    assert "no sessions" in drawn(top.View(), empty())
+
+
+def test_top_says_that_a_server_is_drained() -> None:
+    drained = busy()
+    drained.monitor.draining = True
+    assert "drained: no new sessions, 1 that run may end" in drawn(top.View(), drained)
+
+
+def test_meter_and_sparkline() -> None:
+    from collections import deque
+
+    assert top.meter(0.0).plain == " " * top.METER
+    assert top.meter(1.0).plain == top.meter(7.0).plain == "█" * top.METER
+    past: deque[Any] = deque([None, 0.0, 1.0], maxlen=top.PAST)
+    assert top.sparkline(past).plain == f"{' ▁█':>{top.PAST}}"

@@ -1,0 +1,33 @@
+"""The page of a real monitor, with API servers that only pretend."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.monitor import harness
+from tests.monitor.fake_guest import FakeGuest
+
+from .browser import Browser
+
+pytestmark = pytest.mark.xdist_group("chromium")
+
+
+def test_a_session_comes_and_goes_and_the_monitor_stops(browser: Browser) -> None:
+    with harness.monitor("--pool", "1", "--grace", "30", "--http", "127.0.0.1:0") as monitor:
+        lines = Path(monitor.runtime, "endpoint").read_text().splitlines()
+        address = dict(line.split("=", 1) for line in lines)["GPUFERRY_HTTP"]
+        browser.open(f"http://{address}")
+        browser.wait("document.querySelectorAll('#servers li').length === 1", "the API server")
+        browser.wait("document.querySelector('.gpu .pill').textContent === 'Up'", "the device")
+        with FakeGuest(monitor.address, monitor.token, program=b"trainer", function=b"resnet") as guest:
+            browser.wait("document.querySelectorAll('#sessions tbody tr').length === 1", "the session")
+            assert "trainer" in browser.text("#sessions")
+            assert "function resnet" in browser.text("#sessions")
+            monitor.process.send_signal(signal.SIGTERM)
+            browser.wait("document.querySelector('#link').textContent === 'Draining'", "draining")
+            assert guest.echo(b"still here") == b"still here"
+        browser.wait("document.querySelector('#link').textContent === 'Monitor gone'", "the end")
+    browser.complaints()
