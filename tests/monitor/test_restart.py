@@ -52,7 +52,8 @@ def test_sessions_and_idle_servers_are_adopted(monitor: harness.Monitor) -> None
             "server_pid",
         ):
             assert getattr(new, field) == getattr(old, field), field
-        assert new.age_seconds >= old.age_seconds
+        # The two monitors count from different moments: a message apart.
+        assert new.age_seconds > old.age_seconds - 1
         assert status.devices[0].memory_granted == 100 << 20
         assert {server.pid for server in status.servers} == before
         assert guest.echo(b"as ever") == b"as ever"
