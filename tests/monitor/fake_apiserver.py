@@ -36,6 +36,7 @@ class FakeServer:
         self.quota = 0
         self.sending = threading.Lock()
         self.grant: node_pb2.Grant | None = None
+        self.granted = 0.0  # when
         self.guest: socket.socket | None = None
         self.home: node_pb2.Home | None = None
 
@@ -71,6 +72,7 @@ class FakeServer:
             returned.spec_hash = b"of old"
         if self.grant:
             returned.grant.CopyFrom(self.grant)
+            returned.session_seconds = time.monotonic() - self.granted
         with self.sending:
             while True:
                 self.control.close()
@@ -89,6 +91,7 @@ class FakeServer:
 
     def serve(self, grant: node_pb2.Grant, guest: socket.socket) -> None:
         self.session, self.quota, self.grant = grant.session, grant.memory_quota, grant
+        self.granted = time.monotonic()
         self.guest = guest
         if grant.function == "wedged":
             return
