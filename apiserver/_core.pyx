@@ -7,6 +7,7 @@ include "core/types.pxi"
 include "core/state.pxi"
 include "core/handles.pxi"
 include "core/send.pxi"
+include "core/replay.pxi"
 include "core/output.pxi"
 include "core/waiters.pxi"
 include "core/staging.pxi"
@@ -83,7 +84,7 @@ cdef class Core:
     def simulated(self) -> bool:
         return is_simulated()
 
-    def welcome(self, proof: bytes, uint64_t session, uint64_t quota) -> bytes:
+    def welcome(self, proof: bytes, uint64_t session, uint64_t quota, uint32_t resume_ms) -> bytes:
         """The WELCOME frame of a session."""
         cdef gf_header header
         cdef gf_welcome welcome
@@ -101,18 +102,46 @@ cdef class Core:
         welcome.granularity = PAGE
         welcome.driver_version = self.driver_version
         welcome.device_count = 1
+        welcome.resume_ms = resume_ms
         welcome.image_kinds = GF_IMAGE_PTX | (0 if is_simulated() else GF_IMAGE_SASS)
         return (<char *>&header)[:sizeof(header)] + (<char *>&welcome)[:sizeof(welcome)] + self._device
 
-    def begin(self, int fd, uint64_t quota) -> None:
+    def no_session(self) -> bytes:
+        """The REFUSED frame for a guest that wants to go on with a session that is over."""
+        cdef gf_header header
+        cdef gf_refused refused
+        cdef bytes text = b"the session is over, or does not hold what would have to be sent again"
+        memset(&header, 0, sizeof(header))
+        header.size = <uint32_t>(sizeof(header) + sizeof(refused) + len(text))
+        header.op = GF_OP_REFUSED
+        refused.reason = GF_REFUSED_NO_SESSION
+        refused.cuda_error = cu.CUDA_ERROR_DEVICE_UNAVAILABLE
+        return (<char *>&header)[:sizeof(header)] + (<char *>&refused)[:sizeof(refused)] + text
+
+    def begin(self, int fd, uint64_t quota, bint resumable) -> None:
         """Prepares for a session on a connected socket: statistics and end() refer to it from here on."""
-        begin_session(self.s, fd, quota)
+        begin_session(self.s, fd, quota, resumable)
 
     def serve(self) -> str:
         """Serves the session until it ends; returns why. Blocks, without the GIL."""
         with nogil:
             run_session(self.s)
         return self.s.reason.decode(errors="replace")
+
+    def resume(self, int fd, proof: bytes, uint64_t received) -> bool:
+        """Goes on with another connection in place of the first, whose number it takes; False: refused."""
+        cdef const uint8_t *data = proof
+        cdef bint fine
+        if len(proof) != GF_HASH_SIZE:
+            raise ValueError("a proof has 32 bytes")
+        with nogil:
+            fine = resume_session(self.s, fd, data, received)
+        return fine
+
+    @property
+    def attached(self) -> bool:
+        """Whether the guest is there, as far as known."""
+        return self.s.attached
 
     def end(self, reason: str) -> None:
         """Ends the session from another thread."""

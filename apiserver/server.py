@@ -130,6 +130,7 @@ class Session:
         self.clean = False
         self.stats: dict[str, int] = {}  # once it is over: a scrub leaves none
         self.deadline: float | None = None  # when the process ends if the session has not
+        self.away_until: float | None = None  # the guest lost its connection, and may come back until then
         self._core = core
         self._guest = guest
         self._log = log.bind(session=grant.session)
@@ -137,9 +138,10 @@ class Session:
         self._active = self.started  # when calls were last seen
         self._pause = PAUSE_LEAST
         self._look = math.inf  # when to look for output: a session that launches nothing needs no look
-        core.begin(guest.fileno(), grant.memory_quota)
+        grace = int(grant.resume_seconds * 1000)
+        core.begin(guest.fileno(), grant.memory_quota, grace > 0)
         try:
-            guest.sendall(core.welcome(grant.welcome_proof, grant.session, grant.memory_quota))
+            guest.sendall(core.welcome(grant.welcome_proof, grant.session, grant.memory_quota, grace))
         except OSError:
             core.end("connection lost")
         self._log.info("session started", tenant=grant.tenant, function=grant.function, program=grant.program)
@@ -151,6 +153,21 @@ class Session:
     def end(self, reason: str) -> None:
         self._core.end(reason)
         self.leave()
+
+    def hung_up(self) -> None:
+        """The connection is broken; a guest that asked for it may come back with another."""
+        if not self.grant.resume_seconds:
+            self.leave()
+        elif self.away_until is None:
+            self.away_until = time.monotonic() + self.grant.resume_seconds
+
+    def resume(self, guest: socket.socket, resume: node_pb2.Resume) -> bool:
+        """Goes on with this connection; it takes the place, and the number, of the first."""
+        if not self._core.resume(guest.fileno(), resume.proof, resume.received):
+            return False
+        self.away_until = None
+        self._log.info("session resumed", received=resume.received)
+        return True
 
     def leave(self) -> None:
         """The guest is gone, or must go: the session has this long to end."""
@@ -260,7 +277,9 @@ class Server:
         self._poller.register(self._core.bell, select.POLLIN)
         self._ready()
         while True:
-            for fd, events in self._poller.poll(self._patience()):
+            # What the monitor says comes last: it may replace a connection whose end was just seen.
+            found = self._poller.poll(self._patience())
+            for fd, events in sorted(found, key=lambda event: event[0] == self._control.fileno()):
                 if self._control.lost_at is None and fd == self._control.fileno():
                     if not self._obey():
                         return 0
@@ -273,7 +292,7 @@ class Server:
                         self._session.launched()
                 elif self._session is not None and events & HUNG_UP:
                     self._poller.unregister(fd)
-                    self._session.leave()
+                    self._session.hung_up()
             if self._overdue():
                 return 1
             if self._control.lost_at is not None and not self._find_home():
@@ -325,6 +344,8 @@ class Server:
         if self._session is not None:
             deadline = self._session.deadline
             left = self._session.look_again() if deadline is None else max(0.0, deadline - time.monotonic())
+            if self._session.away_until is not None:
+                left = min(left, max(0.0, self._session.away_until - time.monotonic()))
             if left < math.inf:
                 waits.append(left * 1000 + 1)
         if self._control.lost_at is not None:
@@ -340,6 +361,8 @@ class Server:
         if kind == "grant":
             self._grant(message.grant, guest)
             return True
+        if kind == "resume" and guest is not None:
+            self._resume(message.resume, guest)
         if guest is not None:
             guest.close()
         if kind == "revoke" and self._session is not None and message.revoke.session == self._session.id:
@@ -365,6 +388,14 @@ class Server:
         self._dispatcher.serve(self._session)
         self._poller.register(guest, select.POLLRDHUP)
 
+    def _resume(self, resume: node_pb2.Resume, guest: socket.socket) -> None:
+        session = self._session
+        if session is not None and session.id == resume.session and session.resume(guest, resume):
+            self._poller.register(session.guest, select.POLLRDHUP)
+            return
+        with contextlib.suppress(OSError):
+            guest.send(self._core.no_session(), socket.MSG_DONTWAIT)
+
     def _ended(self) -> bool:
         """Reports the end of the session; False: this process is not fit for another."""
         session = self._session
@@ -383,6 +414,9 @@ class Server:
     def _overdue(self) -> bool:
         """Ends the process under a session that will not end: a kernel runs on, or the driver hangs."""
         session = self._session
+        if session is not None and session.away_until is not None and time.monotonic() > session.away_until:
+            session.away_until = None
+            session.end("connection lost")
         if session is None or session.deadline is None or time.monotonic() < session.deadline:
             return False
         self._log.error("session does not end", session=session.id, reason=session.reason)
@@ -399,7 +433,10 @@ class Server:
             return node_pb2.Stats(rss=rss())
         values = dict(self._session.stats or self._core.stats())
         busy = values.pop("busy_nanoseconds") / 1e9
-        return node_pb2.Stats(session=self._session.id, busy_seconds=busy, rss=rss(), **values)
+        away = self._session.away_until is not None
+        return node_pb2.Stats(
+            session=self._session.id, busy_seconds=busy, rss=rss(), disconnected=away, **values
+        )
 
     def _shut_down(self, grace: float) -> bool:
         if self._session is None:

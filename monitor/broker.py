@@ -15,7 +15,7 @@ from gpuferry.specs._generated import node_pb2
 from .config import Config
 from .events import Announcer, Event, Kind
 from .guests import Farewells, Guest
-from .handshake import CudaError, Hello, Reason, Refusal, queued
+from .handshake import CudaError, Hello, Reason, Refusal, Resume, queued
 from .node import ChannelBroken
 from .placement import DeviceRoom, Impossible, Placement, Placer
 from .policy import Migrate, build
@@ -51,6 +51,7 @@ class Session:
         self.arrived = self.since = time.monotonic()  # `since`: of this phase
         self.placement: Placement | None = None
         self.server: ApiServer | None = None
+        self.resume_key = b""
         self.timer: asyncio.TimerHandle | None = None
         self.wall_limit = self.idle_limit = 0.0  # seconds; 0: none
         self.told = (0, 0)  # place in the queue, and how many looks ago
@@ -116,6 +117,20 @@ class Broker:
         session = Session(self._next_session(), guest.hello, guest.peer, guest)
         self.sessions[session.id] = session
         self._enter_queue(session)
+
+    def resume(self, connection: socket.socket, peer: str, resume: Resume) -> None:
+        """To the API server that holds the session. A wrong key and no session are told alike."""
+        session = self.sessions.get(resume.session)
+        server = session.server if session else None
+        proof = resume.answer(session.resume_key) if session and session.resume_key else None
+        if not server or not proof:
+            self.turn_away(connection, peer, Refusal(Reason.NO_SESSION, "there is no such session any more"))
+            return
+        connection.setblocking(True)
+        again = node_pb2.Resume(session=resume.session, proof=proof, received=resume.received)
+        with contextlib.closing(connection), contextlib.suppress(ChannelBroken):
+            server.send(node_pb2.ToServer(resume=again), connection)
+        log.info("session resumed", session=resume.session, peer=peer)
 
     def turn_away(self, connection: socket.socket, peer: str, refusal: Refusal) -> None:
         """Tell a guest why not, in the background."""
@@ -250,7 +265,10 @@ class Broker:
             peer=session.peer,
             wall_seconds=session.wall_limit,
             idle_seconds=session.idle_limit,
+            resume_seconds=self._config.resume_grace if session.hello.resumable else 0,
+            resume_key=guest.resume_key,
         )
+        session.resume_key = grant.resume_key
         guest.connection.setblocking(True)  # a property of the open file, so the API server inherits it
         try:
             server.send(node_pb2.ToServer(grant=grant), guest.connection)
@@ -302,6 +320,7 @@ class Broker:
         session = Session(grant.session, hello, grant.peer, None)
         session.server = server
         session.wall_limit, session.idle_limit = grant.wall_seconds, grant.idle_seconds
+        session.resume_key = grant.resume_key
         session.placement = Placement(session.id, server.device, server.key, grant.memory_quota)
         session.enter(Phase.RUNNING)
         session.arrived = session.since = time.monotonic() - seconds

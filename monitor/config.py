@@ -109,6 +109,11 @@ class MonitorOptions:
     orphan_grace: float = option(
         options.seconds(), 60.0, "How long API servers wait for a new monitor when this one is killed"
     )
+    resume_grace: float = option(
+        options.seconds(),
+        10.0,
+        "How long a guest may stay away that asked for it (GPUFERRY_ON_LOSS=reconnect)",
+    )
     grace: float = option(options.seconds(), 5.0, "What running sessions get when the monitor stops")
     log_level: str = option(
         options.choice("debug", "info", "warning", "error"), "info", "What is logged", "GPUFERRY_LOG_LEVEL"

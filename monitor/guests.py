@@ -22,10 +22,14 @@ from .handshake import (
     Proven,
     Reason,
     Refusal,
+    Resume,
     accept_hello,
     greeting,
     hello_body_size,
+    is_resume,
     read_hello,
+    read_resume,
+    resume_key,
     server_proof,
 )
 from .store.interface import StoreError
@@ -53,6 +57,11 @@ class Guest:
         """What WELCOME begins with."""
         return server_proof(self.key, self.nonces[:32], self.nonces[32:])
 
+    @property
+    def resume_key(self) -> bytes:
+        """With it the guest proves that the session is its own, when it comes again."""
+        return resume_key(self.key, self.nonces)
+
 
 class Reception(Protocol):
     """Who takes guests from a listener."""
@@ -60,12 +69,15 @@ class Reception(Protocol):
     def arrive(self, guest: Guest) -> None:
         """A guest proved itself."""
 
+    def resume(self, connection: socket.socket, peer: str, resume: Resume) -> None:
+        """A guest says that it lost the connection of a session."""
+
     def turn_away(self, connection: socket.socket, peer: str, refusal: Refusal) -> None:
         """A guest did not; it shall be told why."""
 
 
 class Handshake:
-    """GREETING out, HELLO in, on one connection; then `done` has the Claim, or what went wrong, once.
+    """GREETING out, HELLO or RESUME in, on one connection; then `done` has what came, or what went wrong.
 
     Plain callbacks, and few system calls: a crowd arrives at once, and a task for each would keep it waiting.
     """
@@ -74,7 +86,7 @@ class Handshake:
         self,
         connection: socket.socket,
         limit: float,
-        done: Callable[[Handshake, Claim | Refusal | OSError], None],
+        done: Callable[[Handshake, Claim | Resume | Refusal | OSError], None],
     ) -> None:
         self.connection = connection
         self._nonce = secrets.token_bytes(NONCE_SIZE)
@@ -97,7 +109,7 @@ class Handshake:
         self._timer.cancel()
         self._loop.remove_reader(self.connection)
 
-    def _end(self, outcome: Claim | Refusal | OSError) -> None:
+    def _end(self, outcome: Claim | Resume | Refusal | OSError) -> None:
         self._detach()
         self._done(self, outcome)
 
@@ -115,7 +127,7 @@ class Handshake:
         if claim:
             self._end(claim)
 
-    def _take(self) -> Claim | None:
+    def _take(self) -> Claim | Resume | None:
         """Never a byte more than HELLO, if it is one: what follows belongs to the API server."""
         part = self.connection.recv(self._wanted - len(self._data), socket.MSG_DONTWAIT)
         if not part:
@@ -126,7 +138,10 @@ class Handshake:
         self._wanted = HEADER.size + hello_body_size(self._data[: HEADER.size])
         if len(self._data) < self._wanted:
             return None
-        return read_hello(self._data[HEADER.size : self._wanted], self._nonce)
+        body = self._data[HEADER.size : self._wanted]
+        if is_resume(self._data[: HEADER.size]):
+            return read_resume(body, self._nonce)
+        return read_hello(body, self._nonce)
 
 
 def admit(connection: socket.socket, peer: str, claim: Claim, proven: Proven | None) -> Guest:

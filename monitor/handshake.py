@@ -19,10 +19,12 @@ HELLO = struct.Struct("<HH32s32sIQI64s64s128s32s")
 REFUSED = struct.Struct("<II")
 EXTENSION = struct.Struct("<HH")
 REDIRECT = struct.Struct("<32s32sHH")
+RESUME = struct.Struct("<HH32sQQ32s")
 QUEUED = struct.Struct("<II")
 
 OP_GREETING, OP_HELLO, OP_WELCOME, OP_REFUSED = 0xFF01, 0xFF02, 0xFF03, 0xFF04
-OP_REDIRECT, OP_QUEUED = 0xFF06, 0xFF07
+OP_REDIRECT, OP_QUEUED, OP_RESUMED, OP_RESUME = 0xFF06, 0xFF07, 0xFF08, 0xFF0A
+RESUMABLE = 1  # flag in HELLO
 MAGIC = b"GPUFERRY"
 PROOF_SIZE = 32
 FRAME_MAX = 64 * 1024
@@ -40,6 +42,7 @@ class Reason(enum.IntEnum):
     BAD_REQUEST = 5
     SHUTTING_DOWN = 6
     MALFORMED = 7
+    NO_SESSION = 9
 
 
 class Extension(enum.IntEnum):
@@ -72,6 +75,7 @@ _ERRORS = {
     Reason.BAD_REQUEST: CudaError.INVALID_VALUE,
     Reason.SHUTTING_DOWN: CudaError.SYSTEM_NOT_READY,
     Reason.MALFORMED: CudaError.UNKNOWN,
+    Reason.NO_SESSION: CudaError.DEVICE_UNAVAILABLE,
 }
 
 
@@ -133,6 +137,41 @@ class Hello:
     max_wait: float = 0.0  # seconds in the queue; 0: as long as the monitor allows
     wall_limit: float = 0.0  # seconds; 0: as the monitor has it
     idle_limit: float = 0.0
+    resumable: bool = False  # its session shall outlive its connection
+
+
+@dataclass(frozen=True)
+class Resume:
+    """The wish to go on with a session on another connection; nobody believed it yet."""
+
+    body: bytes
+    server_nonce: bytes
+    session: int
+    received: int  # bytes of the session's stream
+
+    def answer(self, key: bytes) -> bytes | None:
+        """The proof for RESUMED, if the guest holds the session's key."""
+        claimed = hmac.digest(
+            key, b"gpuferry resume 1" + self.server_nonce + self.body[:-PROOF_SIZE], hashlib.sha256
+        )
+        if not hmac.compare_digest(claimed, self.body[-PROOF_SIZE:]):
+            return None
+        return hmac.digest(key, b"gpuferry resumed 1" + self.server_nonce + self.body, hashlib.sha256)
+
+
+def read_resume(body: bytes, server_nonce: bytes) -> Resume:
+    """What a guest wants that says RESUME."""
+    if len(body) != RESUME.size:
+        raise Refusal(Reason.MALFORMED, f"RESUME body of {len(body)} bytes: it has {RESUME.size}")
+    version, _, _, session, received, _ = RESUME.unpack(body)
+    if version != wire.PROTOCOL_VERSION:
+        raise Refusal(Reason.VERSION, f"the guest speaks protocol version {version}{ADVICE}")
+    return Resume(body, server_nonce, session, received)
+
+
+def resume_key(key: bytes, nonces: bytes) -> bytes:
+    """What only a session's two ends know; `key` is the one that the server proved itself with."""
+    return hmac.digest(key, b"gpuferry resume key 1" + nonces, hashlib.sha256)
 
 
 def _frame(op: int, body: bytes) -> bytes:
@@ -144,10 +183,15 @@ def greeting(nonce: bytes) -> bytes:
     return _frame(OP_GREETING, GREETING.pack(MAGIC, wire.PROTOCOL_VERSION, 0, nonce))
 
 
+def is_resume(header: bytes) -> bool:
+    """Whether a RESUME comes in place of a HELLO."""
+    return bool(HEADER.unpack(header)[1] == OP_RESUME)
+
+
 def hello_body_size(header: bytes) -> int:
-    """How many bytes follow this header of what should be a HELLO."""
+    """How many bytes follow this header of what should be a HELLO or a RESUME."""
     size, op, flags, request, context = HEADER.unpack(header)
-    if op != OP_HELLO or flags or request or context:
+    if op not in (OP_HELLO, OP_RESUME) or flags or request or context:
         raise Refusal(
             Reason.MALFORMED, "the first frame is not a HELLO: this port speaks gpuferry's protocol"
         )
@@ -267,7 +311,7 @@ def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
     """The request of a guest that proved itself, or the Refusal it earns."""
     if proven is None:
         raise Refusal(Reason.DENIED, "wrong token: GPUFERRY_TOKEN of the program is not this monitor's")
-    _, _, spec, nonce, pid, memory, devices, tenant, function, program, _ = HELLO.unpack_from(claim.body)
+    _, flags, spec, nonce, pid, memory, devices, tenant, function, program, _ = HELLO.unpack_from(claim.body)
     if spec != wire.SPEC_HASH:
         raise Refusal(
             Reason.SPEC,
@@ -287,4 +331,5 @@ def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
         max_wait=_number(claim, Extension.MAX_WAIT) / 1000,
         wall_limit=_number(claim, Extension.WALL_LIMIT),
         idle_limit=_number(claim, Extension.IDLE_LIMIT),
+        resumable=bool(flags & RESUMABLE),
     )

@@ -12,7 +12,7 @@ import structlog
 from .config import ConfigError, resolve
 from .credentials import Authority
 from .guests import Handshake, Reception, admit, look_up
-from .handshake import Claim, Proven, Refusal
+from .handshake import Claim, Proven, Refusal, Resume
 
 BACKLOG = 512
 HANDSHAKES_MOST = 128  # at once
@@ -124,10 +124,12 @@ class Listener:
         if self._listening.fileno() >= 0:
             asyncio.get_running_loop().add_reader(self._listening, self._accept)
 
-    def _claimed(self, handshake: Handshake, outcome: Claim | Refusal | OSError) -> None:
+    def _claimed(self, handshake: Handshake, outcome: Claim | Resume | Refusal | OSError) -> None:
         peer, connection = self._pending.pop(handshake), handshake.connection
         if isinstance(outcome, Refusal):
             self._reception.turn_away(connection, peer, outcome)
+        elif isinstance(outcome, Resume):
+            self._reception.resume(connection, peer, outcome)
         elif isinstance(outcome, OSError):
             log.debug("guest left during the handshake", peer=peer, error=str(outcome))
             connection.close()

@@ -151,6 +151,7 @@ class StatusReporter:
             bytes_in=stats.bytes_in,
             bytes_out=stats.bytes_out,
             busy_seconds=stats.busy_seconds,
+            disconnected=stats.disconnected,
             age_seconds=time.monotonic() - session.since,
             wall_limit_seconds=session.wall_limit,
             idle_limit_seconds=session.idle_limit,

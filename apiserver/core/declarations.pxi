@@ -39,9 +39,10 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t sendmsg(int fd, const msghdr *message, int flags)
     ssize_t recv(int fd, void *target, size_t size, int flags)
     int shutdown(int fd, int how)
+    ssize_t send(int fd, const void *data, size_t size, int flags)
 
 cdef extern from "<fcntl.h>" nogil:
-    int FALLOC_FL_PUNCH_HOLE, FALLOC_FL_KEEP_SIZE
+    int FALLOC_FL_PUNCH_HOLE, FALLOC_FL_KEEP_SIZE, O_CLOEXEC
     int fallocate(int fd, int mode, long offset, long size)
 
 cdef extern from "<sys/mman.h>" nogil:
@@ -52,6 +53,7 @@ cdef extern from "<unistd.h>" nogil:
     int SEEK_SET, SEEK_END
     int usleep(unsigned int microseconds)
     int dup2(int fd, int target)
+    int dup3(int fd, int target, int flags)
     ssize_t pread(int fd, void *target, size_t size, long offset)
     long lseek(int fd, long offset, int whence)
     int ftruncate(int fd, long size)
@@ -108,9 +110,14 @@ cdef extern from "wire/frame.h" nogil:
         GF_OP_WELCOME
         GF_OP_REFUSED
         GF_OP_OUTPUT
+        GF_OP_RESUMED
+        GF_OP_ACKNOWLEDGE
+        GF_ACKNOWLEDGE_EVERY
+        GF_UNACKNOWLEDGED_MAX
         GF_FLAG_REPLY
         GF_REFUSED_SHUTTING_DOWN
         GF_REFUSED_MALFORMED
+        GF_REFUSED_NO_SESSION
         GF_IMAGE_PTX
         GF_IMAGE_SASS
 
@@ -138,7 +145,7 @@ cdef extern from "wire/frame.h" nogil:
         uint32_t device_count
         uint32_t image_kinds
         uint32_t image_hash_count
-        uint32_t reserved
+        uint32_t resume_ms
 
     cdef struct gf_device:
         char name[256]
@@ -149,6 +156,10 @@ cdef extern from "wire/frame.h" nogil:
         uint32_t attribute_count
         int32_t *attributes
         int64_t *limits
+
+    cdef struct gf_resumed:
+        uint8_t proof[32]
+        uint64_t received
 
     cdef struct gf_refused:
         uint32_t reason

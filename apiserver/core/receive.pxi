@@ -4,6 +4,10 @@
 cdef ssize_t receive(Session *s, void *target, size_t size) noexcept nogil:
     """One recv; 0 at the end of the connection, whatever ended it."""
     cdef ssize_t n
+    if s.resumable:
+        n = receive_attached(s, target, size)
+        s.stats.bytes_in += n
+        return n
     while True:
         n = recv(s.fd, target, size, 0)
         if n >= 0 or errno != EINTR:
@@ -63,6 +67,7 @@ cdef bint serve_frame(Session *s) noexcept nogil:
     cdef size_t have = s.end - s.begin
     cdef size_t size
     cdef uint32_t fixed
+    cdef uint64_t received
     cdef bint bulk
     cdef int status
     cdef uint32_t context
@@ -80,6 +85,15 @@ cdef bint serve_frame(Session *s) noexcept nogil:
     if header.flags != 0:
         malformed(s, &f, b"flags in a request")
         return False
+    if f.op == GF_OP_ACKNOWLEDGE and s.resumable:
+        if size != ACKNOWLEDGE_SIZE:
+            malformed(s, &f, b"body size does not fit the operation")
+            return False
+        if have < size:
+            return False
+        memcpy(&received, s.buffer + s.begin + sizeof(gf_header), 8)
+        s.begin += size
+        return acknowledged(s, &f, received) == cu.CUDA_SUCCESS
     fixed = request_sizes[f.op]
     if fixed == MISSING:
         malformed(s, &f, b"no such operation")

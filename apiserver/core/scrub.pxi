@@ -139,10 +139,18 @@ cdef int scrub(Session *s) noexcept nogil:
     return status or probe(s)
 
 
-cdef void begin_session(Session *s, int fd, uint64_t quota) noexcept nogil:
+cdef void begin_session(Session *s, int fd, uint64_t quota, bint resumable) noexcept nogil:
     memset(&s.stats, 0, sizeof(Stats))
     s.fd = fd
     s.quota = quota
+    s.resumable = resumable
+    s.attached = True
+    s.received = 0
+    s.received_told = 0
+    s.log_begin = 0
+    s.log_written = 0
+    s.log_end = 0
+    s.queued = 0
     s.begin = 0
     s.end = 0
     s.sequence = 0
@@ -173,3 +181,5 @@ cdef void run_session(Session *s) noexcept nogil:
         refuse(s, GF_REFUSED_SHUTTING_DOWN)
     shutdown(s.fd, 2)
     stop_sender(s)
+    if s.resumable:
+        drop_log(s)

@@ -64,6 +64,10 @@ cdef void *sender_main(void *argument) noexcept nogil:
     poller.fd = s.fd
     poller.events = POLLOUT
     pthread_mutex_lock(&s.send_lock)
+    if s.resumable:
+        send_log(s)
+        pthread_mutex_unlock(&s.send_lock)
+        return NULL
     while True:
         while s.queue == NULL and not s.sender_stopping:
             pthread_cond_wait(&s.sendable, &s.send_lock)
@@ -107,6 +111,9 @@ cdef void push(Session *s, uint8_t *head, size_t head_size, size_t payload_size,
     cdef size_t sent = 0
     cdef size_t total = head_size + payload_size
     cdef ssize_t n
+    if s.resumable:
+        push_log(s, head, head_size, payload_size, piece)
+        return
     if s.unwritable:
         release_piece(s, piece)
         return

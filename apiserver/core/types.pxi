@@ -28,6 +28,8 @@ cdef enum:
     REPLY_SIZE = 64
     HEAD_SIZE = 96
     OPERATIONS = 1 << 16
+    ACKNOWLEDGE_SIZE = 24
+    PART_SIZE = (256 << 10) - 64
     LAUNCH_ATTRIBUTES = 16
     MISSING = 0xffff            # request size of an operation that does not exist
 
@@ -167,6 +169,12 @@ cdef struct Outgoing:           # what the socket did not take at once; s.send_l
     Piece piece
     Outgoing *next
 
+cdef struct Part:               # of what was sent and may have to be sent again; s.send_lock
+    Part *next
+    uint64_t start              # in the stream
+    size_t used
+    uint8_t data[PART_SIZE]
+
 cdef struct Stats:
     uint64_t calls_async
     uint64_t calls_sync
@@ -201,6 +209,8 @@ cdef struct Session:
     size_t begin
     size_t end
     uint64_t sequence
+    bint resumable              # it outlives its connection
+    uint64_t received_told      # as many of `received` as the guest knows of
     Context *current
     bint closed                 # sessionClose was read
     bint reconfigured           # limits or the like were changed
@@ -216,6 +226,9 @@ cdef struct Session:
     pthread_cond_t changed      # staging, tasks or unmaps
     pthread_cond_t work
     bint ending
+    bint attached               # the connection lives, as far as we know
+    bint receiving              # the dispatcher is in recv
+    uint64_t received           # bytes after WELCOME
     bint broken                 # the context is lost: only a reset mends it
     char reason[REASON_SIZE]
     int latched
@@ -249,6 +262,12 @@ cdef struct Session:
     Outgoing *queue
     Outgoing *queue_tail
     size_t queued
+    Part *log                   # of a resumable session, in place of the queue
+    Part *log_tail
+    Part *log_next              # the one that holds the next byte to be written
+    uint64_t log_begin          # the guest has everything before
+    uint64_t log_written
+    uint64_t log_end
     Task *outstanding           # copies out, in order of dispatch
     Task *outstanding_tail
 

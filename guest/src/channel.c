@@ -1,7 +1,8 @@
-#define _GNU_SOURCE /* POLLRDHUP */
+#define _GNU_SOURCE /* POLLRDHUP, dup3 */
 #include "channel_state.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -13,12 +14,14 @@
 
 #include "gpuferry/messages.h"
 #include "log.h"
+#include "resume.h"
 #include "session.h"
 #include "stats.h"
 
 #define IO_STACK_SIZE    (256u << 10)
 #define LINGER_ROUNDS    20 /* how often the I/O thread looks again before it sleeps */
 #define LINGER_NS        50000
+#define OUTAGE_NS        5000000 /* between looks while the connection is being replaced */
 #define DIRECT_THRESHOLD (64u << 10)
 #define EXIT_FLUSH_MS    5000
 #define IOV_BATCH        256
@@ -88,15 +91,26 @@ static bool wait_writable(void) {
     }
 }
 
-/* Writes all of it; the caller has the writer's role and no lock. */
+/* Writes all of it; the caller has the writer's role and no lock. False: lost, or the connection was replaced
+ * or has to be, which changes what is to be written. */
 static bool write_all(struct iovec *parts, int count) {
     uint64_t start = gf_now();
+    unsigned connection = atomic_load(&ch.connection);
     while (count > 0) {
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
         ssize_t sent = sendmsg(ch.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (sent < 0) {
             if (errno == EINTR || ((errno == EAGAIN || errno == EWOULDBLOCK) && wait_writable())) {
+                if (atomic_load(&ch.connection) != connection) {
+                    return false;
+                }
                 continue;
+            }
+            if (ch.resumable && !gf_channel_lost()) {
+                /* Whoever reads sees the end, behind all that the server said before. */
+                shutdown(ch.fd, SHUT_RDWR);
+                gf_channel_wake();
+                return false;
             }
             if (!gf_channel_lost() && gf_reader_try()) {
                 /* What the server said last, a refusal for instance, explains more than our errno. */
@@ -124,8 +138,8 @@ static bool write_all(struct iovec *parts, int count) {
 }
 
 static int ring_parts(uint64_t from, uint64_t to, struct iovec parts[2]) {
-    size_t offset = from % GF_RING_SIZE, size = to - from;
-    size_t first = GF_RING_SIZE - offset < size ? GF_RING_SIZE - offset : size;
+    size_t offset = from & (ch.ring_size - 1), size = to - from;
+    size_t first = ch.ring_size - offset < size ? ch.ring_size - offset : size;
     parts[0] = (struct iovec){ch.ring + offset, first};
     parts[1] = (struct iovec){ch.ring, size - first};
     return size == 0 ? 0 : first < size ? 2 : 1;
@@ -134,30 +148,57 @@ static int ring_parts(uint64_t from, uint64_t to, struct iovec parts[2]) {
 /* Empties the ring unless another thread does so already. With the lock held, which it drops while writing.
  */
 static void flush_locked(void) {
-    while (!ch.writing && ch.direct == 0 && ch.head != ch.tail && !gf_channel_lost()) {
+    while (!ch.writing && ch.direct == 0 && ch.head != ch.tail && !ch.resuming && !gf_channel_lost()) {
         struct iovec parts[2];
         uint64_t end = ch.head;
+        unsigned connection = atomic_load(&ch.connection);
         int count = ring_parts(ch.tail, end, parts);
         ch.writing = true;
+        ch.writer = pthread_self();
         pthread_mutex_unlock(&ch.send_lock);
         bool fine = write_all(parts, count);
         pthread_mutex_lock(&ch.send_lock);
         ch.writing = false;
         if (fine) {
             ch.tail = end;
+        } else if (atomic_load(&ch.connection) == connection) {
+            ch.resuming = ch.resumable;
         }
         pthread_cond_broadcast(&ch.sent);
     }
+}
+
+static size_t ring_room(void) {
+    return ch.ring_size - (ch.head - (ch.resumable ? ch.acknowledged : ch.tail));
 }
 
 static void ring_copy(uint64_t at, const void *data, size_t size) {
     if (size == 0) { /* data may be NULL then, which memcpy does not allow */
         return;
     }
-    size_t offset = at % GF_RING_SIZE;
-    size_t first = GF_RING_SIZE - offset < size ? GF_RING_SIZE - offset : size;
+    size_t offset = at & (ch.ring_size - 1);
+    size_t first = ch.ring_size - offset < size ? ch.ring_size - offset : size;
     memcpy(ch.ring + offset, data, first);
     memcpy(ch.ring, (const char *)data + first, size - first);
+}
+
+/* All is written, and the ring is full of what the server did not acknowledge yet: reads. With the lock held,
+ * which it drops meanwhile. */
+static void wait_acknowledged(size_t size) {
+    pthread_mutex_unlock(&ch.send_lock);
+    if (gf_reader_try()) {
+        /* It may have come before we had the role, and then nothing more would. */
+        pthread_mutex_lock(&ch.send_lock);
+        bool enough = ring_room() >= size;
+        pthread_mutex_unlock(&ch.send_lock);
+        if (!enough) {
+            gf_reader_frame();
+        }
+        gf_reader_leave();
+    } else {
+        nanosleep(&(struct timespec){.tv_nsec = LINGER_NS}, NULL);
+    }
+    pthread_mutex_lock(&ch.send_lock);
 }
 
 static CUresult append(uint16_t op, uint32_t request, const struct iovec *parts, int count,
@@ -171,11 +212,13 @@ static CUresult append(uint16_t op, uint32_t request, const struct iovec *parts,
     header.size = (uint32_t)(size + payload);
     bool wake = false;
     pthread_mutex_lock(&ch.send_lock);
-    while (GF_RING_SIZE - (ch.head - ch.tail) < header.size && !gf_channel_lost()) {
-        if (ch.writing || ch.direct > 0) {
+    while (ring_room() < header.size && !gf_channel_lost()) {
+        if (ch.writing || ch.direct > 0 || ch.resuming) {
             pthread_cond_wait(&ch.sent, &ch.send_lock);
-        } else {
+        } else if (ch.head != ch.tail) {
             flush_locked();
+        } else {
+            wait_acknowledged(header.size);
         }
     }
     if (gf_channel_lost()) {
@@ -258,7 +301,7 @@ CUresult gf_send(uint16_t op, const struct iovec *parts, int count) {
 }
 
 CUresult gf_send_rows(uint16_t op, const void *request, size_t size, const struct gf_rows *rows) {
-    if (rows->width * rows->rows >= DIRECT_THRESHOLD) {
+    if (rows->width * rows->rows >= DIRECT_THRESHOLD && !ch.resumable) {
         return write_direct(op, request, size, rows);
     }
     struct iovec part = {(void *)request, size};
@@ -293,11 +336,13 @@ static void io_sleep(void) {
     }
     if (wait[1].revents != 0 && gf_reader_try()) {
         bool hung_up = (wait[1].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
-        while (gf_reader_frame() && (hung_up || gf_reader_has_input())) {
+        unsigned connection = atomic_load(&ch.connection);
+        while (gf_reader_frame() && connection == atomic_load(&ch.connection) &&
+               (hung_up || gf_reader_has_input())) {
         }
         gf_reader_leave();
     } else if (wait[1].revents != 0) {
-        nanosleep(&(struct timespec){.tv_nsec = LINGER_NS}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = ch.resuming ? OUTAGE_NS : LINGER_NS}, NULL);
     }
 }
 
@@ -305,7 +350,7 @@ static void *io_main(void *unused) {
     int quiet = 0;
     pthread_mutex_lock(&ch.send_lock);
     while (!ch.closing && !gf_channel_lost()) {
-        if (ch.head != ch.tail) {
+        if (ch.head != ch.tail && !ch.resuming) {
             quiet = 0;
             flush_locked();
         }
@@ -328,7 +373,9 @@ static void *io_main(void *unused) {
 bool gf_channel_open(int fd) {
     ch.fd = fd;
     ch.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    ch.ring = malloc(GF_RING_SIZE);
+    ch.resumable = gf_session.resume_ms > 0;
+    ch.ring_size = ch.resumable ? GF_RESUMABLE_RING_SIZE : GF_RING_SIZE;
+    ch.ring = malloc(ch.ring_size);
     ch.input = malloc(GF_INPUT_SIZE);
     pthread_attr_t attributes;
     sigset_t all, before;
@@ -366,6 +413,84 @@ void gf_channel_close(void) {
     shutdown(ch.fd, SHUT_RDWR);
     gf_channel_wake();
     pthread_join(ch.io_thread, NULL);
+}
+
+bool gf_channel_acknowledged(uint64_t received) {
+    pthread_mutex_lock(&ch.send_lock);
+    bool fine = ch.resumable && received <= ch.head;
+    if (fine && received > ch.acknowledged) {
+        ch.acknowledged = received;
+        pthread_cond_broadcast(&ch.sent);
+    }
+    pthread_mutex_unlock(&ch.send_lock);
+    return fine;
+}
+
+bool gf_channel_acknowledge(uint64_t received) {
+    struct {
+        struct gf_header header;
+        uint64_t received;
+    } __attribute__((packed)) frame = {{.size = sizeof frame, .op = GF_OP_ACKNOWLEDGE}, received};
+    pthread_mutex_lock(&ch.send_lock);
+    bool fine = ring_room() >= sizeof frame, wake = fine && ch.asleep;
+    if (fine) {
+        ring_copy(ch.head, &frame, sizeof frame);
+        ch.head += sizeof frame;
+        ch.asleep = false;
+    }
+    pthread_mutex_unlock(&ch.send_lock);
+    if (wake) {
+        gf_channel_wake();
+    }
+    return fine;
+}
+
+/* Nobody else waits for another connection any more. */
+static bool given_up(void) {
+    pthread_mutex_lock(&ch.send_lock);
+    bool closing = ch.closing;
+    pthread_mutex_unlock(&ch.send_lock);
+    return closing || gf_channel_lost();
+}
+
+bool gf_channel_resume(void) {
+    if (!ch.resumable || gf_channel_lost()) {
+        return false;
+    }
+    pthread_mutex_lock(&ch.send_lock);
+    if (atomic_load(&ch.leaving) && ch.head == ch.tail) {
+        pthread_mutex_unlock(&ch.send_lock);
+        return false;
+    }
+    ch.resuming = true;
+    shutdown(ch.fd, SHUT_RDWR); /* a writer gets an error, and leaves */
+    while (ch.writing && !pthread_equal(ch.writer, pthread_self())) {
+        pthread_cond_wait(&ch.sent, &ch.send_lock);
+    }
+    pthread_mutex_unlock(&ch.send_lock);
+
+    char why[512];
+    uint64_t theirs;
+    int fd = gf_resume_connect(ch.received, &theirs, given_up, why, sizeof why);
+    if (fd < 0) {
+        gf_channel_lose(why);
+        return false;
+    }
+    pthread_mutex_lock(&ch.send_lock);
+    bool fine = theirs >= ch.acknowledged && theirs <= ch.head && dup3(fd, ch.fd, O_CLOEXEC) >= 0;
+    if (fine) {
+        ch.tail = ch.acknowledged = theirs;
+        ch.resuming = false;
+        atomic_fetch_add(&ch.connection, 1);
+        pthread_cond_broadcast(&ch.sent);
+    }
+    pthread_mutex_unlock(&ch.send_lock);
+    close(fd);
+    if (!fine) {
+        gf_channel_lose("it did not get what it says it got, or no descriptor is left");
+    }
+    gf_channel_wake();
+    return fine;
 }
 
 void gf_channel_abandon(void) {

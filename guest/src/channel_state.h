@@ -6,9 +6,12 @@
 
 #include "channel.h"
 
-#define GF_RING_SIZE  (1u << 20)
-#define GF_INPUT_SIZE (64u << 10)
-#define GF_CALL_SLOTS 64
+#define GF_RING_SIZE (1u << 20)
+/* If a lost connection can be resumed the ring keeps what the server has not acknowledged, and must hold the
+ * largest frame besides. */
+#define GF_RESUMABLE_RING_SIZE (16u << 20)
+#define GF_INPUT_SIZE          (64u << 10)
+#define GF_CALL_SLOTS          64
 
 struct gf_channel {
     int fd;
@@ -19,12 +22,18 @@ struct gf_channel {
     pthread_mutex_t send_lock;
     pthread_cond_t sent; /* the ring has room, or the writer's role is free */
     char *ring;
-    uint64_t head, tail; /* bytes ever appended, bytes ever written */
-    bool writing;        /* somebody has the writer's role */
-    unsigned direct;     /* threads that wait to write a payload past the ring */
-    bool asleep;         /* the I/O thread must be woken */
+    size_t ring_size;
+    uint64_t head, tail;   /* bytes ever appended, bytes ever written */
+    uint64_t acknowledged; /* bytes that the server said it has; counts only if `resumable` */
+    bool writing;          /* somebody has the writer's role */
+    pthread_t writer;
+    unsigned direct; /* threads that wait to write a payload past the ring */
+    bool asleep;     /* the I/O thread must be woken */
     bool closing;
     _Atomic bool leaving; /* sessionClose is on its way: the server's hanging up is no news */
+    bool resumable;
+    _Atomic bool resuming;       /* the connection broke: nobody writes until there is another */
+    _Atomic unsigned connection; /* counts them */
 
     pthread_mutex_t reply_lock;
     pthread_cond_t replied; /* a call is done, or the reader's role is free */
@@ -35,8 +44,10 @@ struct gf_channel {
     _Atomic unsigned waiting;    /* threads that wait for a reply */
     _Atomic int deferred;        /* failure to be reported by the next wait */
 
-    char *input; /* owned by the reader's role */
+    char *input; /* owned by the reader's role, and so are the rest */
     size_t input_start, input_end;
+    uint64_t received;      /* bytes after WELCOME */
+    uint64_t received_told; /* as many as the server knows of */
 };
 
 extern struct gf_channel gf_channel;
@@ -44,11 +55,19 @@ extern struct gf_channel gf_channel;
 /* Marks the server as lost; says why once. `why` may be NULL if it was said. */
 void gf_channel_lose(const char *why);
 void gf_channel_wake(void);
+/* Replaces a broken connection if that is allowed and possible, and sends again what was lost on the way. The
+ * caller has the reader's role and no lock. False: there is none, and the channel is lost or about to be. */
+bool gf_channel_resume(void);
+/* Notes what the server has, so that the ring can be filled again; false if it cannot be true. */
+bool gf_channel_acknowledged(uint64_t received);
+/* Tells the server what we have, without waiting; false: try again later. */
+bool gf_channel_acknowledge(uint64_t received);
 
 void gf_reply_register(struct gf_call *call);
 /* The reader's role: one thread at a time receives. */
 bool gf_reader_try(void);
 void gf_reader_leave(void);
-/* Receives one frame and completes its call. False: lost. */
+/* Receives one frame and completes its call; none if the connection was replaced while there was none. False:
+ * lost. */
 bool gf_reader_frame(void);
 bool gf_reader_has_input(void);

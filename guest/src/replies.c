@@ -61,21 +61,33 @@ bool gf_reader_has_input(void) {
     return ch.input_end > ch.input_start;
 }
 
+/* -1: lost. 0: nothing yet, the connection is another now. */
 static ssize_t receive(void *data, size_t size) {
     ssize_t got;
     do {
         got = recv(ch.fd, data, size, 0);
     } while (got < 0 && errno == EINTR);
     if (got <= 0) {
-        gf_channel_lose(got == 0 ? "it closed the connection" : strerror(errno));
-    } else {
-        gf_stat_add(GF_STAT_BYTES_RECEIVED, (uint64_t)got);
+        const char *why = got == 0 ? "it closed the connection" : strerror(errno);
+        if (gf_channel_resume()) {
+            return 0;
+        }
+        gf_channel_lose(why);
+        return -1;
+    }
+    gf_stat_add(GF_STAT_BYTES_RECEIVED, (uint64_t)got);
+    if (ch.resumable) {
+        ch.received += (uint64_t)got;
+        if (ch.received - ch.received_told >= GF_ACKNOWLEDGE_EVERY && gf_channel_acknowledge(ch.received)) {
+            ch.received_told = ch.received;
+        }
     }
     return got;
 }
 
-/* At least `size` bytes in the input buffer, in one piece. */
-static bool fill(size_t size) {
+/* At least `size` bytes in the input buffer, in one piece. Between two frames, what is due after a new
+ * connection may be for us to send: then it does not insist. */
+static bool fill(size_t size, bool insist) {
     while (ch.input_end - ch.input_start < size) {
         if (ch.input_start == ch.input_end || ch.input_start + size > GF_INPUT_SIZE) {
             memmove(ch.input, ch.input + ch.input_start, ch.input_end - ch.input_start);
@@ -83,7 +95,7 @@ static bool fill(size_t size) {
             ch.input_start = 0;
         }
         ssize_t got = receive(ch.input + ch.input_end, GF_INPUT_SIZE - ch.input_end);
-        if (got <= 0) {
+        if (got < 0 || (got == 0 && !insist && !gf_reader_has_input())) {
             return false;
         }
         ch.input_end += (size_t)got;
@@ -104,12 +116,12 @@ static bool copy_out(char *to, size_t size) {
             size -= part;
         } else if (to != NULL && size >= DIRECT_RECEIVE) {
             ssize_t got = receive(to, size);
-            if (got <= 0) {
+            if (got < 0) {
                 return false;
             }
             to += got;
             size -= (size_t)got;
-        } else if (!fill(1)) {
+        } else if (!fill(1, true)) {
             return false;
         }
     }
@@ -197,10 +209,19 @@ static bool read_output(const struct gf_header *header) {
     return true;
 }
 
+static bool read_acknowledgement(const struct gf_header *header) {
+    uint64_t received;
+    if (header->size != sizeof *header + sizeof received) {
+        return malformed("acknowledgement", header);
+    }
+    return copy_out((char *)&received, sizeof received) &&
+           (gf_channel_acknowledged(received) || malformed("acknowledgement", header));
+}
+
 bool gf_reader_frame(void) {
     struct gf_header header;
-    if (gf_channel_lost() || !fill(sizeof header)) {
-        return false;
+    if (gf_channel_lost() || !fill(sizeof header, false)) {
+        return !gf_channel_lost();
     }
     copy_out((char *)&header, sizeof header);
     gf_stat_add(GF_STAT_FRAMES_RECEIVED, 1);
@@ -209,6 +230,9 @@ bool gf_reader_frame(void) {
     }
     if (header.op == GF_OP_OUTPUT && header.size >= sizeof header) {
         return read_output(&header);
+    }
+    if (header.op == GF_OP_ACKNOWLEDGE) {
+        return read_acknowledgement(&header);
     }
     if ((header.flags & GF_FLAG_REPLY) == 0 || header.size > GF_FRAME_MAX ||
         header.size < sizeof header + sizeof(struct gf_reply_prefix)) {

@@ -13,17 +13,17 @@
 #include "credential.h"
 #include "gpuferry/device_overrides.h"
 #include "gpuferry/messages.h"
+#include "handshake.h"
 #include "log.h"
 #include "process.h"
 #include "redirect.h"
+#include "resume.h"
 #include "stats.h"
 #include "transport.h"
 #include "window.h"
 #include "wire/sha256.h"
 
-/* The monitor may have to start an API server first, which compiles or loads a driver. */
-#define HANDSHAKE_TIMEOUT_MS 120000
-#define REDIRECTS_MOST       3
+#define REDIRECTS_MOST 3
 
 struct gf_session gf_session;
 
@@ -62,7 +62,7 @@ static uint64_t parse_size(const char *text) {
     return (uint64_t)(value * (double)factor);
 }
 
-static bool random_bytes(uint8_t *data, size_t size) {
+bool gf_random_bytes(uint8_t *data, size_t size) {
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
     bool fine = fd >= 0 && read(fd, data, size) == (ssize_t)size;
     if (fd >= 0) {
@@ -71,9 +71,8 @@ static bool random_bytes(uint8_t *data, size_t size) {
     return fine;
 }
 
-/* A whole handshake frame. */
-static void *read_frame(int fd, struct gf_header *header) {
-    if (gf_transport_read(fd, header, sizeof *header, HANDSHAKE_TIMEOUT_MS) != 0) {
+void *gf_read_frame(int fd, struct gf_header *header, int timeout_ms) {
+    if (gf_transport_read(fd, header, sizeof *header, timeout_ms) != 0) {
         return NULL;
     }
     errno = EPROTO;
@@ -82,7 +81,7 @@ static void *read_frame(int fd, struct gf_header *header) {
     }
     size_t size = header->size - sizeof *header;
     char *body = malloc(size + 1);
-    if (body == NULL || gf_transport_read(fd, body, size, HANDSHAKE_TIMEOUT_MS) != 0) {
+    if (body == NULL || gf_transport_read(fd, body, size, timeout_ms) != 0) {
         free(body);
         return NULL;
     }
@@ -90,7 +89,7 @@ static void *read_frame(int fd, struct gf_header *header) {
     return body;
 }
 
-static const char *handshake_cause(void) {
+const char *gf_handshake_cause(void) {
     return errno == 0        ? "it closed the connection during the handshake"
            : errno == EPROTO ? "it does not speak gpuferry's protocol"
                              : strerror(errno);
@@ -101,6 +100,7 @@ static bool fill_hello(struct gf_hello *hello, const struct gf_credential *crede
     _Static_assert(sizeof spec_hash == GF_HASH_SIZE, "GF_SPEC_HASH");
     *hello = (struct gf_hello){.version = GF_PROTOCOL_VERSION, .pid = (uint32_t)getpid(), .devices = 1};
     memcpy(hello->spec_hash, spec_hash, sizeof hello->spec_hash);
+    hello->flags = gf_resume_wanted() ? GF_HELLO_RESUMABLE : 0;
     hello->memory = parse_size(getenv("GPUFERRY_MEMORY"));
     bool named = credential->tenant[0] != '\0';
     copy_text(hello->tenant, sizeof hello->tenant, named ? credential->tenant : getenv("GPUFERRY_TENANT"));
@@ -110,7 +110,7 @@ static bool fill_hello(struct gf_hello *hello, const struct gf_credential *crede
     path[size > 0 ? size : 0] = '\0';
     const char *slash = strrchr(path, '/');
     copy_text(hello->program, sizeof hello->program, slash != NULL ? slash + 1 : path);
-    return random_bytes(hello->nonce, sizeof hello->nonce);
+    return gf_random_bytes(hello->nonce, sizeof hello->nonce);
 }
 
 /* A number of seconds in the environment; what the wire carries are units of which a second has `scale`. */
@@ -145,7 +145,7 @@ static bool fill_extensions(struct gf_extensions *extensions, const struct gf_cr
 static char *read_answer(int fd, struct gf_header *header) {
     bool told = false;
     for (;;) {
-        char *body = read_frame(fd, header);
+        char *body = gf_read_frame(fd, header, GF_HANDSHAKE_TIMEOUT_MS);
         if (body == NULL || header->op != GF_OP_QUEUED ||
             header->size < sizeof *header + sizeof(struct gf_queued)) {
             return body;
@@ -183,6 +183,7 @@ static bool take_welcome(const struct gf_header *header, const char *body) {
     gf_session.granularity = welcome->granularity;
     gf_session.driver_version = welcome->driver_version;
     gf_session.image_kinds = welcome->image_kinds;
+    gf_session.resume_ms = welcome->resume_ms;
     gf_session.image_hashes = malloc(hashes * GF_HASH_SIZE + 1);
     if (gf_session.image_hashes == NULL) {
         return false;
@@ -209,10 +210,10 @@ static CUresult shake_hands(int fd, const char *address, struct gf_credential *c
     struct gf_header header;
     struct gf_hello hello;
     struct gf_extensions extensions;
-    uint8_t proof[GF_HASH_SIZE];
+    uint8_t proof[GF_HASH_SIZE], key[GF_HASH_SIZE];
     CUresult result = CUDA_ERROR_DEVICE_UNAVAILABLE;
     next[0] = '\0';
-    char *greeting_body = read_frame(fd, &header);
+    char *greeting_body = gf_read_frame(fd, &header, GF_HANDSHAKE_TIMEOUT_MS);
     if (greeting_body != NULL && header.op == GF_OP_REFUSED) {
         result = refused(&header, greeting_body, address);
         free(greeting_body);
@@ -223,7 +224,7 @@ static CUresult shake_hands(int fd, const char *address, struct gf_credential *c
         header.size != sizeof header + sizeof greeting ||
         memcmp(greeting_body, GF_MAGIC, sizeof greeting.magic) != 0) {
         gf_error("no gpuferry monitor answers at %s (%s): check GPUFERRY_MONITOR", address,
-                 greeting_body != NULL ? "it does not speak gpuferry's protocol" : handshake_cause());
+                 greeting_body != NULL ? "it does not speak gpuferry's protocol" : gf_handshake_cause());
         free(greeting_body);
         return result;
     }
@@ -255,7 +256,7 @@ static CUresult shake_hands(int fd, const char *address, struct gf_credential *c
     bool sent = gf_transport_write(fd, &out, out.header.size) == 0;
     char *body = read_answer(fd, &header); /* even if not all was sent: it may hold the refusal */
     if (body == NULL || !(sent || header.op == GF_OP_REFUSED)) {
-        gf_error("the GPU server at %s did not grant a session: %s", address, handshake_cause());
+        gf_error("the GPU server at %s did not grant a session: %s", address, gf_handshake_cause());
     } else if (header.op == GF_OP_REFUSED) {
         result = refused(&header, body, address);
     } else if (header.op == GF_OP_REDIRECT) {
@@ -274,6 +275,8 @@ static CUresult shake_hands(int fd, const char *address, struct gf_credential *c
     } else if (!take_welcome(&header, body)) {
         gf_error("the welcome of the GPU server at %s is malformed", address);
     } else {
+        gf_credential_mac(credential, GF_KEY_RESUME, &greeting, &hello, NULL, 0, key);
+        gf_resume_prepare(address, key);
         result = CUDA_SUCCESS;
     }
     free(body);

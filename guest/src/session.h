@@ -21,7 +21,8 @@ struct gf_session {
     uint64_t id;
     uint64_t window_base, window_size, quota;
     uint32_t granularity, driver_version, image_kinds;
-    int device_count; /* as the program sees it, after CUDA_VISIBLE_DEVICES */
+    uint32_t resume_ms; /* how long a lost connection may be resumed; 0: it may not */
+    int device_count;   /* as the program sees it, after CUDA_VISIBLE_DEVICES */
     struct gf_device device;
     uint8_t (*image_hashes)[GF_HASH_SIZE];
     uint32_t image_hash_count;

@@ -11,7 +11,7 @@ from gpuferry.specs._generated import registry_pb2
 
 from .. import handshake, tickets
 from ..guests import Farewells, Guest
-from ..handshake import CudaError, Reason, Refusal
+from ..handshake import CudaError, Reason, Refusal, Resume
 from .choose import Wish, choose, eligible, why_none
 from .directory import Directory
 
@@ -65,6 +65,10 @@ class Redirector:
         task = asyncio.ensure_future(self._place(guest))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def resume(self, connection: socket.socket, peer: str, _: Resume) -> None:
+        """Sessions are at the GPU servers, and their guests know which."""
+        self.turn_away(connection, peer, Refusal(Reason.NO_SESSION, "a registry has no sessions"))
 
     def turn_away(self, connection: socket.socket, peer: str, refusal: Refusal) -> None:
         """Tell a guest why not, in the background."""

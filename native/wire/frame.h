@@ -25,6 +25,14 @@
 #define GF_TICKET_MAX          256
 #define GF_PROOF_GUEST         "gpuferry guest 1"
 #define GF_PROOF_SERVER        "gpuferry server 1"
+#define GF_KEY_RESUME          "gpuferry resume key 1"
+#define GF_PROOF_RESUME        "gpuferry resume 1"
+#define GF_PROOF_RESUMED       "gpuferry resumed 1"
+
+/* Of a session that can be resumed: who received this much more than he said says so. */
+#define GF_ACKNOWLEDGE_EVERY (256u << 10)
+/* Of a session that can be resumed: what a guest may leave unacknowledged before it loses its session. */
+#define GF_UNACKNOWLEDGED_MAX (192u << 20)
 
 enum gf_handshake_op {
     GF_OP_GREETING = 0xFF01,
@@ -34,6 +42,9 @@ enum gf_handshake_op {
     GF_OP_OUTPUT = 0xFF05, /* what a kernel printed; the guest writes the body to its standard output */
     GF_OP_REDIRECT = 0xFF06,
     GF_OP_QUEUED = 0xFF07,
+    GF_OP_RESUMED = 0xFF08,
+    GF_OP_ACKNOWLEDGE = 0xFF09, /* body: u64, how many bytes of the other's stream were received */
+    GF_OP_RESUME = 0xFF0A,      /* in place of HELLO */
 };
 
 enum gf_frame_flag {
@@ -48,6 +59,7 @@ enum gf_refusal {
     GF_REFUSED_BAD_REQUEST = 5,
     GF_REFUSED_SHUTTING_DOWN = 6,
     GF_REFUSED_MALFORMED = 7,
+    GF_REFUSED_NO_SESSION = 9, /* RESUME: there is no such session (any more) */
 };
 
 enum gf_extension_kind {
@@ -56,6 +68,10 @@ enum gf_extension_kind {
     GF_EXTENSION_MAX_WAIT = 3,   /* uint32_t milliseconds in the queue, at most */
     GF_EXTENSION_WALL_LIMIT = 4, /* uint32_t seconds; so is the next */
     GF_EXTENSION_IDLE_LIMIT = 5,
+};
+
+enum gf_hello_flag {
+    GF_HELLO_RESUMABLE = 1, /* the session shall outlive its connection */
 };
 
 enum gf_image_kind {
@@ -91,7 +107,7 @@ struct gf_greeting {
 
 struct gf_hello {
     uint16_t version;
-    uint16_t reserved;
+    uint16_t flags; /* enum gf_hello_flag */
     uint8_t spec_hash[GF_HASH_SIZE];
     uint8_t nonce[GF_NONCE_SIZE];
     uint32_t pid;
@@ -128,8 +144,22 @@ struct gf_welcome {
     uint32_t device_count;
     uint32_t image_kinds; /* enum gf_image_kind, or-ed */
     uint32_t image_hash_count;
-    uint32_t reserved;
+    uint32_t resume_ms; /* how long a lost connection may be resumed; 0: it may not */
     /* device_count * struct gf_device, image_hash_count * uint8_t[GF_HASH_SIZE] */
+};
+
+struct gf_resume {
+    uint16_t version;
+    uint16_t reserved;
+    uint8_t nonce[GF_NONCE_SIZE];
+    uint64_t session;
+    uint64_t received; /* bytes after WELCOME, on all connections of the session */
+    uint8_t proof[GF_HASH_SIZE];
+};
+
+struct gf_resumed {
+    uint8_t proof[GF_HASH_SIZE];
+    uint64_t received;
 };
 
 struct gf_device {
@@ -188,3 +218,4 @@ struct gf_launch_attribute {
 
 GF_STATIC_ASSERT(sizeof(struct gf_header) == 16, "WIRE.md 1");
 GF_STATIC_ASSERT(sizeof(struct gf_hello) == 372, "WIRE.md 2");
+GF_STATIC_ASSERT(sizeof(struct gf_resume) == 84, "WIRE.md 9");

@@ -1,0 +1,212 @@
+# A session that outlives its connection (WIRE.md 9). What goes to the guest is copied into a log and written from there;
+# the log keeps it until the guest says that it has it. Another connection goes on at the byte that the guest lacks.
+
+cdef void log_bytes(Session *s, const uint8_t *data, size_t size) noexcept nogil:
+    """s.send_lock is held."""
+    cdef Part *part
+    cdef size_t room
+    while size > 0:
+        part = s.log_tail
+        if part == NULL or part.used == PART_SIZE:
+            part = <Part *>malloc(sizeof(Part))
+            part.next = NULL
+            part.start = s.log_end
+            part.used = 0
+            if s.log == NULL:
+                s.log = part
+            else:
+                s.log_tail.next = part
+            s.log_tail = part
+            if s.log_next == NULL:
+                s.log_next = part
+        room = min(size, PART_SIZE - part.used)
+        memcpy(part.data + part.used, data, room)
+        part.used += room
+        s.log_end += room
+        data += room
+        size -= room
+
+
+cdef void forget_log(Session *s, uint64_t until) noexcept nogil:
+    """Frees what lies before this byte of the stream. s.send_lock is held."""
+    cdef Part *part
+    if until > s.log_begin:
+        s.log_begin = until
+    while s.log != NULL and s.log.start + s.log.used <= until and s.log.used == PART_SIZE:
+        part = s.log
+        s.log = part.next
+        if s.log_next == part:
+            s.log_next = part.next
+        if s.log_tail == part:
+            s.log_tail = NULL
+        free(part)
+
+
+cdef void drop_log(Session *s) noexcept nogil:
+    """The session is over."""
+    cdef Part *part
+    pthread_mutex_lock(&s.send_lock)
+    s.unwritable = True
+    while s.log != NULL:
+        part = s.log
+        s.log = part.next
+        free(part)
+    s.log_tail = NULL
+    s.log_next = NULL
+    s.queued = 0
+    pthread_mutex_unlock(&s.send_lock)
+
+
+cdef bint flush_log(Session *s) noexcept nogil:
+    """Writes what the socket takes; False: it takes no more, or is broken. s.send_lock is held."""
+    cdef Part *part
+    cdef ssize_t n
+    while s.log_written < s.log_end and s.attached:
+        part = s.log_next
+        if s.log_written == part.start + part.used:
+            s.log_next = part.next
+            continue
+        n = write_some(s, part.data + (s.log_written - part.start), part.start + part.used - s.log_written, NULL, 0, 0)
+        if n > 0:
+            s.log_written += n
+        elif n == 0:
+            break
+        else:
+            detach(s)
+    s.queued = s.log_end - s.log_written
+    if s.queued <= QUEUE_LIMIT:
+        pthread_cond_broadcast(&s.drained)
+    return s.queued == 0
+
+
+cdef void push_log(Session *s, uint8_t *head, size_t head_size, size_t payload_size, Piece piece) noexcept nogil:
+    """Sends one frame, in order. s.send_lock is held."""
+    if s.unwritable:
+        release_piece(s, piece)
+        return
+    log_bytes(s, head, head_size)
+    log_bytes(s, piece.data, payload_size)
+    release_piece(s, piece)
+    if s.log_end - s.log_begin > GF_UNACKNOWLEDGED_MAX:
+        end_session(s, b"malformed: the guest acknowledges nothing")
+        shutdown(s.fd, SHUT_RD)     # wakes the dispatcher
+    if not flush_log(s) and not wake_sender(s):
+        end_session(s, b"connection lost")
+
+
+cdef void send_log(Session *s) noexcept nogil:
+    """The sender of a session that outlives its connection. s.send_lock is held."""
+    cdef pollfd poller
+    poller.events = POLLOUT
+    while True:
+        if flush_log(s):
+            if s.sender_stopping:
+                return
+            pthread_cond_wait(&s.sendable, &s.send_lock)
+        elif s.sender_stopping:
+            return
+        elif not s.attached:
+            pthread_cond_wait(&s.sendable, &s.send_lock)
+        else:
+            poller.fd = s.fd
+            pthread_mutex_unlock(&s.send_lock)
+            poll(&poller, 1, 100)
+            pthread_mutex_lock(&s.send_lock)
+
+
+cdef int acknowledged(Session *s, Frame *f, uint64_t received) noexcept nogil:
+    """The guest has this much; it may say so again after a resumption."""
+    cdef bint possible
+    pthread_mutex_lock(&s.send_lock)
+    possible = received <= s.log_written
+    if possible:
+        forget_log(s, received)
+    pthread_mutex_unlock(&s.send_lock)
+    return cu.CUDA_SUCCESS if possible else malformed(s, f, b"acknowledges what was never sent")
+
+
+cdef void acknowledge(Session *s) noexcept nogil:
+    cdef uint8_t frame[ACKNOWLEDGE_SIZE]
+    cdef gf_header *header = <gf_header *>frame
+    memset(frame, 0, ACKNOWLEDGE_SIZE)
+    header.size = ACKNOWLEDGE_SIZE
+    header.op = GF_OP_ACKNOWLEDGE
+    s.received_told = s.received
+    memcpy(frame + sizeof(gf_header), &s.received, 8)
+    pthread_mutex_lock(&s.send_lock)
+    push_log(s, frame, ACKNOWLEDGE_SIZE, 0, NO_PIECE)
+    pthread_mutex_unlock(&s.send_lock)
+
+
+cdef void detach(Session *s) noexcept nogil:
+    """The connection is broken; whoever reads or writes it sees that too."""
+    pthread_mutex_lock(&s.lock)
+    s.attached = False
+    shutdown(s.fd, 2)
+    pthread_mutex_unlock(&s.lock)
+
+
+cdef ssize_t receive_attached(Session *s, void *target, size_t size) noexcept nogil:
+    """As `receive`, from as many connections as it takes."""
+    cdef ssize_t n = 0
+    while True:
+        pthread_mutex_lock(&s.lock)
+        while not s.attached and not s.ending:
+            wait_briefly(&s.changed, &s.lock)
+        if s.ending:
+            pthread_mutex_unlock(&s.lock)
+            return 0
+        s.receiving = True
+        pthread_mutex_unlock(&s.lock)
+        while True:
+            n = recv(s.fd, target, size, 0)
+            if n >= 0 or errno != EINTR:
+                break
+        pthread_mutex_lock(&s.lock)
+        s.receiving = False
+        if n > 0:
+            s.received += n
+        elif not s.ending:
+            s.attached = False
+        pthread_cond_broadcast(&s.changed)
+        pthread_mutex_unlock(&s.lock)
+        if n > 0:
+            if s.received - s.received_told >= GF_ACKNOWLEDGE_EVERY:
+                acknowledge(s)
+            return n
+
+
+cdef bint resume_session(Session *s, int fd, const uint8_t *proof, uint64_t theirs) noexcept nogil:
+    """Goes on with another connection, whose guest has `theirs` bytes of ours; False: that cannot be."""
+    cdef uint8_t frame[HEAD_SIZE]
+    cdef gf_header *header = <gf_header *>frame
+    cdef gf_resumed *resumed = <gf_resumed *>(frame + sizeof(gf_header))
+    cdef size_t size = sizeof(gf_header) + sizeof(gf_resumed)
+    cdef bint fine
+    pthread_mutex_lock(&s.send_lock)
+    fine = s.resumable and not s.ending and not s.unwritable and s.log_begin <= theirs <= s.log_end
+    if fine:
+        detach(s)
+    pthread_mutex_lock(&s.lock)
+    if fine:
+        while s.receiving:      # the dispatcher, which the end of the old connection wakes
+            pthread_cond_wait(&s.changed, &s.lock)
+        memset(frame, 0, size)
+        header.size = <uint32_t>size
+        header.op = GF_OP_RESUMED
+        memcpy(resumed.proof, proof, sizeof(resumed.proof))
+        resumed.received = s.received
+        # A connection as fresh as this one takes it at once; if it does not, the guest comes again.
+        if dup3(fd, s.fd, O_CLOEXEC) >= 0 and send(s.fd, frame, size, MSG_NOSIGNAL) == <ssize_t>size:
+            s.attached = True
+            s.received_told = s.received
+    pthread_cond_broadcast(&s.changed)
+    pthread_mutex_unlock(&s.lock)
+    if fine:
+        forget_log(s, theirs)
+        s.log_written = theirs
+        s.log_next = s.log
+        if not flush_log(s):
+            wake_sender(s)
+    pthread_mutex_unlock(&s.send_lock)
+    return fine

@@ -1,0 +1,15 @@
+/* What the first connection and a resumed one have in common. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "wire/frame.h"
+
+/* The monitor may have to start an API server first, which compiles or loads a driver. */
+#define GF_HANDSHAKE_TIMEOUT_MS 120000
+
+bool gf_random_bytes(uint8_t *data, size_t size);
+/* A whole handshake frame: its body, to be freed; NULL with errno. */
+void *gf_read_frame(int fd, struct gf_header *header, int timeout_ms);
+/* Why there was none. */
+const char *gf_handshake_cause(void);

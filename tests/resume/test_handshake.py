@@ -1,0 +1,222 @@
+"""Who may go on with a session, and what becomes of it otherwise."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+
+import pytest
+from gpuferry.monitor import handshake
+from gpuferry.specs._generated import wire
+
+from tests.apiserver.guest import HEADER, Ended
+from tests.helpers.monitor import Monitor, monitor
+from tests.monitor.fake_guest import connect, hello_frame, read_frame, read_greeting
+
+from .guest import ACKNOWLEDGE, CountingGuest
+
+GRACE = 8.0
+PAGE = 2 << 20
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Monitor]:
+    with monitor("--pool", "1", "--resume-grace", str(GRACE)) as started:
+        yield started
+
+
+@dataclass
+class Held:
+    """A session held by a guest in Python that counts its stream."""
+
+    guest: CountingGuest
+    key: bytes
+
+
+def resumable_hello(nonce: bytes, server_nonce: bytes, token: str) -> bytes:
+    """HELLO with the flag that asks for it."""
+    frame = bytearray(hello_frame(server_nonce, token, nonce=nonce))
+    start = handshake.HEADER.size
+    frame[start + 2 : start + 4] = handshake.RESUMABLE.to_bytes(2, "little")
+    frame[-32:] = handshake.guest_proof(token.encode(), server_nonce, nonce, bytes(frame[start:-32]))
+    return bytes(frame)
+
+
+@contextmanager
+def held(running: Monitor, *, resumable: bool = True) -> Iterator[Held]:
+    """From connect to WELCOME."""
+    connection = connect(running.tcp)
+    with closing(connection):
+        server_nonce, nonce = read_greeting(connection), secrets.token_bytes(32)
+        if resumable:
+            connection.sendall(resumable_hello(nonce, server_nonce, running.token))
+        else:
+            connection.sendall(hello_frame(server_nonce, running.token, nonce=nonce))
+        guest = CountingGuest(connection)
+        guest.receive_welcome()
+        key = handshake.resume_key(running.token.encode(), server_nonce + nonce)
+        yield Held(guest, key)
+
+
+def resume(
+    running: Monitor, session: int, key: bytes, received: int
+) -> tuple[socket.socket, int, bytes, bool]:
+    """Connection, op and body of the answer, and whether the server proved itself."""
+    connection = connect(running.tcp)
+    server_nonce = read_greeting(connection)
+    fields = (wire.PROTOCOL_VERSION, 0, secrets.token_bytes(32), session, received)
+    unproven = handshake.RESUME.pack(*fields, b"")[:-32]
+    proof = hmac.digest(key, b"gpuferry resume 1" + server_nonce + unproven, hashlib.sha256)
+    body = unproven + proof
+    connection.sendall(
+        handshake.HEADER.pack(handshake.HEADER.size + len(body), handshake.OP_RESUME, 0, 0, 0) + body
+    )
+    op, answer = read_frame(connection)
+    expected = hmac.digest(key, b"gpuferry resumed 1" + server_nonce + body, hashlib.sha256)
+    return connection, op, answer, answer[:32] == expected
+
+
+def is_refused(running: Monitor, session: int, key: bytes, received: int = 0) -> None:
+    """With the reason that says nothing about whose session it is."""
+    connection, op, body, _ = resume(running, session, key, received)
+    with closing(connection):
+        assert op == handshake.OP_REFUSED
+        assert handshake.REFUSED.unpack_from(body)[0] == handshake.Reason.NO_SESSION
+
+
+def wait_gone(running: Monitor) -> None:
+    """Until no session holds memory."""
+    deadline = time.monotonic() + 20
+    while running.status()["devices"][0].get("memory_granted", 0) not in (0, "0"):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_goes_on_where_it_stopped(running: Monitor) -> None:
+    """A request is cut in two; its answer comes on the second connection, once."""
+    with held(running) as session:
+        guest = session.guest
+        address = guest.map(2)
+        guest.write(address, b"abcd")
+        assert guest.read(address, 4) == b"abcd"
+        session_id = guest.session
+        guest.socket.shutdown(socket.SHUT_RDWR)
+        # Everything that it sent was received, and everything that was sent to it: only then was it read.
+        connection, op, body, proven = resume(running, session_id, session.key, guest.received)
+        assert (op, proven) == (handshake.OP_RESUMED, True)
+        assert int.from_bytes(body[32:], "little") == guest.sent
+        guest.adopt(connection)
+        with closing(connection):
+            assert guest.read(address, 4) == b"abcd"
+            guest.close()
+    wait_gone(running)
+
+
+def test_the_server_sends_again_what_was_lost(running: Monitor) -> None:
+    """The guest claims to have received nothing: it gets all of it again, byte by byte."""
+    with held(running) as session:
+        guest = session.guest
+        address = guest.map(2)
+        guest.write(address, bytes(range(256)))
+        data = guest.read(address, 256)
+        connection, op, _, _ = resume(running, guest.session, session.key, 0)
+        with closing(connection):
+            assert op == handshake.OP_RESUMED
+            again = b""
+            while len(again) < guest.received:
+                again += connection.recv(guest.received - len(again))
+            assert data in again
+            guest.adopt(connection)
+            assert guest.read(address, 256) == data
+            guest.close()
+    wait_gone(running)
+
+
+def test_a_second_connection_replaces_a_living_first(running: Monitor) -> None:
+    """The first may be half open: nobody can know."""
+    with held(running) as session:
+        guest, first = session.guest, session.guest.socket
+        connection, op, _, _ = resume(running, guest.session, session.key, guest.received)
+        with closing(connection):
+            assert op == handshake.OP_RESUMED
+            assert first.recv(1) == b""
+            guest.adopt(connection)
+            assert guest.sync().status == 0
+            guest.close()
+    wait_gone(running)
+
+
+def test_the_key_of_the_session_is_needed(running: Monitor) -> None:
+    """The token alone does not do, and the session goes on undisturbed."""
+    with held(running) as session:
+        is_refused(running, session.guest.session, b"x" * 32)
+        is_refused(running, session.guest.session, running.token.encode())
+        assert session.guest.sync().status == 0
+        session.guest.close()
+    wait_gone(running)
+
+
+def test_unknown_ended_and_ordinary_sessions_are_refused(running: Monitor) -> None:
+    with held(running) as session:
+        is_refused(running, session.guest.session + 1, session.key)
+        session.guest.close()
+    wait_gone(running)
+    is_refused(running, session.guest.session, session.key)
+    with held(running, resumable=False) as session:
+        is_refused(running, session.guest.session, session.key)
+        assert session.guest.sync().status == 0
+        session.guest.close()
+    wait_gone(running)
+
+
+def test_counts_that_cannot_be(running: Monitor) -> None:
+    """More than was sent."""
+    with held(running) as session:
+        is_refused(running, session.guest.session, session.key, 1 << 40)
+        assert session.guest.sync().status == 0
+        session.guest.close()
+    wait_gone(running)
+
+
+def test_who_stays_away_loses_the_session(running: Monitor) -> None:
+    """It is shown as disconnected meanwhile, and keeps its memory; then everything is free."""
+    with held(running) as session:
+        session.guest.map(2)
+        session.guest.sync()
+        session.guest.socket.shutdown(socket.SHUT_RDWR)
+        deadline = time.monotonic() + GRACE / 2
+        while not running.status()["sessions"][0].get("disconnected"):
+            assert time.monotonic() < deadline
+    wait_gone(running)
+    is_refused(running, session.guest.session, session.key)
+
+
+def test_an_acknowledgement_of_what_was_never_sent(running: Monitor) -> None:
+    """Ends the session at once."""
+    with held(running) as session:
+        body = (1 << 50).to_bytes(8, "little")
+        session.guest.socket.sendall(HEADER.pack(24, ACKNOWLEDGE, 0, 0, 0) + body)
+        with pytest.raises(Ended, match="never sent"):
+            session.guest.sync()
+    wait_gone(running)
+
+
+def test_a_guest_that_acknowledges_nothing(running: Monitor) -> None:
+    """What is kept for it is bounded: it loses the session before that grows without end."""
+    with held(running) as session:
+        guest = session.guest
+        address = guest.map(2)
+
+        def read_much() -> None:
+            for _ in range(100):
+                guest.read(address, 4 << 20)
+
+        with pytest.raises(Ended):
+            read_much()
+    wait_gone(running)
