@@ -18,6 +18,7 @@ from gpuferry.specs._generated import node_pb2
 
 from .node import Channel, ChannelBroken, listen, peer
 from .runtime import RuntimeDirectory
+from .waiting import within
 
 LEDGER, DOOR = "ledger", "node.sock"
 BLOCK = 1000  # session numbers that are reserved at once
@@ -80,7 +81,7 @@ class Door:
         channel = Channel(end)
         try:
             pid, user = peer(end)
-            message = await asyncio.wait_for(channel.receive(), INTRODUCTION_SECONDS)
+            message = await within(INTRODUCTION_SECONDS, channel.receive())
             returned = message.returned if message else node_pb2.Returned()
             if user != os.getuid() or not hmac.compare_digest(returned.secret, self._secret):
                 raise ChannelBroken("not one of ours")

@@ -27,6 +27,7 @@ from .pool import Pool
 from .runtime import RuntimeDirectory
 from .stats.observatory import Observatory
 from .status import StatusReporter
+from .waiting import until
 
 FAILURES_FATAL_FOR_PARENT = 3
 WATCH_SECONDS = 0.5
@@ -115,7 +116,12 @@ class Daemon:
                 pool=self._config.pool,
             )
             self._notifier.ready(f"guests connect to {', '.join(names)}")
-            await self._stopping.wait()
+            try:
+                await until(self._stopping, tasks)
+            except Exception:
+                # Half a monitor is worse than none: whoever starts the next one loses no session.
+                log.exception("a part of the monitor failed, leaving the API servers to the next monitor")
+                os._exit(1)
             self._notifier.stopping(self._config.grace)
             log.info("stopping")
             await self._drain()

@@ -25,6 +25,7 @@ from ..state import store_path
 from ..store.choose import open_store
 from ..store.interface import StoreError
 from ..tokens.book import TokenBook
+from ..waiting import until
 from .config import RegistryConfig
 from .directory import Directory
 from .redirect import Redirector
@@ -74,7 +75,7 @@ class Registry:
             self._publish(runtime, listener.name, control)
             log.info("listening", guests=listener.name, control=control, store=config.store.partition(":")[0])
             notifier.ready(f"guests connect to {listener.name}")
-            await self._stopping.wait()
+            await until(self._stopping, tasks)
             notifier.stopping(0)
             log.info("stopping")
 

@@ -12,6 +12,7 @@ from gpuferry.specs._generated import registry_pb2
 from .. import handshake, tickets
 from ..guests import Farewells, Guest
 from ..handshake import CudaError, Reason, Refusal, Resume
+from ..waiting import within
 from .choose import Wish, choose, eligible, why_none
 from .directory import Directory
 
@@ -36,7 +37,7 @@ async def _greets(address: str) -> bool:
             writer.close()
 
     try:
-        greeting = await asyncio.wait_for(greet(), PROBE_SECONDS)
+        greeting = await within(PROBE_SECONDS, greet())
     except (OSError, EOFError, asyncio.TimeoutError):
         return False
     return greeting.endswith(handshake.MAGIC)
@@ -77,7 +78,7 @@ class Redirector:
 
     async def _place(self, guest: Guest) -> None:
         try:
-            server = await asyncio.wait_for(self._find(guest), self._max_wait)
+            server = await within(self._max_wait, self._find(guest))
         except asyncio.TimeoutError:
             self.turn_away(guest.connection, guest.peer, self._refusal(_wish(guest)))
             return

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 import grpc
 import structlog
 from gpuferry.specs._generated import etcd_pb2, etcd_pb2_grpc
 
+from .etcd_watch import WatchBroke, events
 from .interface import Entry, StoreError
 
 ROOT = "/gpuferry/"
@@ -139,50 +141,32 @@ class EtcdStore:
         seen: Mapping[str, bytes] | None = None
         while True:
             try:
-                async for state in self._follow(prefix):
-                    if state != seen:
-                        seen = state
-                        yield dict(state)
-            except (
-                grpc.aio.AioRpcError,
-                grpc.aio.UsageError,
-                asyncio.InvalidStateError,
-                StoreError,
-            ) as error:
-                # The middle two are what writing to a stream that has just broken raises.
-                log.warning("watch of etcd broke, beginning anew", error=_text(error))
+                async with contextlib.aclosing(self._follow(prefix)) as states:
+                    async for state in states:
+                        if state != seen:
+                            seen = state
+                            yield dict(state)
+            except (WatchBroke, StoreError) as error:
+                log.warning("watch of etcd broke, beginning anew", reason=str(error))
                 self._next = (self._next + 1) % len(self._members)
             await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _follow(self, prefix: str) -> AsyncIterator[Mapping[str, bytes]]:
-        """Until the stream breaks, or etcd has forgotten the history that it should go on from."""
+    async def _follow(self, prefix: str) -> AsyncGenerator[Mapping[str, bytes], None]:
+        """Until the watch breaks: then whatever is there is the truth again."""
         first, end = _range(prefix)
         now = await self._range(first, end)
         state = {_name(item.key): item.value for item in now.kvs}
         yield dict(state)
-        create = etcd_pb2.WatchCreateRequest(key=first, range_end=end, start_revision=now.header.revision + 1)
-        stream = self._members[self._next].watch.Watch(metadata=METADATA)
-        try:
-            await stream.write(etcd_pb2.WatchRequest(create_request=create))
-            while isinstance(response := await stream.read(), etcd_pb2.WatchResponse):
-                if response.canceled:
-                    break
-                for event in response.events:
+        wanted = etcd_pb2.WatchCreateRequest(key=first, range_end=end, start_revision=now.header.revision + 1)
+        async with contextlib.aclosing(events(self._members[self._next].watch, wanted, METADATA)) as changes:
+            async for change in changes:
+                for event in change:
                     if event.type == etcd_pb2.Event.PUT:
                         state[_name(event.kv.key)] = event.kv.value
                     else:
                         state.pop(_name(event.kv.key), None)
-                if response.events:
-                    yield dict(state)
-        finally:
-            stream.cancel()
+                yield dict(state)
 
     async def close(self) -> None:
         """Closes the connections."""
         await asyncio.gather(*(member.channel.close(None) for member in self._members))
-
-
-def _text(error: Exception) -> str:
-    if isinstance(error, grpc.aio.AioRpcError):
-        return f"{error.code().name}: {error.details()}"
-    return str(error)

@@ -132,8 +132,9 @@ class SqliteStore:
                     if state != seen:
                         seen = state
                         yield dict(state)
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(event.wait(), POLL_SECONDS)
+                look = asyncio.get_running_loop().call_later(POLL_SECONDS, event.set)
+                await event.wait()
+                look.cancel()
         finally:
             self._watches.discard(event)
 

@@ -269,3 +269,86 @@ def test_without_a_majority_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) 
 
     with etcd(3) as cluster:
         _run(main(cluster))
+
+
+def test_a_watch_leaves_a_member_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not dead: its connections stay open. Nothing below the watch may tell."""
+    monkeypatch.setattr("gpuferry.monitor.store.etcd._OPTIONS", ())
+
+    async def main(cluster: Etcd) -> None:
+        leader = await asyncio.to_thread(cluster.leader)
+        silent = next(member for member in cluster.members if member is not leader)
+        others = [member.address for member in cluster.members if member is not silent]
+        store, writer = EtcdStore([silent.address, *others]), EtcdStore(others)
+        watch = store.watch("t/")
+        await next_state(watch, {})
+        await writer.put("t/a", b"1")
+        await next_state(watch, {"t/a": b"1"})
+        silent.process.send_signal(signal.SIGSTOP)
+        try:
+            await writer.put("t/b", b"2")
+            await next_state(watch, {"t/a": b"1", "t/b": b"2"})
+        finally:
+            silent.process.send_signal(signal.SIGCONT)
+        await watch.aclose()  # type: ignore[attr-defined]
+        await asyncio.gather(store.close(), writer.close())
+
+    with etcd(3) as cluster:
+        _run(main(cluster))
+
+
+def test_a_quiet_watch_stays_at_its_member(etcd_cluster: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The member is asked whether it is there, and its answer is no change."""
+    monkeypatch.setattr("gpuferry.monitor.store.etcd_watch.SILENCE_SECONDS", 0.05)
+    prefix = fresh()
+
+    async def main() -> None:
+        store = EtcdStore(etcd_cluster.addresses)
+        reads, read = [], store._range
+        monkeypatch.setattr(store, "_range", lambda *key: reads.append(key) or read(*key))
+        watch = store.watch(prefix)
+        await next_state(watch, {})
+        change = asyncio.ensure_future(next_state(watch, {prefix + "a": b"1"}))
+        assert not (await asyncio.wait({change}, timeout=1.0))[0]
+        await store.put(prefix + "a", b"1")
+        await change
+        assert len(reads) == 1
+        await watch.aclose()  # type: ignore[attr-defined]
+        await store.close()
+
+    _run(main())
+
+
+def test_a_watch_outlives_a_compaction(etcd_cluster: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the very history that it was about to go on from."""
+    prefix = fresh()
+
+    async def main() -> None:
+        store = EtcdStore(etcd_cluster.addresses)
+        read, compacted = store._range, []
+
+        async def read_late(*key: bytes) -> Any:
+            answer = await read(*key)
+            if not compacted:
+                for value in (b"1", b"2", b"3"):
+                    await store.put(prefix + "a", value)
+                entry = (await read(*key)).kvs[0]
+                compact = store._members[0].channel.unary_unary("/etcdserverpb.KV/Compact")
+                await compact(b"\x08" + _varint(entry.mod_revision))
+                compacted.append(entry.mod_revision)
+            return answer
+
+        monkeypatch.setattr(store, "_range", read_late)
+        watch = store.watch(prefix)
+        await next_state(watch, {})
+        await next_state(watch, {prefix + "a": b"3"})
+        assert compacted
+        await watch.aclose()  # type: ignore[attr-defined]
+        await store.close()
+
+    _run(main())
+
+
+def _varint(number: int) -> bytes:
+    low = bytes([number & 0x7F | (0x80 if number > 0x7F else 0)])
+    return low + (_varint(number >> 7) if number > 0x7F else b"")

@@ -1,0 +1,40 @@
+"""Waiting that loses nothing: neither a cancellation, nor the death of a task that nobody awaits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+async def within(seconds: float, work: Awaitable[Result]) -> Result:
+    """The result; TimeoutError if there is none in time, or if the work was cancelled from elsewhere.
+
+    Before Python 3.12 asyncio.wait_for forgets a cancellation that comes at the moment when the work ends.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task}, timeout=seconds)
+        if not task.done() or task.cancelled():
+            raise asyncio.TimeoutError
+        return task.result()
+    finally:
+        task.cancel()
+
+
+async def until(stopping: asyncio.Event, tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Until it is time to stop; or raises what ended a task, so that none dies unseen."""
+    waiting = asyncio.ensure_future(stopping.wait())
+    others = set(tasks)
+    try:
+        while not waiting.done():
+            await asyncio.wait({waiting, *others}, return_when=asyncio.FIRST_COMPLETED)
+            for task in [task for task in others if task.done()]:
+                others.remove(task)
+                if task.cancelled():
+                    raise RuntimeError(f"{task} was cancelled")
+                task.result()
+    finally:
+        waiting.cancel()
