@@ -122,10 +122,12 @@ class Control:
 class Session:
     """One grant, from WELCOME to the scrub; the engine's dispatcher runs on its thread."""
 
-    def __init__(self, core: Core, grant: node_pb2.Grant, guest: socket.socket, log: Log) -> None:
+    def __init__(
+        self, core: Core, grant: node_pb2.Grant, guest: socket.socket, log: Log, started: float
+    ) -> None:
         self.id = grant.session
         self.grant = grant
-        self.started = time.monotonic()
+        self.started = started
         self.reason = ""
         self.clean = False
         self.stats: dict[str, int] = {}  # once it is over: a scrub leaves none
@@ -381,10 +383,11 @@ class Server:
                 "grant refused", session=grant.session, reason="no socket" if guest is None else "busy"
             )
             os._exit(1)  # monitor and server disagree on who holds what
+        started = time.monotonic()  # no later than for the monitor, or the next one would say less than it
         self._control.send(
             node_pb2.FromServer(started=node_pb2.SessionStarted(session=grant.session))
         )  # before WELCOME: until then the monitor may still give the guest to another server
-        self._session = Session(self._core, grant, guest, self._log)
+        self._session = Session(self._core, grant, guest, self._log, started)
         self._dispatcher.serve(self._session)
         self._poller.register(guest, select.POLLRDHUP)
 
