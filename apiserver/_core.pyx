@@ -179,7 +179,7 @@ cdef class Core:
 
     def stats(self) -> dict[str, int]:
         """Counters of the session under way, or of the last one."""
-        cdef Stats stats = self.s.stats
+        cdef Stats *stats = &self.s.stats
         return {
             "memory_mapped": self.s.mapped_bytes,
             "memory_quota": self.s.quota,
@@ -190,3 +190,23 @@ cdef class Core:
             "launches": stats.launches,
             "busy_nanoseconds": stats.busy_nanoseconds,
         }
+
+    def calls(self) -> list[tuple[int, int, int, int, int]]:
+        """Of every operation that was called: its id, calls that succeeded and failed, calls timed and their nanoseconds."""
+        cdef Stats *stats = &self.s.stats
+        cdef Calls a
+        cdef Calls b
+        found = []
+        for place in range(GF_OP_COUNT):
+            a = stats.unanswered[place]
+            b = stats.answered[place]
+            if a.succeeded + a.failed + b.succeeded + b.failed > 0:
+                found.append((operations[place], a.succeeded + b.succeeded, a.failed + b.failed,
+                              a.timed + b.timed, a.nanoseconds + b.nanoseconds))
+        return found
+
+    def unsupported(self) -> list[tuple[int, int]]:
+        """Functions that the guest was asked for and does not have: wire id and calls."""
+        cdef Stats *stats = &self.s.stats
+        return [(GF_FUNCTION_FIRST + i, stats.unsupported[i])
+                for i in range(GF_FUNCTION_LAST - GF_FUNCTION_FIRST + 1) if stats.unsupported[i] > 0]

@@ -437,9 +437,20 @@ class Server:
         values = dict(self._session.stats or self._core.stats())
         busy = values.pop("busy_nanoseconds") / 1e9
         away = self._session.away_until is not None
-        return node_pb2.Stats(
-            session=self._session.id, busy_seconds=busy, rss=rss(), disconnected=away, **values
-        )
+        stats = node_pb2.Stats(session=self._session.id, busy_seconds=busy, rss=rss(), disconnected=away)
+        for name, value in values.items():
+            setattr(stats, name, value)
+        for operation, succeeded, failed, timed, nanoseconds in self._core.calls():
+            stats.calls.add(
+                operation=operation,
+                succeeded=succeeded,
+                failed=failed,
+                timed=timed,
+                seconds=nanoseconds / 1e9,
+            )
+        for function, calls in self._core.unsupported():
+            stats.unsupported.add(function=function, calls=calls)
+        return stats
 
     def _shut_down(self, grace: float) -> bool:
         if self._session is None:

@@ -43,7 +43,9 @@ cdef void finish(Session *s, Frame *f, int status) noexcept nogil:
         return
     if f.request != 0:
         reply(s, f, status, 0, NO_PIECE)
-    elif status != cu.CUDA_SUCCESS:
+        return
+    count(&s.stats.unanswered[places[f.op]], f, status)
+    if status != cu.CUDA_SUCCESS:
         latch(s, f.op, status)
 
 
@@ -58,6 +60,17 @@ cdef int select_context(Session *s, Frame *f, uint32_t slot) noexcept nogil:
         return cu.CUDA_ERROR_INVALID_CONTEXT
     f.context = <Context *>object
     return enter(s, f.context)
+
+
+cdef inline bint is_timed(Session *s, uint16_t op) noexcept nogil:
+    """A clock costs little beside an answer, but much beside a call that is only handed on."""
+    if answers[op]:
+        return True
+    s.turn += 1
+    if s.turn < TIMED_EVERY:
+        return False
+    s.turn = 0
+    return True
 
 
 cdef bint serve_frame(Session *s) noexcept nogil:
@@ -119,6 +132,7 @@ cdef bint serve_frame(Session *s) noexcept nogil:
     f.sequence = s.sequence
     f.body = s.buffer + s.begin + sizeof(gf_header)
     s.begin += sizeof(gf_header) + fixed if bulk else size
+    f.started = now() if is_timed(s, f.op) else 0
     status = select_context(s, &f, context)
     if status != cu.CUDA_SUCCESS:
         if bulk and read_payload(s, NULL, f.size - fixed) == ENDED:
@@ -127,12 +141,6 @@ cdef bint serve_frame(Session *s) noexcept nogil:
         status = handlers[f.op](s, &f)
     finish(s, &f, status)
     return status != ENDED
-
-
-cdef inline uint64_t now() noexcept nogil:
-    cdef timespec time
-    clock_gettime(CLOCK_MONOTONIC, &time)
-    return <uint64_t>time.tv_sec * 1000000000 + time.tv_nsec
 
 
 cdef void serve_frames(Session *s) noexcept nogil:

@@ -165,6 +165,7 @@ cdef void answer(Session *s, Frame *f, int status, size_t payload_size, Piece pi
     s.latched_op = 0
     pthread_mutex_unlock(&s.lock)
     memcpy(head + sizeof(gf_header) + sizeof(gf_reply_prefix), f.reply, f.reply_size)
+    count(&s.stats.answered[places[f.op]], f, status)
     push(s, head, size, payload_size, piece)
 
 

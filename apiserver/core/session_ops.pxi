@@ -7,6 +7,14 @@ cdef int on_sessionClose(Session *s, Frame *f) noexcept nogil:
     return cu.CUDA_SUCCESS
 
 
+cdef int on_sessionUnsupported(Session *s, Frame *f) noexcept nogil:
+    cdef gf_req_sessionUnsupported *q = <gf_req_sessionUnsupported *>f.body
+    if q.function < GF_FUNCTION_FIRST or q.function > GF_FUNCTION_LAST:
+        return malformed(s, f, b"no such function")
+    s.stats.unsupported[q.function - GF_FUNCTION_FIRST] += q.calls
+    return cu.CUDA_SUCCESS
+
+
 cdef int on_sessionMemMap(Session *s, Frame *f) noexcept nogil:
     cdef gf_req_sessionMemMap *q = <gf_req_sessionMemMap *>f.body
     return map_memory(s, q.address, q.size)

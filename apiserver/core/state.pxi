@@ -58,6 +58,23 @@ cdef void latch(Session *s, uint16_t op, int status) noexcept nogil:
     pthread_mutex_unlock(&s.lock)
 
 
+cdef inline uint64_t now() noexcept nogil:
+    cdef timespec time
+    clock_gettime(CLOCK_MONOTONIC, &time)
+    return <uint64_t>time.tv_sec * 1000000000 + time.tv_nsec
+
+
+cdef inline void count(Calls *calls, Frame *f, int status) noexcept nogil:
+    """A call is done; to be told to ask again is no failure."""
+    if status == cu.CUDA_SUCCESS or status == cu.CUDA_ERROR_NOT_READY:
+        calls.succeeded += 1
+    else:
+        calls.failed += 1
+    if f.started != 0:
+        calls.timed += 1
+        calls.nanoseconds += now() - f.started
+
+
 cdef inline int enter(Session *s, Context *context) noexcept nogil:
     """Makes a context current on the dispatcher, if it is not."""
     if context == NULL:

@@ -32,6 +32,7 @@ cdef enum:
     PART_SIZE = (256 << 10) - 64
     LAUNCH_ATTRIBUTES = 16
     MISSING = 0xffff            # request size of an operation that does not exist
+    TIMED_EVERY = 61            # a prime: no loop of a program keeps step with it
 
 cdef struct Object:             # first member of everything that a handle names
     int kind
@@ -124,6 +125,7 @@ cdef struct Frame:
     uint16_t op
     Context *context            # current on the guest's thread; NULL: none
     uint64_t sequence
+    uint64_t started            # 0: not timed
     uint8_t reply[REPLY_SIZE]
     size_t reply_size
 
@@ -175,6 +177,12 @@ cdef struct Part:               # of what was sent and may have to be sent again
     size_t used
     uint8_t data[PART_SIZE]
 
+cdef struct Calls:              # of one operation
+    uint64_t succeeded
+    uint64_t failed
+    uint64_t timed
+    uint64_t nanoseconds        # of those that were timed, from dispatch to answer
+
 cdef struct Stats:
     uint64_t calls_async
     uint64_t calls_sync
@@ -182,6 +190,9 @@ cdef struct Stats:
     uint64_t bytes_out          # s.send_lock
     uint64_t launches
     uint64_t busy_nanoseconds
+    Calls unanswered[GF_OP_COUNT]
+    Calls answered[GF_OP_COUNT] # s.send_lock
+    uint64_t unsupported[GF_FUNCTION_LAST - GF_FUNCTION_FIRST + 1]  # as the guest counts them
 
 ctypedef Bytes *PBytes
 
@@ -191,6 +202,7 @@ cdef struct Session:
     uint64_t window
     uint64_t window_size
     size_t max_pitch
+    unsigned int turn           # of the calls that are not answered one in so many is timed
     Context *primary
     Stream *order               # carries fences and the clearing of new memory
     Stream *reclaim             # what unmaps must wait for

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..model import Spec
+from ..model import Class, Spec
 from ..render import render
 from ..wire import messages, spec_hash
 
@@ -11,14 +11,23 @@ def outputs(spec: Spec) -> dict[str, str]:
     files = ", ".join(library.file for library in spec.libraries)
     session = next(library for library in spec.libraries if library.header is None)
     digest = spec_hash(spec)
+    found = messages(spec)
+    functions = [v.id for v in spec.driver.variants]
     return {
         "native/_generated/gpuferry/messages.h": render(
-            "shared_messages.h.j2", __file__, files, messages=messages(spec), digest=digest
+            "shared_messages.h.j2", __file__, files, messages=found, digest=digest, functions=functions
         ),
         "native/_generated/gpuferry/device_overrides.h": render(
             "shared_device_overrides.h.j2", __file__, "specs/cuda/device.yaml", overrides=spec.overrides
         ),
         "specs/_generated/wire.py": render(
-            "shared_wire.py.j2", __file__, files, ("# ", ""), digest=digest, version=session.version
+            "shared_wire.py.j2",
+            __file__,
+            files,
+            ("# ", ""),
+            digest=digest,
+            version=session.version,
+            messages=found,
+            unsupported=[v for v in spec.driver.variants if v.klass is Class.UNSUPPORTED],
         ),
     }

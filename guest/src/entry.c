@@ -14,10 +14,3 @@ void gf_trace_result(uint16_t function, CUresult result) {
     gf_cuGetErrorName(result, &name);
     gf_trace("%s: %s", gf_functions[function].name, name != NULL ? name : "an unknown result");
 }
-
-CUresult gf_unsupported(uint16_t function) {
-    if (atomic_fetch_add_explicit(&gf_function_calls[function], 1, memory_order_relaxed) == 0) {
-        gf_info("%s is not supported", gf_functions[function].name);
-    }
-    return gf_leave(function, CUDA_ERROR_NOT_SUPPORTED);
-}

@@ -44,15 +44,19 @@ enum gf_class {
 struct gf_function {
     const char *name;
     enum gf_class klass;
+    uint16_t id; /* on the wire */
 };
 
 extern const struct gf_function gf_functions[];
 extern const unsigned gf_function_count;
-extern _Atomic uint64_t gf_function_calls[], gf_function_round_trips[];
+/* By gf_function_id; untold: calls of unsupported functions that the server does not know of. */
+extern _Atomic uint64_t gf_function_calls[], gf_function_round_trips[], gf_function_untold[];
 
 CUresult gf_enter_slow(enum gf_needs needs);
 void gf_trace_result(uint16_t function, CUresult result);
 CUresult gf_unsupported(uint16_t function);
+/* Before the session closes: the server counts what was called and is not there. */
+void gf_unsupported_tell_all(void);
 /* The current context of this thread: fine, none, destroyed, or its sticky error. */
 CUresult gf_context_check(void);
 

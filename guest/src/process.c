@@ -25,6 +25,7 @@ __attribute__((destructor)) static void at_exit(void) {
     if (before == GF_FORKED) {
         return;
     }
+    gf_unsupported_tell_all();
     gf_channel_close();
     atomic_store(&gf_session.state, GF_CLOSED);
     gf_stats_write();

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +13,32 @@ from ..pool import ApiServer
 COUNTED = ("calls_async", "calls_sync", "launches", "bytes_in", "bytes_out", "busy_seconds")
 
 
+class Calls:
+    """What became of them, by operation; and those of functions that are not supported, by function."""
+
+    def __init__(self) -> None:
+        self.succeeded: Counter[int] = Counter()
+        self.failed: Counter[int] = Counter()
+        self.timed: Counter[int] = Counter()
+        self.seconds: defaultdict[int, float] = defaultdict(float)
+        self.unsupported: Counter[int] = Counter()
+
+    def add(self, stats: node_pb2.Stats, before: node_pb2.Stats) -> None:
+        """What is in `stats` and was not yet `before`."""
+        past = {calls.operation: calls for calls in before.calls}
+        for calls in stats.calls:
+            old = past.get(calls.operation, node_pb2.Calls())
+            operation = calls.operation
+            self.succeeded[operation] += max(calls.succeeded - old.succeeded, 0)
+            self.failed[operation] += max(calls.failed - old.failed, 0)
+            self.timed[operation] += max(calls.timed - old.timed, 0)
+            self.seconds[operation] += max(calls.seconds - old.seconds, 0.0)
+        missed = {unsupported.function: unsupported.calls for unsupported in before.unsupported}
+        for unsupported in stats.unsupported:
+            function = unsupported.function
+            self.unsupported[function] += max(unsupported.calls - missed.get(function, 0), 0)
+
+
 class Accounting:
     """The pool's events go through here to `below`."""
 
@@ -21,6 +47,7 @@ class Accounting:
         self._started = started
         self._seen: dict[int, node_pb2.Stats] = {}  # by API server: what of its session is in the totals
         self.totals: Counter[str] = Counter()
+        self.calls = Calls()
 
     def look(self, server: ApiServer) -> None:
         """Take over what an API server last said of the session that it has now."""
@@ -33,6 +60,7 @@ class Accounting:
             before = node_pb2.Stats()
         for name in COUNTED:
             self.totals[name] += max(getattr(stats, name) - getattr(before, name), 0)
+        self.calls.add(stats, before)
         self._seen[key] = stats
 
     def server_ready(self, server: ApiServer) -> None:

@@ -5,14 +5,14 @@ Every series exists, at zero, from the start: one that appears with its first ev
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
-from gpuferry.specs._generated import control_pb2
+from gpuferry.specs._generated import control_pb2, wire
 from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from .accounting import Accounting
 from .gpus import text_of_uuid
 
 GPU_LABELS = ("gpu", "UUID", "modelName", "Hostname")
@@ -31,7 +31,6 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._registry.register(self)
         self._status = control_pb2.StatusReply()
-        self._totals: Counter[str] = Counter()
         self.session_start = Histogram(
             "gpuferry_session_start_seconds",
             "From a guest's arrival to the start of its session",
@@ -45,9 +44,9 @@ class Metrics:
             buckets=DOWNTIME_BUCKETS,
         )
 
-    def expose(self, status: control_pb2.StatusReply, totals: Counter[str]) -> bytes:
-        """The text format, for this status."""
-        self._status, self._totals = status, totals
+    def expose(self, status: control_pb2.StatusReply, accounting: Accounting) -> bytes:
+        """The text format, for this moment."""
+        self._status, self._totals, self._calls = status, accounting.totals, accounting.calls
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
@@ -56,6 +55,7 @@ class Metrics:
         yield from self._sessions()
         yield from self._devices()
         yield from self._migrations()
+        yield from self._operations()
 
     def _monitor(self) -> Iterator[Metric]:
         info = self._status.monitor
@@ -119,6 +119,25 @@ class Metrics:
         moved = CounterMetricFamily("gpuferry_migration_bytes", "Device memory moved")
         moved.add_metric((), self._totals["migration_bytes"])
         yield moved
+
+    def _operations(self) -> Iterator[Metric]:
+        """By name; what a guest says of an id that no spec has ever given away is nobody's metric."""
+        done = CounterMetricFamily("gpuferry_api_calls", "Calls that are done", labels=("api", "result"))
+        time = SummaryMetricFamily(
+            "gpuferry_api_call_seconds",
+            "From dispatch to answer, of every call that is answered and of a sample of the others",
+            labels=("api",),
+        )
+        for operation, name in wire.OPERATIONS.items():
+            done.add_metric((name, "ok"), self._calls.succeeded[operation])
+            done.add_metric((name, "error"), self._calls.failed[operation])
+            time.add_metric((name,), self._calls.timed[operation], self._calls.seconds[operation])
+        missed = CounterMetricFamily(
+            "gpuferry_unsupported_calls", "Calls of functions that are not supported", labels=("api",)
+        )
+        for function, name in wire.UNSUPPORTED.items():
+            missed.add_metric((name,), self._calls.unsupported[function])
+        yield from (done, time, missed)
 
 
 def state_name(state: int) -> str:

@@ -75,7 +75,7 @@ class Observatory:
 
     async def metrics(self) -> bytes:
         """The same for Prometheus."""
-        return self._metrics.expose(await self.status(), self.accounting.totals)
+        return self._metrics.expose(await self.status(), self.accounting)
 
     def ready(self) -> bool:
         """Whether a guest could have a session."""

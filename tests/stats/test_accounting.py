@@ -81,3 +81,32 @@ def test_everything_goes_on_below() -> None:
     accounting.server_lost(one)
     assert below.seen == ["server_ready", "session_started", "session_ended", "server_lost"]
     assert started == [7]
+
+
+def calls(succeeded: int, failed: int = 0) -> node_pb2.Stats:
+    return node_pb2.Stats(
+        session=1,
+        calls=[
+            node_pb2.Calls(
+                operation=14, succeeded=succeeded, failed=failed, timed=succeeded, seconds=succeeded
+            )
+        ],
+        unsupported=[node_pb2.Unsupported(function=300, calls=failed)],
+    )
+
+
+def test_operations_count_once() -> None:
+    accounting = Accounting(Below(), lambda session: None)
+    one = server()
+    one.session = 1
+    for stats_now in (calls(2), calls(2), calls(5, failed=3), calls(5, failed=4)):
+        one.stats = stats_now
+        accounting.look(one)
+    counted = accounting.calls
+    assert (counted.succeeded[14], counted.failed[14], counted.timed[14]) == (5, 4, 5)
+    assert counted.seconds[14] == 5.0
+    assert counted.unsupported[300] == 4
+    two = server(key=2)
+    two.session, two.stats = 1, calls(1, failed=1)
+    accounting.look(two)
+    assert (counted.succeeded[14], counted.failed[14], counted.unsupported[300]) == (6, 5, 5)

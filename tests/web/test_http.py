@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from gpuferry.monitor.config import ConfigError, check_exposure
+from gpuferry.specs._generated import node_pb2, wire
 from prometheus_client.parser import text_string_to_metric_families
 
 from .stage import TOKEN, Stage, empty, server, session
@@ -54,6 +55,10 @@ def test_every_series_is_there_from_the_start(stage: Stage) -> None:
         "gpuferry_sessions",
         "gpuferry_session_start_seconds_bucket",
         "gpuferry_wire_bytes_total",
+        "gpuferry_api_calls_total",
+        "gpuferry_api_call_seconds_count",
+        "gpuferry_api_call_seconds_sum",
+        "gpuferry_unsupported_calls_total",
         "gpuferry_queue_depth",
         "gpuferry_migrations_total",
         "gpuferry_migration_downtime_seconds_count",
@@ -70,6 +75,12 @@ def test_every_series_is_there_from_the_start(stage: Stage) -> None:
         "stopping",
     }
     assert not any(name.endswith("_created") for name in found)
+    operations = {dict(labels)["api"] for labels in found["gpuferry_api_calls_total"]}
+    assert operations == set(wire.OPERATIONS.values())
+    missing = {dict(labels)["api"] for labels in found["gpuferry_unsupported_calls_total"]}
+    assert missing == set(wire.UNSUPPORTED.values())
+    assert "cuGraphCreate" in missing
+    assert not missing & operations
 
 
 def test_labels_of_a_gpu_are_dcgms(stage: Stage) -> None:
@@ -106,11 +117,7 @@ def test_sessions_are_counted_when_somebody_looks(stage: Stage) -> None:
         key=1,
         session=1,
         ready=True,
-        stats=SimpleNamespace(
-            session=1,
-            **dict.fromkeys(("calls_async", "calls_sync", "launches", "bytes_out", "busy_seconds"), 0),
-            bytes_in=77,
-        ),
+        stats=node_pb2.Stats(session=1, bytes_in=77),
     )
     stage.pool.servers[1] = one
     assert metrics(stage)["gpuferry_wire_bytes_total"][(("direction", "in"),)] == 77

@@ -1,0 +1,54 @@
+"""What the server hears of functions that are not supported: every call, but not one frame for each."""
+
+from __future__ import annotations
+
+import struct
+
+from codegen.load import load
+from tests.guest.conftest import Guest
+from tests.guest.fake_server import FakeServer
+
+IDS = {variant.symbol: variant.id for variant in load().driver.variants}
+
+
+def told(server: FakeServer) -> list[tuple[int, int]]:
+    return [struct.unpack("<II", f.body) for f in server.frames if f.name == "sessionUnsupported"]
+
+
+def test_the_first_call_at_once_the_rest_ever_more_rarely(server: FakeServer, guest: Guest) -> None:
+    outcome = guest(
+        """
+start()
+graph = u64()
+ok("cuCtxSynchronize")
+print({cu("cuGraphCreate", byref(graph), 0) for _ in range(100)})
+ok("cuCtxSynchronize")
+"""
+    )
+    assert outcome.stdout == "{801}\n"
+    assert server.names[1] == "sessionUnsupported"
+    assert told(server) == [(IDS["cuGraphCreate"], calls) for calls in (1, 1, 2, 4, 8, 16, 32, 36)]
+    assert server.names[-2:] == ["sessionUnsupported", "sessionClose"]
+
+
+def test_calls_before_the_session_are_told_at_its_end(server: FakeServer, guest: Guest) -> None:
+    guest(
+        """
+cu("cuArrayCreate_v2", byref(u64()), 0)
+start()
+ok("cuCtxSynchronize")
+"""
+    )
+    assert told(server) == [(IDS["cuArrayCreate_v2"], 1)]
+
+
+def test_it_is_told_in_no_context(server: FakeServer, guest: Guest) -> None:
+    """The server would hold it against the program that its context is gone."""
+    guest('start(); cu("cuGraphCreate", byref(u64()), 0); ok("cuCtxSynchronize")')
+    contexts = [f.context for f in server.frames if f.name in ("sessionUnsupported", "cuCtxSynchronize")]
+    assert contexts == [0, 1]
+
+
+def test_what_is_supported_is_not_told(server: FakeServer, guest: Guest) -> None:
+    guest('start(); made("cuEventCreate", 0); ok("cuCtxSynchronize")')
+    assert told(server) == []
