@@ -10,7 +10,7 @@ cdef int on_sessionClose(Session *s, Frame *f) noexcept nogil:
 cdef int on_sessionUnsupported(Session *s, Frame *f) noexcept nogil:
     cdef gf_req_sessionUnsupported *q = <gf_req_sessionUnsupported *>f.body
     if q.function < GF_FUNCTION_FIRST or q.function > GF_FUNCTION_LAST:
-        return malformed(s, f, b"no such function")
+        return cu.CUDA_ERROR_INVALID_VALUE
     s.stats.unsupported[q.function - GF_FUNCTION_FIRST] += q.calls
     return cu.CUDA_SUCCESS
 

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.adversity.sessions import PAGE, open_session, session
+from tests.adversity.sessions import PAGE, session
 from tests.apiserver.guest import handle
 from tests.helpers import programs, toolchain
 from tests.helpers.running import guest_environment, run
 from tests.monitor import harness
 
 pytestmark = pytest.mark.xdist_group("calls")
+
+INVALID_VALUE = 1
 
 Series = dict[tuple[str, ...], float]
 
@@ -110,11 +112,11 @@ def test_what_a_program_called_and_did_not_get(monitor: harness.Monitor) -> None
 
 @pytest.mark.parametrize("function", [0, 255, 4095, 0xFFFFFFFF])
 def test_a_guest_cannot_invent_functions(monitor: harness.Monitor, function: int) -> None:
-    guest = open_session(monitor)
-    with guest.socket:
+    before = Scrape(monitor)
+    with session(monitor) as guest:
         guest.send("sessionUnsupported", function=function, calls=1)
-        assert "no such function" in guest.expect_end().text
-    monitor.wait_idle(2)
+        assert guest.sync().latched == INVALID_VALUE
+        assert Scrape(monitor).since(before, "gpuferry_unsupported_calls_total") == {}
 
 
 def test_a_guest_cannot_make_a_supported_function_look_unsupported(monitor: harness.Monitor) -> None:
