@@ -43,7 +43,8 @@ class Proxy:
 
     def cut(self, chance: random.Random | None = None) -> None:
         """End one connection, by chance, or all of them, on both sides."""
-        for pair in [chance.choice(self._open)] if chance and self._open else list(self._open):
+        pairs = list(self._open)
+        for pair in [chance.choice(pairs)] if chance and pairs else pairs:
             for connection in pair:
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)

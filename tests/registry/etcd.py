@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -15,17 +14,10 @@ import grpc
 import pytest
 from gpuferry.specs._generated import etcd_pb2, etcd_pb2_grpc
 
+from tests.helpers.ports import lasting_ports
 from tests.monitor.harness import wait_until
 
 SECONDS = 20.0
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 class Member:
@@ -69,7 +61,7 @@ class Etcd:
     """The members."""
 
     def __init__(self, folder: Path, count: int) -> None:
-        ports = _free_ports(2 * count)
+        ports = lasting_ports(2 * count)
         clients, peers = ports[:count], ports[count:]
         cluster = ",".join(f"m{i}=http://127.0.0.1:{port}" for i, port in enumerate(peers))
         self.members = [

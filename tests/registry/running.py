@@ -17,6 +17,7 @@ from gpuferry.monitor.registry.service import SERVICE
 from gpuferry.monitor.registry.signing import sign
 from gpuferry.specs._generated import registry_pb2, registry_pb2_grpc
 
+from tests.helpers.ports import lasting_ports
 from tests.monitor.harness import CLI, DEADLINE, environment, wait_until
 
 
@@ -28,7 +29,7 @@ class Registry:
         self.log = folder / "log"
         self.state = state
         self._options = options
-        self.address, self.control = "127.0.0.1:0", "127.0.0.1:0"
+        self.address, self.control = (f"127.0.0.1:{port}" for port in lasting_ports(2))
         self.start()
 
     def start(self) -> None:
