@@ -65,7 +65,7 @@ static CUresult query(void *value, CUpointer_attribute attribute, uint64_t point
         *(CUmemoryPool *)value = pooled ? (CUmemoryPool)(uintptr_t)sim_pool_handle(range->owner) : NULL;
         break;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        *(unsigned long long *)value = 0;
+        *(unsigned long long *)value = range && range->kind == SIM_RANGE_MAPPED ? range->flags : 0;
         break;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:

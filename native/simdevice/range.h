@@ -19,7 +19,7 @@ struct sim_range {
     enum sim_range_kind kind;
     bool freeing;                /* a cuMemFreeAsync is on its way */
     bool sync_memops;            /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
-    unsigned flags;              /* as given to the call that made it */
+    unsigned flags;              /* as given to the call that made it; of a mapping: its handle types */
     uint64_t id;                 /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
     struct sim_context *context; /* NULL: no context's */
     struct sim_device *device;

@@ -1,10 +1,12 @@
-/* Physical memory is an extent of the device's memfd, a mapping maps it, access rights are page protections.
- * Offsets in the file are never used twice, so an extent begins as zeros, or dirty if the settings say so. */
+/* Physical memory is an extent of the device's memfd, or a file of its own if it can be shared. A mapping
+ * maps it, access rights are page protections. Offsets in the device's file are never used twice, so all
+ * memory begins as zeros, or dirty if the settings say so. */
 #define _GNU_SOURCE
 #include "vmm.h"
 #include "config.h"
 #include "log.h"
 #include "memory.h"
+#include "shareable.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +17,11 @@ struct physical {
     struct sim_object object; /* the handle; each mapping holds a reference as well */
     struct sim_device *device;
     CUmemAllocationProp properties;
+    int fd; /* of the device's file, or its own */
     uint64_t offset, size;
     unsigned handles; /* cuMemCreate and cuMemRetainAllocationHandle, less cuMemRelease */
+    bool shareable;   /* has a file of its own */
+    bool charged;     /* to its device: not if it is another process's memory */
 };
 
 /* Guards `handles`, the files and the relation of reservations to mappings. Taken before any tree's lock. */
@@ -27,16 +32,19 @@ static struct {
     uint64_t size;
 } files[SIM_MAX_DEVICES];
 
-static void punch(const struct physical *physical) {
-    if (fallocate(files[physical->device->ordinal].fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                  (off_t)physical->offset, (off_t)physical->size) != 0)
+static void give_back(const struct physical *physical) {
+    if (physical->shareable) /* the memory ends with its last descriptor and mapping, wherever they are */
+        close(physical->fd);
+    else if (fallocate(physical->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)physical->offset,
+                       (off_t)physical->size) != 0)
         sim_message(SIM_LOG_INFO, "cannot give back physical memory");
 }
 
 static void destroy(void *pointer) {
     struct physical *physical = pointer;
-    punch(physical);
-    sim_device_refund(physical->device, physical->size);
+    give_back(physical);
+    if (physical->charged)
+        sim_device_refund(physical->device, physical->size);
     free(physical);
 }
 
@@ -47,8 +55,10 @@ static CUresult check_properties(const CUmemAllocationProp *properties, struct s
     *device = sim_device_at(properties->location.id);
     if (!*device)
         return CUDA_ERROR_INVALID_DEVICE;
-    return properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE ? CUDA_SUCCESS
-                                                                       : CUDA_ERROR_NOT_SUPPORTED;
+    return properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE ||
+                   properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties,
@@ -66,8 +76,8 @@ static bool granular(uint64_t value) {
 
 /* CUDA promises nothing of new physical memory; whoever relies on zeros finds out here. */
 static bool soil(const struct physical *physical) {
-    void *bytes = mmap(NULL, physical->size, PROT_READ | PROT_WRITE, MAP_SHARED,
-                       files[physical->device->ordinal].fd, (off_t)physical->offset);
+    void *bytes =
+        mmap(NULL, physical->size, PROT_READ | PROT_WRITE, MAP_SHARED, physical->fd, (off_t)physical->offset);
     if (bytes == MAP_FAILED)
         return false;
     memset(bytes, 0xA5, physical->size);
@@ -90,9 +100,32 @@ static bool extend(struct physical *physical) {
     }
     if (ftruncate(files[ordinal].fd, (off_t)(files[ordinal].size + physical->size)) != 0)
         return false;
+    physical->fd = files[ordinal].fd;
     physical->offset = files[ordinal].size;
     files[ordinal].size += physical->size;
-    return !sim_config_get()->dirty || soil(physical);
+    return true;
+}
+
+/* Lock held. */
+static bool take_memory(struct physical *physical) {
+    physical->shareable = physical->properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
+    if (physical->shareable)
+        physical->fd = sim_shareable_new(physical->device, physical->size);
+    if (physical->shareable ? physical->fd < 0 : !extend(physical))
+        return false;
+    if (!sim_config_get()->dirty || soil(physical))
+        return true;
+    give_back(physical);
+    return false;
+}
+
+/* Gives the memory that it has a handle; else the memory is given back. */
+static bool open_handle(struct physical *physical) {
+    physical->handles = 1;
+    bool done = sim_handle_open(physical, SIM_PHYSICAL, NULL, destroy);
+    if (!done)
+        give_back(physical);
+    return done;
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties,
@@ -107,9 +140,9 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
         physical->device = device;
         physical->properties = *properties;
         physical->size = size;
-        physical->handles = 1;
+        physical->charged = true;
         pthread_mutex_lock(&lock);
-        bool done = extend(physical) && sim_handle_open(physical, SIM_PHYSICAL, NULL, destroy);
+        bool done = take_memory(physical) && open_handle(physical);
         pthread_mutex_unlock(&lock);
         if (done) {
             *handle = physical->object.handle;
@@ -174,6 +207,59 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
     return physical ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType type, unsigned long long flags) {
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(shareable && flags == 0);
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    pthread_mutex_lock(&lock);
+    struct physical *physical = acquire(handle);
+    bool possible = physical && physical->shareable;
+    int fd = possible ? sim_shareable_again(physical->fd) : -1;
+    if (physical)
+        sim_release(physical);
+    pthread_mutex_unlock(&lock);
+    SIM_REQUIRE(possible);
+    if (fd < 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *(int *)shareable = fd;
+    return CUDA_SUCCESS;
+}
+
+/* The memory is its exporter's: the device's it was made on, and charged there. */
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
+                                        CUmemAllocationHandleType type) {
+    struct sim_device *device;
+    uint64_t size;
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(handle);
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    int fd = (int)(intptr_t)shareable;
+    SIM_REQUIRE(sim_shareable_check(fd, &device, &size));
+    if (!device)
+        return CUDA_ERROR_INVALID_DEVICE;
+    struct physical *physical = calloc(1, sizeof *physical);
+    if (!physical)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    physical->device = device;
+    physical->properties = (CUmemAllocationProp){
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->ordinal},
+    };
+    physical->size = size;
+    physical->shareable = true;
+    physical->fd = sim_shareable_again(fd);
+    if (physical->fd < 0 || !open_handle(physical)) {
+        free(physical);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *handle = physical->object.handle;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t size, size_t alignment, CUdeviceptr wanted,
                              unsigned long long flags) {
     SIM_TRY(sim_enter());
@@ -225,13 +311,14 @@ static CUresult map(CUdeviceptr pointer, size_t size, struct physical *physical)
     range->kind = SIM_RANGE_MAPPED;
     range->id = sim_memory_next_id();
     range->device = physical->device;
+    range->flags = physical->properties.requestedHandleTypes;
     range->owner = physical;
     if (!sim_ranges_insert(&sim_memory, range)) { /* something is mapped there */
         free(range);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (mmap((void *)pointer, size, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
-             files[physical->device->ordinal].fd, (off_t)physical->offset) == MAP_FAILED) {
+    if (mmap((void *)pointer, size, PROT_NONE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, physical->fd,
+             (off_t)physical->offset) == MAP_FAILED) {
         free(sim_ranges_remove(&sim_memory, pointer, NULL));
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -89,12 +89,15 @@ def test_memory_sizes(text: str, size: int) -> None:
     assert output(code, GPUFERRY_SIM_MEMORY=text) == str(size)
 
 
+@pytest.mark.parametrize("shareable", [0, 1])
 @pytest.mark.parametrize(("dirty", "first"), [("0", "0"), ("1", "165")])
-def test_physical_memory_may_begin_dirty(dirty: str, first: str) -> None:
-    code = """
+def test_physical_memory_may_begin_dirty(dirty: str, first: str, shareable: int) -> None:
+    code = (
+        f"shareable = {shareable}"
+        + """
 cu.cuInit(0); c = ctypes.c_void_p(); cu.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0); cu.cuCtxSetCurrent(c)
 size = ctypes.c_size_t(2 << 20); at = ctypes.c_uint64(); handle = ctypes.c_uint64(); byte = ctypes.c_ubyte()
-properties = (ctypes.c_int * 8)(1, 0, 1, 0); access = (ctypes.c_int * 3)(1, 0, 3)
+properties = (ctypes.c_int * 8)(1, shareable, 1, 0); access = (ctypes.c_int * 3)(1, 0, 3)
 assert cu.cuMemAddressReserve(ctypes.byref(at), size, size, ctypes.c_uint64(0), ctypes.c_uint64(0)) == 0
 assert cu.cuMemCreate(ctypes.byref(handle), size, properties, ctypes.c_uint64(0)) == 0
 assert cu.cuMemMap(at, size, ctypes.c_size_t(0), handle, ctypes.c_uint64(0)) == 0
@@ -102,6 +105,7 @@ assert cu.cuMemSetAccess(at, size, access, ctypes.c_size_t(1)) == 0
 assert cu.cuMemcpyDtoH_v2(ctypes.byref(byte), at, ctypes.c_size_t(1)) == 0
 print(byte.value)
 """
+    )
     assert output(code, GPUFERRY_SIM_DIRTY=dirty) == first
 
 

@@ -1,0 +1,89 @@
+/* The memfd is sealed at its size, so that whoever maps it is safe from SIGBUS whatever the others do, and
+ * its name says whose memory it is. */
+#define _GNU_SOURCE
+#include "shareable.h"
+#include "log.h"
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#define NAME  "gpuferry-sim-"
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#ifndef F_SEAL_EXEC
+#define F_SEAL_EXEC 0x20 /* a system may set it on every memfd; it changes nothing here */
+#endif
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* Every piece of memory is an open file. */
+static void allow_many_files(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+            sim_message(SIM_LOG_INFO, "cannot raise the limit of open files");
+    }
+}
+
+static int checked(int fd) {
+    if (fd < 0)
+        sim_message(SIM_LOG_INFO, "no shareable memory: %m");
+    return fd;
+}
+
+int sim_shareable_new(const struct sim_device *device, uint64_t size) {
+    char name[sizeof NAME + SIM_UUID_TEXT] = NAME;
+    pthread_once(&once, allow_many_files);
+    sim_device_uuid_text(device->machine_ordinal, name + strlen(NAME));
+    int fd = checked(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (fd >= 0 && (ftruncate(fd, (off_t)size) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0)) {
+        checked(-1);
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+int sim_shareable_again(int fd) {
+    pthread_once(&once, allow_many_files);
+    return checked(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+}
+
+/* The device that the name of the open file says. */
+static bool read_name(int fd, struct sim_device **device) {
+    static const char begin[] = "/memfd:" NAME;
+    char path[32], name[128], uuid[SIM_UUID_TEXT];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(path, name, sizeof name - 1);
+    if (length < 0)
+        return false;
+    name[length] = '\0';
+    if (strncmp(name, begin, strlen(begin)) != 0)
+        return false;
+    *device = NULL;
+    for (int i = 0; i < sim_device_count() && !*device; i++) {
+        sim_device_uuid_text(sim_device_at(i)->machine_ordinal, uuid);
+        if (strncmp(name + strlen(begin), uuid, strlen(uuid)) == 0)
+            *device = sim_device_at(i);
+    }
+    return true;
+}
+
+bool sim_shareable_check(int fd, struct sim_device **device, uint64_t *size) {
+    struct stat status;
+    struct statfs system;
+    int seals = fcntl(fd, F_GET_SEALS), flags = fcntl(fd, F_GETFL);
+    if (seals < 0 || (seals & ~F_SEAL_EXEC) != SEALS || flags < 0 || (flags & O_ACCMODE) != O_RDWR)
+        return false;
+    /* not huge pages of the system's pool, which may run out under a mapping */
+    if (fstatfs(fd, &system) != 0 || system.f_type != TMPFS_MAGIC || fstat(fd, &status) != 0)
+        return false;
+    *size = (uint64_t)status.st_size;
+    return *size && *size % SIM_GRANULARITY == 0 && read_name(fd, device);
+}
