@@ -27,7 +27,7 @@ def rows() -> list[Row]:
 
 
 def best(fit: str, queue: str) -> float:
-    return min(percentile(decisions(build(fit, queue, migrate=True))) for _ in range(ROUNDS))
+    return min(percentile(decisions(build(fit, queue, "dgsf"))) for _ in range(ROUNDS))
 
 
 def percentile(costs: Iterator[float]) -> float:

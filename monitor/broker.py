@@ -83,7 +83,7 @@ class Broker:
         self._config = config
         self._on_pool_change = on_pool_change
         self._next_session = next_session
-        self._placer = Placer(build(config.policy, config.queue, migrate=True))
+        self._placer = Placer(build(config.policy, config.queue, "dgsf"))
         self._servers: dict[int, ApiServer] = {}
         self._farewells = Farewells()
         self._closing = False

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 
 import simpy
-from gpuferry.monitor.policy import Gpu, Migrate, Place, Policy, Refuse, Request
+from gpuferry.monitor.policy import Gpu, Migrate, Place, Policy, Refuse, Request, Seat
 
 from .result import Record, Result, Sample
 from .workload import Job, Server, Workload
@@ -42,7 +42,8 @@ class Simulation:
     def __post_init__(self) -> None:
         self._records = [Record(job) for job in self.workload.jobs]
         self._running: dict[int, _Session] = {}
-        self._sharing = [0] * self.server.gpus  # how many sessions make progress on each GPU
+        self._sharing = [0] * self.server.gpus  # how many sessions make progress on each GPU,
+        self._load = [0.0] * self.server.gpus  # and what they would use if each had it for itself
         self._used = [0.0] * self.server.gpus  # seconds of full utilisation since the last tick
         self._samples: list[Sample] = []
         self._accounted = 0.0
@@ -106,11 +107,15 @@ class Simulation:
         session.moving, session.gpus = True, [move.target]
         self._replan()
         content = session.job.memory if session.job.content is None else session.job.content
-        yield self._env.timeout(content / self.server.bandwidth)
+        pause = content / self.server.bandwidth
+        yield self._env.timeout(pause)
         self._account()
         session.moving = False
         self._replan()
-        self.policy.on_migrated(number, done=True)
+        self.policy.on_migrated(number, done=True, seconds=pause)
+        (left,) = session.place.seats
+        session.place = Place(session.place.request, (Seat(move.target, move.worker),))
+        self.policy.on_idle(left.gpu, left.worker)
         self._decide()
 
     # -- decisions
@@ -161,21 +166,23 @@ class Simulation:
         for session in self._running.values():
             session.left -= elapsed * session.rate
         for gpu, sharing in enumerate(self._sharing):
-            self._used[gpu] += elapsed * min(1.0, self.server.intensity * sharing * self._rate(sharing))
+            self._used[gpu] += elapsed * min(1.0, self.server.intensity * sharing * self._rate(gpu))
 
-    def _rate(self, sharing: int) -> float:
-        return 1.0 / (1.0 + (self.server.slowdown - 1.0) * (sharing - 1)) if sharing else 0.0
+    def _rate(self, gpu: int) -> float:
+        """How fast each goes that is there, against having it for itself."""
+        return 1.0 / max(1.0, self._load[gpu])
 
     def _replan(self) -> None:
         """Works out how fast each goes now, and waits for the first that will be done."""
         self._sharing = [0] * self.server.gpus
+        self._load = [0.0] * self.server.gpus
         active = [session for session in self._running.values() if not session.moving]
         for session in active:
             for gpu in session.gpus:
                 self._sharing[gpu] += 1
+                self._load[gpu] += session.job.load
         for session in self._running.values():
-            crowd = max(self._sharing[gpu] for gpu in session.gpus)
-            session.rate = 0.0 if session.moving else self._rate(crowd)
+            session.rate = 0.0 if session.moving else min(self._rate(gpu) for gpu in session.gpus)
         self._plan += 1
         if active:
             soonest = min(max(0.0, session.left) / session.rate for session in active)

@@ -22,18 +22,18 @@ class Run:
 
     fit: str
     queue: str
-    migrate: bool
+    migration: str
     result: Result
 
     @property
     def name(self) -> str:
-        return f"{self.fit}, {self.queue}{', migrating' if self.migrate else ''}"
+        return f"{self.fit}, {self.queue}{'' if self.migration == 'off' else f', migration {self.migration}'}"
 
 
-def run(workload: Workload, server: Server, fit: str, queue: str, migrate: bool, max_wait: float) -> Run:
+def run(workload: Workload, server: Server, fit: str, queue: str, migration: str, max_wait: float) -> Run:
     """By the names that the policies have as options."""
-    policy = build(fit, queue, migrate=migrate)
-    return Run(fit, queue, migrate, Simulation(policy, workload, server, max_wait).run())
+    policy = build(fit, queue, migration)
+    return Run(fit, queue, migration, Simulation(policy, workload, server, max_wait).run())
 
 
 def table(workload: Workload, server: Server, runs: Sequence[Run]) -> Table:
@@ -67,7 +67,7 @@ def as_json(workload: Workload, server: Server, runs: Sequence[Run]) -> dict[str
             {
                 "policy": each.fit,
                 "queue": each.queue,
-                "migration": each.migrate,
+                "migration": each.migration,
                 **each.result.summary().as_json(),
             }
             for each in runs

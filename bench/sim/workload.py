@@ -18,6 +18,7 @@ class Job:
     work: float  # on a GPU that it has for itself
     before: float = 0.0  # between its launch and its asking for a GPU
     content: int | None = None  # what there is to move in a migration, if not all that it asked for
+    load: float = 0.75  # of a GPU's throughput while it has one for itself; two such slow each other by half
     devices: int = 1
     labels: frozenset[str] = frozenset()
 
@@ -29,7 +30,6 @@ class Server:
     gpus: int = 4
     memory: int = 12000 * MIB  # of each, to be promised
     workers: int = 2  # of each
-    slowdown: float = 1.5  # of each of two functions that share a GPU; a third adds as much again
     intensity: float = 0.33  # utilisation by one function alone
     bandwidth: float = 6400.0 * MIB  # of a migration, bytes a second
     tick: float = 0.25

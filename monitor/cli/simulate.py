@@ -45,7 +45,10 @@ def simulate(
     queue: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="fcfs or backfill; may be repeated")
     ] = None,
-    migrate: Annotated[bool, typer.Option("--migrate", help="Let sessions move between GPUs")] = False,
+    migration: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Who moves between GPUs: off, dgsf or auto; may be repeated"),
+    ] = None,
     gpus: Annotated[int | None, typer.Option(min=1, metavar="N", help="GPUs of the server")] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="What each has to give")] = None,
     workers: Annotated[int | None, typer.Option(min=1, metavar="N", help="API servers per GPU")] = None,
@@ -74,7 +77,8 @@ def simulate(
     runs = []
     for discipline in _known("--queue", queue or ["fcfs"]):
         for fit in _known("--policy", policy or COMPARED):
-            runs.append(report.run(workload, server, fit, discipline, migrate, max_wait))
+            for mover in _known("--migration", migration or ["off"]):
+                runs.append(report.run(workload, server, fit, discipline, mover, max_wait))
     if plot:
         from gpuferry.sim.plot import draw
 
@@ -92,9 +96,9 @@ def simulate(
 
 
 def _known(option: str, names: Sequence[str]) -> Sequence[str]:
-    from ..policy import FITS, QUEUES
+    from ..policy import FITS, MOVERS, QUEUES
 
-    known = FITS.keys() if option == "--policy" else QUEUES.keys()
+    known = {"--policy": FITS, "--queue": QUEUES, "--migration": MOVERS}[option].keys()
     for name in names:
         if name not in known:
             raise CliError(Exit.USAGE, f"{option} {name}: no such thing", f"choose from {', '.join(known)}")

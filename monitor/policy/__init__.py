@@ -1,12 +1,13 @@
 """Scheduling policies: objects without I/O, clock or chance, run by the monitor and the simulator."""
 
-from .build import FITS, QUEUES, build
+from .build import FITS, MOVERS, QUEUES, build
 from .gpu import Gpu
 from .interface import Decision, Migrate, Place, Policy, Refuse, Request, Seat
 from .scheduler import Scheduler
 
 __all__ = [
     "FITS",
+    "MOVERS",
     "QUEUES",
     "Decision",
     "Gpu",

@@ -5,6 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .interface import Request
 
 WINDOW = 5  # ticks in the moving average
 
@@ -18,7 +22,7 @@ class Gpu:
     labels: frozenset[str] = frozenset()
     free: int = field(init=False)  # of its memory, not promised
     busy: int = 0
-    home: set[int] = field(default_factory=set)  # workers that belong here, wherever their session is now
+    home: set[int] = field(default_factory=set)  # workers that belong here
     idle: list[int] = field(default_factory=list)  # those without a session, ascending
     samples: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
@@ -33,6 +37,10 @@ class Gpu:
     def utilisation(self) -> float:
         """The mean of the last ticks."""
         return sum(self.samples) / len(self.samples) if self.samples else 0.0
+
+    def takes(self, request: Request) -> bool:
+        """Whether there is a worker and room for it."""
+        return bool(self.idle) and self.free >= request.memory and request.labels <= self.labels
 
     def welcome(self, worker: int) -> None:
         """A worker is idle at home; it may have been all the time."""

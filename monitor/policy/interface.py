@@ -49,11 +49,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Migrate:
-    """The session moves; whoever carries it out reports by `on_migrated`."""
+    """The session moves to a worker of another GPU; whoever carries it out reports by `on_migrated`."""
 
     session: int
     source: int
     target: int
+    worker: int  # taken from the target's idle ones
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,20 @@ class Policy(Protocol):
     def on_launch(self, session: int, now: float) -> None:
         """A session is about to launch a kernel: a point where it may be moved."""
 
-    def on_migrated(self, session: int, done: bool) -> None:
-        """A migration ended; if not done, the session is where it was."""
+    def on_migrated(self, session: int, done: bool, seconds: float = 0.0) -> None:
+        """A migration ended after a pause of so long; if not done, the session is where it was.
+
+        The worker that has no session now comes back by `on_idle`, or not.
+        """
+
+    def request_migration(self, session: int, target: int) -> str:
+        """An operator wants it: the decision is among the next ones, or this says why not."""
+
+    def adopt_move(self, session: int, gpu: int) -> None:
+        """A monitor before this one let it move there; room or not."""
+
+    def on_return(self, request: Request, gpu: int) -> int | str:
+        """A suspended session comes back to this GPU: its worker, or why not."""
 
     def imbalance(self) -> tuple[int, int] | None:
         """(source, target) while the next launch on `source` may bring a migration; else nobody need tell."""

@@ -4,45 +4,74 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Protocol
 
 from .gpu import Gpu
+from .interface import Request
+from .session import Session
 
 COOLDOWN = 5.0
 
 
+class Mover(Protocol):
+    """Looks at the books and says who moves where; never enters anything there."""
+
+    pending: tuple[Gpu, Gpu] | None  # crowded, empty: while the next launch on the first matters
+
+    def on_tick(
+        self, now: float, gpus: Collection[Gpu], sessions: Collection[Session], head: Request | None
+    ) -> tuple[Session, Gpu] | None:
+        """`gpus` by ascending index, so that the first of equals is the lowest; `head` waits for room."""
+
+    def on_launch(self, session: Session, now: float) -> Gpu | None:
+        """Where a session that is about to launch should go instead."""
+
+    def on_complete(self, session: Session, now: float) -> None:
+        """It ended."""
+
+    def on_moved(self, session: Session, seconds: float) -> None:
+        """It has moved, and stood still for so long."""
+
+    def gone(self, gpu: Gpu) -> None:
+        """A GPU left."""
+
+
 @dataclass
 class Trigger:
-    """A tick finds an imbalance; the next launch on the crowded GPU resolves it, whosever it is."""
+    """DGSF's: a tick finds an imbalance; the next launch on the crowded GPU resolves it, whosever it is."""
 
     cooldown: float = COOLDOWN
     pending: tuple[Gpu, Gpu] | None = None
     _quiet_until: float = 0.0
 
-    def on_tick(self, now: float, gpus: Collection[Gpu]) -> None:
-        """`gpus` by ascending index, so that the first of equals is the lowest."""
+    def on_tick(
+        self, now: float, gpus: Collection[Gpu], sessions: Collection[Session], head: Request | None
+    ) -> tuple[Session, Gpu] | None:
         self.pending = None
         if now < self._quiet_until:
-            return
+            return None
         over = max((gpu for gpu in gpus if gpu.busy > 1), key=lambda gpu: gpu.utilisation, default=None)
-        under = next((gpu for gpu in gpus if gpu.busy == 0), None)
+        under = next((gpu for gpu in gpus if gpu.busy == 0 and gpu.idle), None)
         if over and under:
             self.pending = over, under
+        return None
 
-    def target(self, gpu: Gpu, memory: int, labels: frozenset[str]) -> Gpu | None:
-        """Where a session of that GPU, about to launch, should go instead."""
-        if not self.pending:
+    def on_launch(self, session: Session, now: float) -> Gpu | None:
+        if not self.pending or session.moves or len(session.gpus) > 1:
             return None
         over, under = self.pending
-        if gpu is not over or under.busy or under.free < memory or not labels <= under.labels:
+        if session.gpus != [over] or under.busy or not under.takes(session.request):
             return None
-        return under
-
-    def moved(self, now: float) -> None:
-        """One moved: leave the others alone for a while."""
         self.pending = None
         self._quiet_until = now + self.cooldown
+        return under
+
+    def on_complete(self, session: Session, now: float) -> None:
+        pass
+
+    def on_moved(self, session: Session, seconds: float) -> None:
+        pass
 
     def gone(self, gpu: Gpu) -> None:
-        """A GPU left."""
         if self.pending and gpu in self.pending:
             self.pending = None

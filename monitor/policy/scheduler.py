@@ -5,35 +5,25 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from .fit import Fit, Room
 from .gpu import Gpu
 from .interface import Decision, Migrate, Place, Refuse, Request, Seat
-from .migration import Trigger
+from .migration import Mover
 from .queues import Queue
-
-
-@dataclass(slots=True)
-class _Session:
-    """What it holds. Those GPUs may have left meanwhile: then nobody looks at their books."""
-
-    request: Request
-    gpus: list[Gpu]
-    leaving: Gpu | None = None  # where it still holds memory while it moves
-    moved: bool = False
+from .session import Session
 
 
 class Scheduler:
     """Implements `Policy`."""
 
-    def __init__(self, queue: Queue, fit: Fit, trigger: Trigger | None = None) -> None:
+    def __init__(self, queue: Queue, fit: Fit, mover: Mover | None = None) -> None:
         self._queue = queue
         self._fit = fit
-        self._trigger = trigger
+        self._mover = mover
         self._gpus: dict[int, Gpu] = {}  # by ascending index
-        self._sessions: dict[int, _Session] = {}
+        self._sessions: dict[int, Session] = {}
         self._deadlines: list[tuple[float, int]] = []
         self._decided: deque[Decision] = deque()
         self._now = -math.inf
@@ -58,8 +48,8 @@ class Scheduler:
 
     def remove_gpu(self, gpu: int) -> None:
         gone = self._gpus.pop(gpu)
-        if self._trigger:
-            self._trigger.gone(gone)
+        if self._mover:
+            self._mover.gone(gone)
         for request in self.waiting():
             self._refuse_if_hopeless(request)
 
@@ -84,7 +74,7 @@ class Scheduler:
         home = self._gpus[gpu]
         home.busy += 1
         home.free -= request.memory
-        self._sessions[request.id] = _Session(request, [home])
+        self._sessions[request.id] = Session(request, [home], self._now)
 
     def on_leave(self, request: int) -> None:
         self._queue.drop(request)
@@ -97,37 +87,67 @@ class Scheduler:
             gpu.free += over.request.memory
         if over.leaving:
             over.leaving.free += over.request.memory
+        if self._mover:
+            self._mover.on_complete(over, now)
 
     def on_tick(self, now: float, utilisation: Mapping[int, float]) -> None:
         self._now = now
         for index, sample in utilisation.items():
             if index in self._gpus:
                 self._gpus[index].samples.append(sample)
-        if self._trigger:
-            self._trigger.on_tick(now, self._gpus.values())
+        if self._mover:
+            head = next(iter(self._queue), None)
+            found = self._mover.on_tick(now, self._gpus.values(), self._sessions.values(), head)
+            if found:
+                self._move(*found)
 
     # -- migration
 
     def imbalance(self) -> tuple[int, int] | None:
-        pending = self._trigger.pending if self._trigger else None
+        pending = self._mover.pending if self._mover else None
         return (pending[0].index, pending[1].index) if pending else None
 
     def on_launch(self, session: int, now: float) -> None:
         self._now = now
         found = self._sessions.get(session)
-        if not self._trigger or not found or found.moved or len(found.gpus) > 1:
-            return
-        (source,) = found.gpus
-        target = self._trigger.target(source, found.request.memory, found.request.labels)
-        if target:
-            self._trigger.moved(now)
-            source.busy -= 1
-            target.busy += 1
-            target.free -= found.request.memory
-            found.gpus, found.leaving, found.moved = [target], source, True
-            self._decided.append(Migrate(session, source.index, target.index))
+        target = self._mover.on_launch(found, now) if self._mover and found else None
+        if found and target:
+            self._move(found, target)
 
-    def on_migrated(self, session: int, done: bool) -> None:
+    def request_migration(self, session: int, target: int) -> str:
+        """An operator wants it: the decision is among the next ones, or this says why not."""
+        found, gpu = self._sessions.get(session), self._gpus.get(target)
+        if not found:
+            return f"there is no session {session}"
+        if not gpu:
+            return f"there is no GPU {target} in service"
+        if len(found.gpus) > 1:
+            return "a session of several devices cannot move"
+        if found.leaving:
+            return "it is moving already"
+        if gpu in found.gpus:
+            return f"it is on GPU {target} already"
+        if not found.request.labels <= gpu.labels:
+            return f"GPU {target} lacks a label that it asked for"
+        if gpu.free < found.request.memory:
+            return f"GPU {target} has {gpu.free} bytes to give, and {found.request.memory} are needed"
+        if not gpu.idle:
+            return f"no API server is idle on GPU {target}"
+        self._move(found, gpu)
+        return ""
+
+    def _move(self, session: Session, target: Gpu) -> None:
+        """Its memory counts on both until it is there."""
+        (source,) = session.gpus
+        source.busy -= 1
+        target.busy += 1
+        target.free -= session.request.memory
+        session.gpus, session.leaving = [target], source
+        session.moves += 1
+        session.moved_at = self._now
+        self._decided.append(Migrate(session.request.id, source.index, target.index, target.idle.pop(0)))
+
+    def on_migrated(self, session: int, done: bool, seconds: float = 0.0) -> None:
         found = self._sessions.get(session)
         if not found or not found.leaving:
             return  # it ended on the way
@@ -135,11 +155,34 @@ class Scheduler:
         found.leaving = None
         if done:
             source.free += found.request.memory
+            if self._mover:
+                self._mover.on_moved(found, seconds)
         else:
             target.busy -= 1
             target.free += found.request.memory
             source.busy += 1
             found.gpus = [source]
+
+    def adopt_move(self, session: int, gpu: int) -> None:
+        """A monitor before this one let it move there; room or not."""
+        found, target = self._sessions[session], self._gpus[gpu]
+        (source,) = found.gpus
+        source.busy -= 1
+        target.busy += 1
+        target.free -= found.request.memory
+        found.gpus, found.leaving = [target], source
+
+    def on_return(self, request: Request, gpu: int) -> int | str:
+        """A session that was on no GPU comes back to this one: its worker, or why not."""
+        home = self._gpus.get(gpu)
+        if not home:
+            return f"there is no GPU {gpu} in service"
+        if home.free < request.memory:
+            return f"GPU {gpu} has {home.free} bytes to give, and {request.memory} are needed"
+        if not home.idle:
+            return f"no API server is idle on GPU {gpu}"
+        self.adopt(request, gpu)
+        return home.idle.pop(0)
 
     # -- decisions
 
@@ -161,7 +204,7 @@ class Scheduler:
         for gpu in gpus:
             gpu.busy += 1
             gpu.free -= request.memory
-        self._sessions[request.id] = _Session(request, gpus)
+        self._sessions[request.id] = Session(request, gpus, self._now)
         return Place(request, tuple(Seat(gpu.index, gpu.idle.pop(0)) for gpu in gpus))
 
     def _refuse(self, request: int, reason: str) -> None:

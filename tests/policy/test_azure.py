@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from gpuferry.monitor.policy import MOVERS, build
 from gpuferry.sim.azure import MINUTES, Slice, TraceError, read, scaled
+from gpuferry.sim.engine import Simulation
 from gpuferry.sim.models import LARGE, MEDIUM, SMALL, spread
 from gpuferry.sim.workload import MIB
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.random import RandomState
 
 HEADER = ["HashOwner", "HashApp", "HashFunction", "Trigger", *(str(n) for n in range(1, MINUTES + 1))]
 
@@ -119,3 +122,23 @@ def test_scaling_keeps_sum_and_ratios(counts: list[int], total: int) -> None:
     assert sum(result) == total
     for before, after in zip(counts, result, strict=True):
         assert abs(after - before * total / sum(counts)) < 1
+
+
+def test_on_a_slice_with_a_long_tail_migration_pays_and_ours_pays_more(tmp_path: Path) -> None:
+    """Ten minutes, popularity by rank, run times from one second to a minute: sums of all jobs' times."""
+    random = RandomState(1)
+    calls, durations = [], []
+    for rank in range(15):
+        row = function(f"{rank:02d}", *random.poisson(20 / (rank + 1), size=10).tolist())
+        calls.append(row)
+        durations.append([*row[:3], round(1000 * float(random.lognormal(1.2, 1.1)))])
+    trace = write(tmp_path / "calls.csv", [HEADER, *calls])
+    lasting = write(
+        tmp_path / "durations.csv", [["HashOwner", "HashApp", "HashFunction", "Average"], *durations]
+    )
+    workload = read(trace, Slice(1, 10, per_minute=30), durations=lasting)
+    totals = {
+        mover: Simulation(build("best-fit", migration=mover), workload, workload.server).run().summary().total
+        for mover in MOVERS
+    }
+    assert totals["auto"] < totals["dgsf"] < totals["off"]

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import pytest
-from gpuferry.monitor.policy import FITS, QUEUES, Gpu, Place, Policy, Request, Scheduler, build
+from gpuferry.monitor.policy import FITS, MOVERS, QUEUES, Gpu, Place, Policy, Request, Scheduler, build
 from gpuferry.monitor.policy.fit import BEST
 from gpuferry.monitor.policy.least import Line
 from gpuferry.monitor.policy.queues import Backfill, Fcfs
@@ -30,17 +30,18 @@ class ServerMachine(RuleBasedStateMachine):
 
     world: World
 
-    def __init__(self, fit: str, queue: str) -> None:
+    def __init__(self, fit: str, queue: str, migration: str) -> None:
         super().__init__()
         self.fit = fit
         self.queue = queue
+        self.migration = migration
 
     @initialize(
         cards=st.lists(st.tuples(st.sampled_from([60, 80, 100]), LABELS), min_size=2, max_size=5),
         workers=st.integers(2, 4),
     )
     def start(self, cards: list[tuple[int, frozenset[str]]], workers: int) -> None:
-        self.world = World(self.fit, self.queue, cards, workers)
+        self.world = World(self.fit, self.queue, cards, workers, self.migration)
 
     @rule(memory=st.integers(1, 50))
     def arrive(self, memory: int) -> None:
@@ -124,12 +125,13 @@ class ServerMachine(RuleBasedStateMachine):
         assert all(not card.held and not card.here for card in self.world.cards.values())
 
 
+@pytest.mark.parametrize("migration", sorted(MOVERS.keys() - {"off"}))
 @pytest.mark.parametrize("queue", QUEUES)
 @pytest.mark.parametrize("fit", FITS)
-def test_the_rules_hold_whatever_happens(fit: str, queue: str) -> None:
+def test_the_rules_hold_whatever_happens(fit: str, queue: str, migration: str) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        lambda: ServerMachine(fit, queue),
-        settings=settings(max_examples=20, stateful_step_count=40, deadline=None),
+        lambda: ServerMachine(fit, queue, migration),
+        settings=settings(max_examples=10, stateful_step_count=40, deadline=None),
     )
 
 

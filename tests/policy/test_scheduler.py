@@ -197,7 +197,7 @@ def test_before_any_gpu_is_known_everybody_waits() -> None:
 
 def crowded(gpus: int = 2) -> Scheduler:
     """Sessions 1 and 2 on GPU 0, nobody on the others."""
-    policy = server(build("best-fit", migrate=True), [100] * gpus, workers=4)
+    policy = server(build("best-fit", migration="dgsf"), [100] * gpus, workers=4)
     assert ask(policy, 40, 40) == [(0, 0), (0, 1)]
     return policy
 
@@ -210,7 +210,7 @@ def test_an_imbalance_moves_whichever_launches_first() -> None:
     assert policy.imbalance() == (0, 1)
     assert policy.next() is None
     policy.on_launch(2, 0.3)
-    assert drain(policy) == [Migrate(2, 0, 1)]
+    assert drain(policy) == [Migrate(2, 0, 1, 10)]
     policy.on_launch(1, 0.3)
     assert drain(policy) == []
 
@@ -224,7 +224,8 @@ def test_memory_is_held_on_both_gpus_while_it_moves() -> None:
     policy.on_migrated(1, done=True)
     assert [(gpu.busy, gpu.promised) for gpu in policy.gpus.values()] == [(1, 40), (1, 40)]
     policy.on_complete(1, 1.0)
-    policy.on_idle(0, 0)  # home, not where it ended
+    policy.on_idle(0, 0)  # the one that it left
+    policy.on_idle(1, 10)  # the one that it ended on
     assert [(gpu.busy, gpu.promised, gpu.idle) for gpu in policy.gpus.values()] == [
         (1, 40, [0, 2, 3]),
         (0, 0, [10, 11, 12, 13]),
@@ -263,7 +264,7 @@ def test_it_cools_down() -> None:
 
 
 def test_the_busiest_crowded_gpu_is_relieved_on_the_mean_of_five_ticks() -> None:
-    policy = server(build("best-fit", migrate=True), [100, 100, 100], workers=4)
+    policy = server(build("best-fit", migration="dgsf"), [100, 100, 100], workers=4)
     assert ask(policy, 50, 50, 50, 50) == [(0, 0), (0, 1), (1, 10), (1, 11)]
     policy.on_tick(0.25, {0: 0.5, 1: 0.5})
     assert policy.imbalance() == (0, 2)  # a tie: the lowest
@@ -275,7 +276,7 @@ def test_the_busiest_crowded_gpu_is_relieved_on_the_mean_of_five_ticks() -> None
 
 
 def test_no_migration_where_it_does_not_fit() -> None:
-    policy = build("best-fit", migrate=True)
+    policy = build("best-fit", migration="dgsf")
     server(policy, [100, 30], workers=2)
     assert ask(policy, 40, 40) == [(0, 0), (0, 1)]
     policy.on_tick(0.25, {})
@@ -331,3 +332,96 @@ def test_a_session_that_already_runs_is_adopted_with_its_memory() -> None:
     assert ask(policy, 50) == [None]
     policy.on_complete(7, 1.0)
     assert [type(decision) for decision in drain(policy)] == [Place]
+
+
+# -- migrations that an operator wants
+
+
+def test_an_operator_may_move_a_session() -> None:
+    policy = crowded()
+    assert policy.request_migration(1, 1) == ""
+    assert drain(policy) == [Migrate(1, 0, 1, 10)]
+    assert policy.request_migration(1, 1) == "it is moving already"
+    policy.on_migrated(1, done=True)
+    assert policy.request_migration(1, 1) == "it is on GPU 1 already"
+
+
+def test_an_operator_is_told_why_not() -> None:
+    policy = server(build(), [100, 30], workers=1)
+    assert ask(policy, 40) == [(0, 0)]
+    assert policy.request_migration(7, 1) == "there is no session 7"
+    assert policy.request_migration(1, 5) == "there is no GPU 5 in service"
+    assert policy.request_migration(1, 1) == "GPU 1 has 30 bytes to give, and 40 are needed"
+    policy.add_gpu(Gpu(2, 100))
+    assert policy.request_migration(1, 2) == "no API server is idle on GPU 2"
+    assert drain(policy) == []
+
+
+# -- our own policy
+
+
+def balancing(memory: list[int], workers: int = 4) -> Scheduler:
+    return server(build("best-fit", migration="auto"), memory, workers=workers)
+
+
+def ticks(policy: Scheduler, begin: float, seconds: float) -> list[object]:
+    """What four ticks a second bring."""
+    decisions: list[object] = []
+    for number in range(int(seconds * 4)):
+        policy.on_tick(begin + number / 4, {})
+        decisions += drain(policy)
+    return decisions
+
+
+def test_a_session_moves_once_it_has_shown_that_it_lasts() -> None:
+    policy = balancing([100, 100])
+    assert ask(policy, 40, 40) == [(0, 0), (0, 1)]
+    assert ticks(policy, 0.0, 0.5) == []
+    moves = ticks(policy, 0.5, 3.0)
+    assert [(move.source, move.target) for move in moves if isinstance(move, Migrate)] == [(0, 1)]
+
+
+def test_short_functions_do_not_move() -> None:
+    policy = balancing([100, 100])
+    for number, seconds in enumerate((0.5, 0.5, 0.5)):  # it is learnt how long they take
+        start = 10.0 * number
+        policy.on_arrival(Request(number, 40, "short"), start)
+        drain(policy)
+        ticks(policy, start, seconds)
+        policy.on_complete(number, start + seconds)
+        policy.on_idle(0, 0)
+    for number in (10, 11):
+        policy.on_arrival(Request(number, 40, "short"), 40.0)
+    drain(policy)
+    assert ticks(policy, 40.0, 0.6) == []
+    for number in (20, 21):
+        policy.on_complete(number - 10, 41.0)
+        policy.on_idle(0, number - 20)
+        policy.on_arrival(Request(number, 40, "new"), 41.0)
+    drain(policy)
+    assert len(ticks(policy, 41.0, 4.0)) == 1
+
+
+def test_it_does_not_move_when_the_pause_costs_more_than_it_brings() -> None:
+    policy = balancing([100, 100])
+    policy.on_arrival(Request(1, 40, "f"), 0.0)
+    policy.on_arrival(Request(2, 40, "f"), 0.0)
+    drain(policy)
+    assert not policy.request_migration(1, 1)
+    drain(policy)
+    policy.on_migrated(1, done=True, seconds=1000.0)  # 40 bytes took a quarter of an hour
+    assert not policy.request_migration(1, 0)
+    drain(policy)
+    policy.on_migrated(1, done=True, seconds=1000.0)
+    assert ticks(policy, 10.0, 20.0) == []
+
+
+def test_it_makes_room_for_the_head_of_the_queue() -> None:
+    policy = server(build("worst-fit", migration="auto"), [100, 100], workers=4)
+    assert ask(policy, 40, 60, 20) == [(0, 0), (1, 10), (0, 1)]
+    policy.on_arrival(Request(4, 60), 0.0)  # 40 are free on each
+    assert drain(policy) == []
+    moves = ticks(policy, 0.0, 5.0)
+    assert moves == [Migrate(3, 0, 1, 11)]
+    policy.on_migrated(3, done=True, seconds=0.1)
+    assert drain(policy) == [Place(Request(4, 60), (Seat(0, 2),))]

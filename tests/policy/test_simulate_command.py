@@ -37,7 +37,7 @@ def test_json_and_every_option(tmp_path: Path) -> None:
     plot = tmp_path / "plot.png"
     many = ["--policy", "worst-fit", "--policy", "first-fit", "--queue", "fcfs", "--queue", "backfill"]
     server = ["--gpus", "3", "--memory", "13GiB", "--workers", "3"]
-    shown = report("dgsf-light", *many, *server, "--migrate", "--max-wait", "60", "--plot", plot)
+    shown = report("dgsf-light", *many, *server, "--migration", "dgsf", "--max-wait", "60", "--plot", plot)
     assert shown["schema"] == "gpuferry.simulate/1"
     assert shown["workload"] == {"name": "DGSF, Table IV", "jobs": 60}
     assert (shown["server"]["gpus"], shown["server"]["memory"], shown["server"]["workers"]) == (

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from gpuferry.monitor.policy import Decision, Gpu, Migrate, Place, Policy, Refuse, Request, build
+from gpuferry.monitor.policy import Decision, Gpu, Migrate, Place, Policy, Refuse, Request, Seat, build
 
 LIMIT = 25
+REST = 5.0
 RANKS: dict[str, Callable[[int], int]] = {
     "best-fit": lambda free: free,
     "worst-fit": lambda free: -free,
@@ -35,18 +36,21 @@ class Card:
 class World:
     """Tells a policy what happens, and believes nothing."""
 
-    def __init__(self, fit: str, queue: str, cards: list[tuple[int, frozenset[str]]], workers: int) -> None:
+    def __init__(
+        self, fit: str, queue: str, cards: list[tuple[int, frozenset[str]]], workers: int, migration: str
+    ) -> None:
         self.fit = fit
         self.queue = queue
-        self.policy: Policy = build(fit, queue, migrate=True)
+        self.migration = migration
+        self.policy: Policy = build(fit, queue, migration)
         self.now = 0.0
         self.log: list[Decision] = []
         self.cards: dict[int, Card] = {}
         self.waiting: list[Request] = []  # in order
         self.live: dict[int, Place] = {}
         self.on: dict[int, list[int]] = {}  # the GPUs of a live session
-        self.moving: dict[int, tuple[int, int]] = {}
-        self.moved: set[int] = set()
+        self.moving: dict[int, tuple[Seat, Seat]] = {}  # from, to
+        self.moved: dict[int, float] = {}  # and when
         self.gone: set[int] = set()  # refused, withdrawn or finished
         self.overtaken: dict[int, int] = {}
         self.arrived = 0
@@ -68,13 +72,11 @@ class World:
         self.settle()
 
     def complete(self, session: int) -> None:
-        place = self.live[session]
+        seats = self.moving.get(session, self.live[session].seats)
         self._end(session)
         self.policy.on_complete(session, self.now)
-        for seat in place.seats:
-            if seat.gpu in self.cards:
-                self.cards[seat.gpu].idle.add(seat.worker)
-            self.policy.on_idle(seat.gpu, seat.worker)
+        for seat in seats:
+            self._come_back(seat)
         self.settle()
 
     def lose_worker(self, session: int) -> None:
@@ -112,20 +114,28 @@ class World:
         self.settle()
 
     def arrive_moved(self, session: int, done: bool) -> None:
-        source, target = self.moving.pop(session)
-        if not done:
-            source, target = target, source
-            if target in self.cards:
-                self.cards[target].held[session] = self.cards[target].held.pop(-1 - session)
-                self.cards[target].here.add(session)
+        old, new = self.moving.pop(session)
+        source, target = old.gpu, new.gpu
+        if done:
+            self.live[session] = replace(self.live[session], seats=(new,))
             if source in self.cards:
-                del self.cards[source].held[session]
-                self.cards[source].here.discard(session)
-            self.on[session] = [target]
-        elif source in self.cards:
-            del self.cards[source].held[-1 - session]
-        self.policy.on_migrated(session, done)
+                del self.cards[source].held[-1 - session]
+        else:
+            if source in self.cards:
+                self.cards[source].held[session] = self.cards[source].held.pop(-1 - session)
+                self.cards[source].here.add(session)
+            if target in self.cards:
+                del self.cards[target].held[session]
+                self.cards[target].here.discard(session)
+            self.on[session] = [source]
+        self.policy.on_migrated(session, done, 0.1)
+        self._come_back(old if done else new)
         self.settle()
+
+    def _come_back(self, seat: Seat) -> None:
+        if seat.gpu in self.cards:
+            self.cards[seat.gpu].idle.add(seat.worker)
+        self.policy.on_idle(seat.gpu, seat.worker)
 
     def remove(self, gpu: int) -> None:
         del self.cards[gpu]
@@ -209,13 +219,19 @@ class World:
         session = move.session
         source, target = self.cards[move.source], self.cards[move.target]
         assert self.on[session] == [move.source] == [seat.gpu for seat in self.live[session].seats]
-        assert session not in self.moved
-        assert len(source.here) > 1
-        assert not target.here
+        if self.migration == "dgsf":
+            assert session not in self.moved
+            assert len(source.here) > 1
+            assert not target.here
+        else:
+            assert not self.moving
+            assert self.now >= self.moved.get(session, -REST) + REST
         assert target.free >= self.live[session].request.memory
         assert self.live[session].request.labels <= target.labels
-        self.moved.add(session)
-        self.moving[session] = (move.source, move.target)
+        assert move.worker == min(target.idle)
+        target.idle.remove(move.worker)
+        self.moved[session] = self.now
+        self.moving[session] = self.live[session].seats[0], Seat(move.target, move.worker)
         self.on[session] = [move.target]
         source.held[-1 - session] = source.held.pop(session)
         source.here.remove(session)

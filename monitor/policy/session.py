@@ -1,0 +1,22 @@
+"""A session as a policy sees it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .gpu import Gpu
+from .interface import Request
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """What it holds. Those GPUs may have left meanwhile: then nobody looks at their books."""
+
+    request: Request
+    gpus: list[Gpu]
+    since: float  # when it was placed
+    leaving: Gpu | None = None  # where it still holds memory while it moves
+    moves: int = 0
+    moved_at: float = -math.inf
+    done: float = 0.0  # seconds of a GPU of its own that its progress is worth, as far as known
