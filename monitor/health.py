@@ -15,11 +15,13 @@ class Health:
         self.out = False  # of service
         self.resting = False  # nothing is started there now
         self.hopeless = False  # one after the other could not live there
+        self.reason = ""  # why API servers do not live there; empty: they do
         self._failures = 0
 
     def alive(self) -> None:
         """An API server is ready there."""
         self.out = self.hopeless = False
+        self.reason = ""
 
     def died(self, was_ready: bool, served: bool, age: float) -> float:
         """An API server is gone; seconds until the next is started.

@@ -310,6 +310,10 @@ class Pool:
         log.info("server adopted", server=pid, gpu=server.device, session=returned.grant.session)
         self._keep(server, server.adopt(channel, pid, returned, self.home, self._events))
 
+    def problems(self) -> dict[int, str]:
+        """Devices on which no API server lives, and why."""
+        return {device: health.reason for device, health in self._health.items() if health.reason}
+
     def is_failing(self, device: int) -> bool:
         """Whether it was taken out because no API server lives there."""
         return self._health[device].out
@@ -372,8 +376,11 @@ class Pool:
         if not pause:
             self._fill(device)
             return
-        if health.hopeless and not any(s.ready for s in self.servers.values() if s.device == device):
-            self._take_out(device, server.end_reason)
+        if not any(s.ready for s in self.servers.values() if s.device == device):
+            if health.hopeless:
+                self._take_out(device, server.end_reason)
+            elif not health.out:
+                health.reason = server.end_reason
         self._rest(device, pause)
 
     def lose(self, device: int, reason: str) -> None:
@@ -387,7 +394,7 @@ class Pool:
     def _take_out(self, device: int, reason: str) -> None:
         health = self._health[device]
         if not health.out:
-            health.out = True
+            health.out, health.reason = True, reason
             log.error("device taken out", gpu=device, reason=reason)
             self._events.device_lost(device, reason)
 

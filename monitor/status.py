@@ -88,6 +88,7 @@ class StatusReporter:
             device.driver_version = ready.driver_version
             device.memory_total = ready.device_memory
         device.state = self._device_state(ordinal, mine)
+        device.problem = self._pool.problems().get(ordinal, "")
         self._measured(device)
         for room in self._broker.rooms():
             if room.ordinal == ordinal:

@@ -30,12 +30,14 @@ def _age(seconds: float) -> str:
 
 
 def _devices(reply: control_pb2.StatusReply) -> Table:
-    table = _table("Devices", "id", "name", " memory", " granted", " default quota", " pool", " idle")
+    columns = ("id", "name", "state", " memory", " granted", " default quota", " pool", " idle")
+    table = _table("Devices", *columns)
     for device in reply.devices:
         kind = " (simulated)" if device.simulated and "imulated" not in device.name else ""
         table.add_row(
             str(device.ordinal),
-            (device.name or "starting …") + kind,
+            (device.name or "-") + kind,
+            control_pb2.DeviceState.Name(device.state).removeprefix("DEVICE_STATE_").lower(),
             format_size(device.memory_total),
             format_size(device.memory_granted),
             format_size(device.default_quota),
@@ -106,6 +108,7 @@ def render(reply: control_pb2.StatusReply) -> Group:
     where = ", ".join(info.listening)
     head = f"monitor {info.pid}, gpuferry {info.version}, up {_age(info.uptime_seconds)}, on {where}"
     parts: list[Text | Table] = [Text(head), Text(), _devices(reply), Text(), _servers(reply)]
+    parts[3:3] = [Text(f"device {d.ordinal}: {d.problem}") for d in reply.devices if d.problem]
     parts += [Text(), _sessions(reply)] if reply.sessions else [Text(), Text("no sessions")]
     if reply.queue:
         parts += [Text(), _queue(reply)]

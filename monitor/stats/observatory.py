@@ -77,9 +77,15 @@ class Observatory:
         """The same for Prometheus."""
         return self._metrics.expose(await self.status(), self.accounting)
 
-    def ready(self) -> bool:
-        """Whether a guest could have a session."""
-        return not self._broker.draining and any(server.ready for server in self._pool.servers.values())
+    def readiness(self) -> tuple[bool, list[str]]:
+        """Whether a guest could have a session, and all that is wrong here."""
+        problems = [f"gpu {device}: {reason}" for device, reason in self._pool.problems().items()]
+        warm = any(server.ready for server in self._pool.servers.values())
+        if not warm:
+            problems.insert(0, "no API server is ready")
+        if self._broker.draining:
+            problems.insert(0, "draining: no new sessions")
+        return warm and not self._broker.draining, problems
 
     async def tick(self) -> None:
         """One more point of the charts, and one more event for whoever watches."""

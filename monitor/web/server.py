@@ -33,8 +33,8 @@ HEADERS = {
 class Source(Protocol):
     """What there is to tell."""
 
-    def ready(self) -> bool:
-        """Whether a guest could have a session."""
+    def readiness(self) -> tuple[bool, list[str]]:
+        """Whether a guest could have a session, and all that is wrong."""
 
     async def metrics(self) -> bytes:
         """For Prometheus."""
@@ -116,10 +116,9 @@ class WebServer:
         return web.Response(text="ok\n")
 
     async def _readyz(self, _: web.Request) -> web.StreamResponse:
-        ready = self._source.ready()
-        return web.Response(
-            status=200 if ready else 503, text="ready\n" if ready else "no API server is ready\n"
-        )
+        ready, problems = self._source.readiness()
+        lines = ["ready" if ready else "not ready", *problems]
+        return web.Response(status=200 if ready else 503, text="".join(f"{line}\n" for line in lines))
 
     async def _metrics(self, _: web.Request) -> web.StreamResponse:
         content_type = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
+import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -198,6 +200,26 @@ def test_a_python_without_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # -- the whole
+
+
+def test_a_monitors_failed_device() -> None:
+    settings = {"GPUFERRY_SIM_DEVICES": "2", "GPUFERRY_FAKE_1": "fail"}
+    with harness.monitor("--pool", "1", "--http", "127.0.0.1:0", **settings) as monitor:
+        monitor.wait_for(lambda status: status.devices[1].problem, "the reason")
+        completed = monitor.run("doctor", "--json")
+        published = Path(monitor.runtime, "endpoint").read_text()
+        page = re.search("GPUFERRY_HTTP=(.*)", published)
+        assert page
+        with urllib.request.urlopen(f"http://{page[1]}/readyz", timeout=30) as answer:
+            text = answer.read().decode()
+        assert "no driver to be found" in monitor.run("status").stdout
+    report = json.loads(completed.stdout)
+    assert not report["ok"]
+    found = {check["name"]: check for check in report["checks"]}
+    assert found["GPU 1 of the monitor"]["result"] == "failed"
+    assert found["GPU 1 of the monitor"]["detail"] == "no driver to be found"
+    assert "GPU 0 of the monitor" not in found
+    assert text == "ready\ngpu 1: no driver to be found\n"
 
 
 def test_with_a_monitor() -> None:

@@ -23,6 +23,7 @@ class Stage:
     def __init__(self, status: control_pb2.StatusReply, address: str = "127.0.0.1:0") -> None:
         self._status = status
         self.lost: list[int] = []
+        self.problems: dict[int, str] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
@@ -38,7 +39,9 @@ class Stage:
 
         config: Any = SimpleNamespace(sample=0.0, simulated=False)
         self.broker: Any = SimpleNamespace(draining=False, sessions={})
-        self.pool: Any = SimpleNamespace(servers={}, lose=lambda ordinal, reason: self.lost.append(ordinal))
+        self.pool: Any = SimpleNamespace(
+            servers={}, lose=lambda ordinal, reason: self.lost.append(ordinal), problems=lambda: self.problems
+        )
         reporter: Any = SimpleNamespace(report=report, known=lambda: self._status)
         self.observatory = Observatory(config, self.broker)
         self.observatory.start(self.pool, reporter)

@@ -127,11 +127,18 @@ def test_sessions_are_counted_when_somebody_looks(stage: Stage) -> None:
 
 def test_health(stage: Stage) -> None:
     assert ask(stage.url, "/healthz")[0] == 200
-    assert ask(stage.url, "/readyz")[0] == 503  # no API server
+    status, _, text = ask(stage.url, "/readyz")
+    assert (status, text) == (503, b"not ready\nno API server is ready\n")
     stage.pool.servers[1] = SimpleNamespace(ready=server(0, 1), session=0, stats=None)
-    assert ask(stage.url, "/readyz")[0] == 200
+    status, _, text = ask(stage.url, "/readyz")
+    assert (status, text) == (200, b"ready\n")
+    stage.problems[1] = "the device fell off the bus"
+    status, _, text = ask(stage.url, "/readyz")
+    assert (status, text) == (200, b"ready\ngpu 1: the device fell off the bus\n")
     stage.broker.draining = True
-    assert ask(stage.url, "/readyz")[0] == 503
+    status, _, text = ask(stage.url, "/readyz")
+    assert status == 503
+    assert text.startswith(b"not ready\ndraining: no new sessions\n")
     assert ask(stage.url, "/healthz")[0] == 200
 
 

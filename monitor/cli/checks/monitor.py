@@ -101,12 +101,22 @@ def _service(flag: str | None, token_file: str | None) -> Iterator[Check]:
         yield Check("version", "failed", detail, "restart the monitor: `systemctl restart gpuferry-monitor`")
     else:
         yield Check("version", "ok", f"gpuferry {ours} on both sides")
+    yield from devices(reply)
     idle = sum(device.pool_idle for device in reply.devices)
     total = sum(device.pool_size for device in reply.devices)
     if any(server.state != control_pb2.SERVER_STATE_STARTING for server in reply.servers):
         yield Check("API servers", "ok", f"{idle} of {total} idle")
     else:
         yield Check("API servers", "failed", f"none of {total} is ready", "see the monitor's log")
+
+
+def devices(reply: control_pb2.StatusReply) -> Iterator[Check]:
+    """Those that do not serve, and why."""
+    for device in reply.devices:
+        if device.problem:
+            name = f"GPU {device.ordinal} of the monitor"
+            step = "the monitor tries again by itself; its log says more"
+            yield Check(name, "failed", device.problem, step)
 
 
 # A program's first steps, through NVIDIA's own runtime if a wheel brought one, else through the driver.
