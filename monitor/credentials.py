@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from .handshake import Claim, Extension, Proven
+from .handshake import Claim, CudaError, Extension, Proven, Reason, Refusal
 from .store.sqlite import SqliteStore
 from .tickets import TicketDesk
 from .tokens import proof
@@ -22,7 +22,7 @@ class Authority(Protocol):
         """What it can say without looking anything up; None may still become a Yes."""
 
     async def judge(self, claim: Claim) -> Proven | None:
-        """StoreError if it cannot find out now."""
+        """StoreError if it cannot find out now; Refusal if it knows why not, and the guest shall too."""
 
 
 class OwnToken:
@@ -96,19 +96,33 @@ class Tickets:
         self._desk = desk
 
     async def judge(self, claim: Claim) -> Proven | None:
-        """The same."""
-        return self.at_once(claim)
+        """The same; one that came too late is told so, and not that its token is wrong."""
+        if proven := self.at_once(claim):
+            return proven
+        ticket = _ticket(claim)
+        if self._desk.outdated(ticket) and _holds(claim, self._desk.key(ticket)):
+            text = "the GPU server was started anew since the registry chose it: try again"
+            raise Refusal(Reason.NO_CAPACITY, text, CudaError.SYSTEM_NOT_READY)
+        return None
 
     def at_once(self, claim: Claim) -> Proven | None:
         """The tenant is the one that the registry wrote down."""
-        ticket = claim.extensions.get(Extension.TICKET, b"")
+        ticket = _ticket(claim)
         if (found := self._desk.read(ticket)) is None:
             return None
         tenant, key = found
-        if not hmac.compare_digest(claim.proof, hmac.digest(key, claim.message, hashlib.sha256)):
+        if not _holds(claim, key):
             return None
         self._desk.use(ticket)
         return Proven(tenant, key, invited=True)
+
+
+def _ticket(claim: Claim) -> bytes:
+    return claim.extensions.get(Extension.TICKET, b"")
+
+
+def _holds(claim: Claim, key: bytes) -> bool:
+    return hmac.compare_digest(claim.proof, hmac.digest(key, claim.message, hashlib.sha256))
 
 
 class AnyOf:

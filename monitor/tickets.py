@@ -41,14 +41,28 @@ class TicketDesk:
         self._clock = clock
         self._used: dict[bytes, int] = {}  # when each expires, which is when it may be forgotten
 
+    def outdated(self, ticket: bytes) -> bool:
+        """Whether it is genuine, and came too late, or after a restart."""
+        if not self._genuine(ticket):
+            return False
+        _, incarnation, expires, _, _ = TICKET.unpack(ticket)
+        return bool(incarnation != self.incarnation or expires < self._clock())
+
+    def _genuine(self, ticket: bytes) -> bool:
+        return len(ticket) == TICKET.size and hmac.compare_digest(ticket[-MAC_SIZE:], _mac(self._key, ticket))
+
     def read(self, ticket: bytes) -> tuple[str, bytes] | None:
         """The tenant and the session key, if this ticket is genuine, for here, fresh and not used up."""
-        if len(ticket) != TICKET.size or not hmac.compare_digest(ticket[-MAC_SIZE:], _mac(self._key, ticket)):
+        if not self._genuine(ticket):
             return None
         number, incarnation, expires, tenant, _ = TICKET.unpack(ticket)
         if incarnation != self.incarnation or expires < self._clock() or number in self._used:
             return None
-        return tenant.partition(b"\0")[0].decode(), session_key(self._key, ticket)
+        return tenant.partition(b"\0")[0].decode(), self.key(ticket)
+
+    def key(self, ticket: bytes) -> bytes:
+        """The session key of a genuine ticket."""
+        return session_key(self._key, ticket)
 
     def use(self, ticket: bytes) -> None:
         """Its bearer proved to hold the session key: nobody can use it again."""

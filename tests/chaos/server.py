@@ -6,9 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,25 +14,31 @@ from typing import Any
 import grpc
 from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 
+from tests.helpers.ports import lasting_ports
 from tests.monitor import harness
 
 TOKEN = "chaos" * 8
 MARK = "GPUFERRY_RUNTIME_DIR"
-WHOLE_SECONDS = 60.0
+WHOLE_SECONDS = 90.0
+RESUME_GRACE = 20.0  # a monitor that was killed must be back by then, however busy the machine is
 
 
 class GpuServer:
     """Use as a context manager; nothing of it is left afterwards."""
 
-    def __init__(self, pool: int, **settings: str) -> None:
+    def __init__(self, pool: int, *options: str) -> None:
         self._folder = tempfile.mkdtemp(prefix="gf-", dir="/tmp")  # short: it holds Unix sockets
-        self._runtime = str(Path(self._folder, "run"))
-        self._settings = settings | {"GPUFERRY_TOKEN": TOKEN}
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.tcp = f"127.0.0.1:{free.getsockname()[1]}"
+        self.runtime = Path(self._folder, "run")
+        self.tcp = f"127.0.0.1:{lasting_ports(1)[0]}"
         self.unix = f"unix:{self._folder}/guests"
         self.pool = pool
         self.log = Path(self._folder, "log")
+        self._options = (
+            *("--listen", self.tcp, "--socket", self.unix.removeprefix("unix:"), "--http", "none"),
+            *("--control", f"unix:{self._folder}/control", "--pool", str(pool)),
+            *("--grace", "0", "--max-wait", "20", "--resume-grace", str(RESUME_GRACE)),
+            *options,
+        )
         self._channel = grpc.insecure_channel(f"unix:{self._folder}/control")
         self._stub = control_pb2_grpc.MonitorStub(self._channel)
         self._process: subprocess.Popen[bytes] | None = None
@@ -53,16 +57,20 @@ class GpuServer:
         shutil.rmtree(self._folder)
 
     def start(self) -> None:
-        options = ["--listen", self.tcp, "--socket", self.unix.removeprefix("unix:"), "--grace", "0"]
-        options += ["--control", f"unix:{self._folder}/control", "--pool", str(self.pool)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "gpuferry.monitor.cli.main", "monitor", *options],
-                env=harness.environment(self._runtime, **self._settings),
+                [*harness.CLI, "monitor", *self._options],
+                env=harness.environment(str(self.runtime), GPUFERRY_TOKEN=TOKEN),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
+
+    @property
+    def pid(self) -> int:
+        """The monitor's."""
+        assert self._process
+        return self._process.pid
 
     def kill(self) -> None:
         """As a crash: it cleans up nothing."""
@@ -87,7 +95,7 @@ class GpuServer:
             return None
 
     def wait_whole(self) -> Any:
-        """Until every API server is idle; the status."""
+        """Until every API server is idle and nobody waits; the status."""
 
         def whole() -> Any:
             status = self.status()
@@ -96,15 +104,29 @@ class GpuServer:
         try:
             return harness.wait_until(whole, "a whole pool", WHOLE_SECONDS)
         except AssertionError:
-            print(self.status(), "\n".join(self.log.read_text().splitlines()[-40:]), sep="\n")
+            print(self.status())
             raise
+
+    def server_of(self, guest: int) -> int:
+        """The API server of the guest with this process id."""
+        (found,) = [s.server_pid for s in self.status().sessions if s.guest_pid == guest]
+        return int(found)
 
     def processes(self) -> set[int]:
         """The monitor, API servers of this one and of those before, and what they started."""
-        mark = f"{MARK}={self._runtime}\0".encode()
+        mark = f"{MARK}={self.runtime}\0".encode()
         found = set()
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 if entry.name.isdecimal() and mark in (entry / "environ").read_bytes():
                     found.add(int(entry.name))
         return found
+
+    def api_servers(self) -> list[int]:
+        """Whether a monitor knows them or not."""
+        found = []
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                if b"gpuferry.apiserver\0" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+        return sorted(found)

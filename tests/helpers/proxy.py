@@ -13,12 +13,12 @@ from gpuferry.guest.endpoint import split_address
 class Proxy:
     """Stands before a monitor. Use as a context manager."""
 
-    def __init__(self, target: str, crumbs: int = 0) -> None:
+    def __init__(self, target: str, crumbs: int = 0, port: int = 0) -> None:
         parts = split_address(target)
         assert not isinstance(parts, str)
         self._target = parts
         self._crumbs = crumbs  # at most so many bytes at a time; 0: as they come
-        self._listening = socket.create_server(("127.0.0.1", 0))
+        self._listening = socket.create_server(("127.0.0.1", port))
         self._open: list[tuple[socket.socket, socket.socket]] = []
         self._flowing = threading.Event()
         self._flowing.set()

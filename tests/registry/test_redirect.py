@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 from gpuferry.monitor import tickets
-from gpuferry.monitor.handshake import Extension, Reason
+from gpuferry.monitor.handshake import CudaError, Extension, Reason
 from gpuferry.monitor.registry.service import SERVICE
 from gpuferry.monitor.registry.signing import sign
 from gpuferry.specs._generated import registry_pb2
@@ -156,15 +156,24 @@ def test_a_ticket_is_of_no_use_to_others(cluster: Cluster) -> None:
     good = Identity(ticket=redirect.ticket, session_key=redirect.session_key)
     elsewhere = next(name for name in cluster.names if name != redirect.address)
     forged = tickets.issue(secrets.token_bytes(32), redirect.ticket[16:32], "")
-    for address, identity in (
-        (redirect.address, Identity(ticket=redirect.ticket, session_key=secrets.token_bytes(32))),
-        (redirect.address, Identity(ticket=forged, session_key=tickets.session_key(b"x", forged))),
-        (redirect.address, Identity(ticket=bytes(136), session_key=bytes(32))),
-        (elsewhere, good),
+    stolen = Identity(ticket=redirect.ticket, session_key=secrets.token_bytes(32))
+    for address, identity, reason in (
+        (redirect.address, stolen, Reason.DENIED),
+        (
+            redirect.address,
+            Identity(ticket=forged, session_key=tickets.session_key(b"x", forged)),
+            Reason.DENIED,
+        ),
+        (redirect.address, Identity(ticket=bytes(136), session_key=bytes(32)), Reason.DENIED),
+        (elsewhere, stolen, Reason.DENIED),
+        (elsewhere, good, Reason.NO_CAPACITY),  # as at this server after a restart
     ):
         with pytest.raises(Refused) as caught:
             ask(address, identity, Request())
-        assert caught.value.reason == Reason.DENIED
+        assert caught.value.reason == reason
+        assert ("token" in caught.value.text) == (reason == Reason.DENIED)
+        if reason == Reason.NO_CAPACITY:
+            assert caught.value.cuda_error == CudaError.SYSTEM_NOT_READY
     ask(redirect.address, good, Request()).connection.close()  # nobody has spoilt it
 
 

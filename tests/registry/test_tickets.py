@@ -18,9 +18,11 @@ def test_a_ticket_is_good_once_and_not_for_long() -> None:
     assert desk.read(ticket) is not None  # reading is not using: whoever only saw it cannot spoil it
     desk.use(ticket)
     assert desk.read(ticket) is None
+    assert not desk.outdated(ticket)
     other = tickets.issue(KEY, desk.incarnation, "acme", now)
     now += tickets.LIFETIME + 1
     assert desk.read(other) is None
+    assert desk.outdated(other)
     third = tickets.issue(KEY, desk.incarnation, "", now)
     desk.use(third)
     assert desk.read(ticket) is None  # forgotten as used, and expired
@@ -30,6 +32,8 @@ def test_a_ticket_is_for_one_start_of_one_monitor() -> None:
     desk, restarted = tickets.TicketDesk(KEY), tickets.TicketDesk(KEY)
     ticket = tickets.issue(KEY, desk.incarnation, "acme")
     assert restarted.read(ticket) is None
+    assert restarted.outdated(ticket)
+    assert not tickets.TicketDesk(b"x" * 64).outdated(ticket)
     assert tickets.TicketDesk(b"x" * 64).read(ticket) is None
 
 
@@ -39,6 +43,7 @@ def test_a_changed_ticket_is_no_ticket(position: int, bit: int) -> None:
     ticket = bytearray(tickets.issue(KEY, desk.incarnation, "acme"))
     ticket[position] ^= 1 << bit
     assert desk.read(bytes(ticket)) is None
+    assert not desk.outdated(bytes(ticket))
 
 
 @pytest.mark.parametrize("ticket", [b"", b"x", bytes(tickets.TICKET.size), bytes(tickets.TICKET.size + 1)])

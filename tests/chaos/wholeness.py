@@ -1,0 +1,69 @@
+"""Whether anything is left of what was: processes, descriptors, device memory, files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from tests.chaos.cluster import REPLICAS
+from tests.chaos.server import GpuServer
+from tests.load.footprint import device_mappings
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """Of a GPU server at rest."""
+
+    processes: int
+    server_pids: frozenset[int]
+    monitor: Counter[str]  # descriptors, by what they are
+    servers: Counter[str]  # the most that any API server has
+    device_mappings: int  # likewise
+    device_memory: int  # bytes, as NVML counts them
+    files: frozenset[str]
+
+    def excess(self, fresh: Holdings) -> dict[str, Any]:
+        """What is more than it was then."""
+        found: dict[str, Any] = {
+            name: (getattr(fresh, name), getattr(self, name))
+            for name in ("processes", "device_mappings", "device_memory")
+            if getattr(self, name) > getattr(fresh, name)
+        }
+        # For each API server that it did not start itself, and each replica that it ever asked.
+        allowed = Counter({"anon_inode:[pidfd]": len(self.server_pids), "socket:[]": REPLICAS})
+        if more := self.monitor - fresh.monitor - allowed:
+            found["monitor"] = more
+        if more := self.servers - fresh.servers:
+            found["servers"] = more
+        if self.files != fresh.files:
+            found["files"] = self.files ^ fresh.files
+        return found
+
+
+def holdings(server: GpuServer, status: Any) -> Holdings:
+    pids = [one.pid for one in status.servers]
+    most = Counter[str]()
+    for pid in pids:
+        most |= descriptors(pid)
+    return Holdings(
+        processes=len(server.processes()),
+        server_pids=frozenset(pids),
+        monitor=descriptors(server.pid),
+        servers=most,
+        device_mappings=max(map(device_mappings, pids)),
+        device_memory=sum(device.memory_used for device in status.devices),
+        files=frozenset(str(path.relative_to(server.runtime)) for path in server.runtime.rglob("*")),
+    )
+
+
+def descriptors(pid: int) -> Counter[str]:
+    """How many of each kind."""
+    kinds = Counter[str]()
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):  # closed meanwhile
+            kinds[re.sub(r"\d+", "", os.readlink(entry.path))] += 1
+    return kinds
