@@ -5,7 +5,7 @@ venv=$1
 export PATH="$PWD/$venv/bin:$PATH" CMAKE_BUILD_PARALLEL_LEVEL=2
 # mypy and Cython do not see through the editable install's import hook: they use this tree of links.
 mkdir -p build/tree/gpuferry
-for folder in apiserver guest monitor native specs; do
+for folder in apiserver guest migration monitor native specs; do
     ln -sfn "../../../$folder" "build/tree/gpuferry/$folder"
 done
 ln -sfn "../../../bench/sim" build/tree/gpuferry/sim

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = ("apiserver", "guest", "monitor", "native", "specs")
+SHIPPED = ("apiserver", "guest", "migration", "monitor", "native", "specs")
 
 
 def test_import_contracts_hold() -> None:

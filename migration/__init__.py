@@ -1,0 +1,1 @@
+"""Moves running sessions: the mechanism, without any policy. DESIGN.md explains it."""

@@ -1,0 +1,230 @@
+"""Contents of device memory: shared with the destination, streamed to it, or written to a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from gpuferry.specs._generated import migration_pb2
+
+from . import mapped
+from .abc import Memory, Movable
+from .errors import LinkBroken
+from .file import Writer
+from .frames import CHUNK, COPY_IN, PAGE, PRIMARY, RANGE
+from .link import Link, require
+from .report import Progress
+
+HASH = 16
+SHARED_CHUNK = 32 << 20
+ROUNDS = 8
+FEW_PAGES = 8  # that this few are left is as good as none
+SHRINKING = 0.75  # a round must leave less than this much of what the one before left
+SMALL = 64 << 20  # bytes that are copied in the pause at once if nobody says how
+BUFFERS = 3
+ZEROES = bytes(PAGE)
+
+Advance = Callable[[int], None]
+
+
+class Shared:
+    """On this machine: the destination maps the source's memory aside and copies it on its device."""
+
+    def __init__(self, core: Movable, link: Link) -> None:
+        self._core = core
+        self._link = link
+        self._starts: frozenset[int] = frozenset()
+
+    def add(self, mappings: Sequence[mapped.Mapping]) -> None:
+        """Shares physical memory; again where other memory lies there now."""
+        for address, size in mappings:
+            descriptor = self._core.share(address)
+            try:
+                self._link.ask(
+                    "sessionRestoreShare",
+                    RANGE.pack(address, size),
+                    lambda status, _: require(status, "sharing memory"),
+                    descriptors=[descriptor],
+                )
+            finally:
+                os.close(descriptor)
+        self._starts |= {address for address, _ in mappings}
+        self._link.settle()
+
+    def copy(self, pages: Sequence[int], advance: Advance) -> int:
+        for address, size in mapped.runs(pages, SHARED_CHUNK, self._starts):
+            self._link.tell("sessionRestoreCopy", RANGE.pack(address, size), context=PRIMARY)
+            advance(size)
+        self._link.settle()
+        return len(pages) * PAGE
+
+    def hashes(self, pages: Sequence[int]) -> bytes:
+        return remote_hashes(self._link, pages)
+
+
+class Streamed:
+    """To another machine: contents are ordinary copies to the device. Pages of zeroes are there already."""
+
+    def __init__(self, core: Movable, link: Link) -> None:
+        self._core = core
+        self._link = link
+        self._written: set[int] = set()
+
+    def add(self, mappings: Sequence[mapped.Mapping]) -> None:
+        """New memory is zero."""
+        self._written.difference_update(mapped.pages(mappings))
+
+    def copy(self, pages: Sequence[int], advance: Advance) -> int:
+        copied = 0
+        for address, contents in read_ahead(self._core, mapped.runs(pages, CHUNK)):
+            for begin, size in mapped.runs(self._worth_sending(address, contents), CHUNK):
+                payload = contents[begin - address : begin - address + size]
+                self._link.tell("sessionCopyIn", COPY_IN.pack(0, begin, 0, size, 1), payload, PRIMARY)
+                copied += size
+            advance(len(contents))
+        self._link.settle()
+        return copied
+
+    def hashes(self, pages: Sequence[int]) -> bytes:
+        return remote_hashes(self._link, pages)
+
+    def _worth_sending(self, address: int, contents: memoryview) -> Iterator[int]:
+        for at in range(0, len(contents), PAGE):
+            page = address + at
+            if page in self._written or contents[at : at + PAGE] != ZEROES:
+                self._written.add(page)
+                yield page
+
+
+class Filed:
+    """Into a file, once: what is written cannot be compared with what came later."""
+
+    def __init__(self, core: Movable, writer: Writer) -> None:
+        self._core = core
+        self._writer = writer
+
+    def add(self, mappings: Sequence[mapped.Mapping]) -> None:
+        """Nothing to do before there are contents."""
+
+    def copy(self, pages: Sequence[int], advance: Advance) -> int:
+        copied = 0
+        for address, contents in read_ahead(self._core, mapped.runs(pages, CHUNK)):
+            for at in range(0, len(contents), PAGE):
+                copied += PAGE * self._writer.page(address + at, contents[at : at + PAGE])
+            advance(len(contents))
+        return copied
+
+    def hashes(self, pages: Sequence[int]) -> None:
+        return None
+
+
+def read_ahead(core: Movable, ranges: Iterable[mapped.Mapping]) -> Iterator[tuple[int, memoryview]]:
+    """Contents of ranges of at most a chunk; the next ones are read while somebody uses this one."""
+    buffers = [core.pinned(CHUNK) for _ in range(BUFFERS)]
+    waiting: list[tuple[int, memoryview, Future[None]]] = []
+    with ThreadPoolExecutor(1, "reader") as pool:
+        for turn, (address, size) in enumerate(ranges):
+            if len(waiting) == BUFFERS - 1:
+                yield _first(waiting)
+            view = buffers[turn % BUFFERS][:size]
+            waiting.append((address, view, pool.submit(core.read, address, view)))
+        while waiting:
+            yield _first(waiting)
+
+
+def _first(waiting: list[tuple[int, memoryview, Future[None]]]) -> tuple[int, memoryview]:
+    address, view, done = waiting.pop(0)
+    done.result()
+    return address, view
+
+
+def remote_hashes(link: Link, pages: Sequence[int]) -> bytes:
+    """As the destination's device has them."""
+    found: list[bytes] = []
+
+    def take(status: int, body: memoryview) -> None:
+        require(status, "hashing memory")
+        found.append(bytes(body))
+
+    for address, size in mapped.runs(pages, CHUNK // HASH * PAGE):
+        link.ask("sessionRestoreHash", RANGE.pack(address, size // PAGE), take, context=PRIMARY)
+    link.settle()
+    hashes = b"".join(found)
+    if len(hashes) != len(pages) * HASH:
+        raise LinkBroken("the destination hashed another number of pages")
+    return hashes
+
+
+class Contents:
+    """What the destination holds of the session's memory, as it said itself, and what it lacks."""
+
+    def __init__(self, core: Movable, memory: Memory, progress: Progress) -> None:
+        self._core = core
+        self._memory = memory
+        self._progress = progress
+        self._there: dict[int, bytes] = {}  # page and its hash
+
+    def forget(self, ranges: Iterable[mapped.Mapping]) -> None:
+        """Other memory lies there now."""
+        for page in mapped.pages(ranges):
+            self._there.pop(page, None)
+
+    def send(self, pages: Sequence[int]) -> None:
+        total, done = len(pages) * PAGE, 0
+
+        def advance(size: int) -> None:
+            nonlocal done
+            done += size
+            self._progress.advance(done, total)
+
+        self._progress.advance(0, total)
+        self._progress.copied(self._memory.copy(pages, advance))
+
+    def compare(self, pages: Sequence[int]) -> None:
+        """Asks the destination what it holds."""
+        hashes = self._memory.hashes(pages)
+        if hashes is not None:
+            self._there.update(zip(pages, split(hashes), strict=True))
+
+    def lacking(self, pages: Sequence[int]) -> list[int]:
+        """The pages that are not there as they are here."""
+        return [
+            page
+            for page, ours in zip(pages, split(self._core.hashes(pages)), strict=True)
+            if self._there.get(page) != ours
+        ]
+
+
+class Precopy:
+    """When to stop: what is left is next to nothing, or shrinks no more."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+        self._before = float("inf")
+
+    def goes_on(self, left: int) -> bool:
+        """After a round that left so many pages."""
+        self.rounds += 1
+        shrinks = left < self._before * SHRINKING
+        self._before = left
+        return left > FEW_PAGES and shrinks and self.rounds < ROUNDS
+
+
+def split(hashes: bytes) -> Iterator[bytes]:
+    return (hashes[at : at + HASH] for at in range(0, len(hashes), HASH))
+
+
+def choose(wanted: migration_pb2.Strategy, mapped_bytes: int, comparable: bool) -> migration_pb2.Strategy:
+    """The strategy that is used."""
+    if not comparable or wanted == migration_pb2.STRATEGY_STOP:
+        return migration_pb2.STRATEGY_STOP
+    if wanted != migration_pb2.STRATEGY_PRECOPY and mapped_bytes <= SMALL:
+        return migration_pb2.STRATEGY_STOP
+    return migration_pb2.STRATEGY_PRECOPY
+
+
+def hot_last(pages: Sequence[int], hot: Sequence[int], mappings: Sequence[mapped.Mapping]) -> list[int]:
+    """Pages of mappings that kernels use right now come last: they would change again."""
+    warm = set(mapped.pages([each for each in mappings if each[0] in set(hot)]))
+    return sorted(pages, key=lambda page: (page in warm, page))

@@ -1,0 +1,31 @@
+"""Why a session is not moved, in words for whoever asked for it."""
+
+from __future__ import annotations
+
+
+class MigrationError(Exception):
+    """The migration is given up; `reason` says why. Unless it is `Lost`, the session goes on where it was."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Refused(MigrationError):
+    """The session cannot be moved, or not there."""
+
+
+class LinkBroken(MigrationError):
+    """The other side went away, hangs, or talks nonsense."""
+
+
+class Cancelled(MigrationError):
+    """Somebody, or the end of the session, stopped it."""
+
+
+class SnapshotError(MigrationError):
+    """The file is damaged, or none of ours."""
+
+
+class Lost(MigrationError):
+    """Past the point of no return, and nobody said that he has the session."""

@@ -1,0 +1,91 @@
+"""What an image (WIRE.md 7) is made of: PTX texts and ELF files, out of fatbin containers and link sets."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import lz4.block
+import zstandard
+
+from .errors import Refused
+
+ELF = b"\x7fELF"
+CONTAINER_MAGIC = 0xBA55ED50
+LINK_SET_MAGIC = 0x4B4C4647
+KIND_PTX, KIND_ELF = 1, 2
+FLAG_LZ4, FLAG_ZSTD = 0x2000, 0x8000
+LARGEST = 1 << 30  # of what a compressed entry may become
+
+_CONTAINER = struct.Struct("<IHHQ")  # magic, version, header, bytes of all entries
+_ENTRY = struct.Struct("<H2xIQI4xHHI8xQ8xQ")  # kind, header, stored, compressed, ISA, target, flags, whole
+_LINK_SET = struct.Struct("<II")
+
+
+def parts(image: bytes) -> Iterator[bytes]:
+    """Every PTX text and ELF file in an image."""
+    magic = int.from_bytes(image[:4], "little")
+    if magic == LINK_SET_MAGIC:
+        yield from _link_set(image)
+    elif magic == CONTAINER_MAGIC:
+        yield from _container(image)
+    else:
+        yield image
+
+
+def _link_set(image: bytes) -> Iterator[bytes]:
+    _, count = _unpack(_LINK_SET, image, 0)
+    for i in range(count):
+        at = int.from_bytes(image[_LINK_SET.size + 8 * i :][:8], "little")
+        yield from _container(image[at:])
+
+
+def _container(image: bytes) -> Iterator[bytes]:
+    magic, _, at, size = _unpack(_CONTAINER, image, 0)
+    end = at + size
+    if magic != CONTAINER_MAGIC or end > len(image):
+        raise _unreadable("a fatbin that is cut short")
+    while at < end:
+        kind, header, stored, compressed, _, _, _, flags, whole = _unpack(_ENTRY, image, at)
+        start = at + header
+        if header < _ENTRY.size or start + stored > end or compressed > stored:
+            raise _unreadable("a fatbin whose entries do not fit")
+        if kind not in (KIND_PTX, KIND_ELF):
+            raise _unreadable(f"a fatbin entry of kind {kind}")
+        yield _expand(image[start : start + (compressed or stored)], flags, whole)
+        at = start + stored
+
+
+def _expand(data: bytes, flags: int, whole: int) -> bytes:
+    if flags & FLAG_LZ4:
+        return _lz4(data, whole)
+    if flags & FLAG_ZSTD:
+        with zstandard.ZstdDecompressor().stream_reader(data) as reader:
+            try:
+                return bytes(reader.read(LARGEST))
+            except zstandard.ZstdError as error:
+                raise _unreadable(f"a fatbin entry that zstd cannot expand ({error})") from None
+    return data
+
+
+def _lz4(data: bytes, whole: int) -> bytes:
+    """A raw block does not tell its size, and what the entry tells need not be all."""
+    most = min(255 * len(data) + 64, LARGEST)
+    room = min(max(whole, 4096), most)
+    while True:
+        try:
+            return bytes(lz4.block.decompress(data, uncompressed_size=room))
+        except lz4.block.LZ4BlockError:
+            if room == most:
+                raise _unreadable("a fatbin entry that LZ4 cannot expand") from None
+            room = min(4 * room, most)
+
+
+def _unpack(layout: struct.Struct, image: bytes, at: int) -> tuple[int, ...]:
+    if len(image) - at < layout.size:
+        raise _unreadable("an image that is cut short")
+    return layout.unpack_from(image, at)
+
+
+def _unreadable(what: str) -> Refused:
+    return Refused(f"the variables of its code cannot be listed: {what}")

@@ -1,0 +1,65 @@
+"""Which memory the destination has mapped: what the frames that it was given add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from . import frames
+from .frames import PAGE, RANGE, Kept
+
+Mapping = tuple[int, int]  # address, size
+
+
+class Mapped:
+    """By the frames so far."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, int] = {}
+        self._fresh: set[int] = set()
+
+    def apply(self, kept: Iterable[Kept]) -> list[Mapping]:
+        """Takes note of maps and unmaps; returns the ranges whose contents are other ones now."""
+        changed = []
+        for head, body in frames.of(kept, "sessionMemMap", "sessionMemUnmap"):
+            address, size = RANGE.unpack_from(body)
+            changed.append((address, size))
+            if head.op == frames.OPERATIONS["sessionMemMap"]:
+                self._sizes[address] = size
+                self._fresh.add(address)
+            else:
+                for start in [s for s in self._sizes if address <= s < address + size]:
+                    del self._sizes[start]
+                    self._fresh.discard(start)
+        return changed
+
+    def fresh(self, within: Iterable[Mapping]) -> list[Mapping]:
+        """Mappings that were made since this was last asked, as far as they are among these."""
+        known = set(within)
+        found = [(a, self._sizes[a]) for a in sorted(self._fresh) if (a, self._sizes[a]) in known]
+        self._fresh.difference_update(address for address, _ in found)
+        return found
+
+    def mappings(self) -> list[Mapping]:
+        return sorted(self._sizes.items())
+
+    def total(self) -> int:
+        return sum(self._sizes.values())
+
+
+def pages(mappings: Iterable[Mapping]) -> list[int]:
+    """The addresses of their pages."""
+    return [page for address, size in mappings for page in range(address, address + size, PAGE)]
+
+
+def runs(addresses: Iterable[int], longest: int, starts: frozenset[int] = frozenset()) -> Iterator[Mapping]:
+    """Neighbouring pages as ranges: none longer than this, none across one of these addresses."""
+    begin = end = 0
+    for address in addresses:
+        if address == end and end - begin < longest and address not in starts:
+            end += PAGE
+            continue
+        if end > begin:
+            yield begin, end - begin
+        begin, end = address, address + PAGE
+    if end > begin:
+        yield begin, end - begin

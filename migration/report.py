@@ -1,0 +1,66 @@
+"""How long each phase took and how much was copied, for whoever asked."""
+
+from __future__ import annotations
+
+import time
+
+from gpuferry.specs._generated import migration_pb2
+
+from .abc import Observer
+
+PAUSED = {
+    migration_pb2.PHASE_HOLD,
+    migration_pb2.PHASE_DRAIN,
+    migration_pb2.PHASE_CATCH_UP,
+    migration_pb2.PHASE_VERIFY,
+    migration_pb2.PHASE_TAKE_OVER,
+}
+
+
+class Progress:
+    """Goes from phase to phase and remembers when."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._began = self._since = time.monotonic()
+        self.phase = migration_pb2.PHASE_UNSPECIFIED
+        self._seconds: dict[migration_pb2.Phase, float] = {}
+        self.report = migration_pb2.Report()
+
+    @property
+    def paused(self) -> bool:
+        """Whether the program waits."""
+        return self.phase in PAUSED
+
+    def enter(self, phase: migration_pb2.Phase, total: int = 0) -> None:
+        """The next phase begins; raises Cancelled if it shall not."""
+        self._leave()
+        self.phase = phase
+        self._observer.phase(phase, 0, total)
+
+    def advance(self, done: int, total: int) -> None:
+        """Within the phase; likewise."""
+        self._observer.phase(self.phase, done, total)
+
+    def copied(self, count: int) -> None:
+        self.report.copied_bytes += count
+        if self.paused:
+            self.report.pause_bytes += count
+
+    def finish(self) -> migration_pb2.Report:
+        """It is over, one way or the other."""
+        self._leave()
+        self.phase = migration_pb2.PHASE_UNSPECIFIED
+        report = self.report
+        report.seconds = time.monotonic() - self._began
+        report.pause_seconds = sum(self._seconds.get(phase, 0.0) for phase in PAUSED)
+        del report.phases[:]
+        for phase, seconds in self._seconds.items():
+            report.phases.add(phase=phase, seconds=seconds)
+        return report
+
+    def _leave(self) -> None:
+        now = time.monotonic()
+        if self.phase != migration_pb2.PHASE_UNSPECIFIED:
+            self._seconds[self.phase] = self._seconds.get(self.phase, 0.0) + now - self._since
+        self._since = now

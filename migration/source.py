@@ -1,0 +1,266 @@
+"""The source's side of a migration, phase by phase (DESIGN.md). Every step knows how it is undone."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from gpuferry.specs._generated import migration_pb2
+
+from . import frames, mapped, variables
+from .abc import Movable, Observer
+from .copy import Contents, Precopy, choose, hot_last
+from .errors import Cancelled, LinkBroken, MigrationError, Refused
+from .frames import CHUNK, COPY_IN, HANDLE, IMAGE_DATA, PRIMARY, Kept
+from .mapped import Mapped
+from .report import Progress
+from .targets import Target
+
+HOLD_SECONDS = 5.0  # for the dispatcher to come to the end of a frame
+DRAIN_SECONDS = 10.0  # for the device, if nobody says otherwise
+REBUILD_PATIENCE = 300.0  # the destination may have to compile
+RUN_PATIENCE = 60.0
+PAUSE_PATIENCE = 10.0  # the program waits
+EVENT = struct.Struct("<QIq")
+INPUT_CHUNK = 64 << 10
+VARIABLE_FOUND = struct.Struct("<QQ")
+
+
+@dataclass
+class Order:
+    """What is wanted of it."""
+
+    strategy: migration_pb2.Strategy = migration_pb2.STRATEGY_AUTO
+    drain_seconds: float = 0.0
+
+
+@dataclass
+class Code:
+    """The images of the session, and whose they are."""
+
+    names: dict[bytes, set[str]] = field(default_factory=dict)  # by hash
+    sent: set[bytes] = field(default_factory=set)
+
+
+class Source:
+    """One attempt to move one session."""
+
+    def __init__(self, core: Movable, guest: int, target: Target, order: Order, observer: Observer) -> None:
+        self._core = core
+        self._guest = guest
+        self._target = target
+        self._order = order
+        self._progress = Progress(observer)
+        self._contents = Contents(core, target.memory, self._progress)
+        self._mapped = Mapped()
+        self._code = Code()
+        self._journal: list[Kept] = []
+
+    def run(self) -> migration_pb2.Report:
+        """The session is elsewhere when this returns. If it raises, it goes on here, unless it is Lost."""
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._target.undo)
+            self._prepare()
+            self._snapshot(undo)
+            self._rebuild(undo)
+            if self._progress.report.strategy == migration_pb2.STRATEGY_PRECOPY:
+                self._precopy()
+            self._hold(undo)
+            self._drain()
+            self._catch_up()
+            self._verify()
+            self._take_over(undo)
+        self._leave()
+        return self._progress.finish()
+
+    def report(self) -> migration_pb2.Report:
+        """As far as it came."""
+        return self._progress.finish()
+
+    def _prepare(self) -> None:
+        self._progress.enter(migration_pb2.PHASE_PREPARE)
+        if self._core.broken:
+            raise Refused("its device has failed, and what failed it cannot be moved")
+        self._target.prepare(self._core)
+
+    def _snapshot(self, undo: contextlib.ExitStack) -> None:
+        self._progress.enter(migration_pb2.PHASE_SNAPSHOT)
+        kept = self._core.snapshot()
+        undo.callback(self._core.forget_tail)
+        self._journal = list(kept)
+
+    def _rebuild(self, undo: contextlib.ExitStack) -> None:
+        self._progress.enter(migration_pb2.PHASE_REBUILD)
+        with self._patience(REBUILD_PATIENCE):
+            self._play(self._journal)
+        undo.callback(self._core.drop_aliases)
+        self._share()
+        total = self._mapped.total()
+        self._progress.report.mapped_bytes = total
+        self._progress.report.strategy = choose(self._order.strategy, total, self._target.comparable)
+
+    def _precopy(self) -> None:
+        """Rounds, while the program runs."""
+        self._progress.enter(migration_pb2.PHASE_PRECOPY)
+        rounds = Precopy()
+        mappings = self._share()
+        left = hot_last(mapped.pages(mappings), self._core.hot(), mappings)
+        while True:
+            with self._patience(RUN_PATIENCE):
+                self._contents.send(left)
+                self._contents.compare(left)
+                self._follow()
+                mappings = self._share()
+                left = self._contents.lacking(mapped.pages(mappings))
+            if not rounds.goes_on(len(left)):
+                break
+        self._progress.report.rounds = rounds.rounds
+
+    def _hold(self, undo: contextlib.ExitStack) -> None:
+        self._progress.enter(migration_pb2.PHASE_HOLD)
+        undo.callback(self._core.proceed)
+        if not self._core.hold(HOLD_SECONDS):
+            raise Refused(f"the program has sent half a call for {HOLD_SECONDS:g} s")
+
+    def _drain(self) -> None:
+        self._progress.enter(migration_pb2.PHASE_DRAIN)
+        if reason := self._core.drain(self._order.drain_seconds or DRAIN_SECONDS):
+            raise Refused(reason)
+        if self._core.broken:
+            raise Refused("its device has failed, and what failed it cannot be moved")
+
+    def _catch_up(self) -> None:
+        self._progress.enter(migration_pb2.PHASE_CATCH_UP)
+        with self._patience(PAUSE_PATIENCE):
+            self._follow()
+            self._share()
+            mappings = self._mapped.mappings()
+            if mappings != sorted(self._core.mappings()):
+                raise Refused("what its frames map is not what is mapped")
+            self._progress.report.mapped_bytes = self._mapped.total()
+            pages = mapped.pages(mappings)
+            if self._progress.report.strategy == migration_pb2.STRATEGY_PRECOPY:
+                pages = self._contents.lacking(pages)
+            self._contents.send(pages)
+            self._send_variables()
+            self._send_state()
+            self._target.wire.settle()
+
+    def _verify(self) -> None:
+        self._progress.enter(migration_pb2.PHASE_VERIFY)
+        with self._patience(PAUSE_PATIENCE):
+            self._target.done(self._mapped.total())
+
+    def _take_over(self, undo: contextlib.ExitStack) -> None:
+        self._progress.enter(migration_pb2.PHASE_TAKE_OVER)
+        try:
+            with self._patience(PAUSE_PATIENCE):
+                self._target.take_over(self._guest, self._core.unread(), self._core.unsent_head())
+        except (Refused, LinkBroken, Cancelled):
+            raise
+        except BaseException:  # the destination may have it: this side must not serve it again
+            undo.pop_all()
+            self._core.leave()
+            raise
+        undo.pop_all()
+
+    def _leave(self) -> None:
+        with contextlib.suppress(MigrationError):  # nothing can be stopped any more
+            self._progress.enter(migration_pb2.PHASE_LEAVE)
+        self._core.drop_aliases()
+        self._core.leave()
+
+    def _follow(self) -> None:
+        """What the program did since this was last asked."""
+        tail = self._core.tail()
+        self._journal += tail
+        self._play(tail)
+
+    def _play(self, kept: list[Kept]) -> None:
+        """Frames to the destination, and before them the images that they load."""
+        self._send_images(kept)
+        for each in kept:
+            op = frames.header(each.frame).op
+            self._target.wire.replay(each, frames.name(op))
+        self._target.wire.settle()
+        self._contents.forget(self._mapped.apply(kept))
+
+    def _send_images(self, kept: list[Kept]) -> None:
+        wanted = {frames.LOAD_IMAGE.unpack_from(body)[0] for _, body in frames.of(kept, "sessionLoadImage")}
+        wanted -= self._code.sent
+        if not wanted:
+            return
+        try:
+            images = dict(self._core.images())
+        except RuntimeError as error:
+            raise Refused(str(error)) from None
+        for digest in wanted:
+            image = bytes(images[digest])
+            found = variables.find(image)
+            if found.heap:
+                raise Refused("its kernels allocate memory themselves (malloc), which nobody can enumerate")
+            self._code.names[digest] = found.names
+            self._code.sent.add(digest)
+            for at in range(0, len(image), CHUNK):
+                piece = memoryview(image)[at : at + CHUNK]
+                self._target.wire.tell("sessionImageData", IMAGE_DATA.pack(digest, len(image), at), piece)
+
+    def _share(self) -> list[mapped.Mapping]:
+        """Brings new mappings aside, here and there; returns those that are mapped on both sides."""
+        aliased = self._core.alias()
+        self._target.memory.add(self._mapped.fresh(aliased))
+        known = set(aliased)
+        return [each for each in self._mapped.mappings() if each in known]
+
+    def _send_variables(self) -> None:
+        """Their contents; they must have the same addresses, for device memory may point to them."""
+        for owner, context, digest in frames.owners(self._journal):
+            for name in sorted(self._code.names[digest]):
+                self._send_variable(owner, context, name)
+
+    def _send_variable(self, owner: int, context: int, name: str) -> None:
+        found = self._core.variable(owner, context, name.encode())
+        if found is None:
+            if is_constant(name):
+                return
+            raise Refused(f"nobody can say where the variable {name} of its code lies")
+        address, size = found
+        frame = frames.pack("sessionGetGlobal", HANDLE.pack(owner), len(name.encode()), context)
+        answer = frames.digest(frames.OPERATIONS["sessionGetGlobal"], 0, VARIABLE_FOUND.pack(address, size))
+        self._target.wire.replay(Kept(frame + name.encode(), answer), f"the address of the variable {name}")
+        for at in range(0, size, CHUNK):
+            buffer = memoryview(bytearray(min(CHUNK, size - at)))
+            self._core.read_variable(address + at, buffer)
+            body = COPY_IN.pack(0, address + at, 0, len(buffer), 1)
+            self._target.wire.tell("sessionCopyIn", body, buffer, context)
+
+    def _send_state(self) -> None:
+        tell = self._target.wire.tell
+        contexts = {
+            HANDLE.unpack_from(body)[0]: head.context
+            for head, body in frames.of(self._journal, "cuEventCreate")
+        }
+        for event, flags, age in self._core.events():
+            tell("sessionRestoreEvent", EVENT.pack(event, flags, age), context=contexts.get(event, PRIMARY))
+        tell("sessionRestoreState", self._core.state())
+        if (resumable := self._core.resume_state()) is not None:
+            tell("sessionRestoreResumable", resumable)
+        for op, data, size in (
+            ("sessionRestoreInput", self._core.unread(), INPUT_CHUNK),
+            ("sessionRestoreOutput", self._core.unsent(), CHUNK),
+        ):
+            for at in range(0, len(data), size):
+                tell(op, payload=data[at : at + size])
+
+    @contextlib.contextmanager
+    def _patience(self, seconds: float) -> Iterator[None]:
+        """How long a link may be silent."""
+        with self._target.patient(seconds):
+            yield
+
+
+def is_constant(name: str) -> bool:
+    """Whether a compiler made it for a text that nobody writes to; drivers do not find those by name."""
+    return name.startswith(("$str", "__unnamed_", ".str"))
