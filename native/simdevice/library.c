@@ -13,7 +13,8 @@ static void destroy(void *pointer) {
     struct sim_library *library = pointer;
     for (uint32_t i = 0; library->managed && i < sim_image_variable_count(library->image); i++)
         if (library->managed[i])
-            sim_memory_delete(library->managed[i]);
+            sim_memory_delete((uint64_t)library->managed[i]);
+    sim_place_release(library->place);
     sim_image_close(library->image);
     free(library->managed);
     free(library->entries);
@@ -30,14 +31,12 @@ static CUresult place_managed(struct sim_library *library) {
     library->managed = calloc(count ? count : 1, sizeof *library->managed);
     if (!library->managed)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    SIM_TRY(
+        sim_variables_place(library->image, SIM_PLACED_LIBRARY, device, library->managed, &library->place));
     for (uint32_t i = 0; i < count; i++) {
         const struct sim_variable_info *variable = sim_image_variable(library->image, i);
-        if (!variable->is_managed)
-            continue;
-        SIM_TRY(sim_memory_new(SIM_RANGE_MANAGED, device, NULL, variable->size, CU_MEM_ATTACH_GLOBAL, NULL,
-                               &library->managed[i]));
-        if (variable->initial)
-            memcpy((void *)library->managed[i], variable->initial, variable->size);
+        if (library->managed[i] && variable->initial)
+            memcpy(library->managed[i], variable->initial, variable->size);
     }
     return CUDA_SUCCESS;
 }
@@ -133,6 +132,7 @@ CUresult cuLibraryUnload(CUlibrary handle) {
     if (!library)
         return CUDA_ERROR_INVALID_HANDLE;
     close_modules(library, NULL);
+    sim_place_retire(library->place);
     pthread_mutex_lock(&library->lock);
     for (uint32_t i = 0; i < sim_image_kernel_count(library->image); i++) {
         struct sim_entry *entry = library->entries[i];
@@ -270,7 +270,7 @@ CUresult cuLibraryGetManaged(CUdeviceptr *pointer, size_t *size, CUlibrary handl
     SIM_TRY(acquire(handle, &library));
     bool found = sim_image_find_variable(library->image, name, &index) && library->managed[index];
     if (found && pointer)
-        *pointer = library->managed[index];
+        *pointer = (CUdeviceptr)library->managed[index];
     if (found && size)
         *size = sim_image_variable(library->image, index)->size;
     sim_release(library);

@@ -8,19 +8,27 @@ uint64_t sim_memory_next_id(void) {
     return atomic_fetch_add(&next_id, 1);
 }
 
+/* Takes over `range`, whose pages are there if it is placed. */
+static CUresult add(struct sim_range *range) {
+    uint64_t bytes = sim_round_up(range->size, SIM_PAGE);
+    bool charged = range->size <= range->device->memory && sim_device_charge(range->device, bytes);
+    if (charged && !range->placed)
+        range->base = sim_pages_new(bytes);
+    if (charged && range->base && sim_ranges_insert(&sim_memory, range))
+        return CUDA_SUCCESS;
+    if (charged && !range->placed && range->base)
+        sim_pages_free(range->base, bytes);
+    if (charged)
+        sim_device_refund(range->device, bytes);
+    free(range);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult sim_memory_new(enum sim_range_kind kind, struct sim_device *device, struct sim_context *context,
                         uint64_t size, unsigned flags, void *owner, uint64_t *base) {
-    if (size > device->memory)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    uint64_t bytes = sim_round_up(size, SIM_PAGE);
     struct sim_range *range = calloc(1, sizeof *range);
     if (!range)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!sim_device_charge(device, bytes)) {
-        free(range);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    range->base = sim_pages_new(bytes);
     range->size = size;
     range->kind = kind;
     range->flags = flags;
@@ -28,20 +36,27 @@ CUresult sim_memory_new(enum sim_range_kind kind, struct sim_device *device, str
     range->context = context;
     range->device = device;
     range->owner = owner;
-    if (!range->base || !sim_ranges_insert(&sim_memory, range)) {
-        if (range->base)
-            sim_pages_free(range->base, bytes);
-        sim_device_refund(device, bytes);
-        free(range);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    SIM_TRY(add(range));
     *base = range->base;
     return CUDA_SUCCESS;
 }
 
+CUresult sim_memory_place(enum sim_range_kind kind, struct sim_device *device, uint64_t size, uint64_t base) {
+    struct sim_range *range = calloc(1, sizeof *range);
+    if (!range)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    range->base = base;
+    range->size = size;
+    range->kind = kind;
+    range->placed = true;
+    range->id = sim_memory_next_id();
+    range->device = device;
+    return add(range);
+}
+
 void sim_memory_dispose(struct sim_range *range) {
     uint64_t bytes = sim_round_up(range->size, SIM_PAGE);
-    if (range->kind != SIM_RANGE_REGISTERED)
+    if (range->kind != SIM_RANGE_REGISTERED && !range->placed)
         sim_pages_free(range->base, bytes);
     if (range->kind != SIM_RANGE_REGISTERED && range->kind != SIM_RANGE_HOST)
         sim_device_refund(range->device, bytes);

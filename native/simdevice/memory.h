@@ -7,6 +7,8 @@
 /* New pages for a device, charged to it, as a known range. */
 CUresult sim_memory_new(enum sim_range_kind kind, struct sim_device *device, struct sim_context *context,
                         uint64_t size, unsigned flags, void *owner, uint64_t *base);
+/* The same in pages that are there and stay when it is deleted. */
+CUresult sim_memory_place(enum sim_range_kind kind, struct sim_device *device, uint64_t size, uint64_t base);
 /* Gives back a range taken out of sim_memory, with its pages and its charge. */
 void sim_memory_dispose(struct sim_range *range);
 /* Removes and disposes of the range that begins there. */

@@ -9,6 +9,7 @@ static void destroy(void *pointer) {
     for (uint32_t i = 0; module->globals && i < sim_image_variable_count(module->image); i++)
         if (module->globals[i] && !(module->library && module->library->managed[i]))
             sim_memory_delete((uint64_t)module->globals[i]);
+    sim_place_release(module->place);
     free(module->globals);
     free(module->functions);
     pthread_mutex_destroy(&module->lock);
@@ -24,14 +25,10 @@ static CUresult place_variables(struct sim_module *module) {
     module->globals = calloc(count ? count : 1, sizeof *module->globals);
     if (!module->globals)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < count; i++) {
-        const struct sim_variable_info *variable = sim_image_variable(module->image, i);
-        uint64_t base = module->library ? module->library->managed[i] : 0;
-        if (!base)
-            SIM_TRY(sim_memory_new(variable->is_managed ? SIM_RANGE_MANAGED : SIM_RANGE_GLOBAL,
-                                   module->context->device, NULL, variable->size, 0, NULL, &base));
-        module->globals[i] = (uint8_t *)base;
-    }
+    if (module->library)
+        memcpy(module->globals, module->library->managed, count * sizeof *module->globals);
+    SIM_TRY(sim_variables_place(module->image, SIM_PLACED_MODULE, module->context->device, module->globals,
+                                &module->place));
     for (uint32_t i = 0; i < count; i++) {
         const struct sim_variable_info *variable = sim_image_variable(module->image, i);
         bool shared = module->library && module->library->managed[i];
@@ -78,6 +75,7 @@ void sim_module_close(struct sim_module *module) {
         if (module->functions[i] && sim_handle_close(module->functions[i]->object.handle, SIM_FUNCTION))
             sim_release(module->functions[i]);
     pthread_mutex_unlock(&module->lock);
+    sim_place_retire(module->place);
     if (sim_handle_close(module->object.handle, SIM_MODULE))
         sim_release(module);
 }

@@ -4,6 +4,7 @@
 #pragma once
 #include "context.h"
 #include "execute.h"
+#include "variables.h"
 
 struct sim_function_attributes {
     _Atomic int max_dynamic_shared; /* -1: never set */
@@ -25,6 +26,7 @@ struct sim_module {
     struct sim_context *context;
     struct sim_image *image;
     struct sim_library *library; /* whose image it is, with a reference; NULL: the module's own */
+    struct sim_place *place;     /* of its variables; NULL: it has none */
     uint8_t **globals;           /* address of each variable */
     pthread_mutex_t lock;
     struct sim_function **functions; /* made when asked for; each belongs to its handle */
@@ -42,7 +44,8 @@ struct sim_entry {
 struct sim_library {
     struct sim_object object;
     struct sim_image *image;
-    uint64_t *managed; /* addresses of managed variables (0: not one): the same in all contexts */
+    struct sim_place *place; /* of the managed variables; NULL: there are none */
+    uint8_t **managed;       /* their addresses (0: not one): the same in all contexts */
     pthread_mutex_t lock;
     struct sim_entry **entries;
     struct sim_module *modules;

@@ -30,18 +30,25 @@ uint64_t sim_pages_new(uint64_t size) {
     return map(suggest(size, size >= LARGE ? LARGE : SIM_PAGE), size, PROT_READ | PROT_WRITE, 0);
 }
 
+/* Maps at `wanted` or not at all. */
+static bool map_at(uint64_t wanted, uint64_t size, int protection) {
+    uint64_t base = map(wanted, size, protection, MAP_FIXED_NOREPLACE);
+    if (base && base != wanted) /* a kernel older than MAP_FIXED_NOREPLACE */
+        munmap((void *)base, size);
+    return base == wanted;
+}
+
+bool sim_pages_new_at(uint64_t base, uint64_t size) {
+    return map_at(base, size, PROT_READ | PROT_WRITE);
+}
+
 void sim_pages_free(uint64_t base, uint64_t size) {
     munmap((void *)base, size);
 }
 
 uint64_t sim_pages_reserve(uint64_t size, uint64_t alignment, uint64_t wanted) {
-    if (wanted && wanted % alignment == 0) {
-        uint64_t base = map(wanted, size, PROT_NONE, MAP_FIXED_NOREPLACE);
-        if (base == wanted)
-            return base;
-        if (base)
-            munmap((void *)base, size); /* a kernel older than MAP_FIXED_NOREPLACE */
-    }
+    if (wanted && wanted % alignment == 0 && map_at(wanted, size, PROT_NONE))
+        return wanted;
     /* reserve more than asked for and cut to the alignment: the kernel need not follow the suggestion */
     uint64_t larger = size + alignment - SIM_PAGE;
     uint64_t base = map(suggest(larger, alignment), larger, PROT_NONE, 0);

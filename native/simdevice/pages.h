@@ -8,6 +8,8 @@
  * Addresses come from a region of their own and are reused as late as possible, so that a use after free is a
  * fault. */
 uint64_t sim_pages_new(uint64_t size);
+/* The same at that very address; false if something is there. */
+bool sim_pages_new_at(uint64_t base, uint64_t size);
 void sim_pages_free(uint64_t base, uint64_t size);
 /* An address range without memory, at `wanted` if that is not 0 and free there. */
 uint64_t sim_pages_reserve(uint64_t size, uint64_t alignment, uint64_t wanted);

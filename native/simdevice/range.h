@@ -18,6 +18,7 @@ struct sim_range {
     uint64_t base, size;
     enum sim_range_kind kind;
     bool freeing;                /* a cuMemFreeAsync is on its way */
+    bool placed;                 /* in pages that the range does not own */
     bool sync_memops;            /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
     unsigned flags;              /* as given to the call that made it; of a mapping: its handle types */
     uint64_t id;                 /* CU_POINTER_ATTRIBUTE_BUFFER_ID */

@@ -44,6 +44,8 @@ struct sim_variable_info {
 CUresult sim_image_open(const void *image, size_t size, int cc, char *log, size_t log_size,
                         struct sim_image **out);
 void sim_image_close(struct sim_image *image);
+/* 32 bytes, a hash of the image's own bytes: the same in every process. */
+const uint8_t *sim_image_content(const struct sim_image *image);
 uint32_t sim_image_kernel_count(const struct sim_image *image);
 const struct sim_kernel_info *sim_image_kernel(const struct sim_image *image, uint32_t index);
 uint32_t sim_image_variable_count(const struct sim_image *image);

@@ -11,7 +11,8 @@
 #include <string.h>
 
 struct sim_image {
-    uint8_t key[32];
+    uint8_t content[32]; /* hash of the image alone */
+    uint8_t key[32];     /* of the image, the device and the compiler */
     int cc;
     uint32_t users;
     struct sim_image *next;
@@ -46,17 +47,24 @@ static void init(void) {
     pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
-static void key_of(const struct sim_image_parts *parts, int cc, uint8_t key[32]) {
+static void content_of(const struct sim_image_parts *parts, uint8_t content[32]) {
+    struct gf_sha256 hash;
+    gf_sha256_init(&hash);
+    for (uint32_t i = 0; i < parts->count; i++) {
+        gf_sha256_update(&hash, &parts->items[i].size, sizeof parts->items[i].size);
+        gf_sha256_update(&hash, parts->items[i].data, parts->items[i].size);
+    }
+    gf_sha256_final(&hash, content);
+}
+
+static void key_of(const uint8_t content[32], int cc, uint8_t key[32]) {
     uint8_t identity[32];
     struct gf_sha256 hash;
     sim_service_identity(identity);
     gf_sha256_init(&hash);
     gf_sha256_update(&hash, identity, sizeof identity);
     gf_sha256_update(&hash, &cc, sizeof cc);
-    for (uint32_t i = 0; i < parts->count; i++) {
-        gf_sha256_update(&hash, &parts->items[i].size, sizeof parts->items[i].size);
-        gf_sha256_update(&hash, parts->items[i].data, parts->items[i].size);
-    }
+    gf_sha256_update(&hash, content, 32);
     gf_sha256_final(&hash, key);
 }
 
@@ -202,13 +210,14 @@ static CUresult parse(const struct sim_image_parts *parts, struct sim_image *ima
     return result;
 }
 
-static CUresult create(const struct sim_image_parts *parts, const uint8_t key[32], int cc,
-                       struct sim_image **out, char *log, size_t log_size) {
+static CUresult create(const struct sim_image_parts *parts, const uint8_t content[32], const uint8_t key[32],
+                       int cc, struct sim_image **out, char *log, size_t log_size) {
     char name[96];
     struct sim_image *image = calloc(1, sizeof *image);
     if (image == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_init(&image->lock, NULL);
+    memcpy(image->content, content, sizeof image->content);
     memcpy(image->key, key, sizeof image->key);
     image->cc = cc;
     image->users = 1;
@@ -241,18 +250,19 @@ static struct sim_image *find_open(const uint8_t key[32]) {
 CUresult sim_image_open(const void *data, size_t size, int cc, char *log, size_t log_size,
                         struct sim_image **out) {
     char reason[2048] = "";
-    uint8_t key[32];
+    uint8_t content[32], key[32];
     struct sim_image_parts parts;
     pthread_once(&once, init);
     CUresult result = sim_image_sniff(data, size, &parts, reason, sizeof reason);
     if (result == CUDA_SUCCESS) {
-        key_of(&parts, cc, key);
+        content_of(&parts, content);
+        key_of(content, cc, key);
         pthread_mutex_lock(&images_lock);
         *out = find_open(key);
         pthread_mutex_unlock(&images_lock);
         if (*out != NULL)
             return CUDA_SUCCESS;
-        result = create(&parts, key, cc, out, reason, sizeof reason);
+        result = create(&parts, content, key, cc, out, reason, sizeof reason);
     }
     if (log != NULL && log_size != 0)
         snprintf(log, log_size, "%s", reason);
@@ -285,6 +295,10 @@ void sim_image_close(struct sim_image *image) {
     pthread_mutex_unlock(&images_lock);
     if (last)
         destroy(image);
+}
+
+const uint8_t *sim_image_content(const struct sim_image *image) {
+    return image->content;
 }
 
 uint32_t sim_image_kernel_count(const struct sim_image *image) {

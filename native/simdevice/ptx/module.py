@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import blake2b
 from typing import Union
 
 from .body import parse_body
@@ -15,8 +16,11 @@ from .lexer import tokenize
 from .model import Function, Item, KernelInfo, Local, VariableInfo
 
 # A function's address is a number that holds for the whole module, since each kernel is an object of its own
-# and function pointers outlive a kernel (vtables of objects that another one made). A call switches over it.
+# and function pointers outlive a kernel (vtables of objects that another one made), in a migration even the
+# process. A call switches over it. Between these bits and the index is a hash of the PTX, so that a
+# pointer into another module is a fault.
 FUNCTION_HANDLE = 0x7E00_0000_0000_0000
+_HASH_SHIFT = 24
 
 SHARED_ALIGNMENT = 16
 
@@ -110,9 +114,16 @@ class Module:
         except PtxError as error:
             raise PtxError(function.name, error.line, error.args[0], error.reason) from None
 
-    @staticmethod
-    def handle(function: Function) -> int:
-        return FUNCTION_HANDLE + function.index * 16
+    @cached_property
+    def _first_handle(self) -> int:
+        digest = blake2b(digest_size=4)
+        for unit in self.units:
+            if unit.functions:  # each has the whole text
+                digest.update(unit.functions[0].text.encode("utf-8", "surrogateescape"))
+        return FUNCTION_HANDLE | int.from_bytes(digest.digest(), "little") << _HASH_SHIFT
+
+    def handle(self, function: Function) -> int:
+        return self._first_handle + function.index * 16
 
     @cached_property
     def variables(self) -> tuple[VariableInfo, ...]:
