@@ -58,6 +58,36 @@ def test_calls_after_the_end(monitor: harness.Monitor) -> None:
         assert not guest.expect_end().text
 
 
+def test_calls_before_what_they_build_on(monitor: harness.Monitor, bystander: Bystander) -> None:
+    """Each is an error of its own, and none takes effect later."""
+    stream, library, kernel = handle("stream", 9), handle("library", 0), handle("kernel", 0)
+    image, digest = kernels.PTX, hashlib.sha256(kernels.PTX).digest()
+    with session(monitor) as guest:
+        address = guest.window
+        early = [
+            ("sessionMemUnmap", {"address": address, "size": PAGE}),
+            ("sessionGetFunction", {"function": kernel, "owner": library, "index": 0}),
+            ("cuStreamDestroy_v2", {"hStream": stream}),
+            ("cuEventDestroy_v2", {"hEvent": handle("event", 9)}),
+        ]
+        for op, values in early:
+            guest.send(op, **values)
+            assert guest.sync().latched != 0, op
+        guest.write(address, b"early")
+        assert guest.sync().latched != 0
+        guest.map()
+        guest.send("cuStreamCreateWithPriority", phStream=stream, flags=1, priority=0)
+        assert guest.load(image, library, digest)[0].status == 0
+        assert guest.sync().latched == 0
+        assert guest.read(address, 5) == bytes(5)
+        guest.launch(kernel, struct.pack("<QI", address, 1))
+        assert guest.sync().latched == INVALID_HANDLE
+        guest.send("sessionMemUnmap", address=address, size=PAGE)
+        assert guest.sync().latched == 0
+        guest.send("sessionMemUnmap", address=address, size=PAGE)
+        assert guest.sync().latched != 0
+
+
 def test_pieces_of_an_image_in_the_wrong_order(monitor: harness.Monitor) -> None:
     """The image loads, or it does not: no piece lies elsewhere than its sender says."""
     image, digest = kernels.PTX, hashlib.sha256(kernels.PTX).digest()

@@ -43,6 +43,10 @@ def ended_by(monitor: harness.Monitor, data: bytes) -> str:
         pytest.param(frame(16, 0xFF02), id="HELLO again"),
         pytest.param(frame(16, 0), id="operation 0"),
         pytest.param(frame(16, 1, flags=0x8000) + bytes(64), id="unknown flag"),
+        pytest.param(frame(16 + 8, 0xFF03) + bytes(8), id="WELCOME from a guest"),
+        pytest.param(frame(16 + 8, 0xFF09) + bytes(8), id="ACKNOWLEDGE in a session that does not resume"),
+        pytest.param(frame(16 + 84, 0xFF0A) + bytes(84), id="RESUME on a connection that did not break"),
+        pytest.param(frame(16 + 8, 1, flags=1) + bytes(8), id="a reply to nothing"),
         pytest.param(b"GET / HTTP/1.1\r\n\r\n" * 8, id="another protocol"),
     ],
 )

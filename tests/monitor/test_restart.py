@@ -118,6 +118,26 @@ def test_servers_of_another_version_finish_and_are_replaced() -> None:
         successor.wait_idle(2)
 
 
+def test_one_that_comes_late_is_one_too_many(monitor: harness.Monitor) -> None:
+    """The successor has started another in its place; after a while one goes, and no session with it."""
+    with FakeGuest(monitor.tcp, TOKEN) as guest:
+        late = next(s.pid for s in monitor.status().servers if s.pid != guest.server_pid)
+        os.kill(late, signal.SIGSTOP)
+        kill(monitor)
+        successor = monitor.succeed("--pool", "3", *GRACE)
+        successor.wait_for(lambda s: len(s.sessions) == 1 and s.devices[0].pool_idle == 2, "adoption")
+        os.kill(late, signal.SIGCONT)
+        crowd = successor.wait_for(lambda s: s.devices[0].pool_idle == 3, "one too many").servers
+        assert late in {server.pid for server in crowd}
+        left = successor.wait_for(lambda s: len(s.servers) == 3, "as many as there should be").servers
+        assert guest.server_pid in {server.pid for server in left}
+        assert guest.echo(b"on") == b"on"
+        (gone,) = {server.pid for server in crowd} - {server.pid for server in left}
+        harness.wait_until(lambda: not harness.alive({gone}), "its end")
+        assert "not needed any more" in successor.log.read_text()
+    successor.wait_idle(3)
+
+
 def test_strangers_are_not_adopted(monitor: harness.Monitor) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
         stranger.settimeout(harness.DEADLINE)
