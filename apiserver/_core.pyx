@@ -138,11 +138,6 @@ cdef class Core:
             fine = resume_session(self.s, fd, data, received)
         return fine
 
-    @property
-    def attached(self) -> bool:
-        """Whether the guest is there, as far as known."""
-        return self.s.attached
-
     def end(self, reason: str) -> None:
         """Ends the session from another thread."""
         cdef bytes text = reason.encode()[:REASON_SIZE - 1]

@@ -24,6 +24,7 @@ LEDGER, DOOR = "ledger", "node.sock"
 BLOCK = 1000  # session numbers that are reserved at once
 INTRODUCTION_SECONDS = 5.0
 RETURN_SECONDS = 0.5  # in which API servers that are there come back; they look every 50 ms
+LATEST_RETURN_SECONDS = 30.0  # on a machine that has much else to do
 
 log = structlog.get_logger()
 

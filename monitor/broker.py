@@ -93,6 +93,7 @@ class Broker:
         self.sessions: dict[int, Session] = {}
         self.granted = 0
         self.refused = 0
+        self.complete_at = 0.0  # until then sessions of an earlier monitor may still come
         self._session_over = asyncio.Event()
         self._places: asyncio.TimerHandle | None = None  # the next look at who moved up
 
@@ -123,6 +124,10 @@ class Broker:
         session = self.sessions.get(resume.session)
         server = session.server if session else None
         proof = resume.answer(session.resume_key) if session and session.resume_key else None
+        if not session and time.monotonic() < self.complete_at:
+            text = "its API server is not back yet, after a monitor's restart"
+            self.turn_away(connection, peer, Refusal(Reason.SHUTTING_DOWN, text))
+            return
         if not server or not proof:
             self.turn_away(connection, peer, Refusal(Reason.NO_SESSION, "there is no such session any more"))
             return
@@ -130,7 +135,7 @@ class Broker:
         again = node_pb2.Resume(session=resume.session, proof=proof, received=resume.received)
         with contextlib.closing(connection), contextlib.suppress(ChannelBroken):
             server.send(node_pb2.ToServer(resume=again), connection)
-        log.info("session resumed", session=resume.session, peer=peer)
+            log.info("guest came back", session=resume.session, peer=peer)
 
     def turn_away(self, connection: socket.socket, peer: str, refusal: Refusal) -> None:
         """Tell a guest why not, in the background."""

@@ -110,9 +110,10 @@ class MonitorOptions:
         options.seconds(), 60.0, "How long API servers wait for a new monitor when this one is killed"
     )
     resume_grace: float = option(
-        options.seconds(),
+        options.seconds(most=86400),
         10.0,
-        "How long a guest may stay away that asked for it (GPUFERRY_ON_LOSS=reconnect)",
+        "How long a session is kept, with its memory, whose guest lost the connection and asked for that"
+        " (GPUFERRY_ON_LOSS=reconnect)",
     )
     grace: float = option(options.seconds(), 5.0, "What running sessions get when the monitor stops")
     log_level: str = option(

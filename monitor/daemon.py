@@ -8,13 +8,14 @@ import os
 import resource
 import signal
 import socket
+import time
 from collections.abc import Iterator
 
 import structlog
 import uvloop
 from gpuferry.specs._generated import node_pb2
 
-from .adoption import DOOR, RETURN_SECONDS, Door, Ledger
+from .adoption import DOOR, LATEST_RETURN_SECONDS, RETURN_SECONDS, Door, Ledger
 from .broker import Broker
 from .config import Config
 from .control import ControlServer, MonitorService
@@ -65,6 +66,8 @@ class Daemon:
             stack.callback(runtime.close)
             ledger = self._ledger = Ledger(runtime)
             ledger.reserve()
+            if ledger.inherited:
+                self._broker.complete_at = time.monotonic() + LATEST_RETURN_SECONDS
             listeners = []
             for listening in self._listening():
                 limit = self._config.handshake_timeout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -108,7 +109,7 @@ def count(least: int = 0, metavar: str = "N") -> Kind:
     return Kind(metavar, parse, (int,))
 
 
-def seconds(least: float = 0.0) -> Kind:
+def seconds(least: float = 0.0, most: float = math.inf) -> Kind:
     """A duration."""
 
     def parse(value: str) -> float:
@@ -116,8 +117,10 @@ def seconds(least: float = 0.0) -> Kind:
             number = float(value)
         except ValueError:
             raise ValueError(f"{value!r} is no number of seconds") from None
-        if not least <= number < float("inf"):
+        if not least <= number < math.inf:
             raise ValueError(f"{value} is out of range: at least {least:g} s is wanted")
+        if number > most:
+            raise ValueError(f"{value} is out of range: at most {most:g} s is possible")
         return number
 
     return Kind("SECONDS", parse, (int, float))

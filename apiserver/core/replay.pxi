@@ -184,7 +184,7 @@ cdef bint resume_session(Session *s, int fd, const uint8_t *proof, uint64_t thei
     cdef size_t size = sizeof(gf_header) + sizeof(gf_resumed)
     cdef bint fine
     pthread_mutex_lock(&s.send_lock)
-    fine = s.resumable and not s.ending and not s.unwritable and s.log_begin <= theirs <= s.log_end
+    fine = s.resumable and not s.ending and not s.unwritable and s.log_begin <= theirs <= s.log_written
     if fine:
         detach(s)
     pthread_mutex_lock(&s.lock)

@@ -15,6 +15,7 @@
 
 #define FIRST_PAUSE_MS   10
 #define LONGEST_PAUSE_MS 500
+#define ANSWER_MS        10000 /* a monitor that does not answer may be followed by one that does */
 
 enum outcome { RESUMED, AGAIN, REFUSED };
 
@@ -127,7 +128,8 @@ int gf_resume_connect(uint64_t received, uint64_t *theirs, bool (*given_up)(void
     for (int pause = FIRST_PAUSE_MS; outcome == AGAIN && !given_up(); pause *= 2) {
         int fd = gf_transport_connect(granted.address, cause, sizeof cause);
         if (fd >= 0) {
-            outcome = shake_hands(fd, received, (int)gf_session.resume_ms, theirs, cause, sizeof cause);
+            int patience = gf_session.resume_ms < ANSWER_MS ? (int)gf_session.resume_ms : ANSWER_MS;
+            outcome = shake_hands(fd, received, patience, theirs, cause, sizeof cause);
             if (outcome == RESUMED) {
                 gf_info("session %llu goes on after %llu ms on another connection",
                         (unsigned long long)gf_session.id,

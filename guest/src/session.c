@@ -277,6 +277,10 @@ static CUresult shake_hands(int fd, const char *address, struct gf_credential *c
     } else {
         gf_credential_mac(credential, GF_KEY_RESUME, &greeting, &hello, NULL, 0, key);
         gf_resume_prepare(address, key);
+        if ((hello.flags & GF_HELLO_RESUMABLE) != 0 && gf_session.resume_ms == 0) {
+            gf_info("%s keeps no session whose connection breaks (--resume-grace 0): a break is the end",
+                    address);
+        }
         result = CUDA_SUCCESS;
     }
     free(body);

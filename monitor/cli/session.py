@@ -55,7 +55,11 @@ def show_all(control: Control = None, token_file: TokenFile = None, as_json: Jso
         table.add_column(column, no_wrap=True)
     for one in sessions:
         state = (
-            f"running on {one['device']}" if one["state"] == "running" else f"waiting, place {one['place']}"
+            f"waiting, place {one['place']}"
+            if one["state"] == "waiting"
+            else f"disconnected on {one['device']}"
+            if one["disconnected"]
+            else f"running on {one['device']}"
         )
         names = (one["program"], one["function"] or "-", one["tenant"] or "-")
         table.add_row(str(one["id"]), state, *names, str(one["guest_pid"]), one.get("peer", "-"))

@@ -143,7 +143,7 @@ class View:
             rate = _rates(earlier.get(session.id), session, seconds)
             table.add_row(
                 str(session.id),
-                Text(session.program or "-"),
+                Text.assemble(session.program or "-", (" disconnected" * session.disconnected, "yellow")),
                 Text(session.function or "-"),
                 str(session.device),
                 f"{format_size(session.memory_mapped)} of {format_size(session.memory_quota)}",

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 from gpuferry.guest.endpoint import split_address
 
@@ -17,11 +17,9 @@ Allowance = tuple[int | None, int | None]
 class Cutter:
     """Stands before a monitor. Use as a context manager."""
 
-    def __init__(self, target: str, allowances: Iterator[Allowance]) -> None:
-        parts = split_address(target)
-        self._family = socket.AF_UNIX if isinstance(parts, str) else socket.AF_INET
-        self._target = parts
-        self._allowances = allowances
+    def __init__(self, target: str, allowances: Iterable[Allowance] = ()) -> None:
+        self.target = target
+        self._allowances = iter(allowances)
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._threads: list[threading.Thread] = []
@@ -46,8 +44,8 @@ class Cutter:
             connection.close()
 
     def cut(self) -> None:
-        """Cut what there is now."""
-        for pair in self._pairs:
+        """Cut what there is now, not what comes of it."""
+        for pair in list(self._pairs):
             self._end(pair)
 
     def _end(self, pair: tuple[socket.socket, socket.socket]) -> None:
@@ -64,14 +62,20 @@ class Cutter:
             if self.refusing:
                 near.close()
                 continue
-            far = socket.socket(self._family, socket.SOCK_STREAM)
-            far.connect(self._target)
+            parts = split_address(self.target)
+            far = socket.socket(socket.AF_UNIX if isinstance(parts, str) else socket.AF_INET)
+            try:
+                far.connect(parts)
+            except OSError:
+                near.close()
+                far.close()
+                continue
             pair = (near, far)
             self.connections += 1
             self._pairs.append(pair)
             up, down = next(self._allowances, (None, None))
             for source, sink, allowance in ((near, far, up), (far, near, down)):
-                if self._family == socket.AF_INET:
+                if sink.family == socket.AF_INET:
                     sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 thread = threading.Thread(
                     target=self._pump, args=(source, sink, pair, allowance), daemon=True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Iterator
 
@@ -37,12 +36,24 @@ def at_random(seed: int, most: int) -> Iterator[Allowance]:
         yield chance.randint(LEAST, LEAST + most), chance.randint(LEAST, LEAST + most)
 
 
+@pytest.mark.sanitize
 @pytest.mark.parametrize(("name", "most"), PROGRAMS, ids=[name for name, _ in PROGRAMS])
 def test_cut_at_random(name: str, most: int, shared: Monitor) -> None:
     """Many times in one program."""
     with Cutter(shared.tcp, at_random(1, most)) as cutter:
         same(remote(shared, name, cutter.address), name)
         assert cutter.cuts > 0 or name == "illegal_address"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", range(10, 30))
+def test_cut_at_random_again_and_again(seed: int, shared: Monitor) -> None:
+    """As above, from hardly any progress between two cuts to few cuts."""
+    for name, most in PROGRAMS:
+        scale = 2.0 ** random.Random(seed).randint(-2, 2)
+        with Cutter(shared.tcp, at_random(seed, int(most * scale))) as cutter:
+            same(remote(shared, name, cutter.address), name)
 
 
 def test_cut_before_a_unix_socket(shared: Monitor) -> None:
@@ -52,36 +63,47 @@ def test_cut_before_a_unix_socket(shared: Monitor) -> None:
         assert cutter.cuts > 0
 
 
-HELLO_BYTES = 16 + 372 + 1
-WELCOME_BYTES = 60 + 16 + 96 + 1380 + 1
+HELLO_BYTES = 16 + 372
+WELCOME_BYTES = 16 + 44 + 16 + 88 + 1384  # with GREETING before it
+RESUME_BYTES = 16 + 84
+RESUMED_BYTES = 16 + 44 + 16 + 40
+SHORT = "shared_stream_threads"  # moves less than 3000 bytes either way
 
 
-def sweep(first: int, step: int, count: int, up: bool) -> list[Allowance]:
-    """One cut each, step bytes apart: in headers, in structs, in payloads and between them."""
-    cuts = range(first, first + step * count, step)
-    return [(cut, None) if up else (None, cut) for cut in cuts]
+def cut_once(shared: Monitor, *allowances: Allowance) -> None:
+    """Each connection after so many bytes, the last one not at all."""
+    with Cutter(shared.tcp, allowances) as cutter:
+        same(remote(shared, SHORT, cutter.address), SHORT)
+        assert (cutter.cuts, cutter.connections) == (len(allowances), len(allowances) + 1)
+
+
+def every(step: int, count: int, up: bool) -> pytest.param:
+    """One in `count` places that are `step` bytes apart."""
+    name = f"{'up' if up else 'down'}-every-{step}"
+    return pytest.param(step, count, up, id=name, marks=[pytest.mark.slow] if step == 1 else [])
 
 
 @pytest.mark.parametrize(
-    ("up", "step", "count"),
-    [
-        pytest.param(True, 13, 60, id="up"),
-        pytest.param(False, 13, 60, id="down"),
-        pytest.param(True, 1, 1200, id="up-every-byte", marks=pytest.mark.slow),
-        pytest.param(False, 1, 1200, id="down-every-byte", marks=pytest.mark.slow),
-    ],
+    ("step", "count", "up"),
+    [every(13, 60, True), every(13, 60, False), every(1, 1200, True), every(1, 1200, False)],
 )
-def test_cut_at_each_place(up: bool, step: int, count: int, shared: Monitor) -> None:
-    """Once per run, a little later each time."""
-    first = HELLO_BYTES if up else WELCOME_BYTES
-    for allowance in sweep(first, step, count, up):
-        with Cutter(shared.tcp, itertools.chain([allowance])) as cutter:
-            same(remote(shared, "shared_stream_threads", cutter.address), "shared_stream_threads")
+def test_cut_at_each_place(step: int, count: int, up: bool, shared: Monitor) -> None:
+    """In headers, in structs, in payloads and between them."""
+    first = 1 + (HELLO_BYTES if up else WELCOME_BYTES)
+    for cut in range(first, first + step * count, step):
+        cut_once(shared, (cut, None) if up else (None, cut))
+
+
+@pytest.mark.parametrize("up", [True, False], ids=["up", "down"])
+def test_cut_while_it_is_resumed(up: bool, shared: Monitor) -> None:
+    """The server may think that it has a guest again, or the guest that it has none."""
+    for cut in range(1, 8 + (RESUME_BYTES if up else RESUMED_BYTES), 3):
+        cut_once(shared, (HELLO_BYTES + 700, None), (cut, None) if up else (None, cut))
 
 
 def test_by_default_the_program_gets_an_error(shared: Monitor) -> None:
     """Who did not ask for it is told at once."""
-    with Cutter(shared.tcp, iter([(5000, None)])) as cutter:
+    with Cutter(shared.tcp, [(5000, None)]) as cutter:
         outcome = remote(shared, "vector_add_driver", cutter.address, GPUFERRY_ON_LOSS="error")
         assert outcome.status != 0
         assert "lost the GPU server" in outcome.stderr

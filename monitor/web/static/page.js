@@ -138,7 +138,7 @@ function showGpus(status) {
 }
 
 const who = (one) => {
-  const more = [one.function && `function ${one.function}`, one.tenant && `tenant ${one.tenant}`, `pid ${one.guest_pid}`];
+  const more = [one.disconnected && "disconnected", one.function && `function ${one.function}`, one.tenant && `tenant ${one.tenant}`, `pid ${one.guest_pid}`];
   if (one.peer && one.peer !== "unix") more.push(`from ${one.peer}`);
   return [one.program || "unnamed", element("small", "", more.filter(Boolean).join(" · "))];
 };

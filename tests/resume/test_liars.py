@@ -1,0 +1,113 @@
+"""Servers that answer a guest's wish to go on with nonsense."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from gpuferry.monitor.handshake import RESUME, Reason
+
+from tests.guest.conftest import PRELUDE
+from tests.guest.fake_server import GREETING, REFUSED, Answer, FakeServer, Frame
+from tests.helpers.running import Outcome, guest_environment, run
+
+from .guest import ACKNOWLEDGE
+from .running import RECONNECT
+
+RESUMED = 0xFF08
+RESUME_MS = 84  # where WELCOME has it
+UNAVAILABLE = 46
+
+
+class Liar(FakeServer):
+    """Hangs up at the first cuCtxSynchronize; then answers each RESUME with the next of `replies`."""
+
+    def __init__(self, path: Path) -> None:
+        self.replies: list[str] = []
+        self.resumes = 0
+        self.key = b""
+        self.grace = 2000
+        super().__init__(path, answer=self._hang_up)
+
+    def _hang_up(self, frame: Frame) -> Answer | None:
+        if frame.name != "cuCtxSynchronize":
+            return Answer()
+        if self.replies == ["acknowledge too much"]:
+            self.send(ACKNOWLEDGE, (1 << 40).to_bytes(8, "little"))
+            return None
+        raise ConnectionError
+
+    def _welcome(self) -> bytes:
+        assert self.hello
+        self.key = hmac.digest(
+            self.token, b"gpuferry resume key 1" + self.nonce + self.hello.nonce, hashlib.sha256
+        )
+        welcome = bytearray(super()._welcome())
+        welcome[RESUME_MS : RESUME_MS + 4] = self.grace.to_bytes(4, "little")
+        return bytes(welcome)
+
+    def _session(self) -> None:
+        if not self.key:
+            super()._session()
+            return
+        self.send(GREETING, struct.pack("<8sHH32s", b"GPUFERRY", 1, 0, self.nonce))
+        _, _, _, body = self._frame()
+        assert len(body) == RESUME.size
+        self.resumes += 1
+        key, received, reply = self.key, 0, self.replies.pop(0)
+        if reply == "come again":
+            self.send(REFUSED, struct.pack("<II", Reason.SHUTTING_DOWN, 0) + b"not yet")
+            return
+        if reply == "over":
+            self.send(REFUSED, struct.pack("<II", Reason.NO_SESSION, 0) + b"it is over")
+            return
+        if reply == "silence":
+            self._frame()  # for ever
+        if reply == "wrong key":
+            key = b"x" * 32
+        if reply == "too much":
+            received = 1 << 40
+        proof = hmac.digest(key, b"gpuferry resumed 1" + self.nonce + body, hashlib.sha256)
+        self.send(RESUMED, proof + received.to_bytes(8, "little"))
+        self._frame()
+
+
+@pytest.fixture
+def liar() -> Iterator[Liar]:
+    with TemporaryDirectory(prefix="gpuferry-fake-") as folder:
+        fake = Liar(Path(folder) / "socket")
+        yield fake
+        fake.close()
+
+
+def guest(liar: Liar) -> Outcome:
+    """Prints what the call answers that is under way when the connection breaks, and the next."""
+    code = 'start(); print(cu("cuCtxSynchronize"), cu("cuCtxSynchronize"))'
+    settings = guest_environment({**liar.settings, **RECONNECT})
+    return run(["python3", "-c", f"{PRELUDE.read_text()}\n{code}"], settings)
+
+
+@pytest.mark.parametrize(
+    ("replies", "words"),
+    [
+        (["acknowledge too much"], "malformed (acknowledgement"),
+        (["wrong key"], "does not know this session's key"),
+        (["too much"], "did not get what it says it got"),
+        (["over"], "it is over"),
+        (["come again", "come again", "over"], "it is over"),
+        (["silence"], "timed out"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_the_guest_gives_up(liar: Liar, replies: list[str], words: str) -> None:
+    """With an error, and says why; what is no final answer makes it ask again."""
+    liar.replies = list(replies)
+    outcome = guest(liar)
+    assert outcome.stdout == f"{UNAVAILABLE} {UNAVAILABLE}\n", outcome.stderr
+    assert words in outcome.stderr
+    assert liar.resumes == (0 if "acknowledge" in replies[0] else len(replies))
