@@ -1,4 +1,4 @@
-"""Which monitor to use, with what token: flag, then environment, then what a monitor here published.
+"""Which monitor to use, with what token: flag, environment, then what a monitor or registry here published.
 
 Standard library only. The published file is an environment file (`set -a; . endpoint` works in a shell).
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 from typing import NamedTuple
+
+REGISTRY = "registry"  # the registry's folder within a monitor's
 
 
 class Endpoint(NamedTuple):
@@ -60,17 +62,18 @@ def _same(one: str, other: str) -> bool:
     return one.replace("localhost:", "127.0.0.1:") == other.replace("localhost:", "127.0.0.1:")
 
 
-def _token_for(address: str, local: dict[str, str], token_file: str | None) -> str | None:
+def _token_for(address: str, here: list[dict[str, str]], token_file: str | None) -> str | None:
     if token_file:
         return read_token(token_file)
     if os.environ.get("GPUFERRY_TOKEN"):
         return os.environ["GPUFERRY_TOKEN"]
     if os.environ.get("GPUFERRY_TOKEN_FILE"):
         return read_token(os.environ["GPUFERRY_TOKEN_FILE"])
-    # The token of this machine's monitor goes to that monitor and to no other address.
-    ours = [local[key] for key in ("GPUFERRY_MONITOR", "GPUFERRY_TCP", "GPUFERRY_CONTROL") if key in local]
-    if any(_same(address, candidate) for candidate in ours):
-        return read_token(local["GPUFERRY_TOKEN_FILE"])
+    # The token of this machine's monitor or registry goes there and to no other address.
+    for local in here:
+        ours = [local.get(key, "") for key in ("GPUFERRY_MONITOR", "GPUFERRY_TCP", "GPUFERRY_CONTROL")]
+        if any(_same(address, candidate) for candidate in ours):
+            return read_token(local["GPUFERRY_TOKEN_FILE"])
     return None
 
 
@@ -78,16 +81,23 @@ def find(
     flag: str | None = None, token_file: str | None = None, variable: str = "GPUFERRY_MONITOR"
 ) -> Endpoint:
     """The monitor's session address (with `variable="GPUFERRY_CONTROL"`: its control address) and token."""
-    local = published()
+    folders = [runtime_directory(), os.path.join(runtime_directory(), REGISTRY)]
+    here = [published(folder) for folder in folders]
     if flag:
         address, source = flag, "command line"
     elif os.environ.get(variable):
         address, source = os.environ[variable], f"environment variable {variable}"
-    elif local.get(variable):
-        address, source = local[variable], os.path.join(runtime_directory(), "endpoint")
     else:
-        raise NoMonitor(f"no monitor: none was named, and none published itself in {runtime_directory()}")
-    return Endpoint(address, source, _token_for(address, local, token_file))
+        places = zip(folders, here, strict=True)
+        found = [
+            (local[variable], os.path.join(folder, "endpoint"))
+            for folder, local in places
+            if local.get(variable)
+        ]
+        if not found:
+            raise NoMonitor(f"no monitor: none was named, and none published itself in {runtime_directory()}")
+        address, source = found[0]
+    return Endpoint(address, source, _token_for(address, here, token_file))
 
 
 def split_address(address: str) -> tuple[str, int] | str:

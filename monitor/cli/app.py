@@ -141,6 +141,33 @@ def smi(
     show_smi(control, token_file, as_json, timeout)
 
 
+@app.command()
+def migrate(
+    session: Annotated[int, typer.Argument(metavar="SESSION", help="Its id, as `session list` shows it")],
+    to: Annotated[str, typer.Option("--to", metavar="gpu:N|SERVER", help="Another GPU, or GPU server")],
+    strategy: Annotated[
+        str,
+        typer.Option(
+            metavar="stop|precopy|auto",
+            help="Copy while the program waits, or most of it before [default: auto]",
+        ),
+    ] = "auto",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it could begin")] = False,
+    timeout: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Then it is given up; 0: never")
+    ] = 0.0,
+    control: Control = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Move a session while its program runs, which does not notice but for a pause."""
+    from . import migrate as verb
+
+    if strategy not in ("stop", "precopy", "auto"):
+        raise typer.BadParameter(f"--strategy {strategy!r}: choose stop, precopy or auto")
+    verb.migrate(session, to, strategy, dry_run, timeout, control, token_file, as_json)
+
+
 app.command()(simulate)
 app.add_typer(config_app, name="config")
 app.add_typer(service_app, name="service")

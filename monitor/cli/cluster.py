@@ -54,7 +54,7 @@ class Cluster:
                 f"no cluster key for the registry at {where}",
                 "set GPUFERRY_CLUSTER_KEY_FILE to a copy of the registry's (its log says where that is)",
             )
-        self._where = where.split(",")
+        self.where = where
         self._key = key
         self._timeout = timeout
 
@@ -68,7 +68,7 @@ class Cluster:
         return self._ask(method, request, streaming=True)
 
     def _ask(self, method: str, request: Any, streaming: bool) -> Iterator[Any]:
-        for where in self._where:
+        for where in self.where.split(","):
             with grpc.insecure_channel(where) as channel:
                 ask = getattr(registry_pb2_grpc.RegistryStub(channel), method)
                 metadata = sign(self._key, f"/{SERVICE}/{method}", request)
@@ -84,7 +84,7 @@ class Cluster:
         if code in _UNREACHABLE:
             raise CliError(
                 Exit.UNREACHABLE,
-                f"cannot reach the registry at {','.join(self._where)}: {details or code.name}",
+                f"cannot reach the registry at {self.where}: {details or code.name}",
                 "is `gpuferry registry` running there?",
             )
         raise CliError(_STATUS.get(code, Exit.FAILED), str(details))

@@ -10,12 +10,28 @@ from gpuferry.guest.units import parse_size
 from . import reach
 from .errors import CliError, say
 
+LIMITS = (
+    ("--max-wait", "GPUFERRY_MAX_WAIT", "give up when no device is free within this time"),
+    ("--wall-limit", "GPUFERRY_WALL_LIMIT", "how long the session may last"),
+    ("--idle-limit", "GPUFERRY_IDLE_LIMIT", "how long it may make no CUDA call"),
+)
+
 
 def _size(text: str) -> int:
     try:
         return parse_size(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _seconds(text: str) -> str:
+    try:
+        fine = float(text) > 0
+    except ValueError:
+        fine = False
+    if not fine:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return text
 
 
 def parser() -> argparse.ArgumentParser:
@@ -38,6 +54,16 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         help="only a GPU server or device with this label [GPUFERRY_LABELS]",
+    )
+    for flag, variable, what in LIMITS:
+        options.add_argument(
+            flag, metavar="SECONDS", type=_seconds, dest=variable, help=f"{what} [{variable}]"
+        )
+    options.add_argument(
+        "--on-loss",
+        choices=("error", "reconnect"),
+        dest="GPUFERRY_ON_LOSS",
+        help="when the connection breaks [GPUFERRY_ON_LOSS]",
     )
     options.add_argument("--stats", metavar="FILE", help="write counts of driver calls there, as JSON")
     options.add_argument(
@@ -78,4 +104,7 @@ def main(arguments: list[str]) -> int:
     settings = launch.guest_settings(
         found, chosen.memory, chosen.function, chosen.stats, ",".join(chosen.label)
     )
+    for name in (*(variable for _, variable, _ in LIMITS), "GPUFERRY_ON_LOSS"):
+        if value := getattr(chosen, name):
+            settings[name] = str(value)
     return launch.execute(command, launch.guest_environment(settings))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .ask import confirm
-from .errors import CliError, Exit
+from .errors import CliError, Exit, say
 
 if TYPE_CHECKING:
     from gpuferry.specs._generated import registry_pb2
@@ -128,14 +128,13 @@ def register(
         if not (name and sign and value):
             raise CliError(Exit.USAGE, f"--label {text}: write NAME=VALUE")
         request.labels.add(name=name, value=value)
-    server = _call("Register", request, registry, key, timeout)
-    if not server.alive:
-        import sys
+    from .cluster import Cluster
 
-        print(
-            f"registered; it gets guests once its monitor runs: gpuferry monitor --registry … "
-            f"--advertise {address}",
-            file=sys.stderr,
+    cluster = Cluster(registry, key, timeout)
+    if not cluster.call("Register", request).alive:
+        say(
+            f"registered {address}; it gets guests once its monitor runs",
+            f"there: gpuferry monitor --registry {cluster.where} --advertise {address} --cluster-key-file …",
         )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import grpc
 import structlog
+from gpuferry.guest.endpoint import REGISTRY
 from gpuferry.specs._generated import registry_pb2_grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
@@ -126,7 +127,7 @@ async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
 
 def runtime_of(base: str) -> Path:
     """Beside a monitor's, so that both can run for one user."""
-    return Path(base, "registry")
+    return Path(base, REGISTRY)
 
 
 def run(config: RegistryConfig, token_given: bool) -> None:

@@ -19,9 +19,22 @@ from .directory import Directory, NotIdle, Unknown
 BEATS_PER_LEASE = 4
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 KEY_SIZE = 32
+ADDRESS_MOST = 255
 
 SERVICE = registry_pb2.DESCRIPTOR.services_by_name["Registry"].full_name
 Method = Callable[[Any, Any, Any], Awaitable[Any]]
+
+
+def _check_address(address: str) -> None:
+    """One that a guest can be sent to."""
+    parts = split_address(address)
+    if (
+        len(address) > ADDRESS_MOST
+        or not address.isprintable()
+        or " " in address
+        or not (isinstance(parts, str) or parts[1])
+    ):
+        raise ValueError(f"{address!r} is no address that a guest could connect to")
 
 
 def _errors(method: Method) -> Method:
@@ -57,7 +70,7 @@ class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
     @_errors
     async def Register(self, request: registry_pb2.RegisterRequest, context: Any) -> registry_pb2.Server:
         """Idempotent."""
-        split_address(request.address)
+        _check_address(request.address)
         for label in request.labels:
             if not (LABEL.fullmatch(label.name) and LABEL.fullmatch(label.value)):
                 raise ValueError(f"label {label.name}={label.value}: letters, digits, `.`, `_` and `-`")

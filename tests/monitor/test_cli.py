@@ -61,6 +61,14 @@ def test_run_options(monitor: harness.Monitor, tmp_path: Path) -> None:
     assert environment["GPUFERRY_STATS"] == str(tmp_path / "s.json")
 
 
+def test_run_hands_limits_to_the_guest(monitor: harness.Monitor) -> None:
+    limits = {"--max-wait": "2.5", "--wall-limit": "60", "--idle-limit": "9", "--on-loss": "reconnect"}
+    flags = [word for pair in limits.items() for word in pair]
+    environment = shown(monitor.run("run", *flags, "--", *SHOW, GPUFERRY_MAX_WAIT="1"))
+    for flag, value in limits.items():
+        assert environment["GPUFERRY_" + flag[2:].replace("-", "_").upper()] == value
+
+
 def test_run_takes_the_flag_before_the_environment(monitor: harness.Monitor) -> None:
     environment = shown(monitor.run("run", "--monitor", monitor.tcp, "--", *SHOW, GPUFERRY_MONITOR=NOWHERE))
     assert environment["GPUFERRY_MONITOR"] == monitor.tcp
@@ -113,7 +121,15 @@ def test_program_not_executable(monitor: harness.Monitor, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["--"], ["--memory", "lots", "--", "true"], ["--nonsense", "true"]]
+    "arguments",
+    [
+        [],
+        ["--"],
+        ["--memory", "lots", "--", "true"],
+        ["--max-wait", "soon", "--", "true"],
+        ["--on-loss", "weep", "--", "true"],
+        ["--nonsense", "true"],
+    ],
 )
 def test_run_used_wrongly(monitor: harness.Monitor, arguments: list[str]) -> None:
     completed = monitor.run("run", *arguments)

@@ -93,6 +93,8 @@ def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         assert check.result == "failed"
         assert f"process {os.getpid()}" in check.detail
         assert not [c for c in settings.settings_checks(True) if c.name == "port"]  # a monitor's own
+        monkeypatch.setattr(settings, "_holder", lambda port: ": process 1 (gpuferry) has it")
+        assert the("port", settings.settings_checks(False)).result == "note"  # a registry's
     assert the("port", settings.settings_checks(False)).result == "ok"
 
 
