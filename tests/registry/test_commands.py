@@ -1,4 +1,4 @@
-"""`gpuferry server …` and `gpuferry run` where the registry runs, as somebody types them for the first time."""
+"""`gpuferry server …` and `gpuferry run` where the registry runs, as somebody new to it types them."""
 
 from __future__ import annotations
 
