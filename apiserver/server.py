@@ -2,121 +2,30 @@
 
 from __future__ import annotations
 
-import array
 import contextlib
-import ctypes
 import math
 import os
 import queue
 import select
 import socket
-import struct
 import threading
 import time
+from typing import TYPE_CHECKING
 
-from gpuferry.specs._generated import node_pb2, wire
+from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
 from ._core import Core, DeviceError
+from .control import RETRY_SECONDS, Control
 from .log import Log
+from .process import rss
 
-PACKET = 64 << 10
+if TYPE_CHECKING:
+    from .moving import Mover
+
 HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 PAUSE_LEAST, PAUSE_MOST = 0.5, 64.0  # seconds between looks at what kernels printed
 LEAVE_SECONDS = 0.6  # for the engine to stop once its guest is gone; a running kernel cannot be stopped
 SCRUB_SECONDS = 2.0  # to reset a context takes a real driver a while
-RETRY_SECONDS = 0.05  # between looks for a new monitor
-TO_BE_TOLD = ("ended", "ready")  # also to the next monitor
-PEER = struct.Struct("3i")  # struct ucred
-PR_SET_PDEATHSIG = 1
-
-
-class Control:
-    """Messages to and from the monitor, one per packet. A monitor that is gone may be followed by another."""
-
-    def __init__(self, fd: int) -> None:
-        self._socket = socket.socket(fileno=fd)
-        self._home: node_pb2.Home | None = None
-        self._unsent: list[node_pb2.FromServer] = []  # for the next monitor
-        self._retry = 0.0
-        self.lost_at: float | None = None
-        self._alone_since: float | None = None  # a monitor that turns us away is none
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    def settle(self, home: node_pb2.Home) -> None:
-        """From here on the end of the monitor need not be ours."""
-        self._home = home
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)
-
-    def send(self, message: node_pb2.FromServer) -> None:
-        if self.lost_at is None:
-            try:
-                self._socket.send(message.SerializeToString())
-                return
-            except OSError:
-                self._lose()
-        if message.WhichOneof("message") in TO_BE_TOLD:
-            self._unsent.append(message)
-
-    def receive(self) -> tuple[node_pb2.ToServer | None, socket.socket | None]:
-        """The next message and the socket beside it; None for the message at the end of the connection."""
-        try:
-            data, ancillary, _, _ = self._socket.recvmsg(PACKET, socket.CMSG_SPACE(array.array("i").itemsize))
-        except ConnectionResetError:
-            data, ancillary = b"", []
-        if not data:
-            self._lose()
-            return None, None
-        self._alone_since = None
-        descriptors = array.array("i")
-        for level, kind, content in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
-        guest = socket.socket(fileno=descriptors[0]) if descriptors else None
-        return node_pb2.ToServer.FromString(data), guest
-
-    def _lose(self) -> None:
-        if self._home is None:
-            os._exit(0)  # no monitor, no reason to be
-        if self.lost_at is None:
-            self.lost_at = time.monotonic()
-            self._alone_since = self._alone_since or self.lost_at
-
-    def forsaken(self) -> bool:
-        """No monitor came in the time that it has."""
-        assert self._home
-        return (
-            self._alone_since is not None and time.monotonic() > self._alone_since + self._home.grace_seconds
-        )
-
-    def look_for_monitor(self, returned: node_pb2.Returned) -> bool:
-        """Whether there is one; it knows everything then."""
-        assert self._home
-        if time.monotonic() < self._retry:
-            return False
-        self._retry = time.monotonic() + RETRY_SECONDS
-        # What happened before the last session is no news.
-        news = self._unsent if returned.HasField("grant") else []
-        found = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        found.settimeout(1.0)
-        try:
-            found.connect(self._home.path)
-            _, uid, _ = PEER.unpack(found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
-            if uid != os.getuid():
-                raise PermissionError
-            returned.secret = self._home.secret
-            for message in (node_pb2.FromServer(returned=returned), *news):
-                found.send(message.SerializeToString())
-        except OSError:
-            found.close()
-            return False
-        found.settimeout(None)
-        self._unsent.clear()
-        self._socket.close()
-        self._socket = found
-        self.lost_at = None
-        return True
 
 
 class Session:
@@ -133,15 +42,19 @@ class Session:
         self.stats: dict[str, int] = {}  # once it is over: a scrub leaves none
         self.deadline: float | None = None  # when the process ends if the session has not
         self.away_until: float | None = None  # the guest lost its connection, and may come back until then
+        self.mover: Mover | None = None  # until its end was told
+        self._end_after = ""  # the reason why the session ends, once it is known that it stays
         self._core = core
         self._guest = guest
         self._log = log.bind(session=grant.session)
         self._calls = 0
-        self._active = self.started  # when calls were last seen
+        self._active = time.monotonic()  # when calls were last seen
         self._pause = PAUSE_LEAST
         self._look = math.inf  # when to look for output: a session that launches nothing needs no look
         grace = int(grant.resume_seconds * 1000)
-        core.begin(guest.fileno(), grant.memory_quota, grace > 0)
+        core.begin(
+            guest.fileno(), grant.memory_quota, grace > 0, **({"restore": True} if grant.restore else {})
+        )
         try:
             guest.sendall(core.welcome(grant.welcome_proof, grant.session, grant.memory_quota, grace))
         except OSError:
@@ -153,12 +66,38 @@ class Session:
         return self._guest
 
     def end(self, reason: str) -> None:
+        """As soon as it is certain that the session is ours: one that just moved is none of our business."""
+        if self.mover is not None:
+            self.mover.cancel(reason)
+            self._end_after = self._end_after or reason
+            return
         self._core.end(reason)
         self.leave()
 
+    def taken_over(self) -> bool:
+        """Whether a session that was restored here has just become ours."""
+        if not (self.grant.restore and self._core.taken_over):
+            return False
+        self.grant.restore = False
+        return True
+
+    def moving_over(self) -> None:
+        """The migration is over, and the session was left, or stays."""
+        mover, self.mover = self.mover, None
+        assert mover is not None
+        mover.close()
+        if mover.left:
+            self.leave()
+        elif self._end_after:
+            self.end(self._end_after)
+
     def hung_up(self) -> None:
         """The connection is broken; a guest that asked for it may come back with another."""
-        if not self.grant.resume_seconds:
+        if self.mover is not None:
+            self.mover.cancel("its program ended, or lost its connection")
+        if self.grant.restore:
+            self.end("connection lost")
+        elif not self.grant.resume_seconds:
             self.leave()
         elif self.away_until is None:
             self.away_until = time.monotonic() + self.grant.resume_seconds
@@ -222,6 +161,9 @@ class Session:
     def serve(self) -> None:
         """From the first call to the scrub; on the dispatcher's thread."""
         self.reason = self._core.serve()
+        if self.mover is not None:
+            self.mover.cancel("the session ended")
+            self.mover.join()
         self.stats = self._core.stats()
         self.deadline = time.monotonic() + SCRUB_SECONDS
         os.eventfd_write(self._core.bell, 1)
@@ -261,6 +203,9 @@ class Server:
         self._control = Control(control_fd)
         self._log = Log(gpu=device, pid=os.getpid())
         self._session: Session | None = None
+        self._comeback: tuple[node_pb2.Resume, socket.socket] | None = (
+            None  # until it is known who has the session
+        )
         self._untold: Session | None = None  # over, and there was no monitor to be told
         self._at_home = True
         self._dispatcher = Dispatcher()
@@ -291,7 +236,13 @@ class Server:
                 elif fd == self._core.bell:
                     os.eventfd_read(fd)
                     if self._session is not None:
-                        self._session.launched()
+                        self._rung(self._session)
+                elif (
+                    self._session is not None
+                    and self._session.mover is not None
+                    and (fd == self._session.mover.fileno())
+                ):
+                    self._tell_moving(self._session)
                 elif self._session is not None and events & HUNG_UP:
                     self._poller.unregister(fd)
                     self._session.hung_up()
@@ -314,6 +265,8 @@ class Server:
         if told is not None:
             returned.grant.CopyFrom(told.grant)
             returned.session_seconds = time.monotonic() - told.started
+            if told.mover is not None:
+                returned.migrating.CopyFrom(told.mover.order)
         if self._control.look_for_monitor(returned):
             self._at_home, self._untold = True, None
             self._poller.register(self._control, select.POLLIN)
@@ -344,7 +297,7 @@ class Server:
         """Milliseconds until there is something to do that nobody announces."""
         waits = []
         if self._session is not None:
-            deadline = self._session.deadline
+            deadline = self._session.deadline if self._session.mover is None else None
             left = self._session.look_again() if deadline is None else max(0.0, deadline - time.monotonic())
             if self._session.away_until is not None:
                 left = min(left, max(0.0, self._session.away_until - time.monotonic()))
@@ -356,19 +309,27 @@ class Server:
 
     def _obey(self) -> bool:
         """Does what the monitor says; False: leave."""
-        message, guest = self._control.receive()
+        message, sockets = self._control.receive()
         if message is None:
             return True
         kind = message.WhichOneof("message")
+        guest = sockets[0] if sockets else None
         if kind == "grant":
             self._grant(message.grant, guest)
             return True
+        if kind == "migrate":
+            self._migrate(message.migrate, sockets)
+            return True
         if kind == "resume" and guest is not None:
             self._resume(message.resume, guest)
-        if guest is not None:
-            guest.close()
+            return True
+        for each in sockets:
+            each.close()
         if kind == "revoke" and self._session is not None and message.revoke.session == self._session.id:
             self._session.end(f"revoked: {message.revoke.reason}")
+        elif kind == "cancel" and self._session is not None and message.cancel.session == self._session.id:
+            if self._session.mover is not None:
+                self._session.mover.cancel(message.cancel.reason)
         elif kind == "stats":
             self._control.send(node_pb2.FromServer(stats=self._stats()))
         elif kind == "home":
@@ -383,7 +344,9 @@ class Server:
                 "grant refused", session=grant.session, reason="no socket" if guest is None else "busy"
             )
             os._exit(1)  # monitor and server disagree on who holds what
-        started = time.monotonic()  # no later than for the monitor, or the next one would say less than it
+        started = (
+            time.monotonic() - grant.age_seconds
+        )  # no later than for the monitor, or the next one would say less than it
         self._control.send(
             node_pb2.FromServer(started=node_pb2.SessionStarted(session=grant.session))
         )  # before WELCOME: until then the monitor may still give the guest to another server
@@ -391,19 +354,74 @@ class Server:
         self._dispatcher.serve(self._session)
         self._poller.register(guest, select.POLLRDHUP)
 
-    def _resume(self, resume: node_pb2.Resume, guest: socket.socket) -> None:
+    def _migrate(self, order: migration_pb2.Migrate, sockets: list[socket.socket]) -> None:
+        from .moving import Mover  # an API server that moves nothing need not hold it in memory
+
         session = self._session
+        refusal = ""
+        if session is None or session.id != order.session or session.deadline is not None:
+            refusal = "the session is over"
+        elif session.mover is not None:
+            refusal = "it is being moved already"
+        elif session.grant.restore:
+            refusal = "it is just arriving"
+        elif session.away_until is not None:
+            refusal = "its program has lost its connection, and may come back"
+        if session is None or refusal:
+            for each in sockets:
+                each.close()
+            moved = migration_pb2.Moved(session=order.session, reason=refusal)
+            self._control.send(node_pb2.FromServer(moved=moved))
+            return
+        age = time.monotonic() - session.started
+        session.mover = Mover(self._core, session.grant, age, session.guest, order, sockets, self._log)
+        self._poller.register(session.mover, select.POLLIN)
+        session.mover.start()
+
+    def _tell_moving(self, session: Session) -> None:
+        """Passes on what the mover says; whatever waited for its end comes after it."""
+        assert session.mover is not None
+        over = False
+        for message in session.mover.messages():
+            self._control.send(message)
+            over = message.WhichOneof("message") == "moved"
+        if not over:
+            return
+        self._poller.unregister(session.mover)
+        session.moving_over()
+        if self._comeback is not None:
+            (resume, guest), self._comeback = self._comeback, None
+            self._resume(resume, guest)
+
+    def _rung(self, session: Session) -> None:
+        """The engine has something to say."""
+        if session.taken_over():
+            self._control.send(node_pb2.FromServer(taken_over=migration_pb2.TakenOver(session=session.id)))
+        session.launched()
+
+    def _resume(self, resume: node_pb2.Resume, guest: socket.socket) -> None:
+        """Takes the guest's new connection, now or when it is known who has the session."""
+        session = self._session
+        if session is not None and session.id == resume.session and session.mover is not None:
+            session.mover.cancel("its program lost its connection and came back with another")
+            if self._comeback is not None:
+                self._comeback[1].close()
+            self._comeback = resume, guest
+            return
         if session is not None and session.id == resume.session and session.resume(guest, resume):
             self._poller.register(session.guest, select.POLLRDHUP)
-            return
-        with contextlib.suppress(OSError):
-            guest.send(self._core.no_session(), socket.MSG_DONTWAIT)
+        else:
+            with contextlib.suppress(OSError):
+                guest.send(self._core.no_session(), socket.MSG_DONTWAIT)
+        guest.close()
 
     def _ended(self) -> bool:
         """Reports the end of the session; False: this process is not fit for another."""
         session = self._session
         assert session is not None
         self._dispatcher.over()
+        if session.mover is not None:
+            self._tell_moving(session)
         with contextlib.suppress(KeyError):  # it hung up first
             self._poller.unregister(session.guest)
         session.close()
@@ -422,6 +440,8 @@ class Server:
             session.end("connection lost")
         if session is None or session.deadline is None or time.monotonic() < session.deadline:
             return False
+        if session.mover is not None:
+            return False  # it is being stopped; what it waits for has limits of its own
         self._log.error("session does not end", session=session.id, reason=session.reason)
         self._report(session, session.reason or "connection lost", clean=False)
         return True
@@ -458,9 +478,3 @@ class Server:
         self._session.end("revoked: the server shuts down")
         self._session.deadline = time.monotonic() + max(grace, 0.0)
         return True
-
-
-def rss() -> int:
-    """Resident memory of this process in bytes."""
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")

@@ -20,7 +20,10 @@ RECEIVE = 256 << 10
 OUT_OF_MEMORY = 2
 LOAD = frames.OPERATIONS["sessionLoadImage"]
 BESIDE = {LOAD, frames.OPERATIONS["sessionImageData"]}
-PATIENCE = 60.0  # seconds in which something must move
+# Seconds in which something must move.
+REBUILD_PATIENCE = 300.0  # the destination may have to compile
+RUN_PATIENCE = 60.0
+PAUSE_PATIENCE = 10.0  # the program waits
 
 Answer = Callable[[int, memoryview], None]  # takes status and what follows the prefix
 
@@ -45,7 +48,7 @@ class Link:
         self._requests = itertools.count(1)
         self._expected: dict[int, Expected] = {}
         self._loading: set[int] = set()  # requests that make something on a thread of their own
-        self.patience = PATIENCE
+        self.patience = RUN_PATIENCE
         self.sent = 0
 
     @contextlib.contextmanager

@@ -10,9 +10,8 @@ from .abc import Observer
 from .errors import SnapshotError
 from .file import Reader
 from .frames import COPY_IN, PAGE, PRIMARY, Kept
-from .link import Link
+from .link import PAUSE_PATIENCE, REBUILD_PATIENCE, Link
 from .report import Progress
-from .source import PAUSE_PATIENCE, REBUILD_PATIENCE
 from .targets import DONE, take_over
 
 

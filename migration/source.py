@@ -14,15 +14,13 @@ from .abc import Movable, Observer
 from .copy import Contents, Precopy, choose, hot_last
 from .errors import Cancelled, LinkBroken, MigrationError, Refused
 from .frames import CHUNK, COPY_IN, HANDLE, IMAGE_DATA, PRIMARY, Kept
+from .link import PAUSE_PATIENCE, REBUILD_PATIENCE, RUN_PATIENCE
 from .mapped import Mapped
 from .report import Progress
 from .targets import Target
 
 HOLD_SECONDS = 5.0  # for the dispatcher to come to the end of a frame
 DRAIN_SECONDS = 10.0  # for the device, if nobody says otherwise
-REBUILD_PATIENCE = 300.0  # the destination may have to compile
-RUN_PATIENCE = 60.0
-PAUSE_PATIENCE = 10.0  # the program waits
 EVENT = struct.Struct("<QIq")
 INPUT_CHUNK = 64 << 10
 VARIABLE_FOUND = struct.Struct("<QQ")
@@ -87,9 +85,8 @@ class Source:
 
     def _snapshot(self, undo: contextlib.ExitStack) -> None:
         self._progress.enter(migration_pb2.PHASE_SNAPSHOT)
-        kept = self._core.snapshot()
         undo.callback(self._core.forget_tail)
-        self._journal = list(kept)
+        self._journal = [Kept(*each) for each in self._core.snapshot()]
 
     def _rebuild(self, undo: contextlib.ExitStack) -> None:
         self._progress.enter(migration_pb2.PHASE_REBUILD)
@@ -174,7 +171,7 @@ class Source:
 
     def _follow(self) -> None:
         """What the program did since this was last asked."""
-        tail = self._core.tail()
+        tail = [Kept(*each) for each in self._core.tail()]
         self._journal += tail
         self._play(tail)
 

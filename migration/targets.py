@@ -11,7 +11,7 @@ from typing import Protocol
 from gpuferry.specs._generated import handover_pb2, snapshot_pb2
 from gpuferry.specs._generated.wire import SPEC_HASH
 
-from . import devices, frames, handover
+from . import devices, handover
 from .abc import Memory, Movable, Wire
 from .copy import Filed, Shared, Streamed
 from .errors import LinkBroken, Lost
@@ -27,9 +27,13 @@ DONE = struct.Struct("<Q")
 class Target(Protocol):
     """One way to go."""
 
-    wire: Wire
-    memory: Memory
-    comparable: bool  # it can say what it holds
+    @property
+    def wire(self) -> Wire: ...
+    @property
+    def memory(self) -> Memory: ...
+    @property
+    def comparable(self) -> bool:
+        """Whether it can say what it holds."""
 
     def prepare(self, core: Movable) -> None:
         """Raises unless the session could live there."""
@@ -97,7 +101,7 @@ class Remote(_Linked):
     def take_over(self, guest: int, unread: bytes, reply_begun: int) -> None:
         self.link.commit()
         message = custody(self._session, unread, reply_begun)
-        message.take_over = frames.pack("sessionRestoreTakeOver", TAKE_OVER.pack(0), 0, PRIMARY, 1)
+        message.take_over = True
         handover.give(self._pair, message, [guest, self._end.fileno()])
 
 

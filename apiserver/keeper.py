@@ -1,0 +1,340 @@
+"""`python -m gpuferry.apiserver.keeper`: holds the guest of a session that is suspended or moved away.
+
+It has no device, makes no CUDA call, and speaks the API server's control protocol.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+from gpuferry.migration import follow, handover
+from gpuferry.migration.errors import Cancelled, LinkBroken, Lost, MigrationError, Refused
+from gpuferry.migration.file import Reader
+from gpuferry.migration.link import Link
+from gpuferry.migration.play import Player
+from gpuferry.migration.targets import take_over
+from gpuferry.specs._generated import handover_pb2, migration_pb2, node_pb2, wire
+
+from .control import PR_SET_PDEATHSIG, RETRY_SECONDS, Control
+from .log import Log
+from .process import rss
+from .progress import Progress
+from .relay import Frames, Relay
+
+HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
+REFUSED = struct.Struct("<IHHIIII")  # a frame that begins with the reason and a CUDA error
+OP_REFUSED, BAD_REQUEST, DEVICE_UNAVAILABLE = 0xFF04, 5, 46
+LINGER_SECONDS = 5.0  # in which the monitor should take what it was told last
+ASK_SECONDS = 30.0
+Custody = handover_pb2.Custody
+
+
+class Keeper:
+    """One session's guest, from the hand-over to its end."""
+
+    def __init__(self, control_fd: int) -> None:
+        self._control = Control(control_fd)
+        self._log = Log(keeper=True, pid=os.getpid())
+        self._keep: node_pb2.Keep | None = None
+        self._since = time.monotonic()
+        self._pair: socket.socket | None = None
+        self._handover: handover_pb2.Handover | None = None
+        self._guest: socket.socket | None = None
+        self._relay: Relay | None = None
+        self._playing: Playing | None = None
+        self._over: float | None = None  # when, if the session is over
+        self._end_after = ""
+
+    def run(self) -> int:
+        """Until the session is over, or the monitor says otherwise."""
+        self._control.send(node_pb2.FromServer(ready=self._description()))
+        while self._over is None or (self._control.lost_at is not None and not self._control.forsaken()):
+            found = dict(self._poll())
+            if self._control.lost_at is not None:
+                self._find_home()
+            elif found.get(self._control.fileno()) and not self._obey():
+                return 0
+            if self._pair is not None and found.get(self._pair.fileno()):
+                self._receive(self._pair)
+            if self._playing is not None:
+                self._listen(self._playing)
+            if self._relay is not None:
+                self._pass_on(self._relay)
+            elif self._guest is not None and found.get(self._guest.fileno(), 0) & HUNG_UP:
+                self._end("closed")
+        return 0
+
+    def _poll(self) -> list[tuple[int, int]]:
+        poller = select.poll()
+        timeout = None
+        if self._control.lost_at is None:
+            poller.register(self._control, select.POLLIN)
+        else:
+            timeout = RETRY_SECONDS * 1000
+        if self._pair is not None:
+            poller.register(self._pair, select.POLLIN)
+        if self._playing is not None:
+            poller.register(self._playing.progress, select.POLLIN)
+        if self._relay is not None:
+            for fd, events in self._relay.events().items():
+                poller.register(fd, events)
+        elif self._guest is not None and not self._end_after:
+            poller.register(self._guest, select.POLLRDHUP)
+        return poller.poll(timeout)
+
+    def _obey(self) -> bool:
+        message, sockets = self._control.receive()
+        if message is None:
+            return True
+        kind = message.WhichOneof("message")
+        if kind == "keep" and len(sockets) == 1 and self._keep is None:
+            self._keep, self._pair = message.keep, sockets.pop()
+            self._since = time.monotonic() - self._keep.session_seconds
+        elif kind == "play" and len(sockets) == 1:
+            self._play(message.play, sockets.pop())
+        elif kind == "revoke" and self._is(message.revoke.session):
+            self._revoke(f"revoked: {message.revoke.reason}")
+        elif kind == "cancel" and self._is(message.cancel.session) and self._playing is not None:
+            self._playing.progress.cancel(message.cancel.reason)
+        elif kind == "stats":
+            stats = node_pb2.Stats(session=self._session(), rss=rss())
+            self._control.send(node_pb2.FromServer(stats=stats))
+        elif kind == "home":
+            self._control.settle(message.home)
+        elif kind == "shutdown":
+            if self._guest is None:
+                return False
+            self._revoke("revoked: the server shuts down")
+        for each in sockets:
+            each.close()
+        return True
+
+    def _session(self) -> int:
+        return self._keep.grant.session if self._keep is not None else 0
+
+    def _is(self, session: int) -> bool:
+        return self._guest is not None and session == self._session()
+
+    def _receive(self, pair: socket.socket) -> None:
+        """The guest's socket from the source, and what to do with it."""
+        assert self._keep is not None
+        given = handover.take(pair)
+        self._pair = None
+        with contextlib.closing(pair):
+            if given is None:
+                self._over = time.monotonic()  # the source kept its session
+                return
+            self._handover, sockets = given
+            taken = self._take_over(pair, sockets[1]) if self._handover.take_over else True
+            if not taken or (not self._handover.take_over and not handover.say(pair, Custody.TAKEN)):
+                for each in sockets:
+                    each.close()
+                self._over = time.monotonic()
+                return
+        self._guest = sockets[0]
+        self._control.send(node_pb2.FromServer(taken_over=migration_pb2.TakenOver(session=self._session())))
+        if self._handover.take_over:
+            self._start_relay(sockets[1], self._keep.remote)
+        self._log.info("guest kept", session=self._session(), remote=self._relay is not None)
+
+    def _take_over(self, pair: socket.socket, link: socket.socket) -> bool:
+        """In the source's place; whether the destination has the session."""
+        assert self._keep is not None
+        if not handover.say(pair, Custody.TAKING_OVER):
+            return False
+        try:
+            take_over(Link(link), [])
+        except Lost as error:
+            if not certain(self._keep.remote):
+                handover.say(pair, Custody.LOST, error.reason)
+                return False
+        except (LinkBroken, Refused) as error:
+            handover.say(pair, Custody.REFUSED, error.reason)
+            return False
+        handover.say(pair, Custody.TAKEN)
+        return True
+
+    def _start_relay(self, link: socket.socket, remote: migration_pb2.RemoteTarget) -> None:
+        assert self._keep is not None
+        assert self._handover is not None
+        assert self._guest is not None
+        grant = self._keep.grant
+        session = devices_session(remote.welcome)
+        moved = follow.moved_frame(grant.resume_key, remote.key, session, remote.address)
+        self._relay = Relay(
+            self._guest,
+            link,
+            Frames(self._handover.request_head, self._handover.request_missing),
+            Frames(b"", self._handover.reply_begun),
+            moved,
+        )
+
+    def _pass_on(self, relay: Relay) -> None:
+        if not relay.move():
+            self._end("moved" if relay.followed else "connection lost")
+
+    def _play(self, play: node_pb2.Play, link: socket.socket) -> None:
+        refusal = ""
+        if not self._is(play.session):
+            refusal = "the session is over"
+        elif self._playing is not None or self._relay is not None:
+            refusal = "it is being resumed already"
+        if refusal or self._guest is None:
+            link.close()
+            moved = migration_pb2.Moved(session=play.session, reason=refusal)
+            self._control.send(node_pb2.FromServer(moved=moved))
+            return
+        self._playing = Playing(play, link, self._guest)
+
+    def _listen(self, playing: Playing) -> None:
+        for message in playing.progress.messages():
+            if message.WhichOneof("message") == "moved":
+                self._played(playing, message.moved)
+            self._control.send(message)
+
+    def _played(self, playing: Playing, moved: migration_pb2.Moved) -> None:
+        playing.close()
+        self._playing = None
+        if moved.moved and playing.play.HasField("remote"):
+            self._start_relay(playing.link, playing.play.remote)
+            return
+        playing.link.close()
+        if moved.moved or moved.lost:
+            self._leave()
+        elif self._end_after:
+            self._revoke(self._end_after)
+
+    def _revoke(self, reason: str) -> None:
+        """Tells the guest, if it is between two replies; else the end of the connection must do."""
+        if self._playing is not None:
+            self._end_after = reason
+            self._playing.progress.cancel(reason)
+            return
+        assert self._guest is not None
+        assert self._handover is not None
+        if self._relay is None and self._handover.reply_begun == 0:
+            text = reason.encode()
+            frame = REFUSED.pack(
+                REFUSED.size + len(text), OP_REFUSED, 0, 0, 0, BAD_REQUEST, DEVICE_UNAVAILABLE
+            )
+            with contextlib.suppress(OSError):
+                self._guest.send(frame + text, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        """The session is over, or none of our business any more."""
+        if self._playing is not None:
+            self._end_after = reason
+            self._playing.progress.cancel("its program ended")
+            return
+        ended = node_pb2.SessionEnded(session=self._session(), reason=reason, clean=True)
+        self._control.send(node_pb2.FromServer(ended=ended))
+        self._leave()
+
+    def _leave(self) -> None:
+        self._over = time.monotonic()
+        self._relay = None
+        if self._guest is not None:
+            self._guest.close()
+            self._guest = None
+
+    def _find_home(self) -> None:
+        returned = node_pb2.Returned(spec_hash=wire.SPEC_HASH, ready=self._description())
+        if self._keep is not None:
+            returned.grant.CopyFrom(self._keep.grant)
+            returned.session_seconds = time.monotonic() - self._since
+            returned.migrating.session = self._session()
+            if self._keep.HasField("remote"):
+                returned.migrating.remote.CopyFrom(self._keep.remote)
+            else:
+                returned.migrating.file.CopyFrom(self._keep.file)
+        if self._control.look_for_monitor(returned):
+            self._log.info("found a new monitor")
+        elif self._keep is None and self._control.forsaken():
+            self._over = time.monotonic()
+
+    def _description(self) -> node_pb2.Ready:
+        return node_pb2.Ready(pid=os.getpid(), keeper=True)
+
+
+class Playing:
+    """The thread that plays the file."""
+
+    def __init__(self, play: node_pb2.Play, link: socket.socket, guest: socket.socket) -> None:
+        self.play = play
+        self.link = link
+        self.progress = Progress(play.session)
+        self._guest = guest
+        self._thread = threading.Thread(target=self._run, name="player", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._thread.join()
+        self.progress.close()
+
+    def _run(self) -> None:
+        moved = migration_pb2.Moved(session=self.play.session)
+        remote = self.play.remote if self.play.HasField("remote") else None
+        player = None
+        try:
+            with Reader(Path(self.play.path)) as reader:
+                player = Player(reader, Link(self.link, self.progress.stop), self.progress)
+                guest = [] if remote else [self._guest.fileno()]
+                moved.report.CopyFrom(player.run(remote.welcome if remote else None, guest))
+            moved.moved = True
+        except Lost as error:
+            moved.moved = remote is not None and certain(remote)
+            moved.lost, moved.reason = not moved.moved, "" if moved.moved else error.reason
+        except MigrationError as error:
+            moved.reason = self.progress.cancelled if isinstance(error, Cancelled) else error.reason
+        except Exception as error:
+            traceback.print_exc()
+            moved.reason = f"{type(error).__name__}: {error}"
+        if player is not None and not moved.moved:
+            moved.report.CopyFrom(player.report())
+        self.progress.say(node_pb2.FromServer(moved=moved))
+
+
+def certain(remote: migration_pb2.RemoteTarget) -> bool:
+    """Nobody answered TAKE OVER: asks the destination's monitor, until it knows, or nobody does."""
+    until = time.monotonic() + ASK_SECONDS
+    while time.monotonic() < until:
+        found = follow.ask(remote.address, remote.key, devices_session(remote.welcome))
+        if found is not None:
+            return bool(found)
+        time.sleep(0.2)
+    return False
+
+
+def devices_session(welcome: bytes) -> int:
+    """The session's number at the destination."""
+    return int.from_bytes(welcome[32:40], "little")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="gpuferry.apiserver.keeper", description="Keeps one guest; the monitor starts it."
+    )
+    parser.add_argument(
+        "--control-fd", type=int, required=True, help="inherited SOCK_SEQPACKET socket to the monitor"
+    )
+    options = parser.parse_args()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return Keeper(options.control_fd).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""Moves the session of this process elsewhere, on a thread of its own; most of the time its program runs."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+import traceback
+from pathlib import Path
+
+from gpuferry.migration.abc import Movable
+from gpuferry.migration.errors import Cancelled, Lost, MigrationError, Refused
+from gpuferry.migration.link import Link
+from gpuferry.migration.source import Order, Source
+from gpuferry.migration.targets import Local, Remote, Suspended, Target
+from gpuferry.specs._generated import migration_pb2, node_pb2, snapshot_pb2
+
+from .log import Log
+from .progress import Progress
+
+
+class Mover:
+    """One order, carried out or given up."""
+
+    def __init__(
+        self,
+        core: Movable,
+        grant: node_pb2.Grant,
+        age: float,
+        guest: socket.socket,
+        order: migration_pb2.Migrate,
+        sockets: list[socket.socket],
+        log: Log,
+    ) -> None:
+        self.order = order
+        self.left = False  # the session is not ours any more
+        self._progress = Progress(order.session)
+        self._core = core
+        self._snapshot = snapshot_pb2.Snapshot(grant=grant, age_seconds=age, created=time.time())
+        self._guest = guest
+        self._sockets = sockets
+        self._log = log.bind(session=order.session)
+        self._thread = threading.Thread(target=self._run, name="mover", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def fileno(self) -> int:
+        """Readable when there are messages for the monitor."""
+        return self._progress.fileno()
+
+    def messages(self) -> list[node_pb2.FromServer]:
+        return self._progress.messages()
+
+    def cancel(self, reason: str) -> None:
+        """Gives up, if that is still possible."""
+        self._progress.cancel(reason)
+
+    def join(self) -> None:
+        self._thread.join()
+
+    def close(self) -> None:
+        """After its last message."""
+        self.join()
+        self._progress.close()
+
+    def _run(self) -> None:
+        moved = migration_pb2.Moved(session=self.order.session)
+        source = None
+        try:
+            with contextlib.ExitStack() as stack:
+                for each in self._sockets:
+                    stack.callback(each.close)
+                source = self._source(stack)
+                moved.report.CopyFrom(source.run())
+            moved.moved = self.left = True
+        except MigrationError as error:
+            moved.reason = self._progress.cancelled if isinstance(error, Cancelled) else error.reason
+            moved.lost = self.left = isinstance(error, Lost)
+        except RuntimeError as error:  # the session ended, or something cannot be had
+            moved.reason = self._progress.cancelled or str(error)
+        except Exception as error:
+            traceback.print_exc()
+            moved.reason = f"{type(error).__name__}: {error}"
+        if source is not None and not moved.moved:
+            moved.report.CopyFrom(source.report())
+        self._log.info(
+            "migration over",
+            moved=moved.moved,
+            lost=moved.lost,
+            reason=moved.reason,
+            seconds=moved.report.seconds,
+            pause=moved.report.pause_seconds,
+        )
+        self._progress.say(node_pb2.FromServer(moved=moved))
+
+    def _source(self, stack: contextlib.ExitStack) -> Source:
+        order = Order(self.order.strategy, self.order.drain_seconds)
+        return Source(self._core, self._guest.fileno(), self._target(stack), order, self._progress)
+
+    def _target(self, stack: contextlib.ExitStack) -> Target:
+        kind = self.order.WhichOneof("target")
+        wanted = {"local": 1, "remote": 2, "file": 1}.get(kind or "")
+        if wanted is None or len(self._sockets) != wanted:
+            raise Refused("the order to move does not say where to")
+        core, sockets = self._core, self._sockets
+        if kind == "file":
+            suspended = Suspended(core, Path(self.order.file.path), sockets[0], self._snapshot)
+            stack.callback(suspended.writer.close)
+            return suspended
+        link = Link(sockets[0], self._progress.stop)
+        if kind == "local":
+            return Local(core, link)
+        welcome = self.order.remote.welcome
+        return Remote(core, link, sockets[0], sockets[1], self.order.session, welcome)

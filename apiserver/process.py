@@ -1,0 +1,11 @@
+"""About this process."""
+
+from __future__ import annotations
+
+import os
+
+
+def rss() -> int:
+    """Resident memory in bytes."""
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
