@@ -31,6 +31,10 @@ class Value:
             raise self.fail(f"expected {what}", f"Write {what} here")
         return str(self.node.value)
 
+    @property
+    def is_word(self) -> bool:
+        return isinstance(self.node, yaml.ScalarNode)
+
     def text(self) -> str:
         return self._scalar("str", "a text")
 

@@ -12,11 +12,13 @@ from .model import (
     Class,
     Function,
     Kind,
+    Lasting,
     Library,
     Lookup,
     Needs,
     Override,
     PerThread,
+    Replay,
     Signature,
     Spec,
     Types,
@@ -103,7 +105,7 @@ def load_variant(base: str, group: str, value: Value) -> Variant:
     twin = keys.get("per_thread")
     lookup, stream, via = keys.get("lookup"), keys.get("stream"), keys.get("via")
     guest, server, needs, alias = keys.get("guest"), keys.get("server"), keys.get("needs"), keys.get("alias")
-    blocking = keys.get("blocking")
+    blocking, replay, restore = keys.get("blocking"), keys.get("replay"), keys.get("restore")
     variant = Variant(
         symbol=symbol,
         base=base,
@@ -122,6 +124,8 @@ def load_variant(base: str, group: str, value: Value) -> Variant:
         via=via.texts() if via else (),
         blocking=blocking.flag() if blocking else False,
         needs=needs.choice(Needs) if needs else Needs.DRIVER,
+        replay=load_replay(replay) if replay else None,
+        restore=restore.flag() if restore else False,
         args=load_args(keys.get("args"), signature),
     )
     keys.done()
@@ -133,6 +137,19 @@ def load_twin(value: Value) -> PerThread:
     twin = PerThread(keys.need("symbol").text(), keys.need("since").integer())
     keys.done()
     return twin
+
+
+def load_replay(value: Value) -> Replay:
+    """A word, or `{set: ARG, by: [ARGS]}`."""
+    if value.is_word:
+        lasting = value.choice(Lasting)
+        if lasting is Lasting.SET:
+            raise value.fail("'set' without what is set", "Write {set: ARG, by: [ARGS]}")
+        return Replay(lasting, value.where)
+    keys = value.mapping()
+    replay = Replay(Lasting.SET, value.where, keys.need("set").text(), keys.need("by").texts())
+    keys.done()
+    return replay
 
 
 def load_lookup(value: Value) -> Lookup:

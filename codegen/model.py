@@ -64,6 +64,16 @@ class Use(Enum):
     DESTROY = "destroy"
 
 
+class Lasting(Enum):
+    """What a call leaves behind, which a session that moves must find again; `specs/README.md` explains each."""
+
+    NONE = "none"
+    CREATE = "create"
+    DESTROY = "destroy"
+    SET = "set"
+    CUSTOM = "custom"
+
+
 class Access(Enum):
     """What a call does with device memory."""
 
@@ -170,6 +180,16 @@ class Lookup:
 
 
 @dataclass(frozen=True)
+class Replay:
+    """What of an operation is kept: `of` names the handle whose object it changes, `by` what tells one change from another."""
+
+    lasting: Lasting
+    where: Where
+    of: str | None = None
+    by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Field:
     """A member of a packed wire struct."""
 
@@ -199,6 +219,8 @@ class Variant:
     via: tuple[str, ...] = ()
     blocking: bool = False
     needs: Needs = Needs.DRIVER
+    replay: Replay | None = None
+    restore: bool = False
     args: tuple[Arg, ...] = ()
 
     @property

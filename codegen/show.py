@@ -45,6 +45,11 @@ def describe(spec: Spec, variant: Variant) -> str:
         lines.append(f"  per-thread twin {twin.symbol} since {twin.since}, stream: {variant.stream}")
     if variant.via:
         lines.append(f"  via {', '.join(variant.via)}")
+    if variant.replay:
+        replay = variant.replay
+        changed = f" on {replay.of} by {', '.join(replay.by) or 'nothing'}" if replay.of else ""
+        only = ", while a session is restored" if variant.restore else ""
+        lines.append(f"  leaves behind: {replay.lasting.value}{changed}{only}")
     if variant.on_wire:
         m = message(spec.types, variant)
         for what, struct, payload in (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from . import expression
-from .model import Arg, By, Class, Kind, Library, Spec, SpecError, Use, Variant
-from .wire import BY_VALUE, UnknownType, message
+from .model import Arg, By, Class, Kind, Lasting, Library, Spec, SpecError, Use, Variant
+from .wire import BY_VALUE, Message, UnknownType, message
 
 OBJECTS = ("context", "module", "library", "kernel", "function", "stream", "event", "memory_pool")
 TRAVELS = BY_VALUE | {Kind.IN, Kind.OUT, Kind.INOUT, Kind.PAYLOAD, Kind.IGNORED}
@@ -128,6 +128,40 @@ def check_stream(variant: Variant) -> None:
         )
 
 
+def check_replay(variant: Variant, found: Message | None) -> None:
+    """What a session that moves must know of every operation that a server implements."""
+    replay = variant.replay
+    if found is None:
+        for key, given in (("replay", replay is not None), ("restore", variant.restore)):
+            if given:
+                raise fail(variant, f"{key!r} is given, but it has no message of its own", f"Remove {key!r}")
+        return
+    if replay is None:
+        known = "none, create, destroy, {set: ARG, by: [ARGS]} or custom"
+        raise fail(variant, "what it leaves behind is not said", f"Add 'replay: …': {known}")
+
+    def wrong(cause: str, remedy: str) -> SpecError:
+        return SpecError(replay.where, f"{variant.symbol}: {cause}", remedy)
+
+    if variant.restore and replay.lasting is not Lasting.NONE:
+        raise wrong("an operation that restores is not itself kept", "Write 'replay: none'")
+    uses = {a.name: a.use for a in variant.args if a.kind is Kind.HANDLE}
+    for lasting, use in ((Lasting.CREATE, Use.CREATE), (Lasting.DESTROY, Use.DESTROY)):
+        if replay.lasting is lasting and list(uses.values()).count(use) != 1:
+            raise wrong(f"it does not {use.value} one handle", f"Mark one argument 'use: {use.value}'")
+    if replay.lasting is not Lasting.SET:
+        return
+    if replay.of != "context" and uses.get(str(replay.of)) is not Use.USE:
+        known = ", ".join(["context", *(name for name, use in uses.items() if use is Use.USE)])
+        raise wrong(f"{replay.of!r} is no handle that it uses", f"Known: {known}")
+    for name in replay.by:
+        try:
+            found.place(name)
+        except LookupError:
+            travels = ", ".join([f.name for f in found.request] + [a.name for a in found.request_payload])
+            raise wrong(f"{name!r} does not travel to the server", f"Known: {travels}") from None
+
+
 def check_arg(variant: Variant, arg: Arg) -> None:
     def wrong(cause: str, remedy: str) -> SpecError:
         return SpecError(arg.where, f"{variant.symbol}({arg.name}): {cause}", remedy)
@@ -181,13 +215,15 @@ def validate(spec: Spec) -> None:
             check_stream(variant)
             for arg in variant.args:
                 check_arg(variant, arg)
+            found = None
             if variant.on_wire:
                 try:
-                    message(spec.types, variant)
+                    found = message(spec.types, variant)
                 except UnknownType as error:
                     raise fail(
                         variant, f"type {error} cannot travel", "Add it to specs/cuda/types.yaml"
                     ) from None
+            check_replay(variant, found)
         for function in library.functions:
             versions = [v.since for v in function.variants]
             if versions != sorted(set(versions)):

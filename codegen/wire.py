@@ -57,6 +57,18 @@ class Message:
     def reply_size(self) -> int:
         return size_of(self.reply)
 
+    def place(self, name: str) -> tuple[int, int | None]:
+        """Where an argument lies in the request: offset and size; None: the rest of the frame."""
+        at = 0
+        for member in self.request:
+            size = size_of((member,))
+            if member.name == name:
+                return at, size
+            at += size
+        if [arg.name for arg in self.request_payload] != [name]:
+            raise LookupError(f"{self.variant.symbol} has no {name!r} in its request")
+        return at, None
+
 
 def size_of(fields: tuple[Field, ...]) -> int:
     return sum(WIRE_SIZES[field.type] * field.count for field in fields)

@@ -57,6 +57,7 @@ cdef void drop_default_streams(Session *s, Context *context) noexcept nogil:
 
 cdef void forget_context(Session *s, Context *context) noexcept nogil:
     """Kernels of libraries have a form in each context: this one's are gone. Closed slots let go of its events."""
+    forget_changes(s, context)
     cdef Object *object = s.objects
     cdef int i, j
     while object != NULL:
@@ -136,6 +137,8 @@ cdef int on_cuDevicePrimaryCtxReset_v2(Session *s, Frame *f) noexcept nogil:
     if status != cu.CUDA_SUCCESS:
         s.broken = True
         end_session(s, b"device error: the primary context could not be reset")
+    else:
+        follow(s, f)
     return status
 
 

@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memmove, memset, strlen
+from libcpp.algorithm cimport sort
 from libcpp.vector cimport vector
 from posix.mman cimport (
     MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE, MADV_DONTNEED, madvise, mmap
@@ -83,6 +84,15 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_cond_broadcast(pthread_cond_t *condition)
     int pthread_create(pthread_t *thread, void *attributes, void *(*main)(void *) noexcept nogil, void *argument)
     int pthread_join(pthread_t thread, void **result)
+    pthread_t pthread_self()
+
+cdef extern from "<signal.h>" nogil:
+    int SIGURG
+    struct signal_action "sigaction":
+        void (*sa_handler)(int) noexcept nogil
+        int sa_flags
+    int sigaction(int number, const signal_action *action, signal_action *previous)
+    int pthread_kill(pthread_t thread, int number)
 
 cdef extern from "wire/sha256.h" nogil:
     void gf_sha256(const void *data, size_t size, uint8_t *digest)

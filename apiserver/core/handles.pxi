@@ -46,6 +46,7 @@ cdef void forget(Session *s, Object *object) noexcept nogil:
         s.objects = object.next
     if object.next != NULL:
         object.next.previous = object.previous
+    free_kept(&object.kept)
     pthread_mutex_unlock(&s.lock)
 
 

@@ -38,6 +38,56 @@ cdef void drop_bytes(Session *s, Bytes *image) noexcept nogil:
     free(image)
 
 
+cdef Object *next_loaded(Object *object) noexcept nogil:
+    """The next module or library that was loaded from an image. s.lock is held."""
+    while object != NULL and ((object.kind != MODULE and object.kind != LIBRARY) or (<Image *>object).parent != NULL):
+        object = object.next
+    return object
+
+
+cdef bint is_loaded(Session *s, Bytes *image) noexcept nogil:
+    """s.lock is held."""
+    cdef Object *object = next_loaded(s.objects)
+    while object != NULL and memcmp((<Image *>object).hash, image.hash, GF_HASH_SIZE) != 0:
+        object = next_loaded(object.next)
+    return object != NULL
+
+
+cdef bint loaded_images(Session *s, vector[PBytes] *found) noexcept nogil:
+    """The images that the session was loaded from, held until they are let go; False: not all are here any more."""
+    cdef Object *object
+    cdef Bytes *image
+    cdef size_t i
+    cdef bint complete = True
+    pthread_mutex_lock(&s.lock)
+    for i in range(s.images.size()):
+        image = s.images[0][i]
+        if is_loaded(s, image):
+            image.users += 1
+            found.push_back(image)
+    object = next_loaded(s.objects)
+    while object != NULL:
+        complete = complete and find_bytes(s, (<Image *>object).hash) != NULL
+        object = next_loaded(object.next)
+    pthread_mutex_unlock(&s.lock)
+    return complete
+
+
+cdef void let_go(Session *s, vector[PBytes] *found) noexcept nogil:
+    cdef size_t i
+    pthread_mutex_lock(&s.lock)
+    for i in range(found.size()):
+        found[0][i].users -= 1
+    pthread_mutex_unlock(&s.lock)
+
+
+cdef bint sooner(Session *s, Bytes *one, Bytes *other) noexcept nogil:
+    """Whether one is let go before the other: a session that has something from an image cannot move without it."""
+    cdef bint loaded = is_loaded(s, one)
+    cdef bint other_loaded = is_loaded(s, other)
+    return not loaded if loaded != other_loaded else one.last_used < other.last_used
+
+
 cdef void make_room(Session *s, uint64_t size) noexcept nogil:
     """Lets go of images that were not used lately. s.lock is held."""
     cdef size_t i
@@ -45,7 +95,7 @@ cdef void make_room(Session *s, uint64_t size) noexcept nogil:
     while s.image_bytes + size > IMAGE_LIMIT:
         oldest = NULL
         for i in range(s.images.size()):
-            if s.images[0][i].users == 0 and (oldest == NULL or s.images[0][i].last_used < oldest.last_used):
+            if s.images[0][i].users == 0 and (oldest == NULL or sooner(s, s.images[0][i], oldest)):
                 oldest = s.images[0][i]
         if oldest == NULL:
             return
@@ -207,6 +257,9 @@ cdef void run_load(Session *s, Task *task) noexcept nogil:
     cdef Image *image = new_image()
     cdef int kind = <int>gf_handle_kind(task.handle)
     cdef int status = cu.CUDA_SUCCESS
+    cdef gf_req_sessionLoadImage request
+    cdef uint64_t told
+    cdef uint32_t size
     cdef size_t i
     if not source.verified:
         gf_sha256(source.data, source.size, digest)
@@ -216,6 +269,7 @@ cdef void run_load(Session *s, Task *task) noexcept nogil:
         source.verified = status == cu.CUDA_SUCCESS
     if task.frame.context != NULL:
         status = status or cu.cuCtxSetCurrent(task.frame.context.cu)
+    memcpy(image.hash, source.hash, GF_HASH_SIZE)
     status = status or load_image(source, image, kind == MODULE, log)
     status = status or list_kernels(image)
     if status == cu.CUDA_SUCCESS:
@@ -230,8 +284,17 @@ cdef void run_load(Session *s, Task *task) noexcept nogil:
     out.kernel_count = <uint32_t>image.kernels.size()
     out.table_size = <uint32_t>table.size()
     out.log_size = <uint32_t>strnlen(log, LOG_SIZE)
-    append(&table, log, out.log_size)
     task.frame.reply_size = sizeof(gf_rep_sessionLoadImage)
+    if status == cu.CUDA_SUCCESS:
+        memcpy(request.hash, source.hash, GF_HASH_SIZE)
+        request.handle = task.handle
+        request.size = source.size
+        size = out.log_size
+        out.log_size = 0        # what the compiler has to say is no part of what there is
+        told = digest_of(status, out, sizeof(gf_rep_sessionLoadImage), table.data(), table.size())
+        keep(s, &task.frame, &request, sizeof(request), told)
+        out.log_size = size
+    append(&table, log, out.log_size)
     payload.slot = -1
     payload.data = <uint8_t *>malloc(table.size() + 1)
     memcpy(payload.data, table.data(), table.size())

@@ -22,6 +22,11 @@ cdef bint is_mapped(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     return True
 
 
+cdef inline bint is_backed(Session *s, uint64_t page) noexcept nogil:
+    """Whether a mapping begins at the page, and is not being taken away."""
+    return s.mapping_pages[page] != 0 and (s.mapped[page >> 6] >> (page & 63)) & 1
+
+
 cdef void mark_pages(Session *s, uint64_t address, uint64_t size, bint backed) noexcept nogil:
     cdef uint64_t page = (address - s.window) >> PAGE_BITS
     cdef uint64_t end = page + (size >> PAGE_BITS)

@@ -1,15 +1,24 @@
 # Frames from the socket: parsed in place; bulk payloads go straight to where the device reads them.
 
 
-cdef ssize_t receive(Session *s, void *target, size_t size) noexcept nogil:
-    """One recv; 0 at the end of the connection, whatever ended it."""
+cdef enum:
+    HELD = -1                   # by `receive`: nothing came, the dispatcher shall stand still
+
+
+cdef ssize_t receive(Session *s, void *target, size_t size, bint between) noexcept nogil:
+    """One recv; 0 at the end of the connection, whatever ended it; HELD only between two frames."""
     cdef ssize_t n
     if s.resumable:
-        n = receive_attached(s, target, size)
-        s.stats.bytes_in += n
+        n = receive_attached(s, target, size, between)
+        if n > 0:
+            s.stats.bytes_in += n
         return n
     while True:
+        if between and s.holding:
+            return HELD
+        s.receiving = True
         n = recv(s.fd, target, size, 0)
+        s.receiving = False
         if n >= 0 or errno != EINTR:
             break
     if n > 0:
@@ -28,9 +37,9 @@ cdef int read_payload(Session *s, uint8_t *target, size_t size) noexcept nogil:
     s.begin += part
     while part < size:
         if target != NULL:
-            n = receive(s, target + part, size - part)
+            n = receive(s, target + part, size - part, False)
         else:
-            n = receive(s, scratch, min(size - part, sizeof(scratch)))
+            n = receive(s, scratch, min(size - part, sizeof(scratch)), False)
         if n == 0:
             end_session(s, b"connection lost")
             return ENDED
@@ -139,6 +148,8 @@ cdef bint serve_frame(Session *s) noexcept nogil:
             return False
     else:
         status = handlers[f.op](s, &f)
+    if status == cu.CUDA_SUCCESS and lasting[f.op] != LASTING_NONE:
+        keep(s, &f, f.body, f.size, digest_of(status, f.reply, f.reply_size, NULL, 0) if answers[f.op] else 0)
     finish(s, &f, status)
     return status != ENDED
 
@@ -148,20 +159,26 @@ cdef void serve_frames(Session *s) noexcept nogil:
     cdef ssize_t n
     cdef uint64_t since = now()
     while not s.ending:
-        while not s.ending and serve_frame(s):
+        while not s.ending and not s.holding and serve_frame(s):
             if s.closed:
                 end_session(s, b"closed")
             wait_for_room(s)
         if s.ending:
             break
+        if s.holding:
+            s.stats.busy_nanoseconds += now() - since
+            stand_still(s)
+            since = now()
+            continue
         if s.begin > 0:
             memmove(s.buffer, s.buffer + s.begin, s.end - s.begin)
             s.end -= s.begin
             s.begin = 0
         s.stats.busy_nanoseconds += now() - since
-        n = receive(s, s.buffer + s.end, RECEIVE_BUFFER - s.end)
+        n = receive(s, s.buffer + s.end, RECEIVE_BUFFER - s.end, True)
         since = now()
         if n == 0:
             end_session(s, b"connection lost")
-        s.end += n
+        elif n > 0:
+            s.end += n
     s.stats.busy_nanoseconds += now() - since

@@ -27,9 +27,33 @@ cdef void log_bytes(Session *s, const uint8_t *data, size_t size) noexcept nogil
         size -= room
 
 
+cdef void read_log(Session *s, uint64_t at, void *target, size_t size) noexcept nogil:
+    """Bytes that the log holds. s.send_lock is held."""
+    cdef Part *part = s.log
+    cdef size_t skip, some
+    while size > 0:
+        skip = at - part.start
+        if skip < part.used:
+            some = min(size, part.used - skip)
+            memcpy(target, part.data + skip, some)
+            target = <uint8_t *>target + some
+            at += some
+            size -= some
+        part = part.next
+
+
+cdef void find_boundary(Session *s, uint64_t after) noexcept nogil:
+    """Moves on to the first beginning of a frame that is not earlier. s.send_lock is held."""
+    cdef uint32_t size
+    while s.log_boundary < after:
+        read_log(s, s.log_boundary, &size, sizeof(size))
+        s.log_boundary += size
+
+
 cdef void forget_log(Session *s, uint64_t until) noexcept nogil:
     """Frees what lies before this byte of the stream. s.send_lock is held."""
     cdef Part *part
+    find_boundary(s, until)
     if until > s.log_begin:
         s.log_begin = until
     while s.log != NULL and s.log.start + s.log.used <= until and s.log.used == PART_SIZE:
@@ -61,7 +85,7 @@ cdef bint flush_log(Session *s) noexcept nogil:
     """Writes what the socket takes; False: it takes no more, or is broken. s.send_lock is held."""
     cdef Part *part
     cdef ssize_t n
-    while s.log_written < s.log_end and s.attached:
+    while s.log_written < s.log_end and s.attached and not s.frozen:
         part = s.log_next
         if s.log_written == part.start + part.used:
             s.log_next = part.next
@@ -105,7 +129,7 @@ cdef void send_log(Session *s) noexcept nogil:
             pthread_cond_wait(&s.sendable, &s.send_lock)
         elif s.sender_stopping:
             return
-        elif not s.attached:
+        elif not s.attached or s.frozen:
             pthread_cond_wait(&s.sendable, &s.send_lock)
         else:
             poller.fd = s.fd
@@ -146,34 +170,36 @@ cdef void detach(Session *s) noexcept nogil:
     pthread_mutex_unlock(&s.lock)
 
 
-cdef ssize_t receive_attached(Session *s, void *target, size_t size) noexcept nogil:
+cdef ssize_t receive_attached(Session *s, void *target, size_t size, bint between) noexcept nogil:
     """As `receive`, from as many connections as it takes."""
     cdef ssize_t n = 0
+    cdef bint interrupted
     while True:
         pthread_mutex_lock(&s.lock)
-        while not s.attached and not s.ending:
+        while not s.attached and not s.ending and not (between and s.holding):
             wait_briefly(&s.changed, &s.lock)
-        if s.ending:
+        if s.ending or (between and s.holding):
             pthread_mutex_unlock(&s.lock)
-            return 0
+            return 0 if s.ending else HELD
         s.receiving = True
         pthread_mutex_unlock(&s.lock)
         while True:
             n = recv(s.fd, target, size, 0)
-            if n >= 0 or errno != EINTR:
+            interrupted = n < 0 and errno == EINTR
+            if not interrupted or (between and s.holding):
                 break
         pthread_mutex_lock(&s.lock)
         s.receiving = False
         if n > 0:
             s.received += n
-        elif not s.ending:
+        elif not interrupted and not s.ending:
             s.attached = False
         pthread_cond_broadcast(&s.changed)
         pthread_mutex_unlock(&s.lock)
-        if n > 0:
-            if s.received - s.received_told >= GF_ACKNOWLEDGE_EVERY:
-                acknowledge(s)
-            return n
+        if n > 0 and s.received - s.received_told >= GF_ACKNOWLEDGE_EVERY:
+            acknowledge(s)
+        if n > 0 or interrupted:
+            return n if n > 0 else HELD
 
 
 cdef bint resume_session(Session *s, int fd, const uint8_t *proof, uint64_t theirs) noexcept nogil:

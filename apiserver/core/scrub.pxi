@@ -165,12 +165,23 @@ cdef void begin_session(Session *s, int fd, uint64_t quota, bint resumable) noex
     s.sender_started = False
     s.sender_stopping = False
     s.unwritable = False
+    s.log_boundary = 0
+    s.frozen = False
+    s.holding = False
+    s.left = False
+    s.unkept = False
 
 
 cdef void run_session(Session *s) noexcept nogil:
     s.current = NULL            # this may be another thread than the last session's
     enter(s, s.primary)
+    begin_service(s)
     serve_frames(s)
+    end_service(s)
+    if s.left:
+        stop_sender(s)
+        drop_unsent(s)
+        return
     pthread_mutex_lock(&s.send_lock)
     forward_output(s)
     pthread_mutex_unlock(&s.send_lock)

@@ -69,9 +69,9 @@ cdef void *sender_main(void *argument) noexcept nogil:
         pthread_mutex_unlock(&s.send_lock)
         return NULL
     while True:
-        while s.queue == NULL and not s.sender_stopping:
+        while (s.queue == NULL or s.frozen) and not s.sender_stopping:
             pthread_cond_wait(&s.sendable, &s.send_lock)
-        if s.queue == NULL:
+        if s.queue == NULL or s.frozen:
             break
         first = s.queue
         n = write_some(s, first.head, first.head_size, first.piece.data, first.payload_size, first.sent)
@@ -117,7 +117,7 @@ cdef void push(Session *s, uint8_t *head, size_t head_size, size_t payload_size,
     if s.unwritable:
         release_piece(s, piece)
         return
-    if s.queue == NULL:
+    if s.queue == NULL and not s.frozen:
         while sent < total:
             n = write_some(s, head, head_size, piece.data, payload_size, sent)
             if n < 0:
@@ -234,6 +234,6 @@ cdef void wait_for_room(Session *s) noexcept nogil:
     if s.queued <= QUEUE_LIMIT:
         return
     pthread_mutex_lock(&s.send_lock)
-    while s.queued > QUEUE_LIMIT and not s.ending:
+    while s.queued > QUEUE_LIMIT and not s.ending and not s.holding:
         wait_briefly(&s.drained, &s.send_lock)
     pthread_mutex_unlock(&s.send_lock)

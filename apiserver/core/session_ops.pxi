@@ -17,12 +17,18 @@ cdef int on_sessionUnsupported(Session *s, Frame *f) noexcept nogil:
 
 cdef int on_sessionMemMap(Session *s, Frame *f) noexcept nogil:
     cdef gf_req_sessionMemMap *q = <gf_req_sessionMemMap *>f.body
-    return map_memory(s, q.address, q.size)
+    cdef int status = map_memory(s, q.address, q.size)
+    if status == cu.CUDA_SUCCESS:
+        follow(s, f)
+    return status
 
 
 cdef int on_sessionMemUnmap(Session *s, Frame *f) noexcept nogil:
     cdef gf_req_sessionMemUnmap *q = <gf_req_sessionMemUnmap *>f.body
-    return unmap_memory(s, q.address, q.size)
+    cdef int status = unmap_memory(s, q.address, q.size)
+    if status == cu.CUDA_SUCCESS:
+        follow(s, f)
+    return status
 
 
 cdef int on_sessionFence(Session *s, Frame *f) noexcept nogil:
@@ -64,7 +70,8 @@ cdef int on_sessionLoadImage(Session *s, Frame *f) noexcept nogil:
         image.users += 1
     pthread_mutex_unlock(&s.lock)
     if image == NULL:
-        return cu.CUDA_SUCCESS      # known = 0: the guest sends it and asks again
+        reply(s, f, cu.CUDA_SUCCESS, 0, NO_PIECE)   # known = 0: the guest sends it and asks again
+        return DEFERRED
     task = new_task(TASK_LOAD, f, s.primary)
     task.image = image
     task.handle = q.handle

@@ -33,6 +33,35 @@ cdef enum:
     LAUNCH_ATTRIBUTES = 16
     MISSING = 0xffff            # request size of an operation that does not exist
     TIMED_EVERY = 61            # a prime: no loop of a program keeps step with it
+    CURRENT_CONTEXT = -1        # in place of where a handle lies in a request
+    REST = 0                    # in place of a size: to the end of the frame
+
+cdef enum Lasting:              # what a frame leaves behind; of what is written by hand, nothing that is known here
+    LASTING_NONE
+    LASTING_CREATE
+    LASTING_DESTROY
+    LASTING_SET
+
+cdef enum KeptContext:          # which context is current when a frame is replayed
+    KEPT_WITHOUT
+    KEPT_IN_ANY
+    KEPT_IN_ITS_OWN
+
+cdef struct Span:
+    uint16_t offset
+    uint16_t size
+
+cdef struct Replay:
+    int handle
+    KeptContext context
+    int spans
+    Span by[SPANS]
+
+cdef struct Kept:               # s.lock; the frame follows
+    Kept *next
+    uint64_t sequence
+    uint64_t answer             # digest of what was answered; 0: nothing was
+    uint32_t size
 
 cdef struct Object:             # first member of everything that a handle names
     int kind
@@ -40,6 +69,7 @@ cdef struct Object:             # first member of everything that a handle names
     Context *context
     Object *next
     Object *previous
+    Kept *kept                  # frames that made and changed it
 
 cdef struct Entry:
     Object *object              # NULL: free
@@ -69,6 +99,10 @@ cdef struct Event:
     cu.CUevent cu
     int waiters                 # s.lock
     bint destroyed              # s.lock
+    bint recorded
+    uint32_t flags              # of its record
+    bint aged                   # its record is from another server,
+    int64_t age                 # so much older, in nanoseconds, than what stands for it here
 
 cdef struct Kernel:
     cu.CUfunction function      # of a module, or
@@ -80,6 +114,7 @@ cdef struct Image:              # a module or a library
     cu.CUmodule module
     cu.CUlibrary library
     Image *parent               # the library that a module came from
+    uint8_t hash[GF_HASH_SIZE]  # of its bytes
     vector[Kernel] *kernels
 
 cdef struct Function:
@@ -195,6 +230,7 @@ cdef struct Stats:
     uint64_t unsupported[GF_FUNCTION_LAST - GF_FUNCTION_FIRST + 1]  # as the guest counts them
 
 ctypedef Bytes *PBytes
+ctypedef Kept *PKept
 
 cdef struct Session:
     # of the process
@@ -213,6 +249,9 @@ cdef struct Session:
     uint64_t *mapping_handles
     uint64_t *mapped            # bitmap of pages
 
+    # Held while another thread looks at the session to move it; taken before all other locks.
+    pthread_mutex_t move_lock
+
     # of one session
     uint64_t quota
     int fd
@@ -222,6 +261,8 @@ cdef struct Session:
     size_t end
     uint64_t sequence
     bint resumable              # it outlives its connection
+    pthread_t dispatcher
+    bint tailing                # lasting frames are also put on the tail
     uint64_t received_told      # as many of `received` as the guest knows of
     Context *current
     bint closed                 # sessionClose was read
@@ -238,6 +279,15 @@ cdef struct Session:
     pthread_cond_t changed      # staging, tasks or unmaps
     pthread_cond_t work
     bint ending
+    bint serving                # there is a dispatcher
+    bint holding                # it is to stand still between two frames
+    bint held                   # it does
+    bint left                   # the session goes on elsewhere
+    Kept *tail
+    Kept *tail_end
+    size_t tail_bytes
+    bint tail_lost
+    bint unkept                 # there was no memory for a frame
     bint attached               # the connection lives, as far as we know
     bint receiving              # the dispatcher is in recv
     uint64_t received           # bytes after WELCOME
@@ -267,6 +317,7 @@ cdef struct Session:
     bint sender_started
     bint sender_stopping
     bint unwritable
+    bint frozen                 # nothing more is written: it is taken along
     int printed                 # our standard output
     int bell                    # an eventfd: the shell should look at the session
     bint resting                # the next launch rings it
@@ -279,6 +330,7 @@ cdef struct Session:
     Part *log_next              # the one that holds the next byte to be written
     uint64_t log_begin          # the guest has everything before
     uint64_t log_written
+    uint64_t log_boundary       # a frame begins here, at log_begin or later
     uint64_t log_end
     Task *outstanding           # copies out, in order of dispatch
     Task *outstanding_tail

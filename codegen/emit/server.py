@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..model import Arg, By, Class, Kind, Needs, Spec, Use, Variant
+from ..model import Arg, By, Class, Kind, Lasting, Needs, Spec, Use, Variant
 from ..render import render
 from ..wire import Message, messages
 
@@ -106,6 +106,39 @@ def handler(message: Message) -> Handler:
     )
 
 
+@dataclass(frozen=True)
+class Kept:
+    """Of an operation that leaves something behind: where its handle lies (None: the current context), what is
+    kept once each, and which context must be current when it is replayed."""
+
+    message: Message
+    handle: int | None
+    by: tuple[tuple[int, int | None], ...]
+    context: str
+
+    @property
+    def variant(self) -> Variant:
+        return self.message.variant
+
+
+def kept(message: Message) -> Kept | None:
+    """None: the frame itself need not be kept."""
+    variant, replay = message.variant, message.variant.replay
+    if replay is None or replay.lasting in (Lasting.NONE, Lasting.CUSTOM):
+        return None
+    name = replay.of
+    if replay.lasting is not Lasting.SET:
+        use = Use.CREATE if replay.lasting is Lasting.CREATE else Use.DESTROY
+        name = next(a.name for a in variant.args if a.kind is Kind.HANDLE and a.use is use)
+    handle = None if name is None or name == "context" else message.place(name)[0]
+    context = "WITHOUT"
+    if variant.needs is Needs.CONTEXT:
+        # A kernel is its library's and no context's; what else a call sets is of the context that is current.
+        of = next((a.of for a in variant.args if a.name == name), ())
+        context = "IN_ANY" if of == ("kernel",) else "IN_ITS_OWN"
+    return Kept(message, handle, tuple(map(message.place, replay.by)), context)
+
+
 def is_bulk(message: Message) -> bool:
     """Whether the payload is read by the handler, past the receive buffer: it may be as large as a frame."""
     return any(
@@ -117,9 +150,15 @@ def is_bulk(message: Message) -> bool:
 def outputs(spec: Spec) -> dict[str, str]:
     sources = ", ".join(library.file for library in spec.libraries)
     found = messages(spec)
+    lasting = list(filter(None, map(kept, found)))
     return {
         "apiserver/_generated/messages.pxi": render(
-            "server_messages.pxi.j2", __file__, sources, ("# ", ""), messages=found
+            "server_messages.pxi.j2",
+            __file__,
+            sources,
+            ("# ", ""),
+            messages=found,
+            spans=max(len(k.by) for k in lasting),
         ),
         "apiserver/_generated/dispatch.pxi": render(
             "server_dispatch.pxi.j2",
@@ -128,6 +167,7 @@ def outputs(spec: Spec) -> dict[str, str]:
             ("# ", ""),
             messages=found,
             handlers=[handler(m) for m in found if m.variant.server is By.GENERATED],
+            kept=lasting,
             bulk={m.variant.symbol for m in found if is_bulk(m)},
             ctype=ctype,
         ),

@@ -114,7 +114,7 @@ MISTAKES = {
         EVENT_QUERY.replace("472", "471"),
         (
             0,
-            "cuEventQuery: id 471 is taken by cuEventCreate (specs/cuda/driver.yaml:{-14})",
+            "cuEventQuery: id 471 is taken by cuEventCreate (specs/cuda/driver.yaml:{-15})",
             "Use 836, the next free one; ids are never reused",
         ),
     ),
@@ -172,6 +172,72 @@ MISTAKES = {
             0,
             "sessionGetModule(library): unknown object 'book'",
             "Known: context, module, library, kernel, function, stream, event, memory_pool",
+        ),
+    ),
+    "nothing said of what it leaves behind": (
+        SESSION,
+        "        id: 4\n        signature: void sessionFence(void)\n        class: async\n        server: custom\n        replay: none\n",
+        "        id: 4\n        signature: void sessionFence(void)\n        class: async\n        server: custom\n",
+        (
+            -2,
+            "sessionFence: what it leaves behind is not said",
+            "Add 'replay: …': none, create, destroy, {set: ARG, by: [ARGS]} or custom",
+        ),
+    ),
+    "unknown way of leaving something behind": (
+        SESSION,
+        "replay: {set: owner, by: [name]}",
+        "replay: creates",
+        (0, "unknown lasting 'creates'", "Did you mean 'create'?"),
+    ),
+    "something set, but not on what": (
+        SESSION,
+        "replay: {set: owner, by: [name]}",
+        "replay: set",
+        (0, "'set' without what is set", "Write {set: ARG, by: [ARGS]}"),
+    ),
+    "set without what tells changes apart": (
+        SESSION,
+        "replay: {set: owner, by: [name]}",
+        "replay: {set: owner}",
+        (0, "missing key 'by'", "Add 'by: …'"),
+    ),
+    "set on something that is no handle": (
+        SESSION,
+        "replay: {set: owner, by: [name]}",
+        "replay: {set: name, by: [name]}",
+        (0, "sessionGetGlobal: 'name' is no handle that it uses", "Known: context, owner"),
+    ),
+    "set by something that does not travel": (
+        SESSION,
+        "replay: {set: owner, by: [name]}",
+        "replay: {set: owner, by: [address]}",
+        (0, "sessionGetGlobal: 'address' does not travel to the server", "Known: owner, name"),
+    ),
+    "creates nothing": (
+        SESSION,
+        "replay: {set: owner, by: [name]}",
+        "replay: create",
+        (0, "sessionGetGlobal: it does not create one handle", "Mark one argument 'use: create'"),
+    ),
+    "kept, but without a message": (
+        DRIVER,
+        "via: [cuCtxSynchronize]",
+        "via: [cuCtxSynchronize]\n        replay: none",
+        (
+            -7,
+            "cuCtxSynchronize_v2: 'replay' is given, but it has no message of its own",
+            "Remove 'replay'",
+        ),
+    ),
+    "restores, and is kept": (
+        SESSION,
+        "replay: {set: owner, by: [name]}",
+        "restore: true\n        replay: {set: owner, by: [name]}",
+        (
+            1,
+            "sessionGetGlobal: an operation that restores is not itself kept",
+            "Write 'replay: none'",
         ),
     ),
 }

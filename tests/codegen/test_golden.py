@@ -20,7 +20,8 @@ UPDATE = "GPUFERRY_UPDATE_GOLDEN" in os.environ
 FUNCTIONS = [
     "cuCtxCreate",  # a base name: alias, a message of its own, others that go by it
     "cuDeviceGetName",  # local
-    "cuEventElapsedTime_v2",  # sync, with a reply
+    "cuKernelSetAttribute",  # changes an object for good
+    "cuOccupancyAvailableDynamicSMemPerBlock",  # sync, with a reply
     "cuGetProcAddress",  # two interfaces of one name
     "cuGraphInstantiateWithFlags",  # unsupported, found under another name too
     "cuLaunchKernelEx",  # its stream is a member of a struct
