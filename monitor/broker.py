@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import socket
 import time
 from collections.abc import Callable, Iterable
 
 import structlog
-from gpuferry.specs._generated import node_pb2
+from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from .config import Config
 from .events import Announcer, Event, Kind
 from .guests import Farewells, Guest
 from .handshake import CudaError, Hello, Reason, Refusal, Resume, queued
+from .migration import CannotMove, Migration, Strategy, Target
+from .migrations import Migrations
 from .node import ChannelBroken
 from .placement import DeviceRoom, Impossible, Placement, Placer
-from .policy import Migrate, build
+from .policy import build
 from .pool import ApiServer
+from .session import Phase, Session
 
 GRANULARITY = 2 << 20
 QUEUE_MOST = 1000
@@ -29,44 +31,6 @@ LAST_WORDS = 1.0  # for sessions that are told at the end of the grace
 REVOKE_SECONDS = 2.0  # then an API server that does not end its session is ended
 
 log = structlog.get_logger()
-
-
-class Phase(enum.Enum):
-    """Where a session is."""
-
-    WAITING = "waiting"
-    GRANTED = "granted"  # the API server was told, and did not confirm yet
-    RUNNING = "running"
-
-
-class Session:
-    """One guest process's use of a device."""
-
-    def __init__(self, number: int, hello: Hello, peer: str, guest: Guest | None) -> None:
-        self.id = number
-        self.hello = hello
-        self.peer = peer
-        self.guest = guest  # none: an earlier monitor let it in
-        self.phase = Phase.WAITING
-        self.arrived = self.since = time.monotonic()  # `since`: of this phase
-        self.placement: Placement | None = None
-        self.server: ApiServer | None = None
-        self.resume_key = b""
-        self.timer: asyncio.TimerHandle | None = None
-        self.wall_limit = self.idle_limit = 0.0  # seconds; 0: none
-        self.told = (0, 0)  # place in the queue, and how many looks ago
-
-    def enter(self, phase: Phase) -> None:
-        """Phases have time limits of their own: each starts without one."""
-        self.phase = phase
-        self.since = time.monotonic()
-        self.stop_timer()
-
-    def stop_timer(self) -> None:
-        """Whatever was to happen did not have to."""
-        if self.timer:
-            self.timer.cancel()
-            self.timer = None
 
 
 def _shorter(ours: float, theirs: float) -> float:
@@ -83,12 +47,15 @@ class Broker:
         self._config = config
         self._on_pool_change = on_pool_change
         self._next_session = next_session
-        self._placer = Placer(build(config.policy, config.queue, "dgsf"))
+        self._placer = Placer(build(config.policy, config.queue, config.migration))
         self._servers: dict[int, ApiServer] = {}
         self._farewells = Farewells()
         self._closing = False
         self._announcer = Announcer()
         self.subscribe = self._announcer.subscribe
+        self.migrations = Migrations(
+            self._placer, self._announcer.tell, self._end, self.end_session, self._dispatch
+        )
         self.drained = False  # by the registry: only guests that it sent may still come
         self.sessions: dict[int, Session] = {}
         self.granted = 0
@@ -237,20 +204,21 @@ class Broker:
             elif isinstance(decision, Impossible):
                 self._reject(self.sessions[decision.session], decision.reason)
             else:
-                self._propose(decision)
+                self.migrations.carry_out(self.sessions[decision.session], decision.target, decision.worker)
 
     def _reject(self, session: Session, reason: str) -> None:
         """What it asks for, this machine does not have."""
+        if session.file:
+            self.migrations.cannot_come_back(session, reason)
+            return
         guest = self._leave_queue(session)
         del self.sessions[session.id]
         self._refuse(guest, Reason.NO_CAPACITY, reason, CudaError.OUT_OF_MEMORY)
 
-    def _propose(self, decision: Migrate) -> None:
-        """Nobody carries migrations out yet, so it stays where it is."""
-        log.info("migration wanted", session=decision.session, gpu=decision.source, target=decision.target)
-        self._announcer.tell(Event(Kind.MIGRATE, decision.session, decision.source, target=decision.target))
-
     def _grant(self, session: Session, placement: Placement) -> None:
+        if session.file:
+            self.migrations.comes_back(session, placement)
+            return
         guest = self._leave_queue(session)
         server = self._servers[placement.server]
         session.placement, session.server = placement, server
@@ -273,7 +241,7 @@ class Broker:
             resume_seconds=self._config.resume_grace if session.hello.resumable else 0,
             resume_key=guest.resume_key,
         )
-        session.resume_key = grant.resume_key
+        session.grant = grant
         guest.connection.setblocking(True)  # a property of the open file, so the API server inherits it
         try:
             server.send(node_pb2.ToServer(grant=grant), guest.connection)
@@ -294,6 +262,7 @@ class Broker:
         """It joins the idle ones."""
         self._know(server)
         self._placer.on_idle(server.device, server.key)
+        self.migrations.server_ready(server.device)
         log.info("server ready", server=server.pid, gpu=server.device, age=round(server.age, 3))
         self._announcer.tell(Event(Kind.SERVER_READY, device=server.device, server=server.pid))
         self._dispatch()
@@ -311,9 +280,15 @@ class Broker:
             self._placer.let_in_early(time.monotonic())
             self._announcer.tell(Event(Kind.DEVICE_BACK, device=server.device))
 
-    def server_returned(self, server: ApiServer, grant: node_pb2.Grant, seconds: float) -> None:
+    def server_returned(self, server: ApiServer, returned: node_pb2.Returned) -> None:
         """An earlier monitor granted this session."""
-        self._know(server)
+        grant = returned.grant
+        if not server.is_keeper:
+            self._know(server)
+        if session := self.sessions.get(grant.session):
+            self.migrations.adopt_other(session, server, returned)
+            self._on_pool_change()
+            return
         hello = Hello(
             nonce=grant.guest_nonce,
             pid=grant.guest_pid,
@@ -325,12 +300,14 @@ class Broker:
         session = Session(grant.session, hello, grant.peer, None)
         session.server = server
         session.wall_limit, session.idle_limit = grant.wall_seconds, grant.idle_seconds
-        session.resume_key = grant.resume_key
-        session.placement = Placement(session.id, server.device, server.key, grant.memory_quota)
+        session.grant = grant
         session.enter(Phase.RUNNING)
-        session.arrived = session.since = time.monotonic() - seconds
+        session.arrived = session.since = time.monotonic() - returned.session_seconds
         self.sessions[session.id] = session
-        self._placer.adopt(session.id, server.device, grant.memory_quota)
+        if not server.is_keeper:
+            session.placement = Placement(session.id, server.device, server.key, grant.memory_quota)
+            self._placer.adopt(session.id, server.device, grant.memory_quota)
+        self.migrations.adopt(session, server, returned)
         log.info("session adopted", session=session.id, gpu=server.device, server=server.pid)
         self._announcer.tell(Event(Kind.ADOPTED, session.id, server.device, server.pid))
         self._on_pool_change()
@@ -358,8 +335,29 @@ class Broker:
     def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
         """The API server says so; its memory can be granted again if it is clean, else when it is gone."""
         session = self.sessions.get(ended.session)
-        if session and session.server is server and ended.clean:
+        if session and session.server is server and (ended.clean or server.is_keeper):
             self._end(session, ended.reason)
+        if ended.clean:
+            self.migrations.released(server, ended.session)
+
+    def moving(self, server: ApiServer, moving: migration_pb2.Moving) -> None:
+        """How far a migration is."""
+        self.migrations.moving(server, moving)
+
+    def moved(self, server: ApiServer, moved: migration_pb2.Moved) -> None:
+        """How it ended, says its source."""
+        self.migrations.moved(server, moved)
+
+    def taken_over(self, server: ApiServer, number: int) -> None:
+        """It has the session now."""
+        if session := self.sessions.get(number):
+            session.restoring = False
+        self.migrations.taken_over(server, number)
+
+    def launched(self, number: int) -> None:
+        """It launched a kernel, which may be the moment for it to move."""
+        self._placer.on_launch(number, time.monotonic())
+        self._dispatch()
 
     def server_lost(self, server: ApiServer) -> None:
         """Its session is over; a guest that it never served goes back to the head of the queue."""
@@ -373,8 +371,9 @@ class Broker:
             if session.phase is Phase.GRANTED and not self._closing:
                 self._placer.on_complete(session.id, time.monotonic())
                 self._enter_queue(session, first=True)
-            else:
+            elif not self.migrations.may_go_on(session, server):
                 self._end(session, f"API server: {server.end_reason}")
+        self.migrations.server_lost(server)
         self._dispatch()
         self._on_pool_change()
 
@@ -383,6 +382,7 @@ class Broker:
         if not self._placer.remove_device(device):
             return
         self._announcer.tell(Event(Kind.DEVICE_LOST, device=device, reason=reason))
+        self.migrations.device_lost(device)
         for session in self.running():
             if session.server and session.server.device == device:
                 self.end_session(session, f"GPU {device} failed: {reason}")
@@ -394,7 +394,7 @@ class Broker:
         if session.guest:
             session.guest.connection.close()
         del self.sessions[session.id]
-        if session.placement:
+        if not self.migrations.ends(session, reason) and session.placement:
             self._placer.on_complete(session.id, time.monotonic())
         seconds = round(time.monotonic() - session.since, 3)
         log.info("session ended", session=session.id, reason=reason, seconds=seconds)
@@ -402,6 +402,33 @@ class Broker:
         self._announcer.tell(Event(Kind.ENDED, session.id, device, reason=reason))
         self._session_over.set()
         self._dispatch()
+
+    # -- moving sessions
+
+    def migrate(
+        self, number: int, target: Target, strategy: Strategy, timeout: float, dry_run: bool = False
+    ) -> Migration | None:
+        """An operator wants it. CannotMove says why not; None: it could begin."""
+        session = self.sessions.get(number)
+        if session is None:
+            raise KeyError(number)
+        if self._closing:
+            raise CannotMove("the monitor is shutting down")
+        if session.file:
+            raise CannotMove(f"session {number} is suspended: `gpuferry session resume {session.file}`")
+        if dry_run:
+            self.migrations.check(session, target)
+            return None
+        return self.migrations.begin(session, target, strategy, timeout)
+
+    def resume_session(self, path: str, target: Target, timeout: float) -> Migration:
+        """Out of the file in which it is suspended."""
+        found = [session for session in self.sessions.values() if session.file == path]
+        if not found:
+            raise KeyError(path)
+        if self._closing:
+            raise CannotMove("the monitor is shutting down")
+        return self.migrations.begin(found[0], target, Strategy.STRATEGY_STOP, timeout)
 
     # -- ending sessions
 
@@ -411,6 +438,7 @@ class Broker:
         if session.phase is Phase.WAITING or not session.server:
             self._refuse(self._withdraw(session), Reason.DENIED, reason)
             return
+        session.revoked = reason
         revoke = node_pb2.Revoke(session=session.id, reason=reason)
         with contextlib.suppress(ChannelBroken):
             session.server.send(node_pb2.ToServer(revoke=revoke))

@@ -14,7 +14,7 @@ from gpuferry.guest.endpoint import read_token, runtime_directory, split_address
 
 from . import options
 from .options import option
-from .policy import FITS, QUEUES
+from .policy import FITS, MOVERS, QUEUES
 from .settings import ConfigError, UsageError
 
 __all__ = ["Config", "ConfigError", "MonitorOptions", "UsageError"]
@@ -101,6 +101,11 @@ class MonitorOptions:
     queue: str = option(
         options.choice(*QUEUES), "fcfs", "Who is next: strictly the first, or the first that fits"
     )
+    migration: str = option(
+        options.choice(*MOVERS),
+        "off",
+        "Whether sessions move to other devices by themselves: never, as in DGSF, or where it pays",
+    )
     wall_limit: float = option(options.seconds(), 0.0, "How long a session may live; 0: no limit")
     idle_limit: float = option(options.seconds(), 0.0, "How long a session may make no calls; 0: no limit")
     min_idle: int = option(
@@ -136,6 +141,7 @@ class Config(MonitorOptions):
     simulated: bool
     devices: int
     server_command: tuple[str, ...] = (sys.executable, "-m", "gpuferry.apiserver")
+    keeper_command: tuple[str, ...] = (sys.executable, "-m", "gpuferry.apiserver.keeper")
     status_descriptor: int | None = None  # see `Parent`
 
     @property

@@ -16,7 +16,10 @@ from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from .broker import Broker
+from .migration import CannotMove, Target, ToDevice, ToFile, ToServer
 from .ports import ALONE, add_port
+from .status import describe
 
 SERVICE = control_pb2.DESCRIPTOR.services_by_name["Monitor"].full_name
 Serving = health_pb2.HealthCheckResponse.ServingStatus
@@ -53,11 +56,11 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         self,
         status: Callable[[], Awaitable[control_pb2.StatusReply]],
         pause: Callable[[float], Awaitable[bool]],
-        end_session: Callable[[int, str], bool],
+        broker: Broker,
     ) -> None:
         self._status = status
         self._pause = pause
-        self._end_session = end_session
+        self._broker = broker
 
     async def Status(self, request: control_pb2.StatusRequest, context: Any) -> control_pb2.StatusReply:
         """One look."""
@@ -76,9 +79,64 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         self, request: control_pb2.EndSessionRequest, context: Any
     ) -> control_pb2.EndSessionReply:
         """The guest is told why."""
-        if not self._end_session(request.session, request.reason or "ended by the operator"):
+        if not self._broker.end_by_number(request.session, request.reason or "ended by the operator"):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no session {request.session}")
         return control_pb2.EndSessionReply()
+
+    async def Migrate(
+        self, request: control_pb2.MigrateRequest, context: Any
+    ) -> AsyncIterator[control_pb2.Migration]:
+        """How it goes, until it is over."""
+        kind = request.WhichOneof("target")
+        target: Target
+        if kind == "file":
+            target = ToFile(request.file)
+        elif kind == "server":
+            target = ToServer(request.server)
+        elif kind == "device":
+            target = ToDevice(request.device)
+        else:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no target")
+            return
+        dry_run, timeout = request.dry_run, request.timeout_seconds
+        try:
+            begun = self._broker.migrate(request.session, target, request.strategy, timeout, dry_run)
+        except KeyError:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no session {request.session}")
+            return
+        except CannotMove as error:
+            await _refuse(context, error)
+            return
+        if begun is None:
+            yield control_pb2.Migration(session=request.session, target=str(target))
+            return
+        async for _ in begun.follow():
+            yield describe(begun)
+
+    async def ResumeSession(
+        self, request: control_pb2.ResumeSessionRequest, context: Any
+    ) -> AsyncIterator[control_pb2.Migration]:
+        """The same for one that is in a file."""
+        kind = request.WhichOneof("target")
+        target = ToServer(request.server) if kind == "server" else ToDevice(None)
+        if kind == "device":
+            target = ToDevice(request.device)
+        try:
+            begun = self._broker.resume_session(request.file, target, request.timeout_seconds)
+        except KeyError:
+            text = f"no session of this monitor is suspended in {request.file}: its program may have ended"
+            await context.abort(grpc.StatusCode.NOT_FOUND, text)
+            return
+        except CannotMove as error:
+            await _refuse(context, error)
+            return
+        async for _ in begun.follow():
+            yield describe(begun)
+
+
+async def _refuse(context: Any, error: CannotMove) -> None:
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED if error.room else grpc.StatusCode.FAILED_PRECONDITION
+    await context.abort(code, error.reason)
 
 
 class ControlServer:

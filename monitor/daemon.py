@@ -75,7 +75,7 @@ class Daemon:
                 stack.callback(listeners[-1].close)
             names = [listener.name for listener in listeners]
             reporter = StatusReporter(self._config, self._pool, self._broker, names, self._observatory.gpus)
-            service = MonitorService(reporter.report, self._pause, self._broker.end_by_number)
+            service = MonitorService(reporter.report, self._pause, self._broker)
             control = ControlServer(service, self._config.token)
             stack.push_async_callback(control.stop)
             control_name = await control.start(self._config.control)
@@ -96,6 +96,7 @@ class Daemon:
                     path=str(door.path), secret=ledger.secret, grace_seconds=self._config.orphan_grace
                 )
             self._pool.spare = self._spare
+            self._broker.migrations.pool = self._pool
             stack.push_async_callback(self._pool.stop)
             # What an earlier monitor left is worth waiting for.
             loop.call_later(RETURN_SECONDS if ledger.inherited else 0, self._pool.start)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .migration import Migration
 
 
 class Kind(enum.Enum):
@@ -16,7 +20,9 @@ class Kind(enum.Enum):
     STARTED = "started"
     ADOPTED = "adopted"  # a session that an earlier monitor granted
     ENDED = "ended"
-    MIGRATE = "migrate"  # the policy wants a session on another device
+    MIGRATE = "migrate"  # a session begins to move
+    MIGRATED = "migrated"
+    NOT_MIGRATED = "not_migrated"  # it goes on where it was
     SERVER_READY = "server_ready"
     SERVER_LOST = "server_lost"
     DEVICE_LOST = "device_lost"
@@ -33,6 +39,7 @@ class Event:
     server: int = 0  # its pid
     reason: str = ""
     target: int = -1  # device of a migration
+    migration: Migration | None = None
 
 
 Listener = Callable[[Event], None]

@@ -26,11 +26,11 @@ class Channel:
         end.setblocking(False)
         self._socket = end
 
-    def send(self, message: node_pb2.ToServer, descriptor: socket.socket | None = None) -> None:
+    def send(self, message: node_pb2.ToServer, *descriptors: socket.socket) -> None:
         """Send at once. An API server that lets its buffer fill up does not listen: as good as gone."""
-        descriptors = [descriptor.fileno()] if descriptor else []
         try:
-            socket.send_fds(self._socket, [message.SerializeToString()], descriptors)
+            numbers = [descriptor.fileno() for descriptor in descriptors]
+            socket.send_fds(self._socket, [message.SerializeToString()], numbers)
         except OSError as error:
             raise ChannelBroken(str(error)) from None
 

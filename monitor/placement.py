@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .policy import Gpu, Migrate, Place, Request, Scheduler
@@ -120,6 +120,36 @@ class Placer:
     def on_complete(self, session: int, now: float) -> None:
         """It ended: its memory is there again (its API server comes back by `on_idle`)."""
         self._policy.on_complete(session, now)
+
+    # -- migration
+
+    def request_migration(self, session: int, device: int) -> str:
+        """An operator wants it there: the decision is among the next ones, or this says why not."""
+        return self._policy.request_migration(session, device)
+
+    def adopt_move(self, session: int, device: int) -> None:
+        """An earlier monitor let it move there."""
+        self._policy.adopt_move(session, device)
+
+    def on_return(self, session: int, device: int, quota: int) -> int | str:
+        """A suspended session comes back there: its API server, or why not."""
+        return self._policy.on_return(Request(session, quota), device)
+
+    def on_migrated(self, session: int, done: bool, seconds: float = 0.0) -> None:
+        """Of the two devices only one holds its memory: the new one, or the old one if it was not done."""
+        self._policy.on_migrated(session, done, seconds)
+
+    def on_launch(self, session: int, now: float) -> None:
+        """It is about to launch a kernel."""
+        self._policy.on_launch(session, now)
+
+    def on_tick(self, now: float, utilisation: Mapping[int, float]) -> None:
+        """Time passed."""
+        self._policy.on_tick(now, utilisation)
+
+    def imbalance(self) -> tuple[int, int] | None:
+        """Two devices, while the next launch on the first may bring a migration to the second."""
+        return self._policy.imbalance()
 
     def waiting(self) -> Sequence[int]:
         """Sessions in the order in which they stand in the queue."""

@@ -10,11 +10,12 @@ import os
 import signal
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Protocol
 
 import structlog
-from gpuferry.specs._generated import node_pb2, wire
+from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
 from .config import Config
 from .health import PAUSE_MOST, Health
@@ -24,6 +25,7 @@ from .process import Adopted, Process
 LAST_WORDS = 0.2  # seconds
 STDERR = 2
 STARTING_MOST = 2 * (os.cpu_count() or 1)  # at once: more would only wait for each other
+NOWHERE = -1  # device of a keeper
 SURPLUS_SECONDS = 10.0  # for which an API server may be one too many
 
 log = structlog.get_logger()
@@ -54,8 +56,20 @@ class Events(Protocol):
     def server_lost(self, server: ApiServer) -> None:
         """It is gone, and with it the session it served."""
 
-    def server_returned(self, server: ApiServer, grant: node_pb2.Grant, seconds: float) -> None:
+    def server_returned(self, server: ApiServer, returned: node_pb2.Returned) -> None:
         """It serves a session that an earlier monitor granted."""
+
+    def moving(self, server: ApiServer, moving: migration_pb2.Moving) -> None:
+        """How far a migration is, says its source."""
+
+    def moved(self, server: ApiServer, moved: migration_pb2.Moved) -> None:
+        """How a migration ended, says its source."""
+
+    def taken_over(self, server: ApiServer, session: int) -> None:
+        """The session is this one's now."""
+
+    def launched(self, session: int) -> None:
+        """It launched the kernel that somebody waited for."""
 
     def device_lost(self, device: int, reason: str) -> None:
         """No API server lives there any more; `server_ready` says that one does again."""
@@ -72,6 +86,7 @@ class ApiServer:
         self.served = False
         self.outdated = False  # of an earlier version: serves its session, and no other
         self.session = 0  # the one granted last; sessions are numbered from 1
+        self.restoring = 0  # the session that it will have when it takes over
         self.ready: node_pb2.Ready | None = None
         self.stats = node_pb2.Stats()
         self.end_reason = ""
@@ -81,11 +96,17 @@ class ApiServer:
         self._channel: Channel | None = None
         self._process: Process | None = None
         self._stats_waiters: list[asyncio.Future[None]] = []
+        self.there = asyncio.Event()  # ready for the first time, or never more
 
     @property
     def pid(self) -> int:
         """0 until the process is there."""
         return self._process.pid if self._process else 0
+
+    @property
+    def is_keeper(self) -> bool:
+        """Without a device: it holds a guest whose session is in a file, or went to another machine."""
+        return self.device == NOWHERE
 
     @property
     def age(self) -> float:
@@ -108,13 +129,9 @@ class ApiServer:
         try:
             with theirs:
                 descriptor = theirs.fileno()
-                command = [
-                    *config.server_command,
-                    "--device",
-                    str(self.device),
-                    "--control-fd",
-                    str(descriptor),
-                ]
+                which = ["--device", str(self.device)]
+                command = [*config.keeper_command] if self.is_keeper else [*config.server_command, *which]
+                command += ["--control-fd", str(descriptor)]
                 self._process = await asyncio.create_subprocess_exec(
                     *command,
                     env=dict(environment),
@@ -146,8 +163,11 @@ class ApiServer:
             if home:
                 self.send(node_pb2.ToServer(home=home))
             if returned.HasField("grant"):
-                self.take(returned.grant.session)
-                events.server_returned(self, returned.grant, returned.session_seconds)
+                if returned.grant.restore:
+                    self.restore(returned.grant.session)
+                else:
+                    self.take(returned.grant.session)
+                events.server_returned(self, returned)
             else:
                 self._make_idle(events)
             await self._live(0, events)
@@ -168,6 +188,7 @@ class ApiServer:
             self.kill()
             await self._process.wait()
         self._answer_stats()
+        self.there.set()
 
     async def _live(self, ready_timeout: float, events: Events) -> None:
         assert self._process
@@ -218,12 +239,24 @@ class ApiServer:
             elif kind == "failed":
                 self.end_reason = message.failed.reason
                 return
+            elif kind == "moving":
+                events.moving(self, message.moving)
+            elif kind == "moved":
+                events.moved(self, message.moved)
+            elif kind == "taken_over":
+                events.taken_over(self, message.taken_over.session)
+            elif kind == "launched":
+                events.launched(message.launched.session)
             else:
                 raise ChannelBroken("unknown message")
 
     def _make_idle(self, events: Events) -> None:
         self._let_next_start()
-        self.session = 0
+        self.session = self.restoring = 0
+        self.there.set()
+        if self.is_keeper:
+            self.state = State.IDLE
+            return
         if self.outdated:
             self.dismiss("of another version")
             return
@@ -238,11 +271,11 @@ class ApiServer:
                 waiter.set_result(None)
         self._stats_waiters.clear()
 
-    def send(self, message: node_pb2.ToServer, descriptor: socket.socket | None = None) -> None:
+    def send(self, message: node_pb2.ToServer, *descriptors: socket.socket) -> None:
         """ChannelBroken if it is gone."""
         if not self._channel or self.state is State.STOPPING:
             raise ChannelBroken("stopping")
-        self._channel.send(message, descriptor)
+        self._channel.send(message, *descriptors)
 
     async def refresh_stats(self, limit: float) -> None:
         """Ask for new statistics; the last ones stay if there is no answer in time."""
@@ -254,9 +287,19 @@ class ApiServer:
 
     def take(self, session: int) -> None:
         """It is about to serve this session."""
-        self.session = session
+        self.session, self.restoring = session, 0
         self.state = State.BUSY
         self._replenish(self.device)
+
+    def restore(self, session: int) -> None:
+        """It is about to take this session over, and does not have it yet."""
+        self.session, self.restoring = 0, session
+        self.state = State.BUSY
+        self._replenish(self.device)
+
+    def let_go(self) -> None:
+        """Its session is elsewhere; it is busy until it has cleared what was there."""
+        self.session = self.restoring = 0
 
     def dismiss(self, reason: str) -> None:
         """End it in peace; it serves nobody."""
@@ -293,7 +336,9 @@ class Pool:
         self._tasks: set[asyncio.Task[None]] = set()
         self._health = {device: Health() for device in range(config.devices)}
         self._filling = False
+        self._wished: Counter[int] = Counter()  # API servers beyond those that there should be, by device
         self.servers: dict[int, ApiServer] = {}
+        self.keepers: dict[int, ApiServer] = {}
         self.failures = 0  # API servers that were never ready
         self.last_failure = ""
 
@@ -304,11 +349,34 @@ class Pool:
             self._fill(device)
 
     def adopt(self, channel: Channel, pid: int, returned: node_pb2.Returned) -> None:
-        """An API server of an earlier monitor comes in."""
+        """An API server, or a keeper, of an earlier monitor comes in."""
+        if returned.ready.keeper:
+            keeper = ApiServer(NOWHERE, Health(), lambda _: None)
+            log.info("keeper adopted", keeper=pid, session=returned.grant.session)
+            life = keeper.adopt(channel, pid, returned, self.home, self._events)
+            self._attend_to(self._attend_keeper(keeper, life))
+            return
         device = returned.ready.device
         server = ApiServer(device, self._health.setdefault(device, Health()), self._fill)
         log.info("server adopted", server=pid, gpu=server.device, session=returned.grant.session)
         self._keep(server, server.adopt(channel, pid, returned, self.home, self._events))
+
+    def start_keeper(self) -> ApiServer:
+        """One more process without a device; `there` says when it can be given a session."""
+        keeper = ApiServer(NOWHERE, Health(), lambda _: None)
+        life = keeper.run(self._config, self._environment, self.home, self._events, self._turns)
+        self._attend_to(self._attend_keeper(keeper, life))
+        return keeper
+
+    def wish(self, device: int, more: int) -> None:
+        """For a session that shall move there while no API server is idle; -1 takes the wish back."""
+        self._wished[device] += more
+        self._fill(device)
+
+    def can_start(self, device: int) -> bool:
+        """Whether there is memory for another context."""
+        cost = self._config.context_cost
+        return not cost or self.spare(device) >= cost
 
     def problems(self) -> dict[int, str]:
         """Devices on which no API server lives, and why."""
@@ -336,6 +404,8 @@ class Pool:
         """How many there should be: more than the pool while too few are idle and memory is to spare."""
         config = self._config
         wanted = sum(s.state is State.BUSY for s in here) + config.min_idle
+        if self._wished[device]:
+            return max(wanted, config.pool, sum(s.state is State.BUSY for s in here) + self._wished[device])
         if wanted <= config.pool:
             return config.pool
         cost = config.context_cost
@@ -350,9 +420,24 @@ class Pool:
 
     def _keep(self, server: ApiServer, life: Coroutine[None, None, None]) -> None:
         self.servers[server.key] = server
-        task = asyncio.ensure_future(self._attend(server, life))
+        self._attend_to(self._attend(server, life))
+
+    def _attend_to(self, life: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(life)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _attend_keeper(self, keeper: ApiServer, life: Coroutine[None, None, None]) -> None:
+        self.keepers[keeper.key] = keeper
+        try:
+            await life
+        except (OSError, ChannelBroken) as error:
+            keeper.end_reason = str(error)
+        finally:
+            del self.keepers[keeper.key]
+            keeper.there.set()
+            self._events.server_lost(keeper)
+        log.info("keeper ended", keeper=keeper.pid, reason=keeper.end_reason)
 
     async def _attend(self, server: ApiServer, life: Coroutine[None, None, None]) -> None:
         try:

@@ -9,9 +9,11 @@ import time
 
 from gpuferry.specs._generated import control_pb2, node_pb2, wire
 
-from .broker import Broker, Session
+from . import migration
+from .broker import Broker
 from .config import Config
 from .pool import ApiServer, Pool, State
+from .session import Session
 from .stats.gpus import GpuStats
 from .versions import package_version
 
@@ -23,6 +25,32 @@ _STATES = {
     State.BUSY: control_pb2.SERVER_STATE_BUSY,
     State.STOPPING: control_pb2.SERVER_STATE_STOPPING,
 }
+
+
+_RESULTS = {
+    migration.State.RUNNING: control_pb2.MIGRATION_STATE_RUNNING,
+    migration.State.DONE: control_pb2.MIGRATION_STATE_DONE,
+    migration.State.FAILED: control_pb2.MIGRATION_STATE_FAILED,
+}
+
+
+def describe(one: migration.Migration) -> control_pb2.Migration:
+    """As it is at this moment."""
+    return control_pb2.Migration(
+        id=one.id,
+        session=one.session.id,
+        source=one.came_from,
+        target=str(one.target),
+        state=_RESULTS[one.state],
+        started_seconds_ago=time.monotonic() - one.began,
+        seconds=one.seconds,
+        downtime_seconds=one.report.pause_seconds if one.report else 0.0,
+        bytes=one.bytes,
+        reason=one.reason,
+        bytes_total=one.bytes_total,
+        phase=one.phase,
+        report=one.report,
+    )
 
 
 class StatusReporter:
@@ -67,7 +95,8 @@ class StatusReporter:
             devices=[self._device(ordinal, servers) for ordinal in range(self._config.devices)],
             servers=[self._server(server) for server in servers],
             sessions=[self._session(session) for session in self._broker.running()],
-            queue=[self._waiting(session) for session in self._broker.queue()],
+            queue=[self._waiting(session) for session in self._broker.queue() if session.guest],
+            migrations=[describe(migration) for migration in self._broker.migrations.recent],
         )
 
     def _device(self, ordinal: int, servers: list[ApiServer]) -> control_pb2.Device:
@@ -131,20 +160,18 @@ class StatusReporter:
 
     def _session(self, session: Session) -> control_pb2.Session:
         assert session.server
-        assert session.placement
         hello, stats = session.hello, session.server.stats
         if stats.session != session.id:  # of the session before
             stats = type(stats)()
-        return control_pb2.Session(
+        described = control_pb2.Session(
             id=session.id,
             tenant=hello.tenant,
             function=hello.function,
             program=hello.program,
             guest_pid=hello.pid,
             peer=session.peer,
-            device=session.server.device,
             server_pid=session.server.pid,
-            memory_quota=session.placement.quota,
+            memory_quota=session.quota,
             memory_mapped=stats.memory_mapped,
             calls_async=stats.calls_async,
             calls_sync=stats.calls_sync,
@@ -153,10 +180,22 @@ class StatusReporter:
             bytes_out=stats.bytes_out,
             busy_seconds=stats.busy_seconds,
             disconnected=stats.disconnected,
-            age_seconds=time.monotonic() - session.since,
+            age_seconds=session.age,
             wall_limit_seconds=session.wall_limit,
             idle_limit_seconds=session.idle_limit,
+            state=self._session_state(session),
+            where=session.file or session.moved_to,
         )
+        if not session.server.is_keeper:
+            described.device = session.server.device
+        return described
+
+    def _session_state(self, session: Session) -> control_pb2.SessionState:
+        if session.restoring or self._broker.migrations.of(session.id):
+            return control_pb2.SESSION_STATE_MIGRATING
+        if session.file:
+            return control_pb2.SESSION_STATE_SUSPENDED
+        return control_pb2.SESSION_STATE_MOVED if session.moved_to else control_pb2.SESSION_STATE_RUNNING
 
     def _waiting(self, session: Session) -> control_pb2.Waiting:
         hello = session.hello

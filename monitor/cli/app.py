@@ -149,7 +149,7 @@ def migrate(
         str,
         typer.Option(
             metavar="stop|precopy|auto",
-            help="Copy while the program waits, or most of it before [default: auto]",
+            help="Copy while the program waits, or most of it before",
         ),
     ] = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it could begin")] = False,

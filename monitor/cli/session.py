@@ -1,4 +1,4 @@
-"""`gpuferry session list|show|kill`."""
+"""`gpuferry session list|show|kill|suspend|resume`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,18 @@ TokenFile = Annotated[
     typer.Option("--token-file", metavar="FILE", help="The token [GPUFERRY_TOKEN, GPUFERRY_TOKEN_FILE]"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable, with a stable schema")]
+Limit = Annotated[
+    float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Then it is given up; 0: never")
+]
 TIMEOUT = 5.0  # seconds for an answer
+_STATES = {
+    "running": "running on {device}",
+    "disconnected": "disconnected on {device}",
+    "migrating": "moving from {device}",
+    "suspended": "in {where}",
+    "moved": "moved to {where}",
+    "waiting": "waiting, place {place}",
+}
 
 
 def _fetch(control: str | None, token_file: str | None) -> list[dict[str, Any]]:
@@ -34,7 +45,7 @@ def _fetch(control: str | None, token_file: str | None) -> list[dict[str, Any]]:
 
     with monitor_client(control, token_file) as (stub, metadata):
         reply = stub.Status(control_pb2.StatusRequest(), metadata=metadata, timeout=TIMEOUT)
-    running = [{"state": "running"} | as_json(session) for session in reply.sessions]
+    running = [as_json(session) for session in reply.sessions]
     queue = [as_json(waiting) for waiting in reply.queue]
     waiting = [{"state": "waiting", "id": w.pop("session"), "place": n} | w for n, w in enumerate(queue, 1)]
     return running + waiting
@@ -54,13 +65,8 @@ def show_all(control: Control = None, token_file: TokenFile = None, as_json: Jso
     for column in ("id", "state", "program", "function", "tenant", "pid", "from"):
         table.add_column(column, no_wrap=True)
     for one in sessions:
-        state = (
-            f"waiting, place {one['place']}"
-            if one["state"] == "waiting"
-            else f"disconnected on {one['device']}"
-            if one["disconnected"]
-            else f"running on {one['device']}"
-        )
+        away = one["state"] == "running" and one["disconnected"]
+        state = _STATES["disconnected" if away else one["state"]].format(**one)
         names = (one["program"], one["function"] or "-", one["tenant"] or "-")
         table.add_row(str(one["id"]), state, *names, str(one["guest_pid"]), one.get("peer", "-"))
     Console(width=None if sessions else 80).print(table if sessions else "no sessions")
@@ -97,3 +103,38 @@ def kill(
         request = control_pb2.EndSessionRequest(session=session, reason=reason)
         stub.EndSession(request, metadata=metadata, timeout=TIMEOUT)
     print(f"session {session} ended")
+
+
+@app.command()
+def suspend(
+    session: Number,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A new file, on the monitor's machine")],
+    timeout: Limit = 0.0,
+    control: Control = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Put one into a file: its GPU is free, and its program waits at its next CUDA call."""
+    from .migrate import suspend as put_away
+
+    put_away(session, file, timeout, control, token_file, as_json)
+
+
+@app.command()
+def resume(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="As given to `session suspend`")],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="gpu:N|SERVER", help="Another GPU, or GPU server; default: any GPU here"
+        ),
+    ] = None,
+    timeout: Limit = 0.0,
+    control: Control = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Let a suspended one go on."""
+    from .migrate import resume as take_up
+
+    take_up(file, to, timeout, control, token_file, as_json)

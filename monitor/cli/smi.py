@@ -63,7 +63,8 @@ def _session(session: control_pb2.Session) -> str:
     if session.function:
         name += f" ({session.function})"
     memory = f"{_mib(session.memory_mapped)} / {_mib(session.memory_quota)}"
-    left = f"{session.device:>3}  {session.id:>7}  {session.guest_pid:>7}  {name}"
+    device = session.device if session.HasField("device") else "-"
+    left = f"{device:>3}  {session.id:>7}  {session.guest_pid:>7}  {name}"
     return _row(_pair(left, memory, INNER))
 
 
@@ -88,7 +89,12 @@ def render(reply: control_pb2.StatusReply) -> str:
         _rule(*WIDTHS, fill="="),
     ]
     for device in reply.devices:
-        lines += _device(device, sum(session.device == device.ordinal for session in reply.sessions))
+        lines += _device(
+            device,
+            sum(
+                session.HasField("device") and session.device == device.ordinal for session in reply.sessions
+            ),
+        )
         lines.append(_rule(*WIDTHS))
     lines += ["", _rule(INNER), _row(_pair("Sessions:", "", INNER))]
     lines += [_row(_pair("GPU  Session      PID  Program", "GPU Memory", INNER)), _rule(INNER, fill="=")]

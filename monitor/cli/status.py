@@ -29,6 +29,16 @@ def _age(seconds: float) -> str:
     return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s" if minutes else f"{seconds:.1f}s"
 
 
+def place_of(session: control_pb2.Session) -> str:
+    """The device it is on, or where else it is."""
+    if session.state == control_pb2.SESSION_STATE_SUSPENDED:
+        return "in a file"
+    if session.state == control_pb2.SESSION_STATE_MOVED:
+        return f"→ {session.where}"
+    moving = session.state == control_pb2.SESSION_STATE_MIGRATING
+    return (str(session.device) if session.HasField("device") else "-") + (" moving" if moving else "")
+
+
 def _devices(reply: control_pb2.StatusReply) -> Table:
     columns = ("id", "name", "state", " memory", " granted", " default quota", " pool", " idle")
     table = _table("Devices", *columns)
@@ -77,12 +87,33 @@ def _sessions(reply: control_pb2.StatusReply) -> Table:
             session.program or "-",
             session.function or "-",
             str(session.guest_pid),
-            str(session.device),
+            place_of(session),
             f"{format_size(session.memory_mapped)} of {format_size(session.memory_quota)}",
             f"{session.calls_async + session.calls_sync:,}",
             format_size(session.bytes_in),
             format_size(session.bytes_out),
             _age(session.age_seconds),
+        )
+    return table
+
+
+def _migrations(reply: control_pb2.StatusReply) -> Table:
+    table = _table(
+        "Migrations", " session", "from", "to", "state", " bytes", " pause", " took", " ago", "why not"
+    )
+    for one in reply.migrations:
+        state = control_pb2.MigrationState.Name(one.state).removeprefix("MIGRATION_STATE_").lower()
+        pause = f"{one.downtime_seconds * 1000:.1f} ms" if one.HasField("report") else "-"
+        table.add_row(
+            str(one.session),
+            one.source,
+            one.target,
+            state,
+            format_size(one.bytes),
+            pause,
+            f"{one.seconds:.2f}s",
+            _age(one.started_seconds_ago),
+            one.reason or "-",
         )
     return table
 
@@ -112,6 +143,8 @@ def render(reply: control_pb2.StatusReply) -> Group:
     parts += [Text(), _sessions(reply)] if reply.sessions else [Text(), Text("no sessions")]
     if reply.queue:
         parts += [Text(), _queue(reply)]
+    if reply.migrations:
+        parts += [Text(), _migrations(reply)]
     return Group(*parts)
 
 

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from ..stats.plain import status_json
 from .client import monitor_client
+from .status import place_of
 
 BARS = "▁▂▃▄▅▆▇█"
 METER = 18  # characters
@@ -145,7 +146,7 @@ class View:
                 str(session.id),
                 Text.assemble(session.program or "-", (" disconnected" * session.disconnected, "yellow")),
                 Text(session.function or "-"),
-                str(session.device),
+                place_of(session),
                 f"{format_size(session.memory_mapped)} of {format_size(session.memory_quota)}",
                 f"{rate['calls_async'] + rate['calls_sync']:,.0f}",
                 format_size(int(rate["bytes_in"])),

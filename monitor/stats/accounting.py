@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from gpuferry.specs._generated import node_pb2
+from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from ..pool import ApiServer
 
@@ -45,23 +45,25 @@ class Accounting:
     def __init__(self, below: Any, started: Callable[[int], None]) -> None:
         self._below = below
         self._started = started
-        self._seen: dict[int, node_pb2.Stats] = {}  # by API server: what of its session is in the totals
+        self._seen: dict[int, node_pb2.Stats] = {}  # by session, wherever it goes: what is in the totals
         self.totals: Counter[str] = Counter()
         self.calls = Calls()
 
     def look(self, server: ApiServer) -> None:
         """Take over what an API server last said of the session that it has now."""
         if server.session and server.stats.session == server.session:
-            self._add(server.key, server.stats)
+            self._add(server.stats)
 
-    def _add(self, key: int, stats: node_pb2.Stats) -> None:
-        before = self._seen.get(key)
-        if before is None or before.session != stats.session:
-            before = node_pb2.Stats()
+    def forget(self, session: int) -> None:
+        """It is over."""
+        self._seen.pop(session, None)
+
+    def _add(self, stats: node_pb2.Stats) -> None:
+        before = self._seen.get(stats.session) or node_pb2.Stats()
         for name in COUNTED:
             self.totals[name] += max(getattr(stats, name) - getattr(before, name), 0)
         self.calls.add(stats, before)
-        self._seen[key] = stats
+        self._seen[stats.session] = stats
 
     def server_ready(self, server: ApiServer) -> None:
         self._below.server_ready(server)
@@ -72,16 +74,28 @@ class Accounting:
 
     def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
         if ended.session == server.session:
-            self._add(server.key, ended.stats)
+            self._add(ended.stats)
         self._below.session_ended(server, ended)
 
     def server_lost(self, server: ApiServer) -> None:
         self.look(server)
-        self._seen.pop(server.key, None)
         self._below.server_lost(server)
 
-    def server_returned(self, server: ApiServer, grant: node_pb2.Grant, seconds: float) -> None:
-        self._below.server_returned(server, grant, seconds)
+    def server_returned(self, server: ApiServer, returned: node_pb2.Returned) -> None:
+        self._below.server_returned(server, returned)
+
+    def moving(self, server: ApiServer, moving: migration_pb2.Moving) -> None:
+        self._below.moving(server, moving)
+
+    def moved(self, server: ApiServer, moved: migration_pb2.Moved) -> None:
+        self.look(server)
+        self._below.moved(server, moved)
+
+    def taken_over(self, server: ApiServer, session: int) -> None:
+        self._below.taken_over(server, session)
+
+    def launched(self, session: int) -> None:
+        self._below.launched(session)
 
     def device_lost(self, device: int, reason: str) -> None:
         self._below.device_lost(device, reason)

@@ -13,6 +13,7 @@ from gpuferry.specs._generated import control_pb2
 
 from ..broker import Broker
 from ..config import Config
+from ..events import Event, Kind
 from ..pool import Pool
 from ..status import StatusReporter
 from .accounting import Accounting
@@ -43,11 +44,24 @@ class Observatory:
         self._lost: set[int] = set()
         self.gpus = gpu_stats(config)
         self.accounting = Accounting(broker, self._session_starts)
+        broker.subscribe(self._happened)
 
     def _session_starts(self, number: int) -> None:
         session = self._broker.sessions.get(number)
         if session:
             self._metrics.session_start.observe(time.monotonic() - session.arrived)
+
+    def _happened(self, event: Event) -> None:
+        if event.kind is Kind.ENDED:
+            self.accounting.forget(event.session)
+        elif event.kind is Kind.MIGRATED and event.migration:
+            report = event.migration.report
+            self.accounting.totals["migrations_done"] += 1
+            self.accounting.totals["migration_bytes"] += event.migration.bytes
+            if report:
+                self._metrics.migration_downtime.observe(report.pause_seconds)
+        elif event.kind is Kind.NOT_MIGRATED:
+            self.accounting.totals["migrations_failed"] += 1
 
     def start(self, pool: Pool, reporter: StatusReporter) -> None:
         """Begin to look."""

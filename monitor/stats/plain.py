@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from google.protobuf.message import Message
@@ -15,7 +16,8 @@ def _plain(value: Any, field: Any) -> Any:
         return as_json(value)
     if field.enum_type:
         # SERVER_STATE_IDLE of enum ServerState: "idle"
-        return field.enum_type.values_by_number[value].name.rpartition("STATE_")[2].lower()
+        prefix = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", field.enum_type.name).upper() + "_"
+        return field.enum_type.values_by_number[value].name.removeprefix(prefix).lower()
     return value.hex() if isinstance(value, bytes) else value
 
 
@@ -26,7 +28,7 @@ def as_json(message: Message) -> dict[str, Any]:
         value = getattr(message, field.name)
         if field.is_repeated:
             result[field.name] = [_plain(item, field) for item in value]
-        elif field.has_presence and not field.message_type and not message.HasField(field.name):
+        elif field.has_presence and not message.HasField(field.name):
             result[field.name] = None
         else:
             result[field.name] = _plain(value, field)

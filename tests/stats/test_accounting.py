@@ -72,7 +72,8 @@ def test_a_server_that_dies_keeps_what_it_said_last() -> None:
 
 
 def test_everything_goes_on_below() -> None:
-    below, started = Below(), []
+    started: list[int] = []
+    below = Below()
     accounting = Accounting(below, started.append)
     one = server()
     accounting.server_ready(one)
@@ -83,9 +84,9 @@ def test_everything_goes_on_below() -> None:
     assert started == [7]
 
 
-def calls(succeeded: int, failed: int = 0) -> node_pb2.Stats:
+def calls(succeeded: int, failed: int = 0, session: int = 1) -> node_pb2.Stats:
     return node_pb2.Stats(
-        session=1,
+        session=session,
         calls=[
             node_pb2.Calls(
                 operation=14, succeeded=succeeded, failed=failed, timed=succeeded, seconds=succeeded
@@ -107,6 +108,19 @@ def test_operations_count_once() -> None:
     assert counted.seconds[14] == 5.0
     assert counted.unsupported[300] == 4
     two = server(key=2)
-    two.session, two.stats = 1, calls(1, failed=1)
+    two.session, two.stats = 2, calls(1, failed=1, session=2)
     accounting.look(two)
     assert (counted.succeeded[14], counted.failed[14], counted.unsupported[300]) == (6, 5, 5)
+
+
+def test_a_session_that_moves_counts_once() -> None:
+    accounting = Accounting(Below(), lambda session: None)
+    one, two = server(), server(key=2)
+    one.session, one.stats = 1, calls(5)
+    accounting.look(one)
+    one.session, two.session, two.stats = 0, 1, calls(7)
+    accounting.look(two)
+    one.stats = calls(6)  # an answer that was on its way
+    accounting.look(one)
+    accounting.look(two)
+    assert accounting.calls.succeeded[14] == 7

@@ -149,6 +149,12 @@ function cell(row, className, label) {
   row.append(made);
 }
 
+function whereabouts(session) {
+  if (session.state === "suspended") return "in a file";
+  if (session.state === "moved") return `→ ${session.where}`;
+  return session.state === "migrating" ? `${session.device ?? "–"} moving` : String(session.device);
+}
+
 function createSession() {
   const row = element("tr");
   cell(row, "who");
@@ -163,7 +169,7 @@ function updateSession(row, session, old, seconds) {
   const cells = row.children;
   const text = who(session);
   if (cells[0].textContent !== text[0] + text[1].textContent) cells[0].replaceChildren(...text);
-  setText(cells[1], String(session.device));
+  setText(cells[1], whereabouts(session));
   cells[2].replaceChildren(
     `${bytes(session.memory_mapped)} of ${bytes(session.memory_quota)}`,
     meter(session.memory_mapped / (session.memory_quota || 1)),

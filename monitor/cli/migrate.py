@@ -1,0 +1,202 @@
+"""`gpuferry migrate`, `gpuferry session suspend` and `gpuferry session resume`: a session goes elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+from gpuferry.guest.units import format_size
+from gpuferry.specs._generated import control_pb2, migration_pb2
+
+from ..stats.plain import as_json
+from .client import Metadata, monitor_client
+from .errors import CliError, Exit, say
+
+SCHEMA = "gpuferry.migration/1"
+GPU = re.compile(r"gpu:(\d+)")
+
+Stub = Any
+Call = Callable[[Stub, Metadata], Iterator[control_pb2.Migration]]
+
+
+def target(text: str) -> dict[str, Any]:
+    """`gpu:1`, a GPU server's name, or host:port."""
+    if found := GPU.fullmatch(text):
+        return {"device": int(found[1])}
+    if not text or text.startswith("gpu:"):
+        raise CliError(Exit.USAGE, f"--to {text!r}: no target", "as in gpu:1, gpu-server-b or host:7700")
+    return {"server": text}
+
+
+def _phase(one: control_pb2.Migration) -> str:
+    return migration_pb2.Phase.Name(one.phase).removeprefix("PHASE_").lower().replace("_", " ")
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms"
+
+
+def report(one: control_pb2.Migration) -> str:
+    """What a migration that is done was like."""
+    lines = [f"session {one.session}: {one.source} → {one.target} in {one.seconds:.2f} s"]
+    if not one.HasField("report"):
+        return lines[0]
+    found = one.report
+    strategy = migration_pb2.Strategy.Name(found.strategy).removeprefix("STRATEGY_").lower()
+    copied = f"{format_size(found.copied_bytes)} copied, {format_size(found.mapped_bytes)} mapped"
+    rounds = f", {found.rounds} rounds" if found.rounds else ""
+    lines.append(f"  pause   {_milliseconds(found.pause_seconds)}, {format_size(found.pause_bytes)} in it")
+    lines.append(f"  memory  {copied} ({strategy}{rounds})")
+    if found.phases:
+        names = [migration_pb2.Phase.Name(one.phase).removeprefix("PHASE_").lower() for one in found.phases]
+        times = [_milliseconds(one.seconds) for one in found.phases]
+        pairs = [f"{name.replace('_', ' ')} {time}" for name, time in zip(names, times, strict=True)]
+        lines.append(f"  phases  {', '.join(pairs)}")
+    return "\n".join(lines)
+
+
+def _with_json(steps: Iterator[control_pb2.Migration]) -> control_pb2.Migration | None:
+    last = None
+    for last in steps:
+        print(json.dumps({"schema": SCHEMA} | as_json(last)), flush=True)
+    return last
+
+
+def _with_bar(steps: Iterator[control_pb2.Migration]) -> control_pb2.Migration | None:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+    last = None
+    columns = (TextColumn("{task.description:11}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("prepare", total=None)
+        for last in steps:
+            done = min(last.bytes, last.bytes_total)
+            bar.update(task, description=_phase(last), completed=done, total=last.bytes_total or None)
+    return last
+
+
+def _refused(error: grpc.RpcError, what: str) -> CliError | None:
+    code, details = error.code(), error.details() or ""
+    if code is grpc.StatusCode.NOT_FOUND:
+        return CliError(Exit.NOT_FOUND, details, "see `gpuferry session list`")
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return CliError(Exit.NO_CAPACITY, f"{what}: {details}", "see `gpuferry status` for one with room")
+    if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT):
+        return CliError(Exit.FAILED, f"{what}: {details}")
+    return None
+
+
+def follow(
+    control: str | None, token_file: str | None, json_wanted: bool, what: str, still: str, call: Call
+) -> control_pb2.Migration:
+    """Shows how it goes; returns when it is done. `still`: where the session is if it is not."""
+    with monitor_client(control, token_file) as (stub, metadata):
+        steps = call(stub, metadata)
+        try:
+            if json_wanted:
+                last = _with_json(steps)
+            elif sys.stderr.isatty():
+                last = _with_bar(steps)
+            else:
+                (*_, last) = (None, *steps)
+        except KeyboardInterrupt:
+            say("not waiting any longer; it goes on", "see `gpuferry session list` for how it ended")
+            raise
+        except grpc.RpcError as error:
+            raise _refused(error, what) or error from None
+    if last is None:
+        raise CliError(Exit.FAILED, f"{what}: the monitor stopped", "see `gpuferry session list`")
+    if last.state == control_pb2.MIGRATION_STATE_FAILED:
+        raise CliError(Exit.FAILED, f"{what}: {last.reason}", still)
+    if last.state == control_pb2.MIGRATION_STATE_RUNNING:
+        raise CliError(
+            Exit.UNREACHABLE,
+            f"{what}: the monitor stopped",
+            "API servers finish it alone: ask the next monitor",
+        )
+    return last
+
+
+def migrate(
+    session: int,
+    to: str,
+    strategy: str,
+    dry_run: bool,
+    timeout: float,
+    control: str | None,
+    token_file: str | None,
+    json_wanted: bool,
+) -> None:
+    """To a device or another GPU server."""
+    request = control_pb2.MigrateRequest(
+        session=session,
+        strategy=f"STRATEGY_{strategy.upper()}",
+        timeout_seconds=timeout,
+        dry_run=dry_run,
+        **target(to),
+    )
+    what = f"session {session} cannot move to {to}"
+    done = follow(
+        control,
+        token_file,
+        json_wanted,
+        what,
+        "it goes on where it was",
+        lambda stub, metadata: stub.Migrate(request, metadata=metadata),
+    )
+    if not json_wanted:
+        print(f"session {session} could move to {done.target}" if dry_run else report(done))
+
+
+def suspend(
+    session: int, file: str, timeout: float, control: str | None, token_file: str | None, json_wanted: bool
+) -> None:
+    """Into a file that is not there yet."""
+    path = os.path.abspath(os.path.expanduser(file))
+    if os.path.exists(path):
+        raise CliError(Exit.USAGE, f"{path} exists already", "choose another name, or remove it")
+    if not os.access(os.path.dirname(path), os.W_OK):
+        raise CliError(Exit.USAGE, f"cannot write into {os.path.dirname(path)}", "choose another folder")
+    request = control_pb2.MigrateRequest(session=session, file=path, timeout_seconds=timeout)
+    done = follow(
+        control,
+        token_file,
+        json_wanted,
+        f"session {session} cannot be suspended",
+        "it goes on where it was",
+        lambda stub, metadata: stub.Migrate(request, metadata=metadata),
+    )
+    if not json_wanted:
+        print(report(done))
+        print(f"its program waits at its next CUDA call; `gpuferry session resume {file}` lets it go on")
+
+
+def resume(
+    file: str,
+    to: str | None,
+    timeout: float,
+    control: str | None,
+    token_file: str | None,
+    json_wanted: bool,
+) -> None:
+    """Out of the file, on any device."""
+    path = os.path.abspath(os.path.expanduser(file))
+    where = {} if to is None else target(to)
+    request = control_pb2.ResumeSessionRequest(file=path, timeout_seconds=timeout, **where)
+    done = follow(
+        control,
+        token_file,
+        json_wanted,
+        f"the session in {file} cannot go on",
+        "it is still suspended there",
+        lambda stub, metadata: stub.ResumeSession(request, metadata=metadata),
+    )
+    if not json_wanted:
+        print(report(done))
+        print(f"{file} is of no use any more: the program goes on from here")
