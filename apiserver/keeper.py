@@ -144,6 +144,7 @@ class Keeper:
                 self._over = time.monotonic()
                 return
         self._guest = sockets[0]
+        self._keep.grant.restore = False  # for the next monitor: it is ours now
         self._control.send(node_pb2.FromServer(taken_over=migration_pb2.TakenOver(session=self._session())))
         if self._handover.take_over:
             self._start_relay(sockets[1], self._keep.remote)
