@@ -22,6 +22,8 @@ GIB = 1 << 30
 class Server:
     """Use as a context manager; the process is gone afterwards."""
 
+    module = "gpuferry.apiserver"
+
     def __init__(self, log: Path, device: int = 0, **environment: str) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         preload = f"{os.environ.get('LD_PRELOAD', '')}:{paths.simulated_driver()}".lstrip(
@@ -30,7 +32,7 @@ class Server:
         with theirs, log.open("ab") as stderr:
             options = [f"--device={device}", f"--control-fd={theirs.fileno()}"]
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gpuferry.apiserver", *options],
+                [sys.executable, "-m", self.module, *options],
                 pass_fds=[theirs.fileno()],
                 env=os.environ | {"LD_PRELOAD": preload} | environment,
                 stderr=stderr,
