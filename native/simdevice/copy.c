@@ -24,12 +24,15 @@ struct copy_op {
     struct sim_op op;
     struct box box;
     void *staging;
+    bool to_device;
 };
 
 enum memory_type { HOST, DEVICE, UNIFIED };
 
 static CUresult run(struct sim_op *op) {
     const struct box *box = &((struct copy_op *)op)->box;
+    if (((struct copy_op *)op)->to_device && box->height == 1 && box->depth == 1)
+        sim_pages_expect(box->to.address, box->width);
     for (uint64_t z = 0; z < box->depth; z++)
         for (uint64_t y = 0; y < box->height; y++)
             memmove((void *)(box->to.address + z * box->to.slice + y * box->to.pitch),
@@ -89,6 +92,7 @@ static CUresult submit(struct sim_stream *stream, const struct box *box, enum me
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
     op->box = *box;
+    op->to_device = to.known && !to.host;
     if (aside && !stage(op)) {
         sim_op_release(&op->op);
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -49,6 +49,8 @@ static CUresult run(struct sim_op *op) {
         memset((void *)last, 0, end - last);
         return CUDA_SUCCESS;
     }
+    if (f->height == 1 && f->kind != SIM_RANGE_HOST && f->kind != SIM_RANGE_REGISTERED)
+        sim_pages_expect(f->address, bytes);
     for (uint64_t y = 0; y < f->height; y++)
         fill(f->address + y * f->pitch, f->value, f->element, f->width);
     return CUDA_SUCCESS;

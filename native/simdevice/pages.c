@@ -1,3 +1,4 @@
+#define _GNU_SOURCE
 #include "pages.h"
 #include <sys/mman.h>
 
@@ -6,6 +7,13 @@
 #define REGION_BEGIN UINT64_C(0x200000000000)
 #define REGION_END   UINT64_C(0x400000000000)
 #define LARGE        (UINT64_C(2) << 20)
+#define BATCH        (8 * LARGE) /* of one MADV_COLLAPSE, which disturbs every core */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
 
 static _Atomic uint64_t cursor = REGION_BEGIN;
 
@@ -44,6 +52,24 @@ bool sim_pages_new_at(uint64_t base, uint64_t size) {
 
 void sim_pages_free(uint64_t base, uint64_t size) {
     munmap((void *)base, size);
+}
+
+static bool is_missing(uint64_t page) {
+    unsigned char there;
+    return mincore((void *)page, SIM_PAGE, &there) == 0 && !(there & 1);
+}
+
+void sim_pages_expect(uint64_t base, uint64_t size) {
+    uint64_t at = sim_round_up(base, LARGE), end = (base + size) / LARGE * LARGE;
+    while (at < end) {
+        uint64_t from = at;
+        for (; at < end && at - from < BATCH && is_missing(at); at += LARGE)
+            madvise((void *)at, SIM_PAGE, MADV_POPULATE_WRITE); /* nothing is collapsed where nothing is */
+        if (at == from)
+            at += LARGE;
+        else
+            madvise((void *)from, at - from, MADV_COLLAPSE); /* if not, faults do it */
+    }
 }
 
 uint64_t sim_pages_reserve(uint64_t size, uint64_t alignment, uint64_t wanted) {

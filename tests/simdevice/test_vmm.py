@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -243,3 +245,44 @@ def test_zeroing_gives_pages_back(cu: Driver, context: int) -> None:
         cu.ok("cuMemUnmap", mapped, size)
     cu.ok("cuMemRelease", handle)
     cu.free(plain)
+
+
+MADV_COLLAPSE = 25
+
+
+def makes_huge_pages(pointer: int, size: int) -> bool:
+    """Whether the system can do it for memory of this kind, now."""
+    libc = ctypes.CDLL(None)
+    for at in range(pointer, pointer + size, MIB2):
+        ctypes.c_char.from_address(at).value = b"x"
+    return bool(libc.madvise(ctypes.c_void_p(pointer), ctypes.c_size_t(size), MADV_COLLAPSE) == 0)
+
+
+@pytest.mark.parametrize("handle_types", [0, 1])
+def test_large_writes_to_new_memory_need_few_page_faults(cu: Driver, context: int, handle_types: int) -> None:
+    size = 64 << 20
+    wanted = properties()
+    wanted.handle_types = handle_types
+    handles = [cu.out("cuMemCreate", size, ctypes.byref(wanted), 0) for _ in range(3)]
+    pattern = os.urandom(MIB2) * (size // MIB2)
+    with reserved(cu, 3 * size) as pointer:
+        for i, handle in enumerate(handles):
+            cu.ok("cuMemMap", pointer + i * size, size, 0, handle, 0)
+            cu.ok("cuMemRelease", handle)
+        allow(cu, pointer, 3 * size)
+        can = makes_huge_pages(pointer, size)
+        copied, filled = pointer + size, pointer + 2 * size
+        cu.write(copied + 5 * MIB2 + 7, b"there already")
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        cu.ok("cuMemcpyHtoD_v2", copied + 100, pattern, size - 4196)
+        cu.ok("cuMemsetD32_v2", filled + 4, 0x01020304, size // 4 - 2)
+        cu.ok("cuCtxSynchronize")
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
+        assert cu.read(copied, 100) + cu.read(copied + size - 4096, 4096) == bytes(4196)
+        assert cu.read(copied + 100, size - 4196) == pattern[: size - 4196]
+        assert cu.read(filled, 8) == b"\0\0\0\0\4\3\2\1"
+        assert cu.read(filled + size - 8, 8) == b"\4\3\2\1\0\0\0\0"
+        cu.ok("cuMemUnmap", pointer, 3 * size)
+    if not can:
+        pytest.skip("the system makes no huge pages of shared memory")
+    assert faults < 2 * size // 4096 // 4
