@@ -121,8 +121,9 @@ class Migration:
         self._watchers.add(watcher)
         try:
             while True:
+                over = self.state is not State.RUNNING
                 yield
-                if self.state is not State.RUNNING:
+                if over:
                     return
                 await watcher.wait()
                 watcher.clear()

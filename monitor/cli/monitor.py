@@ -26,10 +26,10 @@ def _check_path(path: str) -> None:
         )
 
 
-def _server_command() -> tuple[str, ...]:
+def _command(variable: str, module: str) -> tuple[str, ...]:
     """GPUFERRY_APISERVER runs API servers under a tool: `valgrind python -m gpuferry.apiserver`."""
-    chosen = os.environ.get("GPUFERRY_APISERVER")
-    return tuple(shlex.split(chosen)) if chosen else (sys.executable, "-m", "gpuferry.apiserver")
+    chosen = os.environ.get(variable)
+    return tuple(shlex.split(chosen)) if chosen else (sys.executable, "-m", module)
 
 
 def run_monitor(flags: Mapping[str, str | None], file: str | None, parent_fd: int | None) -> None:
@@ -67,7 +67,8 @@ def run_monitor(flags: Mapping[str, str | None], file: str | None, parent_fd: in
             token=token,
             simulated=simulated,
             devices=devices,
-            server_command=_server_command(),
+            server_command=_command("GPUFERRY_APISERVER", "gpuferry.apiserver"),
+            keeper_command=_command("GPUFERRY_KEEPER", "gpuferry.apiserver.keeper"),
             status_descriptor=parent_fd,
         )
     )

@@ -30,7 +30,7 @@ _STATES = {
     "running": "running on {device}",
     "disconnected": "disconnected on {device}",
     "migrating": "moving from {device}",
-    "suspended": "in {where}",
+    "suspended": "suspended",
     "moved": "moved to {where}",
     "waiting": "waiting, place {place}",
 }

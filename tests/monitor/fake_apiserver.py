@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from gpuferry.specs._generated import node_pb2, wire
 
@@ -40,7 +41,7 @@ class FakeServer:
         self.guest: socket.socket | None = None
         self.home: node_pb2.Home | None = None
 
-    def tell(self, **message: object) -> None:
+    def tell(self, **message: Any) -> None:
         with self.sending:
             self.control.send(node_pb2.FromServer(**message).SerializeToString())
 
@@ -73,6 +74,7 @@ class FakeServer:
         if self.grant:
             returned.grant.CopyFrom(self.grant)
             returned.session_seconds = time.monotonic() - self.granted
+        self.add_to(returned)
         with self.sending:
             while True:
                 self.control.close()
@@ -82,6 +84,9 @@ class FakeServer:
                     self.control.send(node_pb2.FromServer(returned=returned).SerializeToString())
                     return
                 time.sleep(0.02)
+
+    def add_to(self, returned: node_pb2.Returned) -> None:
+        """What else the next monitor should know."""
 
     def stats(self) -> node_pb2.Stats:
         rss = int(Path("/proc/self/statm").read_text().split()[1]) * 4096
@@ -119,7 +124,7 @@ class FakeServer:
         while True:
             packet, descriptors = b"", list[int]()
             with contextlib.suppress(ConnectionResetError):
-                packet, descriptors, _, _ = socket.recv_fds(self.control, 65536, 1)
+                packet, descriptors, _, _ = socket.recv_fds(self.control, 65536, 2)
             if not packet:
                 self.find_another_monitor()
                 continue
@@ -138,6 +143,11 @@ class FakeServer:
                 if message.grant.function == "crash" and claim_crash():
                     os._exit(3)
                 threading.Thread(target=self.serve, args=(message.grant, guest), daemon=True).start()
+            else:
+                self.obey(message, descriptors)
+
+    def obey(self, message: node_pb2.ToServer, descriptors: list[int]) -> None:
+        """Whatever else there is."""
 
 
 def claim_crash() -> bool:

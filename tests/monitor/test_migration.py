@@ -1,0 +1,404 @@
+"""Sessions that move: who has them, who holds which memory, what is told. API servers are fake."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpuferry.specs._generated import control_pb2
+
+from tests.monitor import harness
+from tests.monitor.fake_guest import FakeGuest
+
+FAKE = f"{sys.executable} -m tests.monitor.fake_mover"
+TOKEN = "a token that both monitors are given"
+MIB = 1 << 20
+STATE = control_pb2
+pytestmark = pytest.mark.xdist_group("monitor migration")
+
+
+def start(*options: str, devices: int = 2, **changes: str | None) -> Any:
+    settings: dict[str, str | None] = {
+        "GPUFERRY_SIM_DEVICES": str(devices),
+        "GPUFERRY_KEEPER": FAKE,
+        "GPUFERRY_TOKEN": TOKEN,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+    return harness.monitor(*options, server=FAKE, **settings | changes)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[harness.Monitor]:
+    with start("--pool", "1") as running:
+        yield running
+
+
+@pytest.fixture
+def monitor(shared: harness.Monitor) -> Iterator[harness.Monitor]:
+    """Two devices with one API server each, whole before and after each test."""
+    shared.wait_idle(2)
+    yield shared
+    for name in ("go", "refuse"):
+        Path(shared.runtime, name).unlink(missing_ok=True)
+    status = shared.wait_idle(2)
+    assert not status.sessions
+    assert [device.memory_granted for device in status.devices] == [0, 0]
+
+
+def guest(monitor: harness.Monitor, function: str = "", **changes: Any) -> FakeGuest:
+    return FakeGuest(monitor.address, TOKEN, function=function.encode(), memory=100 * MIB, **changes)
+
+
+def session(monitor: harness.Monitor) -> Any:
+    (one,) = monitor.status().sessions
+    return one
+
+
+def migrate(monitor: harness.Monitor, number: int, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return monitor.run("migrate", str(number), *arguments)
+
+
+def begin(monitor: harness.Monitor, number: int, device: int = 1, **more: Any) -> list[Any]:
+    """A migration in a thread of its own: the thread, and what is told of it."""
+    told: list[Any] = []
+    request = control_pb2.MigrateRequest(session=number, device=device, **more)
+    steps = monitor.stub.Migrate(request, metadata=monitor.metadata, timeout=harness.DEADLINE)
+
+    def follow() -> None:
+        told.extend(steps)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    monitor.wait_for(lambda s: s.migrations and s.migrations[-1].bytes, "under way")
+    return [thread, told]
+
+
+def result(begun: list[Any]) -> Any:
+    thread, told = begun
+    thread.join(harness.DEADLINE)
+    return told[-1]
+
+
+def granted(monitor: harness.Monitor) -> list[int]:
+    return [device.memory_granted // MIB for device in monitor.status().devices]
+
+
+def settled(monitor: harness.Monitor, expected: list[int]) -> Any:
+    return monitor.wait_for(
+        lambda s: [device.memory_granted // MIB for device in s.devices] == expected, f"{expected} granted"
+    )
+
+
+def test_a_session_moves(monitor: harness.Monitor) -> None:
+    with guest(monitor) as one:
+        before = session(monitor)
+        done = migrate(monitor, before.id, "--to", "gpu:1")
+        assert done.returncode == 0, done.stderr
+        assert "gpu 0 → gpu 1" in done.stdout
+        assert "20.0 ms" in done.stdout
+        assert one.echo(b"the same connection") == b"the same connection"
+        after = session(monitor)
+        assert (after.id, after.device, after.state) == (before.id, 1, STATE.SESSION_STATE_RUNNING)
+        assert after.server_pid != before.server_pid == one.server_pid
+        assert after.age_seconds > before.age_seconds
+        settled(monitor, [0, 100])
+        # And back: the API server that it left serves again.
+        assert migrate(monitor, before.id, "--to", "gpu:0").returncode == 0
+        assert one.echo(b"again") == b"again"
+        assert session(monitor).server_pid == before.server_pid
+        settled(monitor, [100, 0])
+
+
+def test_json_lines(monitor: harness.Monitor) -> None:
+    with guest(monitor):
+        number = session(monitor).id
+        done = migrate(monitor, number, "--to", "gpu:1", "--json", "--strategy", "stop")
+        steps = [json.loads(line) for line in done.stdout.splitlines()]
+        assert {step["schema"] for step in steps} == {"gpuferry.migration/1"}
+        assert (steps[0]["state"], steps[0]["report"]) == ("running", None)
+        last = steps[-1]
+        assert (last["state"], last["session"], last["source"]) == ("done", number, "gpu 0")
+        assert last["report"]["strategy"] == "stop"
+        assert last["downtime_seconds"] == pytest.approx(0.02)
+
+
+def test_both_devices_hold_the_memory_meanwhile(monitor: harness.Monitor) -> None:
+    with guest(monitor, "gated") as one:
+        number = session(monitor).id
+        moving = begin(monitor, number)
+        assert granted(monitor) == [100, 100]
+        assert session(monitor).state == STATE.SESSION_STATE_MIGRATING
+        again = migrate(monitor, number, "--to", "gpu:1")
+        assert again.returncode == 1
+        assert "is moving already" in again.stderr
+        Path(monitor.runtime, "go").touch()
+        assert result(moving).state == STATE.MIGRATION_STATE_DONE
+        settled(monitor, [0, 100])
+        assert one.echo(b"on") == b"on"
+
+
+def test_one_that_cannot_move_stays(monitor: harness.Monitor) -> None:
+    with guest(monitor, "stuck") as one:
+        number = session(monitor).id
+        done = migrate(monitor, number, "--to", "gpu:1")
+        assert done.returncode == 1
+        assert "a kernel runs on" in done.stderr
+        assert "it goes on where it was" in done.stderr
+        assert one.echo(b"still") == b"still"
+        assert session(monitor).device == 0
+        settled(monitor, [100, 0])
+        # The destination is as good as new.
+        assert migrate(monitor, number, "--to", "gpu:1", "--dry-run").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "text"),
+    [
+        ("gpu:0", 1, "is on GPU 0 already"),
+        ("gpu:7", 1, "no GPU 7 in service"),
+        ("gpu:", 2, "no target"),
+        ("nowhere", 1, "no registry"),
+    ],
+)
+def test_what_cannot_begin(monitor: harness.Monitor, target: str, status: int, text: str) -> None:
+    with guest(monitor) as one:
+        done = migrate(monitor, session(monitor).id, "--to", target)
+        assert (done.returncode, text in done.stderr) == (status, True), done.stderr
+        assert one.echo(b"on") == b"on"
+    assert migrate(monitor, 424242, "--to", "gpu:1").returncode == 3
+
+
+def test_no_room(monitor: harness.Monitor) -> None:
+    with guest(monitor), FakeGuest(monitor.address, TOKEN, memory=1000 * MIB):
+        (small,) = [one for one in monitor.status().sessions if one.memory_quota == 100 * MIB]
+        for options in ((), ("--dry-run",)):
+            done = migrate(monitor, small.id, "--to", f"gpu:{1 - small.device}", *options)
+            assert done.returncode == 4, done.stderr
+            assert "bytes to give" in done.stderr
+
+
+def test_an_api_server_is_started_if_none_is_idle(monitor: harness.Monitor) -> None:
+    with guest(monitor) as one, guest(monitor) as two:
+        by_device = {one.device: one for one in monitor.status().sessions}
+        assert migrate(monitor, by_device[0].id, "--to", "gpu:1").returncode == 0
+        assert {one.device for one in monitor.status().sessions} == {1}
+        assert one.echo(b"1") + two.echo(b"2") == b"12"
+    # The additional one goes after a while.
+    monitor.wait_for(lambda s: len(s.servers) == 2 and not s.sessions, "one fewer", 60)
+
+
+def test_timeout(monitor: harness.Monitor) -> None:
+    with guest(monitor, "gated") as one:
+        done = migrate(monitor, session(monitor).id, "--to", "gpu:1", "--timeout", "0.5")
+        assert done.returncode == 1
+        assert "not over within 0.5 s" in done.stderr
+        assert one.echo(b"still") == b"still"
+        settled(monitor, [100, 0])
+
+
+def destination_of(monitor: harness.Monitor, device: int = 1) -> int:
+    (pid,) = [
+        s.pid for s in monitor.status().servers if s.device == device and s.state == STATE.SERVER_STATE_BUSY
+    ]
+    return int(pid)
+
+
+def test_the_destination_dies(monitor: harness.Monitor) -> None:
+    with guest(monitor, "gated") as one:
+        moving = begin(monitor, session(monitor).id)
+        os.kill(destination_of(monitor), signal.SIGKILL)
+        assert result(moving).state == STATE.MIGRATION_STATE_FAILED
+        assert one.echo(b"still") == b"still"
+        settled(monitor, [100, 0])
+
+
+def test_the_destination_gives_up(monitor: harness.Monitor) -> None:
+    with guest(monitor, "gated") as one:
+        number = session(monitor).id
+        moving = begin(monitor, number)
+        # Another process has the session number of one that nobody has: no harm done.
+        monitor.stub.EndSession(control_pb2.EndSessionRequest(session=number), metadata=monitor.metadata)
+        assert result(moving).state == STATE.MIGRATION_STATE_FAILED
+        with pytest.raises((EOFError, ConnectionError)):
+            one.echo(b"ended")
+
+
+def test_the_source_dies(monitor: harness.Monitor) -> None:
+    with guest(monitor, "gated") as one:
+        moving = begin(monitor, session(monitor).id)
+        os.kill(one.server_pid, signal.SIGKILL)
+        assert result(moving).state == STATE.MIGRATION_STATE_FAILED
+        monitor.wait_for(lambda s: not s.sessions, "end of the session")
+        with pytest.raises((EOFError, ConnectionError)):
+            one.echo(b"gone")
+
+
+def test_the_guest_leaves(monitor: harness.Monitor) -> None:
+    one = guest(monitor, "gated")
+    moving = begin(monitor, session(monitor).id)
+    one.close()
+    failed = result(moving)
+    assert failed.state == STATE.MIGRATION_STATE_FAILED
+    assert "the session ended" in failed.reason
+
+
+def test_a_destination_that_says_nothing_is_believed_by_its_source(monitor: harness.Monitor) -> None:
+    with guest(monitor, "silent") as one:
+        assert migrate(monitor, session(monitor).id, "--to", "gpu:1").returncode == 0
+        assert one.echo(b"over there") == b"over there"
+        assert session(monitor).device == 1
+
+
+def test_a_session_that_nobody_has_is_over(monitor: harness.Monitor) -> None:
+    with guest(monitor, "lost") as one:
+        done = migrate(monitor, session(monitor).id, "--to", "gpu:1")
+        assert done.returncode == 1
+        with pytest.raises((EOFError, ConnectionError)):
+            one.echo(b"gone")
+    monitor.wait_for(lambda s: not s.sessions, "end of the session")
+
+
+def test_suspend_and_resume(monitor: harness.Monitor, tmp_path: Path) -> None:
+    file = str(tmp_path / "snapshot")
+    with guest(monitor) as one:
+        number = session(monitor).id
+        done = monitor.run("session", "suspend", str(number), file)
+        assert done.returncode == 0, done.stderr
+        settled(monitor, [0, 0])
+        suspended = monitor.wait_for(lambda s: all(d.pool_idle == 1 for d in s.devices), "idle devices")
+        (away,) = suspended.sessions
+        assert (away.id, away.state, away.where) == (number, STATE.SESSION_STATE_SUSPENDED, file)
+        assert not away.HasField("device")
+        assert "suspended" in monitor.run("session", "list").stdout
+        assert file in monitor.run("session", "show", str(number)).stdout
+        assert len(suspended.servers) == 2
+        again = monitor.run("session", "suspend", str(number), file + "2")
+        assert again.returncode == 1
+        assert "is suspended" in again.stderr
+        done = monitor.run("session", "resume", file, "--to", "gpu:1")
+        assert done.returncode == 0, done.stderr
+        assert one.echo(b"on") == b"on"
+        assert (session(monitor).device, session(monitor).id) == (1, number)
+        settled(monitor, [0, 100])
+        assert monitor.run("session", "suspend", str(number), file + "3").returncode == 0
+        # By way of the queue, to whatever device there is.
+        assert monitor.run("session", "resume", file + "3").returncode == 0
+        assert one.echo(b"on and on") == b"on and on"
+        assert sum(granted(monitor)) == 100
+        settled(monitor, [100, 0])
+
+
+def test_a_suspended_program_ends(monitor: harness.Monitor, tmp_path: Path) -> None:
+    file = str(tmp_path / "snapshot")
+    one = guest(monitor)
+    assert monitor.run("session", "suspend", str(session(monitor).id), file).returncode == 0
+    one.close()
+    monitor.wait_for(lambda s: not s.sessions, "end of the session")
+    gone = monitor.run("session", "resume", file)
+    assert gone.returncode == 3
+    assert "its program may have ended" in gone.stderr
+
+
+def test_a_suspended_session_is_killed(monitor: harness.Monitor, tmp_path: Path) -> None:
+    with guest(monitor) as one:
+        number = str(session(monitor).id)
+        assert monitor.run("session", "suspend", number, str(tmp_path / "snapshot")).returncode == 0
+        assert monitor.run("session", "kill", number).returncode == 0
+        with pytest.raises((EOFError, ConnectionError)):
+            one.echo(b"gone")
+        monitor.wait_for(lambda s: not s.sessions, "end of the session")
+
+
+def test_a_resume_that_fails_leaves_it_suspended(monitor: harness.Monitor, tmp_path: Path) -> None:
+    file = str(tmp_path / "snapshot")
+    with guest(monitor) as one:
+        assert monitor.run("session", "suspend", str(session(monitor).id), file).returncode == 0
+        Path(monitor.runtime, "refuse").touch()
+        failed = monitor.run("session", "resume", file)
+        assert failed.returncode == 1
+        assert "still suspended" in failed.stderr
+        settled(monitor, [0, 0])
+        assert session(monitor).state == STATE.SESSION_STATE_SUSPENDED
+        Path(monitor.runtime, "refuse").unlink()
+        assert monitor.run("session", "resume", file).returncode == 0
+        assert one.echo(b"on") == b"on"
+
+
+def test_metrics_and_timeline() -> None:
+    with start("--pool", "1", "--http", "127.0.0.1:0") as monitor:
+        monitor.wait_idle(2)
+        with guest(monitor), guest(monitor, "stuck"):
+            for one in monitor.status().sessions:
+                migrate(monitor, one.id, "--to", f"gpu:{1 - one.device}")
+            status = monitor.status()
+            assert [one.state for one in status.migrations] in (
+                [STATE.MIGRATION_STATE_DONE, STATE.MIGRATION_STATE_FAILED],
+                [STATE.MIGRATION_STATE_FAILED, STATE.MIGRATION_STATE_DONE],
+            )
+            metrics = urllib.request.urlopen(f"http://{status.monitor.http}/metrics").read().decode()
+            assert 'gpuferry_migrations_total{result="done"} 1.0' in metrics
+            assert 'gpuferry_migrations_total{result="failed"} 1.0' in metrics
+            assert "gpuferry_migration_downtime_seconds_count 1.0" in metrics
+            (copied,) = re.findall(r"^gpuferry_migration_bytes_total (\S+)", metrics, re.MULTILINE)
+            assert float(copied) == 4 * MIB
+
+
+# -- another monitor in the middle
+
+
+@pytest.fixture
+def first() -> Iterator[harness.Monitor]:
+    with start("--pool", "1", "--orphan-grace", "60") as running:
+        running.wait_idle(2)
+        yield running
+
+
+def replace(monitor: harness.Monitor) -> harness.Monitor:
+    monitor.process.kill()
+    return monitor.succeed("--pool", "1", "--orphan-grace", "60")
+
+
+def test_a_migration_goes_on_without_a_monitor(first: harness.Monitor) -> None:
+    with guest(first, "gated") as one:
+        number = session(first).id
+        request = control_pb2.MigrateRequest(session=number, device=1)
+        steps = first.stub.Migrate(request, metadata=first.metadata)
+        first.wait_for(lambda s: s.migrations and s.migrations[-1].bytes, "under way")
+        second = replace(first)
+        steps.cancel()
+        second.wait_for(lambda s: s.migrations and s.sessions, "both halves")
+        settled(second, [100, 100])
+        Path(second.runtime, "go").touch()
+        done = second.wait_for(
+            lambda s: s.migrations[0].state != STATE.MIGRATION_STATE_RUNNING, "end of the migration"
+        )
+        assert done.migrations[0].state == STATE.MIGRATION_STATE_DONE
+        assert one.echo(b"on") == b"on"
+        assert (session(second).id, session(second).device) == (number, 1)
+        settled(second, [0, 100])
+    settled(second, [0, 0])
+    second.wait_idle(2)
+
+
+def test_a_suspended_session_is_adopted(first: harness.Monitor, tmp_path: Path) -> None:
+    file = str(tmp_path / "snapshot")
+    with guest(first) as one:
+        number = session(first).id
+        assert first.run("session", "suspend", str(number), file).returncode == 0
+        first.wait_idle(2)
+        second = replace(first)
+        second.wait_for(lambda s: s.sessions and s.sessions[0].where == file, "the suspended session")
+        second.wait_idle(2)
+        assert second.run("session", "resume", file, "--to", "gpu:1").returncode == 0
+        assert one.echo(b"on") == b"on"
+        assert (session(second).id, session(second).device) == (number, 1)
