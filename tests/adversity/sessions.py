@@ -44,7 +44,7 @@ def back_in_time(kill: Callable[[], Callable[[], object]]) -> None:
 
     That it takes no longer than promised must be seen once in three times: other work can only delay it.
     """
-    taken = []
+    taken: list[float] = []
     while len(taken) < 3:
         wait = kill()
         start = time.monotonic()

@@ -102,7 +102,12 @@ def test_sessions_outlive_their_monitor() -> None:
         with session(monitor) as busy, session(monitor, memory=256 * PAGE) as quiet:
             at_work, at_rest = Bystander(busy), Bystander(quiet)
             stop = threading.Event()
-            worker = threading.Thread(target=lambda: [at_work.is_fine() for _ in iter(stop.is_set, True)])
+
+            def work() -> None:
+                while not stop.is_set():
+                    at_work.is_fine()
+
+            worker = threading.Thread(target=work)
             worker.start()
             old = monitor.wait_for(lambda s: all(one.age_seconds > 2 for one in s.sessions), "age").sessions
             monitor.process.kill()

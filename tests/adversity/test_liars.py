@@ -9,7 +9,7 @@ import pytest
 
 from tests.adversity.sessions import PAGE, Bystander, open_session, session
 from tests.apiserver import kernels
-from tests.apiserver.guest import Guest, encode, handle
+from tests.apiserver.guest import PRIMARY, Guest, encode, handle
 from tests.monitor import harness
 
 INVALID_HANDLE = 400
@@ -71,7 +71,7 @@ def test_calls_before_what_they_build_on(monitor: harness.Monitor, bystander: By
             ("cuEventDestroy_v2", {"hEvent": handle("event", 9)}),
         ]
         for op, values in early:
-            guest.send(op, **values)
+            guest.send(op, context=PRIMARY, payload=b"", **values)
             assert guest.sync().latched != 0, op
         guest.write(address, b"early")
         assert guest.sync().latched != 0

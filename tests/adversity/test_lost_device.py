@@ -20,9 +20,10 @@ def set_lost(figures: Path, device: int, lost: bool) -> None:
 
 def test_a_device_that_is_lost(tmp_path: Path) -> None:
     figures = tmp_path / "figures"
-    settings = {"GPUFERRY_SIM_DEVICES": "2", "GPUFERRY_SIM_STATS": str(figures)}
     options = ("--pool", "1", "--policy", "first-fit", "--sample", "0.1")
-    with harness.monitor(*options, server=None, **settings) as monitor:
+    with harness.monitor(
+        *options, server=None, GPUFERRY_SIM_DEVICES="2", GPUFERRY_SIM_STATS=str(figures)
+    ) as monitor:
         monitor.wait_for(
             lambda status: all(d.pool_idle == 1 and d.HasField("utilization") for d in status.devices),
             "two devices",

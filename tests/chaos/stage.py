@@ -18,7 +18,7 @@ from tests.helpers.running import Outcome, guest_environment, native_environment
 
 RETRY_SECONDS = 0.2  # a monitor takes a while to come back
 ENDS_WITHIN = 90.0  # seconds, whatever breaks
-RECONNECT = {"GPUFERRY_ON_LOSS": "reconnect"}
+RECONNECT = (("GPUFERRY_ON_LOSS", "reconnect"),)
 SIZE = 5 << 20  # bytes that a resident writes and reads
 
 

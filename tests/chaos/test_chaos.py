@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
@@ -70,7 +71,11 @@ def chaos(all_of: World, plays: list[Play], seed: int, seconds: float, log: list
     with Resident(ways["unix"], seed) as local, Resident(ways["tcp, reconnecting"], seed) as remote:
         spared = {server.server_of(resident.pid) for resident in (local, remote)}
         reign = Reign(server, all_of.proxy, all_of.registries, stage.parts, spared, stage.over, log)
-        jobs = [clerk.work, partial(stage.reside, local), partial(stage.reside, remote)]
+        jobs: list[Callable[[], object]] = [
+            clerk.work,
+            partial(stage.reside, local),
+            partial(stage.reside, remote),
+        ]
         jobs += [partial(stage.act, number) for number in range(ACTORS)]
         with ThreadPoolExecutor(len(jobs)) as threads:
             running = [threads.submit(job) for job in jobs]

@@ -6,29 +6,31 @@ import os
 import struct
 import threading
 import time
+from typing import Any
 
 cuda = ctypes.CDLL("libcuda.so.1")
 u64, u32, byref = ctypes.c_uint64, ctypes.c_uint32, ctypes.byref
 
 
-def cu(name, *args):
+def cu(name: str, *args: Any) -> int:
     """The CUresult of a call; integers go as 64 bits."""
-    return getattr(cuda, name)(*[u64(a & (1 << 64) - 1) if isinstance(a, int) else a for a in args])
+    words = [u64(a & (1 << 64) - 1) if isinstance(a, int) else a for a in args]
+    return int(getattr(cuda, name)(*words))
 
 
-def ok(name, *args):
+def ok(name: str, *args: Any) -> None:
     result = cu(name, *args)
     assert result == 0, f"{name} -> {result}"
 
 
-def made(name, *args):
+def made(name: str, *args: Any) -> int:
     """What a call stores behind its first argument."""
     out = u64()
     ok(name, byref(out), *args)
     return out.value
 
 
-def start():
+def start() -> None:
     ok("cuInit", 0)
     ok("cuCtxSetCurrent", made("cuDevicePrimaryCtxRetain", 0))
 
@@ -39,7 +41,7 @@ STATS = [
 ]
 
 
-def stats():
+def stats() -> dict[str, int]:
     out = (u64 * len(STATS))()
     cuda.gpuferry_stats(out)
     return dict(zip(STATS, out, strict=True))

@@ -25,7 +25,10 @@ def table(*kernels: tuple[str, list[tuple[int, int]]], log: bytes = b"", known: 
     return struct.pack("<IIII", known, len(kernels), len(rows), len(log)) + rows + log
 
 
-KERNELS = (("saxpy", [(0, 8), (8, 4), (16, 8)]), ("nothing", []))
+KERNELS: tuple[tuple[str, list[tuple[int, int]]], ...] = (
+    ("saxpy", [(0, 8), (8, 4), (16, 8)]),
+    ("nothing", []),
+)
 LOAD = f"""
 start()
 module = made("cuModuleLoadData", {TEXT!r})

@@ -102,8 +102,8 @@ def test_a_monitor_may_leave_its_servers_to_the_next(monitor: harness.Monitor) -
 
 
 def test_servers_of_another_version_finish_and_are_replaced() -> None:
-    changes = {"GPUFERRY_TOKEN": TOKEN, "GPUFERRY_FAKE_SPEC": "1"}
-    with harness.monitor("--pool", "2", *GRACE, **changes) as monitor:
+    options = ("--pool", "2", *GRACE)
+    with harness.monitor(*options, GPUFERRY_TOKEN=TOKEN, GPUFERRY_FAKE_SPEC="1") as monitor:
         monitor.wait_idle(2)
         with FakeGuest(monitor.tcp, TOKEN) as guest:
             old = {server.pid for server in monitor.status().servers}

@@ -360,8 +360,7 @@ def test_no_such_api_server() -> None:
 
 
 def test_a_device_where_nothing_lives_is_taken_out() -> None:
-    settings = {"GPUFERRY_SIM_DEVICES": "2", "GPUFERRY_FAKE_1": "fail"}
-    with harness.monitor("--pool", "1", **settings) as monitor:
+    with harness.monitor("--pool", "1", GPUFERRY_SIM_DEVICES="2", GPUFERRY_FAKE_1="fail") as monitor:
         failing = control_pb2.DEVICE_STATE_FAILING
         status = monitor.wait_for(lambda status: status.devices[1].state == failing, "failing device")
         assert status.devices[0].state == control_pb2.DEVICE_STATE_UP

@@ -205,8 +205,8 @@ def test_a_python_without_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_monitors_failed_device() -> None:
-    settings = {"GPUFERRY_SIM_DEVICES": "2", "GPUFERRY_FAKE_1": "fail"}
-    with harness.monitor("--pool", "1", "--http", "127.0.0.1:0", **settings) as monitor:
+    options = ("--pool", "1", "--http", "127.0.0.1:0")
+    with harness.monitor(*options, GPUFERRY_SIM_DEVICES="2", GPUFERRY_FAKE_1="fail") as monitor:
         monitor.wait_for(lambda status: status.devices[1].problem, "the reason")
         completed = monitor.run("doctor", "--json")
         published = Path(monitor.runtime, "endpoint").read_text()

@@ -80,7 +80,7 @@ def test_damaged_files_are_made_again(tmp_path: Path, interpreter: tuple[Path, P
     for i, path in enumerate(sorted(cache.iterdir())):
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 0x40
-        path.write_bytes([bytes(data), data[:10], b"", bytes(data) * 2][i % 4])
+        path.write_bytes([bytes(data), bytes(data[:10]), b"", bytes(data) * 2][i % 4])
     again = run(GPUFERRY_SIM_CACHE=cache, GPUFERRY_SIM_PYTHON=script)
     assert again.stdout == "well\n", again.stderr
     assert count(starts) == 2

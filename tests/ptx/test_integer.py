@@ -160,14 +160,22 @@ def dots() -> list[Row]:
     for a in "su":
         for b in "su":
             z = "u32" if a == b == "u" else "s32"
-            s = (a == "s", b == "s")
+            s, t = a == "s", b == "s"
             rows += [
-                Row(f"dp4a.{a}32.{b}32", f"u32 u32 {z} -> {z}", lambda x, y, z, s=s: dot(x, y, z, *s, 8)),
-                Row(f"dp2a.lo.{a}32.{b}32", f"u32 u32 {z} -> {z}", lambda x, y, z, s=s: dot(x, y, z, *s, 16)),
+                Row(
+                    f"dp4a.{a}32.{b}32",
+                    f"u32 u32 {z} -> {z}",
+                    lambda x, y, z, s=s, t=t: dot(x, y, z, s, t, 8),
+                ),
+                Row(
+                    f"dp2a.lo.{a}32.{b}32",
+                    f"u32 u32 {z} -> {z}",
+                    lambda x, y, z, s=s, t=t: dot(x, y, z, s, t, 16),
+                ),
                 Row(
                     f"dp2a.hi.{a}32.{b}32",
                     f"u32 u32 {z} -> {z}",
-                    lambda x, y, z, s=s: dot(x, y, z, *s, 16, 2),
+                    lambda x, y, z, s=s, t=t: dot(x, y, z, s, t, 16, 2),
                 ),
             ]
     return rows

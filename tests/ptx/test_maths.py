@@ -34,7 +34,7 @@ LIBM = ctypes.CDLL("libm.so.6")  # its lgamma is better than Python's
 LIBM.lgamma.restype, LIBM.lgamma.argtypes = ctypes.c_double, [ctypes.c_double]
 
 
-def guarded(function: Callable[[float], float]) -> Reference:
+def guarded(function: Callable[..., float]) -> Reference:
     def call(*values: float) -> float:
         try:
             return float(function(*values))
@@ -46,7 +46,7 @@ def guarded(function: Callable[[float], float]) -> Reference:
     return call
 
 
-def quiet(function: Callable[..., np.floating]) -> Reference:  # type: ignore[type-arg]
+def quiet(function: Callable[..., np.floating]) -> Reference:
     def call(*values: float) -> float:
         with np.errstate(all="ignore"):
             return float(function(*(np.float64(value) for value in values)))

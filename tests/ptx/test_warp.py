@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -79,7 +81,7 @@ loop:
     assert out[32] == sum(range(33, 53))
 
 
-VOTES = {
+VOTES: dict[str, Callable[[list[bool]], bool]] = {
     "all.pred": lambda votes: all(votes),
     "any.pred": lambda votes: any(votes),
     "uni.pred": lambda votes: len(set(votes)) == 1,
@@ -98,7 +100,7 @@ def test_votes(chosen: int) -> None:
     (out,) = driver.run(kernel("".join(parts), pointers=1), "k", np.zeros(128, np.uint32), block=(32,))
     votes = [bool(chosen >> lane & 1) for lane in range(32)]
     for i, expected in enumerate(VOTES.values()):
-        assert (out[32 * i : 32 * i + 32] == expected(votes)).all()
+        assert np.all(out[32 * i : 32 * i + 32] == expected(votes))
     assert (out[96:] == chosen).all()
 
 

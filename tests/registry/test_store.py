@@ -305,7 +305,12 @@ def test_a_quiet_watch_stays_at_its_member(etcd_cluster: Etcd, monkeypatch: pyte
     async def main() -> None:
         store = EtcdStore(etcd_cluster.addresses)
         reads, read = [], store._range
-        monkeypatch.setattr(store, "_range", lambda *key: reads.append(key) or read(*key))
+
+        async def counted(*key: bytes) -> Any:
+            reads.append(key)
+            return await read(*key)
+
+        monkeypatch.setattr(store, "_range", counted)
         watch = store.watch(prefix)
         await next_state(watch, {})
         change = asyncio.ensure_future(next_state(watch, {prefix + "a": b"1"}))
@@ -325,7 +330,8 @@ def test_a_watch_outlives_a_compaction(etcd_cluster: Etcd, monkeypatch: pytest.M
 
     async def main() -> None:
         store = EtcdStore(etcd_cluster.addresses)
-        read, compacted = store._range, []
+        read = store._range
+        compacted: list[int] = []
 
         async def read_late(*key: bytes) -> Any:
             answer = await read(*key)
@@ -333,7 +339,8 @@ def test_a_watch_outlives_a_compaction(etcd_cluster: Etcd, monkeypatch: pytest.M
                 for value in (b"1", b"2", b"3"):
                     await store.put(prefix + "a", value)
                 entry = (await read(*key)).kvs[0]
-                compact = store._members[0].channel.unary_unary("/etcdserverpb.KV/Compact")
+                channel = store._members[0].channel
+                compact = channel.unary_unary("/etcdserverpb.KV/Compact", None, None)  # bytes as they are
                 await compact(b"\x08" + _varint(entry.mod_revision))
                 compacted.append(entry.mod_revision)
             return answer

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.helpers.monitor import Monitor
 
@@ -77,7 +78,7 @@ def cut_once(shared: Monitor, *allowances: Allowance) -> None:
         assert (cutter.cuts, cutter.connections) == (len(allowances), len(allowances) + 1)
 
 
-def every(step: int, count: int, up: bool) -> pytest.param:
+def every(step: int, count: int, up: bool) -> ParameterSet:
     """One in `count` places that are `step` bytes apart."""
     name = f"{'up' if up else 'down'}-every-{step}"
     return pytest.param(step, count, up, id=name, marks=[pytest.mark.slow] if step == 1 else [])

@@ -124,7 +124,7 @@ def test_memory_of_all_processes(figures: Path) -> None:
         User(figures, 0, **settings) as one,
         User(figures, 0, **settings) as two,
         User(figures, 1, **settings) as three,
-        sampler(figures, **settings) as samples,
+        sampler(figures, GPUFERRY_SIM_DEVICES="2") as samples,
     ):
         empty = next(samples)["gpus"]
         one.tell(f"map {64 * MIB}")

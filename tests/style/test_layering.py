@@ -29,13 +29,12 @@ def test_nothing_shipped_imports_the_generator_tests_or_benchmarks(folder: str) 
     wrong = []
     for path in (ROOT / folder).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(), str(path))):
-            names = (
-                [alias.name for alias in node.names]
-                if isinstance(node, ast.Import)
-                else [node.module or ""]
-                if isinstance(node, ast.ImportFrom) and node.level == 0
-                else []
-            )
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                names = [node.module or ""]
+            else:
+                continue
             wrong += [
                 f"{path.relative_to(ROOT)}:{node.lineno} imports {name}"
                 for name in names

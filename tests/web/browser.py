@@ -92,9 +92,12 @@ class Browser:
         """What a reader sees."""
         return str(self.run("return document.querySelector(arguments[0]).innerText", selector))
 
+    def _log(self, kind: str) -> list[dict[str, str]]:
+        return list(self.driver.get_log(kind))  # type: ignore[no-untyped-call]
+
     def requests(self) -> list[str]:
         """What was asked for since the last question."""
-        messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        messages = [json.loads(entry["message"])["message"] for entry in self._log("performance")]
         return [
             message["params"]["request"]["url"]
             for message in messages
@@ -103,7 +106,7 @@ class Browser:
 
     def complaints(self, accept: Callable[[str], bool] = lambda message: False) -> list[str]:
         """Errors in the console since the last question."""
-        entries = [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
+        entries = [entry["message"] for entry in self._log("browser") if entry["level"] == "SEVERE"]
         return [message for message in entries if not accept(message)]
 
     def close(self) -> None:

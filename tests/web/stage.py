@@ -20,6 +20,9 @@ TOKEN = b"a token for the tests"
 class Stage:
     """`show` replaces the status; pages see it with the next event, which comes at once."""
 
+    broker: Any
+    pool: Any
+
     def __init__(self, status: control_pb2.StatusReply, address: str = "127.0.0.1:0") -> None:
         self._status = status
         self.lost: list[int] = []
@@ -38,8 +41,8 @@ class Stage:
             return self._status
 
         config: Any = SimpleNamespace(sample=0.0, simulated=False)
-        self.broker: Any = SimpleNamespace(draining=False, sessions={})
-        self.pool: Any = SimpleNamespace(
+        self.broker = SimpleNamespace(draining=False, sessions={}, subscribe=lambda listener: None)
+        self.pool = SimpleNamespace(
             servers={}, lose=lambda ordinal, reason: self.lost.append(ordinal), problems=lambda: self.problems
         )
         reporter: Any = SimpleNamespace(report=report, known=lambda: self._status)

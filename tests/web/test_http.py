@@ -157,7 +157,7 @@ def test_events_begin_with_the_past_and_the_present(stage: Stage) -> None:
     connection.request("GET", "/api/events")
     answer = connection.getresponse()
     assert answer.headers.get_content_type() == "text/event-stream"
-    names = []
+    names: list[str] = []
     while len(names) < 3:
         line = answer.readline().decode().rstrip()
         if line.startswith("event: "):
