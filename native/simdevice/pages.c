@@ -14,6 +14,11 @@
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
+#ifdef __SANITIZE_THREAD__ /* which makes 0 of an address that it does not know: a suggestion, then */
+#define EXACTLY 0
+#else
+#define EXACTLY MAP_FIXED_NOREPLACE /* an older kernel takes it for a suggestion */
+#endif
 
 static _Atomic uint64_t cursor = REGION_BEGIN;
 
@@ -40,8 +45,8 @@ uint64_t sim_pages_new(uint64_t size) {
 
 /* Maps at `wanted` or not at all. */
 static bool map_at(uint64_t wanted, uint64_t size, int protection) {
-    uint64_t base = map(wanted, size, protection, MAP_FIXED_NOREPLACE);
-    if (base && base != wanted) /* a kernel older than MAP_FIXED_NOREPLACE */
+    uint64_t base = map(wanted, size, protection, EXACTLY);
+    if (base && base != wanted)
         munmap((void *)base, size);
     return base == wanted;
 }
