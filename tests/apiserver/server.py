@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import TypeVar
 
 from gpuferry.guest import paths
 from gpuferry.specs._generated import node_pb2
@@ -17,36 +18,28 @@ from tests.apiserver.guest import Guest
 
 DEADLINE = 60.0
 GIB = 1 << 30
+Self = TypeVar("Self", bound="Process")
 
 
-class Server:
-    """Use as a context manager; the process is gone afterwards."""
+class Process:
+    """A process with a control socket. Use as a context manager; it is gone afterwards."""
 
-    module = "gpuferry.apiserver"
-
-    def __init__(self, log: Path, device: int = 0, **environment: str) -> None:
+    def __init__(self, log: Path, module: str, options: list[str], environment: dict[str, str]) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        preload = f"{os.environ.get('LD_PRELOAD', '')}:{paths.simulated_driver()}".lstrip(
-            ":"
-        )  # libasan first
         with theirs, log.open("ab") as stderr:
-            options = [f"--device={device}", f"--control-fd={theirs.fileno()}"]
             self.process = subprocess.Popen(
-                [sys.executable, "-m", self.module, *options],
+                [sys.executable, "-m", module, *options, f"--control-fd={theirs.fileno()}"],
                 pass_fds=[theirs.fileno()],
-                env=os.environ | {"LD_PRELOAD": preload} | environment,
+                env=os.environ | environment,
                 stderr=stderr,
             )
         self.log = log
-        self._guests: list[Guest] = []
 
-    def __enter__(self) -> Server:
+    def __enter__(self: Self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.control.close()
-        for guest in self._guests:
-            guest.socket.close()
         try:
             self.process.wait(DEADLINE)
         finally:
@@ -54,11 +47,36 @@ class Server:
             self.process.wait()
 
     def message(self, seconds: float = DEADLINE) -> node_pb2.FromServer:
-        """The next thing the server says."""
+        """The next thing that it says."""
         assert select.select([self.control], [], [], seconds)[0], "the server says nothing"
         data = self.control.recv(1 << 16)
         assert data, f"the server is gone:\n{self.log.read_text()}"
         return node_pb2.FromServer.FromString(data)
+
+    def order(self, **message: object) -> None:
+        self.control.send(node_pb2.ToServer(**message).SerializeToString())  # type: ignore[arg-type]
+
+    def wait_for_exit(self, seconds: float = DEADLINE) -> int:
+        return self.process.wait(seconds)
+
+
+class Server(Process):
+    """One API server."""
+
+    module = "gpuferry.apiserver"
+
+    def __init__(self, log: Path, device: int = 0, **environment: str) -> None:
+        preload = f"{os.environ.get('LD_PRELOAD', '')}:{paths.simulated_driver()}".lstrip(
+            ":"
+        )  # libasan first
+        environment = {"LD_PRELOAD": preload} | environment
+        super().__init__(log, self.module, [f"--device={device}"], environment)
+        self._guests: list[Guest] = []
+
+    def __exit__(self, *_: object) -> None:
+        for guest in self._guests:
+            guest.socket.close()
+        super().__exit__()
 
     def ready(self) -> node_pb2.Ready:
         message = self.message()
@@ -69,9 +87,6 @@ class Server:
         message = self.message()
         assert message.WhichOneof("message") == "ended", message
         return message.ended
-
-    def order(self, **message: object) -> None:
-        self.control.send(node_pb2.ToServer(**message).SerializeToString())  # type: ignore[arg-type]
 
     def connect(self, quota: int = GIB, proof: bytes = b"p" * 32, **terms: float) -> Guest:
         """Grants a session; returns its guest, WELCOME read."""
@@ -97,6 +112,3 @@ class Server:
         message = self.message()
         assert message.WhichOneof("message") == "stats", message
         return message.stats
-
-    def wait_for_exit(self, seconds: float = DEADLINE) -> int:
-        return self.process.wait(seconds)

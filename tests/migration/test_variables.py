@@ -64,7 +64,7 @@ def container(payload: bytes, kind: int = 1, flags: int = 0, whole: int = 0, com
 
 
 def lz4_block(text: bytes) -> bytes:
-    return lz4.block.compress(text, store_size=False)
+    return bytes(lz4.block.compress(text, store_size=False))
 
 
 def packed(compress: Callable[[bytes], bytes], flag: int, told: int) -> bytes:

@@ -1,0 +1,294 @@
+"""Carries programs through API servers that have no monitor, and moves them at chosen boundaries of calls.
+
+Stands between the guest library and the API servers: it shakes hands, counts the guest's frames, and at each
+chosen one it holds them back (or not) and moves the session to the other server, directly or through a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import secrets
+import socket
+import struct
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpuferry.apiserver.relay import Frames
+from gpuferry.monitor import handshake
+from gpuferry.specs._generated import migration_pb2, node_pb2
+
+from tests.apiserver.server import Server
+from tests.migration.moving import STOP, Keeper, expect, move, order, settled, suspend, suspended
+
+HEADER = 16
+HELLO = struct.Struct("<HH32s32sIQ")  # version, flags, spec hash, nonce, pid, memory
+TOKEN = "a token of the tests"
+SECONDS = 60.0
+QUOTA = 3 << 30
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Where to move: after so many frames of the guest."""
+
+    frame: int
+    by_file: bool = False
+    holds: bool = True  # the frames after it wait until the session is elsewhere
+    strategy: migration_pb2.Strategy = STOP
+
+
+@dataclass
+class Journey:
+    """What became of one run."""
+
+    stops: Sequence[Stop] = ()
+    frames: int = 0
+    moved: int = 0
+    refused: list[str] = field(default_factory=list)
+    failures: list[BaseException] = field(default_factory=list)
+
+
+class Gate:
+    """Passes a guest's bytes on, and counts its frames; at some of them it may wait."""
+
+    def __init__(self, guest: socket.socket, server: socket.socket) -> None:
+        self._guest = guest
+        self._server = server
+        self._frames = Frames()
+        self._changed = threading.Condition()
+        self._stop: Stop | None = None
+        self._open = True
+        self.count = 0
+        self.over = False
+        self._up = threading.Thread(target=self._pass_up, daemon=True)
+        self._down = threading.Thread(target=self._pass_down, daemon=True)
+
+    def start(self, stop: Stop | None) -> None:
+        self._stop = stop
+        self._up.start()
+        self._down.start()
+
+    def reached(self, stop: Stop) -> bool:
+        """Waits for it; False: the program ended before."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.count >= stop.frame or self.over)
+            return self.count >= stop.frame
+
+    def go_on(self, stop: Stop | None) -> None:
+        with self._changed:
+            self._stop = stop
+            self._open = True
+            self._changed.notify_all()
+
+    def join(self) -> None:
+        self._up.join()
+        self._down.join()
+
+    def _pass_up(self) -> None:
+        with contextlib.suppress(OSError):
+            while data := self._guest.recv(1 << 20):
+                self._pass(data)
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_WR)
+        with self._changed:
+            self.over = True
+            self._changed.notify_all()
+
+    def _pass(self, data: bytes) -> None:
+        sent = 0
+        for end, _ in self._frames.feed(data):
+            with self._changed:
+                self.count += 1
+                if self._stop is None or self.count != self._stop.frame:
+                    continue
+                self._open = not self._stop.holds
+                self._changed.notify_all()
+            self._server.sendall(data[sent:end])
+            sent = end
+            with self._changed:
+                self._changed.wait_for(lambda: self._open)
+        self._server.sendall(data[sent:])
+
+    def _pass_down(self) -> None:
+        with contextlib.suppress(OSError):
+            while data := self._server.recv(1 << 20):
+                self._guest.sendall(data)
+        with contextlib.suppress(OSError):
+            self._guest.shutdown(socket.SHUT_WR)
+
+
+class Carriage:
+    """Use as a context manager. One program at a time; it may have several sessions."""
+
+    def __init__(self, folder: Path, servers: int = 2) -> None:
+        self._folder = folder
+        self._idle: queue.Queue[Server] = queue.Queue()
+        self._all: list[Server] = []
+        self._wanted = servers
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._path = folder / "s"
+        self._journey = Journey()
+        self._sessions: list[threading.Thread] = []
+        self._files = 0
+
+    def __enter__(self) -> Carriage:
+        self._stack = contextlib.ExitStack()
+        self._listening.bind(str(self._path))
+        self._listening.listen()
+        for _ in range(self._wanted):
+            self._add()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._accepting.join()
+        self._listening.close()
+        self._stack.close()
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What the guest library reads to find us."""
+        return {"GPUFERRY_MONITOR": f"unix:{self._path}", "GPUFERRY_TOKEN": TOKEN}
+
+    def begin(self, stops: Sequence[Stop]) -> Journey:
+        """For the next program."""
+        self._journey = Journey(stops)
+        self._sessions = []
+        return self._journey
+
+    def finish(self) -> None:
+        """After the program's end: waits until its sessions are over, and raises what went wrong."""
+        for thread in self._sessions:
+            thread.join(SECONDS)
+            assert not thread.is_alive(), "a session does not end"
+        for failure in self._journey.failures:
+            raise failure
+
+    def _add(self) -> None:
+        device = len(self._all) % 2
+        log = self._folder / f"server{len(self._all)}.log"
+        server = self._stack.enter_context(Server(log, device, GPUFERRY_SIM_DEVICES="2"))
+        self._all.append(server)
+        server.ready()
+        self._idle.put(server)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                guest, _ = self._listening.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._carry, args=(guest, self._journey), daemon=True)
+            self._sessions.append(thread)
+            thread.start()
+
+    def _carry(self, guest: socket.socket, journey: Journey) -> None:
+        try:
+            with guest:
+                proof = shake_hands(guest)
+                if proof is not None:
+                    self._session(guest, proof, journey)
+        except BaseException as error:
+            journey.failures.append(error)
+
+    def _session(self, guest: socket.socket, proof: bytes, journey: Journey) -> None:
+        server = self._idle.get(timeout=SECONDS)
+        here, there = socket.socketpair()
+        with here:
+            session = grant(server, there, proof)
+            gate = Gate(guest, here)
+            stops = list(journey.stops)
+            gate.start(stops[0] if stops else None)
+            while stops and gate.reached(stops[0]):
+                stop = stops.pop(0)
+                try:
+                    server = self._move(server, session, stop, journey)
+                finally:
+                    gate.go_on(stops[0] if stops else None)
+            gate.join()
+            journey.frames += gate.count
+        ended = expect(server, "ended").ended
+        if ended.clean:
+            expect(server, "ready")
+            self._idle.put(server)
+        else:
+            server.wait_for_exit()
+            self._add()
+
+    def _move(self, server: Server, session: int, stop: Stop, journey: Journey) -> Server:
+        """Returns the server that has it afterwards."""
+        try:
+            other = self._idle.get_nowait()
+        except queue.Empty:
+            journey.refused.append("no other server is idle")
+            return server
+        if stop.by_file:
+            moved = self._by_file(server, other, session)
+        else:
+            moved = move(server, other, session, stop.strategy)
+            if moved.moved:
+                settled(server, other, moved)
+            else:
+                self._stayed(other)
+        if moved.moved:
+            journey.moved += 1
+            self._idle.put(server)
+            return other
+        assert not moved.lost, moved
+        journey.refused.append(moved.reason)
+        self._idle.put(other)
+        return server
+
+    def _stayed(self, other: Server) -> None:
+        assert expect(other, "ended").ended.clean
+        expect(other, "ready")
+
+    def _by_file(self, server: Server, other: Server, session: int) -> migration_pb2.Moved:
+        self._files += 1
+        path = self._folder / f"session{self._files}"
+        with Keeper(self._folder / "keeper.log") as keeper:
+            moved = suspend(server, keeper, session, path)
+            if not moved.moved:
+                return moved
+            suspended(server, keeper, moved)
+            played = keeper.play(session, path, other)
+            assert played.moved, played
+            expect(other, "taken_over")
+        path.unlink()
+        return moved
+
+
+def shake_hands(guest: socket.socket) -> bytes | None:
+    """As a monitor does; the proof for WELCOME, or None: the guest went away."""
+    nonce = secrets.token_bytes(32)
+    guest.sendall(handshake.greeting(nonce))
+    header = exactly(guest, HEADER)
+    if not header:
+        return None
+    body = exactly(guest, struct.unpack_from("<I", header)[0] - HEADER)
+    guest_nonce = HELLO.unpack_from(body)[3]
+    return handshake.server_proof(TOKEN.encode(), nonce, guest_nonce)
+
+
+def exactly(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            return b""
+        data += part
+    return data
+
+
+def grant(server: Server, guest: socket.socket, proof: bytes) -> int:
+    """A session on a server, with as much memory as a monitor with two API servers would give."""
+    session = secrets.randbits(32)
+    terms = node_pb2.Grant(session=session, memory_quota=QUOTA, welcome_proof=proof, tenant="t", program="p")
+    order(server, [guest], grant=terms)
+    assert expect(server, "started").started.session == session
+    return session

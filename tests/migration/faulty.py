@@ -1,0 +1,66 @@
+"""An API server that fails where the test wants it, at a phase of `gpuferry.migration.source.Source`.
+
+What to do lies in the file `fault` of the folder GPUFERRY_TEST_FAULTS: `STEP:raise`, `STEP:kill` or
+`STEP:wait`, with a STEP like `rebuild` or `after_take_over`. With `wait` it says so by a file `reached` and
+stands still until there is a file `go`. GPUFERRY_TEST_PATIENCE replaces every limit on silence, in seconds.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gpuferry.apiserver.__main__ import main
+from gpuferry.migration import link, source
+
+LIMITS = ("REBUILD_PATIENCE", "RUN_PATIENCE", "PAUSE_PATIENCE")
+RUNNING = ("prepare", "snapshot", "rebuild", "precopy")
+PAUSED = ("hold", "drain", "catch_up", "verify", "take_over", "leave")
+FAULTS = Path(os.environ["GPUFERRY_TEST_FAULTS"])
+
+
+def fail_if_wanted(step: str) -> None:
+    fault = FAULTS / "fault"
+    wanted, _, action = (fault.read_text() if fault.exists() else "").partition(":")
+    if wanted != step:
+        return
+    fault.unlink()
+    if action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "raise":
+        raise OSError("a fault that a test wanted")
+    else:
+        (FAULTS / "reached").touch()
+        while not (FAULTS / "go").exists():
+            time.sleep(0.005)
+
+
+def make_breakable(step: str) -> None:
+    works: Callable[..., Any] = getattr(source.Source, f"_{step}")
+
+    @functools.wraps(works)
+    def breakable(*arguments: Any) -> Any:
+        fail_if_wanted(step)
+        result = works(*arguments)
+        fail_if_wanted(f"after_{step}")
+        return result
+
+    setattr(source.Source, f"_{step}", breakable)
+
+
+if __name__ == "__main__":
+    if patience := os.environ.get("GPUFERRY_TEST_PATIENCE"):
+        for limit in LIMITS:
+            setattr(source, limit, float(patience))
+        link.RUN_PATIENCE = float(patience)
+    for each in RUNNING + PAUSED:
+        make_breakable(each)
+    status = main()
+    sys.stderr.flush()
+    os._exit(status)

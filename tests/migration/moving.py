@@ -1,0 +1,239 @@
+"""Migrations between API servers that have no monitor: the test gives the orders."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import struct
+import time
+from pathlib import Path
+
+from gpuferry.specs._generated import migration_pb2, node_pb2
+
+from tests.apiserver import kernels
+from tests.apiserver.guest import Guest, handle
+from tests.apiserver.server import DEADLINE, GIB, Process, Server
+
+MEMORY = "512MiB"
+PAGE = 2 << 20
+STOP = migration_pb2.STRATEGY_STOP
+PRECOPY = migration_pb2.STRATEGY_PRECOPY
+
+
+def devices(memory: str) -> dict[str, str]:
+    """The environment of servers on two devices whose new memory is not zero."""
+    return {"GPUFERRY_SIM_DEVICES": "2", "GPUFERRY_SIM_MEMORY": memory, "GPUFERRY_SIM_DIRTY": "1"}
+
+
+def order(server: Process, sockets: list[socket.socket], **message: object) -> None:
+    """A message with sockets beside it, which are ours no longer."""
+    data = node_pb2.ToServer(**message).SerializeToString()  # type: ignore[arg-type]
+    socket.send_fds(server.control, [data], [each.fileno() for each in sockets])
+    for each in sockets:
+        each.close()
+
+
+def expect(server: Process, kind: str) -> node_pb2.FromServer:
+    """The next message that is not about how far a migration is."""
+    message = server.message()
+    while message.WhichOneof("message") == "moving":
+        message = server.message()
+    assert message.WhichOneof("message") == kind, message
+    return message
+
+
+def offer(destination: Server, session: int, **terms: object) -> socket.socket:
+    """Grants the destination a session that comes over a link; returns the source's end of it."""
+    ours, theirs = socket.socketpair()
+    terms = {"memory_quota": GIB, **terms}
+    grant = node_pb2.Grant(
+        session=session,
+        welcome_proof=b"p" * 32,
+        restore=True,
+        **terms,  # type: ignore[arg-type]
+    )
+    order(destination, [theirs], grant=grant)
+    assert expect(destination, "started").started.session == session
+    return ours
+
+
+def move(
+    source: Server,
+    destination: Server,
+    session: int,
+    strategy: migration_pb2.Strategy = STOP,
+    drain_seconds: float = 0,
+    **terms: object,
+) -> migration_pb2.Moved:
+    """Moves a session to a server of the same machine; returns what the source says of it."""
+    link = offer(destination, session, **terms)
+    order_move(source, [link], session, strategy, drain_seconds, local={"device": 1})
+    return expect(source, "moved").moved
+
+
+def order_move(
+    source: Server,
+    sockets: list[socket.socket],
+    session: int,
+    strategy: migration_pb2.Strategy = STOP,
+    drain_seconds: float = 0,
+    **target: object,
+) -> None:
+    migrate = migration_pb2.Migrate(
+        session=session,
+        strategy=strategy,
+        drain_seconds=drain_seconds,
+        **target,  # type: ignore[arg-type]
+    )
+    order(source, sockets, migrate=migrate)
+
+
+def settled(source: Server, destination: Server, moved: migration_pb2.Moved) -> None:
+    """After a migration that succeeded: who has the session says so, who had it is idle."""
+    assert moved.moved, moved
+    assert expect(destination, "taken_over")
+    ended = expect(source, "ended").ended
+    assert (ended.reason, ended.clean) == ("moved", True)
+    expect(source, "ready")
+
+
+def stayed(source: Server, destination: Server, moved: migration_pb2.Moved) -> None:
+    """After one that failed: the destination is idle again."""
+    assert not moved.moved, moved
+    assert not moved.lost, moved
+    ended = expect(destination, "ended").ended
+    assert ended.clean, ended
+    expect(destination, "ready")
+
+
+class Work:
+    """A guest with one of everything, which can tell whether it is all still there."""
+
+    def __init__(self, guest: Guest, pages: int = 6) -> None:
+        self.guest = guest
+        self.pages = pages
+        self.memory = guest.map(pages)
+        self.contents = [hashlib.sha256(bytes([i])).digest() * (PAGE // 32) for i in range(pages)]
+        for i, page in enumerate(self.contents):
+            if i != 2:
+                guest.write(self.memory + i * PAGE, page)
+            else:
+                self.contents[i] = bytes(PAGE)
+        self.names = [kernel.name for kernel in kernels.load(guest)]
+        self.kernel = handle("kernel", 0)
+        guest.send(
+            "sessionGetFunction", function=self.kernel, owner=kernels.LIBRARY, index=self.names.index("scale")
+        )
+        self.stream = handle("stream", 1)
+        guest.send("cuStreamCreateWithPriority", phStream=self.stream, flags=1, priority=-1)
+        self.events = [handle("event", i) for i in range(3)]
+        for event in self.events:
+            guest.send("cuEventCreate", phEvent=event, Flags=0)
+        guest.send("cuEventRecordWithFlags", hEvent=self.events[0], hStream=self.stream, flags=0)
+        reply = guest.call("sessionGetGlobal", owner=kernels.LIBRARY, payload=b"variable")
+        self.variable = reply.values["address"]
+        guest.write(self.variable, struct.pack("<4I", 9, 8, 7, 6))
+        assert guest.sync().status == 0
+
+    def check(self) -> None:
+        """Everything is as it was, and works."""
+        guest = self.guest
+        for i, page in enumerate(self.contents):
+            assert guest.read(self.memory + i * PAGE, PAGE) == page, i
+        reply = guest.call("sessionGetGlobal", owner=kernels.LIBRARY, payload=b"variable")
+        assert reply.values["address"] == self.variable
+        assert guest.read(self.variable, 16) == struct.pack("<4I", 9, 8, 7, 6)
+        assert guest.call("cuEventQuery", hEvent=self.events[0]).status == 0
+        guest.send("cuEventRecordWithFlags", hEvent=self.events[1], hStream=self.stream, flags=0)
+        assert guest.call("cuEventSynchronize", hEvent=self.events[1]).status == 0
+        elapsed = guest.call("cuEventElapsedTime_v2", hStart=self.events[0], hEnd=self.events[1])
+        assert elapsed.status == 0
+        assert 0 <= elapsed.values["pMilliseconds"] < 1000 * DEADLINE
+        self.scale(3)
+        assert guest.call("cuStreamQuery", hStream=self.stream).status == 0
+        assert guest.sync().latched == 0
+
+    def scale(self, factor: int) -> None:
+        """A launch on our stream, in memory of ours."""
+        page = bytearray(self.contents[0])
+        before = struct.unpack_from("<4I", page)
+        self.guest.launch(
+            self.kernel, struct.pack("<QI", self.memory, factor), block=(4, 1, 1), stream=self.stream
+        )
+        assert self.guest.call("cuStreamSynchronize", hStream=self.stream).status == 0
+        struct.pack_into("<4I", page, 0, *(value * factor & 0xFFFFFFFF for value in before))
+        self.contents[0] = bytes(page)
+        assert self.guest.read(self.memory, PAGE) == page
+
+
+def close(guest: Guest, server: Server) -> None:
+    """The program ends where its session is."""
+    guest.close()
+    ended = expect(server, "ended").ended
+    assert (ended.reason, ended.clean) == ("closed", True)
+    expect(server, "ready")
+
+
+class Faulty(Server):
+    """An API server that fails as it is told (faulty.py)."""
+
+    module = "tests.migration.faulty"
+
+    def __init__(self, folder: Path, device: int = 0, **environment: str) -> None:
+        self.faults = folder / "faults"
+        self.faults.mkdir()
+        environment["GPUFERRY_TEST_FAULTS"] = str(self.faults)
+        super().__init__(folder / "log", device, **environment)
+
+    def fail(self, step: str, action: str) -> None:
+        """At the next migration."""
+        for name in ("reached", "go"):
+            (self.faults / name).unlink(missing_ok=True)
+        (self.faults / "fault").write_text(f"{step}:{action}")
+
+    def wait_until_reached(self) -> None:
+        """It stands still where it was told to."""
+        until = time.monotonic() + DEADLINE
+        while not (self.faults / "reached").exists():
+            assert time.monotonic() < until, self.log.read_text()
+            time.sleep(0.005)
+
+    def go_on(self) -> None:
+        (self.faults / "go").touch()
+
+
+class Keeper(Process):
+    """A keeper process; the test is its monitor."""
+
+    def __init__(self, log: Path) -> None:
+        super().__init__(log, "gpuferry.apiserver.keeper", [], {})
+        assert expect(self, "ready").ready.keeper
+
+    def keep(self, session: int, **terms: object) -> socket.socket:
+        """Tells it whose guest will come; returns the source's end of the pair."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        grant = node_pb2.Grant(session=session, memory_quota=GIB, resume_key=b"k" * 32)
+        order(self, [theirs], keep=node_pb2.Keep(grant=grant, **terms))  # type: ignore[arg-type]
+        return ours
+
+    def play(self, session: int, path: Path, destination: Server, **terms: object) -> migration_pb2.Moved:
+        """Resumes the session of a file on a server; returns what the keeper says of it."""
+        link = offer(destination, session, **terms)
+        order(self, [link], play=node_pb2.Play(session=session, path=str(path), local={"device": 1}))
+        return expect(self, "moved").moved
+
+
+def suspend(source: Server, keeper: Keeper, session: int, path: Path) -> migration_pb2.Moved:
+    """Suspends a session into a file; returns what the source says of it."""
+    pair = keeper.keep(session, file={"path": str(path)})
+    order_move(source, [pair], session, file={"path": str(path)})
+    return expect(source, "moved").moved
+
+
+def suspended(source: Server, keeper: Keeper, moved: migration_pb2.Moved) -> None:
+    """After a suspension that succeeded."""
+    assert moved.moved, moved
+    assert expect(keeper, "taken_over")
+    ended = expect(source, "ended").ended
+    assert (ended.reason, ended.clean) == ("moved", True)
+    expect(source, "ready")

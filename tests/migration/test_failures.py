@@ -1,0 +1,402 @@
+"""Whatever fails at whatever step: nothing is half moved (migration/HAZARDS.md)."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from gpuferry.specs._generated import node_pb2
+
+from tests.apiserver import kernels
+from tests.apiserver.guest import Guest, handle
+from tests.apiserver.server import GIB, Server
+from tests.migration.moving import (
+    MEMORY,
+    PRECOPY,
+    Faulty,
+    Keeper,
+    Work,
+    close,
+    devices,
+    expect,
+    move,
+    offer,
+    order_move,
+    settled,
+    stayed,
+    suspend,
+    suspended,
+)
+
+STEPS = ["prepare", "snapshot", "rebuild", "precopy", "hold", "drain", "catch_up", "verify", "take_over"]
+PATIENCE = {"GPUFERRY_TEST_PATIENCE": "1"}
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
+    """A source that fails as it is told, and is soon out of patience."""
+    with Faulty(tmp_path_factory.mktemp("faulty"), 0, **devices(MEMORY), **PATIENCE) as server:
+        server.ready()
+        yield server
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[Faulty]:
+    """The same, for one test."""
+    (tmp_path / "mortal").mkdir()
+    with Faulty(tmp_path / "mortal", 0, **devices(MEMORY), **PATIENCE) as server:
+        server.ready()
+        yield server
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Iterator[Server]:
+    """A destination for one test."""
+    with Server(tmp_path / "victim.log", 1, **devices(MEMORY)) as server:
+        server.ready()
+        yield server
+
+
+def begin(source: Server, destination: Server, guest: Guest) -> None:
+    link = offer(destination, guest.session)
+    order_move(source, [link], guest.session, PRECOPY, local={"device": 1})
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_source_fails(faulty: Faulty, destination: Server, step: str) -> None:
+    """Then the session stays, and can be moved as soon as nothing fails."""
+    guest = faulty.connect()
+    work = Work(guest)
+    faulty.fail(step, "raise")
+    moved = move(faulty, destination, guest.session, PRECOPY)
+    assert "a fault that a test wanted" in moved.reason
+    stayed(faulty, destination, moved)
+    work.check()
+    settled(faulty, destination, move(faulty, destination, guest.session, PRECOPY))
+    work.check()
+    close(guest, destination)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_source_dies(mortal: Faulty, destination: Server, step: str) -> None:
+    """Its session ends with it, as without a migration. The destination is idle again."""
+    guest = mortal.connect()
+    Work(guest)
+    mortal.fail(step, "kill")
+    begin(mortal, destination, guest)
+    assert guest.expect_end().text == ""
+    assert expect(destination, "ended").ended.clean
+    expect(destination, "ready")
+
+
+def test_the_source_dies_after_the_take_over(mortal: Faulty, destination: Server) -> None:
+    """Then the session is elsewhere, and nobody notices."""
+    guest = mortal.connect()
+    work = Work(guest)
+    mortal.fail("after_take_over", "kill")
+    begin(mortal, destination, guest)
+    expect(destination, "taken_over")
+    assert mortal.wait_for_exit() == -signal.SIGKILL
+    work.check()
+    close(guest, destination)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_destination_dies(faulty: Faulty, victim: Server, step: str) -> None:
+    guest = faulty.connect()
+    work = Work(guest)
+    faulty.fail(step, "wait")
+    begin(faulty, victim, guest)
+    faulty.wait_until_reached()
+    victim.process.kill()
+    victim.process.wait()
+    faulty.go_on()
+    moved = expect(faulty, "moved").moved
+    assert not moved.moved
+    assert not moved.lost
+    assert "link" in moved.reason
+    work.check()
+    close(guest, faulty)
+
+
+@pytest.mark.parametrize("step", ["prepare", "rebuild", "precopy", "catch_up", "verify"])
+def test_the_destination_hangs(faulty: Faulty, destination: Server, step: str) -> None:
+    guest = faulty.connect()
+    work = Work(guest)
+    faulty.fail(step, "wait")
+    begin(faulty, destination, guest)
+    faulty.wait_until_reached()
+    destination.process.send_signal(signal.SIGSTOP)
+    faulty.go_on()
+    moved = expect(faulty, "moved").moved
+    destination.process.send_signal(signal.SIGCONT)
+    assert "silent for 1 s" in moved.reason
+    stayed(faulty, destination, moved)
+    work.check()
+    close(guest, faulty)
+
+
+def test_the_destination_hangs_at_the_take_over(faulty: Faulty, destination: Server) -> None:
+    """The source cannot know, so it never serves the session again; the destination does when it is back."""
+    guest = faulty.connect()
+    work = Work(guest)
+    faulty.fail("take_over", "wait")
+    begin(faulty, destination, guest)
+    faulty.wait_until_reached()
+    destination.process.send_signal(signal.SIGSTOP)
+    faulty.go_on()
+    moved = expect(faulty, "moved").moved
+    assert moved.lost
+    assert not moved.moved
+    assert expect(faulty, "ended").ended.reason == "moved"
+    expect(faulty, "ready")
+    destination.process.send_signal(signal.SIGCONT)
+    expect(destination, "taken_over")
+    work.check()
+    close(guest, destination)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_program_ends(faulty: Faulty, destination: Server, step: str) -> None:
+    """A migration does not keep it from ending, and its session ends where it is."""
+    guest = faulty.connect()
+    Work(guest)
+    faulty.fail(step, "wait")
+    begin(faulty, destination, guest)
+    faulty.wait_until_reached()
+    guest.close()
+    faulty.go_on()
+    moved = expect(faulty, "moved").moved
+    if moved.moved:  # the end was not seen in time
+        expect(destination, "taken_over")
+        assert expect(faulty, "ended").ended.reason == "moved"
+        expect(faulty, "ready")
+        assert expect(destination, "ended").ended.reason == "closed"
+        expect(destination, "ready")
+    else:
+        ended = expect(faulty, "ended").ended
+        assert (ended.reason, ended.clean) == ("closed", True)
+        expect(faulty, "ready")
+        stayed(faulty, destination, moved)
+
+
+@pytest.mark.parametrize("step", ["rebuild", "precopy", "catch_up"])
+def test_an_operator_stops_it(faulty: Faulty, destination: Server, step: str) -> None:
+    guest = faulty.connect()
+    work = Work(guest)
+    faulty.fail(step, "wait")
+    begin(faulty, destination, guest)
+    faulty.wait_until_reached()
+    faulty.order(cancel={"session": guest.session, "reason": "changed my mind"})
+    faulty.stats()  # so it has heard
+    faulty.go_on()
+    moved = expect(faulty, "moved").moved
+    assert moved.reason == "changed my mind"
+    stayed(faulty, destination, moved)
+    work.check()
+    close(guest, faulty)
+
+
+def test_an_operator_ends_the_session(faulty: Faulty, destination: Server) -> None:
+    guest = faulty.connect()
+    Work(guest)
+    faulty.fail("precopy", "wait")
+    begin(faulty, destination, guest)
+    faulty.wait_until_reached()
+    faulty.order(revoke={"session": guest.session, "reason": "enough"})
+    faulty.stats()
+    faulty.go_on()
+    moved = expect(faulty, "moved").moved
+    assert moved.reason == "revoked: enough"
+    assert guest.expect_end().text == "revoked: enough"
+    assert expect(faulty, "ended").ended.reason == "revoked: enough"
+    expect(faulty, "ready")
+    stayed(faulty, destination, moved)
+
+
+def test_the_monitor_dies(tmp_path: Path, destination: Server) -> None:
+    """Source and destination finish alone, and the next monitor hears of it."""
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    (tmp_path / "faulty").mkdir()
+    with door, Faulty(tmp_path / "faulty", 0, **devices(MEMORY)) as source:
+        door.bind(str(tmp_path / "door"))
+        door.listen()
+        door.settimeout(30)
+        source.ready()
+        home = node_pb2.Home(path=str(tmp_path / "door"), secret=b"s", grace_seconds=30)
+        source.order(home=home)
+        guest = source.connect()
+        work = Work(guest)
+        source.fail("precopy", "wait")
+        begin(source, destination, guest)
+        source.wait_until_reached()
+        source.control.close()
+        source.control, _ = door.accept()
+        returned = expect(source, "returned").returned
+        assert returned.grant.session == returned.migrating.session == guest.session
+        assert returned.migrating.local.device == 1
+        source.go_on()
+        settled(source, destination, expect(source, "moved").moved)
+        work.check()
+        close(guest, destination)
+
+
+def test_too_little_memory_there(source: Server, tmp_path: Path) -> None:
+    guest = source.connect()
+    work = Work(guest, pages=40)
+    with Server(tmp_path / "log", 1, **devices("64MiB")) as small:
+        small.ready()
+        moved = move(source, small, guest.session)
+        assert moved.reason == "the destination has not enough free memory"
+        stayed(source, small, moved)
+        work.check()
+        close(guest, source)
+
+
+def test_too_small_a_quota_there(source: Server, destination: Server) -> None:
+    guest = source.connect()
+    work = Work(guest)
+    moved = move(source, destination, guest.session, memory_quota=GIB // 2)
+    assert moved.reason == "the destination grants 512 MiB, the session may use 1024 MiB"
+    stayed(source, destination, moved)
+    work.check()
+    close(guest, source)
+
+
+def test_a_kernel_that_runs_on(source: Server, destination: Server) -> None:
+    """The migration waits for it as long as it may, and then leaves the program alone."""
+    guest = source.connect()
+    work = Work(guest)
+    flag = guest.map(1, at=50)
+    waiter = handle("kernel", 7)
+    index = work.names.index("wait_for")
+    guest.send("sessionGetFunction", function=waiter, owner=kernels.LIBRARY, index=index)
+    other = handle("stream", 5)
+    guest.send("cuStreamCreateWithPriority", phStream=other, flags=1, priority=0)
+    guest.launch(waiter, struct.pack("<QQ", flag, flag + 8), block=(1, 1, 1), stream=other)
+    moved = move(source, destination, guest.session, drain_seconds=0.3)
+    assert "0.3 s" in moved.reason
+    stayed(source, destination, moved)
+    guest.write(flag, b"\1\0\0\0", work.stream)
+    assert guest.call("cuStreamSynchronize", hStream=other).status == 0
+    settled(source, destination, move(source, destination, guest.session, drain_seconds=5))
+    work.check()
+    close(guest, destination)
+
+
+def test_a_device_that_has_failed(source: Server, destination: Server, tmp_path: Path) -> None:
+    with Server(tmp_path / "log", 0, **devices(MEMORY)) as doomed:
+        doomed.ready()
+        guest = doomed.connect()
+        work = Work(guest)
+        guest.launch(work.kernel, struct.pack("<QI", 8, 1))
+        guest.sync()
+        moved = move(doomed, destination, guest.session)
+        assert "device has failed" in moved.reason
+        stayed(doomed, destination, moved)
+
+
+@pytest.mark.parametrize("limit", [1 << 12, 5 << 20, 9 << 20])
+def test_the_disk_is_full(mortal: Faulty, tmp_path: Path, limit: int) -> None:
+    """The program goes on as if nothing had been; nothing is left of the file."""
+    guest = mortal.connect()
+    work = Work(guest)
+    before = resource.prlimit(mortal.process.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    (tmp_path / "files").mkdir()
+    with Keeper(tmp_path / "keeper.log") as keeper:
+        moved = suspend(mortal, keeper, guest.session, tmp_path / "files" / "file")
+        assert not moved.moved
+        assert "cannot write" in moved.reason
+        assert keeper.wait_for_exit() == 0
+    assert list((tmp_path / "files").iterdir()) == []
+    work.check()
+    resource.prlimit(mortal.process.pid, resource.RLIMIT_FSIZE, before)
+    with Keeper(tmp_path / "keeper.log") as keeper:
+        suspended(mortal, keeper, suspend(mortal, keeper, guest.session, tmp_path / "files" / "file"))
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_source_fails_to_suspend(faulty: Faulty, tmp_path: Path, step: str) -> None:
+    if step == "precopy":
+        pytest.skip("files know no precopy")
+    guest = faulty.connect()
+    work = Work(guest)
+    (tmp_path / "files").mkdir()
+    faulty.fail(step, "raise")
+    with Keeper(tmp_path / "keeper.log") as keeper:
+        moved = suspend(faulty, keeper, guest.session, tmp_path / "files" / "file")
+        assert "a fault that a test wanted" in moved.reason
+        assert keeper.wait_for_exit() == 0
+    assert list((tmp_path / "files").iterdir()) == []
+    work.check()
+    close(guest, faulty)
+
+
+@pytest.mark.parametrize("step", ["rebuild", "hold", "take_over"])
+def test_the_keeper_dies_before_it_has_the_guest(faulty: Faulty, tmp_path: Path, step: str) -> None:
+    guest = faulty.connect()
+    work = Work(guest)
+    (tmp_path / "files").mkdir()
+    faulty.fail(step, "wait")
+    with Keeper(tmp_path / "keeper.log") as keeper:
+        target = {"path": str(tmp_path / "files" / "file")}
+        order_move(faulty, [keeper.keep(guest.session, file=target)], guest.session, file=target)
+        faulty.wait_until_reached()
+        keeper.process.kill()
+        keeper.process.wait()
+        faulty.go_on()
+        moved = expect(faulty, "moved").moved
+    assert "keeper" in moved.reason
+    assert list((tmp_path / "files").iterdir()) == []
+    work.check()
+    close(guest, faulty)
+
+
+def test_a_damaged_file(source: Server, destination: Server, tmp_path: Path) -> None:
+    """Nothing of it is played; the session stays suspended, and goes on if the file is mended."""
+    guest = source.connect()
+    work = Work(guest)
+    path = tmp_path / "file"
+    with Keeper(tmp_path / "keeper.log") as keeper:
+        suspended(source, keeper, suspend(source, keeper, guest.session, path))
+        content = bytearray(path.read_bytes())
+        content[-len(content) // 2] ^= 4
+        path.write_bytes(content)
+        moved = keeper.play(guest.session, path, destination)
+        assert "damaged" in moved.reason
+        stayed(source, destination, moved)
+        content[-len(content) // 2] ^= 4
+        path.write_bytes(content)
+        assert keeper.play(guest.session, path, destination).moved
+        expect(destination, "taken_over")
+    work.check()
+    close(guest, destination)
+
+
+def test_the_destination_dies_while_a_file_is_played(
+    source: Server, destination: Server, victim: Server, tmp_path: Path
+) -> None:
+    guest = source.connect()
+    work = Work(guest)
+    path = tmp_path / "file"
+    with Keeper(tmp_path / "keeper.log") as keeper:
+        suspended(source, keeper, suspend(source, keeper, guest.session, path))
+        link = offer(victim, guest.session)
+        victim.process.send_signal(signal.SIGSTOP)
+        play = node_pb2.Play(session=guest.session, path=str(path), local={"device": 1})
+        socket.send_fds(keeper.control, [node_pb2.ToServer(play=play).SerializeToString()], [link.fileno()])
+        link.close()
+        os.kill(victim.process.pid, signal.SIGKILL)
+        moved = expect(keeper, "moved").moved
+        assert not moved.moved
+        assert not moved.lost
+        assert keeper.play(guest.session, path, destination).moved
+        expect(destination, "taken_over")
+    work.check()
+    close(guest, destination)
