@@ -55,10 +55,11 @@ class Session:
         core.begin(
             guest.fileno(), grant.memory_quota, grace > 0, **({"restore": True} if grant.restore else {})
         )
-        try:
-            guest.sendall(core.welcome(grant.welcome_proof, grant.session, grant.memory_quota, grace))
-        except OSError:
-            core.end("connection lost")
+        if not grant.welcomed:
+            try:
+                guest.sendall(core.welcome(grant.welcome_proof, grant.session, grant.memory_quota, grace))
+            except OSError:
+                core.end("connection lost")
         self._log.info("session started", tenant=grant.tenant, function=grant.function, program=grant.program)
 
     @property
@@ -291,6 +292,7 @@ class Server:
             window_size=size,
             driver_version=core.driver_version,
             simulated=core.simulated,
+            welcome=core.welcome(bytes(32), 0, 0, 0),
         )
 
     def _patience(self) -> float | None:

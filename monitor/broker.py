@@ -14,7 +14,7 @@ from gpuferry.specs._generated import migration_pb2, node_pb2
 from .config import Config
 from .events import Announcer, Event, Kind
 from .guests import Farewells, Guest
-from .handshake import CudaError, Hello, Reason, Refusal, Resume, queued
+from .handshake import CudaError, Hello, Reason, Refusal, Resume, queued, welcome
 from .migration import CannotMove, Migration, Strategy, Target
 from .migrations import Migrations
 from .node import ChannelBroken
@@ -28,6 +28,7 @@ QUEUE_MOST = 1000
 TELL_PLACES = 1.0  # seconds between looks at who moved up
 TELL_ANYWAY = 30  # looks after which a waiting guest is told that it still waits
 LAST_WORDS = 1.0  # for sessions that are told at the end of the grace
+HAND_OVER_SECONDS = 0.005  # for which a granted session may wait while other guests are at the door
 REVOKE_SECONDS = 2.0  # then an API server that does not end its session is ended
 
 log = structlog.get_logger()
@@ -63,6 +64,8 @@ class Broker:
         self.complete_at = 0.0  # until then sessions of an earlier monitor may still come
         self._session_over = asyncio.Event()
         self._places: asyncio.TimerHandle | None = None  # the next look at who moved up
+        self._granted: dict[int, Session] = {}  # by API server, which does not have the guest's socket yet
+        self._handing_over: asyncio.TimerHandle | None = None
 
     @property
     def draining(self) -> bool:
@@ -85,6 +88,13 @@ class Broker:
         session = Session(self._next_session(), guest.hello, guest.peer, guest)
         self.sessions[session.id] = session
         self._enter_queue(session)
+        if self._granted and not self._handing_over:
+            loop = asyncio.get_running_loop()
+            self._handing_over = loop.call_later(HAND_OVER_SECONDS, self._hand_over)
+
+    def quiet(self) -> None:
+        """No other guest is at the door."""
+        self._hand_over()
 
     def resume(self, connection: socket.socket, peer: str, resume: Resume) -> None:
         """To the API server that holds the session. A wrong key and no session are told alike."""
@@ -122,7 +132,7 @@ class Broker:
         hello = session.hello
         labels = frozenset(f"{name}={value}" for name, value in hello.labels)
         self._placer.arrive(session.id, hello.memory, labels, time.monotonic(), first=first)
-        self._dispatch()
+        self._match()
         if session.phase is Phase.WAITING and session.id in self.sessions:
             self._wait(session)
 
@@ -130,9 +140,11 @@ class Broker:
         assert session.guest
         loop = asyncio.get_running_loop()
         session.timer = loop.call_later(self._patience(session), self._give_up, session)
+        self._announcer.tell(Event(Kind.QUEUED, session.id))
+        if session.welcome:
+            return  # it may speak, and expects no QUEUED
         session.guest.connection.setblocking(False)
         loop.add_reader(session.guest.connection, self._spoke_while_waiting, session)
-        self._announcer.tell(Event(Kind.QUEUED, session.id))
         session.told = (0, 0)
         if self._places is None:
             self._tell_places()
@@ -152,7 +164,7 @@ class Broker:
 
     def _tell_place(self, session: Session, place: int, length: int) -> None:
         before, looks = session.told
-        if session.guest is None or (before == place and looks < TELL_ANYWAY):
+        if session.guest is None or session.welcome or (before == place and looks < TELL_ANYWAY):
             session.told = before, looks + 1
             return
         session.told = place, 0
@@ -198,6 +210,10 @@ class Broker:
     # -- matching
 
     def _dispatch(self) -> None:
+        self._match()
+        self._hand_over()
+
+    def _match(self) -> None:
         while not self._closing and (decision := self._placer.next()):
             if isinstance(decision, Placement):
                 self._grant(self.sessions[decision.session], decision)
@@ -216,16 +232,49 @@ class Broker:
         self._refuse(guest, Reason.NO_CAPACITY, reason, CudaError.OUT_OF_MEMORY)
 
     def _grant(self, session: Session, placement: Placement) -> None:
+        """The guest hears of it at once, for WELCOME is known here; its API server a little later."""
         if session.file:
             self.migrations.comes_back(session, placement)
             return
         guest = self._leave_queue(session)
         server = self._servers[placement.server]
-        session.placement, session.server = placement, server
-        session.wall_limit = _shorter(self._config.wall_limit, session.hello.wall_limit)
-        session.idle_limit = _shorter(self._config.idle_limit, session.hello.idle_limit)
+        assert server.ready
+        grace = self._config.resume_grace if session.hello.resumable else 0
+        proof, template = guest.welcome_proof, server.ready.welcome
+        frame = welcome(template, proof, session.id, placement.quota, int(grace * 1000))
+        if not session.welcome:
+            guest.welcome(frame)
+        elif session.welcome != frame:
+            self._break_word(session, placement)
+            return
+        session.welcome, session.placement, session.server = frame, placement, server
         session.enter(Phase.GRANTED)
         server.take(session.id)
+        self._granted[server.key] = session
+
+    def _break_word(self, session: Session, placement: Placement) -> None:
+        """The API server died that its WELCOME was about, and this one is not like it."""
+        assert session.guest
+        del self.sessions[session.id]
+        self._placer.on_complete(session.id, time.monotonic())
+        self._placer.on_idle(placement.device, placement.server)
+        self._refuse(session.guest, Reason.NO_CAPACITY, "its API server died, and another has other terms")
+
+    def _hand_over(self) -> None:
+        """API servers that were granted get their guests, first come first."""
+        if self._handing_over:
+            self._handing_over.cancel()
+            self._handing_over = None
+        while self._granted:
+            self._hand(self._granted.pop(next(iter(self._granted))))
+
+    def _hand(self, session: Session) -> None:
+        guest, server, placement = session.guest, session.server, session.placement
+        assert guest
+        assert server
+        assert placement
+        session.wall_limit = _shorter(self._config.wall_limit, session.hello.wall_limit)
+        session.idle_limit = _shorter(self._config.idle_limit, session.hello.idle_limit)
         grant = node_pb2.Grant(
             session=session.id,
             memory_quota=placement.quota,
@@ -244,7 +293,9 @@ class Broker:
         session.grant = grant
         guest.connection.setblocking(True)  # a property of the open file, so the API server inherits it
         try:
-            server.send(node_pb2.ToServer(grant=grant), guest.connection)
+            message = node_pb2.ToServer(grant=grant)
+            message.grant.welcomed = True
+            server.send(message, guest.connection)
         except ChannelBroken:
             server.kill()  # its end brings the session back into the queue
             return
@@ -362,6 +413,7 @@ class Broker:
     def server_lost(self, server: ApiServer) -> None:
         """Its session is over; a guest that it never served goes back to the head of the queue."""
         self._servers.pop(server.key, None)
+        self._granted.pop(server.key, None)
         self._placer.on_server_lost(server.device, server.key)
         self._announcer.tell(
             Event(Kind.SERVER_LOST, device=server.device, server=server.pid, reason=server.end_reason)
@@ -434,6 +486,7 @@ class Broker:
 
     def end_session(self, session: Session, reason: str) -> None:
         """The guest is told why; an API server that does not let go is ended."""
+        self._hand_over()
         log.info("session revoked", session=session.id, reason=reason)
         if session.phase is Phase.WAITING or not session.server:
             self._refuse(self._withdraw(session), Reason.DENIED, reason)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import secrets
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -57,6 +56,16 @@ class Guest:
         """What WELCOME begins with."""
         return server_proof(self.key, self.nonces[:32], self.nonces[32:])
 
+    def welcome(self, frame: bytes) -> None:
+        """Send it. A guest that does not take it is gone, as its API server will see."""
+        try:
+            sent = self.connection.send(frame, socket.MSG_DONTWAIT)
+        except OSError:
+            sent = 0
+        if sent < len(frame):
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
+
     @property
     def resume_key(self) -> bytes:
         """With it the guest proves that the session is its own, when it comes again."""
@@ -69,6 +78,9 @@ class Reception(Protocol):
     def arrive(self, guest: Guest) -> None:
         """A guest proved itself."""
 
+    def quiet(self) -> None:
+        """No other guest is at the door."""
+
     def resume(self, connection: socket.socket, peer: str, resume: Resume) -> None:
         """A guest says that it lost the connection of a session."""
 
@@ -77,58 +89,23 @@ class Reception(Protocol):
 
 
 class Handshake:
-    """GREETING out, HELLO or RESUME in, on one connection; then `done` has what came, or what went wrong.
+    """GREETING out, HELLO or RESUME in, on one connection."""
 
-    Plain callbacks, and few system calls: a crowd arrives at once, and a task for each would keep it waiting.
-    """
+    __slots__ = ("_data", "_nonce", "_wanted", "connection", "ends", "peer")
 
-    def __init__(
-        self,
-        connection: socket.socket,
-        limit: float,
-        done: Callable[[Handshake, Claim | Resume | Refusal | OSError], None],
-    ) -> None:
+    def __init__(self, connection: socket.socket, peer: str, ends: float) -> None:
         self.connection = connection
+        self.peer = peer
+        self.ends = ends  # when it must be over
         self._nonce = secrets.token_bytes(NONCE_SIZE)
-        self._limit = limit
-        self._done = done
         self._data = b""
         self._wanted = HEADER.size + HELLO.size
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(connection, self._read)
-        self._timer = self._loop.call_later(limit, self._late)
         with contextlib.suppress(OSError):  # told again by the next read
             connection.send(greeting(self._nonce), socket.MSG_DONTWAIT)
 
-    def cancel(self) -> None:
-        """Close the connection; nobody is told."""
-        self._detach()
-        self.connection.close()
-
-    def _detach(self) -> None:
-        self._timer.cancel()
-        self._loop.remove_reader(self.connection)
-
-    def _end(self, outcome: Claim | Resume | Refusal | OSError) -> None:
-        self._detach()
-        self._done(self, outcome)
-
-    def _late(self) -> None:
-        self._end(Refusal(Reason.MALFORMED, f"no complete HELLO within {self._limit:g} s"))
-
-    def _read(self) -> None:
-        try:
-            claim = self._take()
-        except BlockingIOError:
-            return
-        except (Refusal, OSError) as error:
-            self._end(error)
-            return
-        if claim:
-            self._end(claim)
-
-    def _take(self) -> Claim | Resume | None:
-        """Never a byte more than HELLO, if it is one: what follows belongs to the API server."""
+    def read(self) -> Claim | Resume | None:
+        """What the guest said, once that is complete; Refusal or OSError if it never will be."""
+        # Never a byte more than HELLO, if it is one: what follows belongs to the API server.
         part = self.connection.recv(self._wanted - len(self._data), socket.MSG_DONTWAIT)
         if not part:
             raise ConnectionResetError("closed during the handshake")

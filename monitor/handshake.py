@@ -16,6 +16,7 @@ from .tokens import proof as tenant_proof
 HEADER = struct.Struct("<IHHIi")
 GREETING = struct.Struct("<8sHH32s")
 HELLO = struct.Struct("<HH32s32sIQI64s64s128s32s")
+WELCOME = struct.Struct("<32sQ16sQ16sI")  # its beginning; the gaps are the API server's
 REFUSED = struct.Struct("<II")
 EXTENSION = struct.Struct("<HH")
 REDIRECT = struct.Struct("<32s32sHH")
@@ -245,6 +246,13 @@ def hello(token: bytes, server_nonce: bytes, nonce: bytes, devices: int, program
 def server_proof(token: bytes, server_nonce: bytes, guest_nonce: bytes) -> bytes:
     """What WELCOME carries to show the same of the server."""
     return hmac.digest(token, b"gpuferry server 1" + server_nonce + guest_nonce, hashlib.sha256)
+
+
+def welcome(template: bytes, proof: bytes, session: int, quota: int, resume_ms: int) -> bytes:
+    """The WELCOME frame; the template is the API server's."""
+    header, rest = template[: HEADER.size], template[HEADER.size + WELCOME.size :]
+    _, _, window, _, terms, _ = WELCOME.unpack_from(template, HEADER.size)
+    return header + WELCOME.pack(proof, session, window, quota, terms, resume_ms) + rest
 
 
 def redirect(key: bytes, nonces: bytes, session_key: bytes, ticket: bytes, address: str) -> bytes:

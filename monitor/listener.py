@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,11 +14,12 @@ import structlog
 from .config import ConfigError, resolve
 from .credentials import Authority
 from .guests import Handshake, Reception, admit, look_up
-from .handshake import Claim, Proven, Refusal, Resume
+from .handshake import Claim, Proven, Reason, Refusal, Resume
 
 BACKLOG = 512
 HANDSHAKES_MOST = 128  # at once
 ACCEPTED_MOST = 32  # before those who are further get their turn
+LOOKS_MOST = 16  # before the rest of the monitor gets its turn
 
 log = structlog.get_logger()
 
@@ -79,7 +82,11 @@ def name_of(listening: socket.socket) -> str:
 
 
 class Listener:
-    """One listening socket and the handshakes that are going on."""
+    """One listening socket and the handshakes that are going on.
+
+    A crowd may arrive at once. They share one epoll and one timer, for what an event loop does about a
+    descriptor, a timer or a task takes longer than all the rest of a handshake.
+    """
 
     def __init__(
         self, listening: socket.socket, authority: Authority, limit: float, reception: Reception
@@ -88,19 +95,41 @@ class Listener:
         self._authority = authority
         self._limit = limit  # seconds for a handshake
         self._reception = reception
-        self._pending: dict[Handshake | asyncio.Task[None], str] = {}  # and who it is; oldest first
+        self._epoll = select.epoll()
+        self._epoll.register(listening, select.EPOLLIN)
+        self._handshakes: dict[int, Handshake] = {}  # by descriptor; oldest first
+        self._lookups: dict[asyncio.Task[None], None] = {}  # of claims that take time; oldest first
+        self._timer: asyncio.TimerHandle | None = None  # while there are handshakes
         self.name = name_of(listening)
 
     async def serve(self) -> None:
         """Until cancelled."""
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._listening, self._accept)
+        loop.add_reader(self._epoll, self._look)
         try:
             await loop.create_future()
         finally:
-            loop.remove_reader(self._listening)
+            loop.remove_reader(self._epoll)
+
+    def _look(self) -> None:
+        """Those who are further go first."""
+        for _ in range(LOOKS_MOST):
+            found = [descriptor for descriptor, _ in self._epoll.poll(0)]
+            for descriptor in found:
+                if descriptor in self._handshakes:
+                    self._read(descriptor)
+            if self._listening.fileno() in found:
+                self._accept()
+            if not found:
+                break
+        self._settle()
+
+    def _settle(self) -> None:
+        if not self._handshakes and not self._lookups:
+            self._reception.quiet()
 
     def _accept(self) -> None:
+        now = time.monotonic()
         for _ in range(ACCEPTED_MOST):
             try:
                 connection, address = self._listening.accept()
@@ -108,37 +137,70 @@ class Listener:
                 return
             except OSError as error:  # out of descriptors, say: the guests in the backlog can wait
                 log.error("accept failed", error=str(error))
-                loop = asyncio.get_running_loop()
-                loop.remove_reader(self._listening)
-                loop.call_later(0.1, self._accept_again)
+                self._epoll.unregister(self._listening)
+                asyncio.get_running_loop().call_later(0.1, self._accept_again)
                 return
-            if len(self._pending) >= HANDSHAKES_MOST:
-                # A right guest needs milliseconds: whoever says nothing longest makes room.
-                oldest = next(iter(self._pending))
-                del self._pending[oldest]
-                oldest.cancel()
+            if len(self._handshakes) + len(self._lookups) >= HANDSHAKES_MOST:
+                self._make_room()
             peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix"
-            self._pending[Handshake(connection, self._limit, self._claimed)] = peer
+            self._handshakes[connection.fileno()] = Handshake(connection, peer, now + self._limit)
+            self._epoll.register(connection, select.EPOLLIN)
+            if not self._timer:
+                self._timer = asyncio.get_running_loop().call_later(self._limit, self._end_late)
 
     def _accept_again(self) -> None:
-        if self._listening.fileno() >= 0:
-            asyncio.get_running_loop().add_reader(self._listening, self._accept)
+        if not self._epoll.closed:
+            self._epoll.register(self._listening, select.EPOLLIN)
 
-    def _claimed(self, handshake: Handshake, outcome: Claim | Resume | Refusal | OSError) -> None:
-        peer, connection = self._pending.pop(handshake), handshake.connection
-        if isinstance(outcome, Refusal):
-            self._reception.turn_away(connection, peer, outcome)
-        elif isinstance(outcome, Resume):
-            self._reception.resume(connection, peer, outcome)
-        elif isinstance(outcome, OSError):
-            log.debug("guest left during the handshake", peer=peer, error=str(outcome))
-            connection.close()
-        elif proven := self._authority.at_once(outcome):
-            self._admit(connection, peer, outcome, proven)
+    def _make_room(self) -> None:
+        """A right guest needs milliseconds: whoever says nothing longest goes."""
+        if self._handshakes:
+            self._leave(next(iter(self._handshakes))).connection.close()
         else:
-            task = asyncio.ensure_future(self._look_up(connection, peer, outcome))
-            self._pending[task] = peer
-            task.add_done_callback(lambda _: self._pending.pop(task, None))
+            next(iter(self._lookups)).cancel()
+
+    def _leave(self, descriptor: int) -> Handshake:
+        self._epoll.unregister(descriptor)
+        return self._handshakes.pop(descriptor)
+
+    def _end_late(self) -> None:
+        self._timer = None
+        now = time.monotonic()
+        while self._handshakes:
+            descriptor, oldest = next(iter(self._handshakes.items()))
+            if oldest.ends > now:
+                self._timer = asyncio.get_running_loop().call_later(oldest.ends - now, self._end_late)
+                return
+            late = Refusal(Reason.MALFORMED, f"no complete HELLO within {self._limit:g} s")
+            self._reception.turn_away(self._leave(descriptor).connection, oldest.peer, late)
+
+    def _read(self, descriptor: int) -> None:
+        handshake = self._handshakes[descriptor]
+        peer, connection = handshake.peer, handshake.connection
+        try:
+            said = handshake.read()
+        except BlockingIOError:
+            return
+        except Refusal as refusal:
+            self._leave(descriptor)
+            self._reception.turn_away(connection, peer, refusal)
+            return
+        except OSError as error:
+            self._leave(descriptor)
+            log.debug("guest left during the handshake", peer=peer, error=str(error))
+            connection.close()
+            return
+        if not said:
+            return
+        self._leave(descriptor)
+        if isinstance(said, Resume):
+            self._reception.resume(connection, peer, said)
+        elif proven := self._authority.at_once(said):
+            self._admit(connection, peer, said, proven)
+        else:
+            task = asyncio.ensure_future(self._look_up(connection, peer, said))
+            self._lookups[task] = None
+            task.add_done_callback(self._looked_up)
 
     async def _look_up(self, connection: socket.socket, peer: str, claim: Claim) -> None:
         try:
@@ -151,6 +213,10 @@ class Listener:
         else:
             self._admit(connection, peer, claim, proven)
 
+    def _looked_up(self, task: asyncio.Task[None]) -> None:
+        del self._lookups[task]
+        self._settle()
+
     def _admit(self, connection: socket.socket, peer: str, claim: Claim, proven: Proven | None) -> None:
         try:
             guest = admit(connection, peer, claim, proven)
@@ -161,8 +227,13 @@ class Listener:
 
     def close(self) -> None:
         """Listen no more, and end handshakes that are still going on."""
-        for pending in self._pending:
-            pending.cancel()
+        if self._timer:
+            self._timer.cancel()
+        self._epoll.close()
+        for handshake in self._handshakes.values():
+            handshake.connection.close()
+        for task in self._lookups:
+            task.cancel()
         address = self._listening.getsockname()
         self._listening.close()
         if isinstance(address, str):

@@ -253,7 +253,7 @@ class Migrations:
         destination.restore(session.id)
         grant = node_pb2.Grant()
         grant.CopyFrom(session.grant)
-        grant.restore, grant.age_seconds = True, session.age
+        grant.restore, grant.welcomed, grant.age_seconds = True, False, session.age
         local = migration_pb2.LocalTarget(device=device)
         one, other = socket.socketpair()
         with one, other:

@@ -337,6 +337,7 @@ class Pool:
         self._health = {device: Health() for device in range(config.devices)}
         self._filling = False
         self._wished: Counter[int] = Counter()  # API servers beyond those that there should be, by device
+        self._to_fill: set[int] = set()
         self.servers: dict[int, ApiServer] = {}
         self.keepers: dict[int, ApiServer] = {}
         self.failures = 0  # API servers that were never ready
@@ -386,7 +387,13 @@ class Pool:
         """Whether it was taken out because no API server lives there."""
         return self._health[device].out
 
+    def _fill_soon(self, device: int) -> None:
+        if device not in self._to_fill:
+            self._to_fill.add(device)
+            asyncio.get_running_loop().call_soon(self._fill, device)
+
     def _fill(self, device: int) -> None:
+        self._to_fill.discard(device)
         if not self._filling or device >= self._config.devices or self._health[device].resting:
             return
         here = [s for s in self.servers.values() if s.device == device and s.state is not State.STOPPING]
@@ -394,7 +401,7 @@ class Pool:
         if len(here) > wanted:
             asyncio.get_running_loop().call_later(SURPLUS_SECONDS, self._trim, device)
         for _ in range(wanted - len(here)):
-            server = ApiServer(device, self._health[device], self._fill)
+            server = ApiServer(device, self._health[device], self._fill_soon)
             self._keep(
                 server,
                 server.run(self._config, self._environment, self.home, self._events, self._turns),

@@ -35,6 +35,7 @@ class Session:
         self.placement: Placement | None = None
         self.server: ApiServer | None = None
         self.grant: node_pb2.Grant | None = None
+        self.welcome = b""  # that its guest was sent
         self.timer: asyncio.TimerHandle | None = None
         self.wall_limit = self.idle_limit = 0.0  # seconds; 0: none
         self.told = (0, 0)  # place in the queue, and how many looks ago

@@ -30,11 +30,11 @@
 struct guest {
     int fd;
     double began, granted;
-    size_t got, wanted;
+    size_t got;
     unsigned char data[MOST_BYTES];
 };
 
-static const char *token;
+static struct gf_hmac token; // that has taken in the token, and nothing else yet
 
 static double now(void) {
     struct timespec time;
@@ -60,10 +60,9 @@ static void say_hello(struct guest *guest) {
                  .program = "crowd"},
     };
     const struct gf_greeting *greeting = (const void *)(guest->data + sizeof(struct gf_header));
-    struct gf_hmac hmac;
+    struct gf_hmac hmac = token;
     if (getrandom(hello.body.nonce, sizeof hello.body.nonce, 0) != sizeof hello.body.nonce)
         die("getrandom");
-    gf_hmac_init(&hmac, token, strlen(token));
     gf_hmac_update(&hmac, GF_PROOF_GUEST, strlen(GF_PROOF_GUEST));
     gf_hmac_update(&hmac, greeting->nonce, sizeof greeting->nonce);
     gf_hmac_update(&hmac, hello.body.nonce, sizeof hello.body.nonce);
@@ -73,43 +72,31 @@ static void say_hello(struct guest *guest) {
         die("HELLO");
 }
 
-// Takes what has come; true once it is all there.
-static int read_on(struct guest *guest) {
-    while (guest->got < guest->wanted) {
-        ssize_t got = read(guest->fd, guest->data + guest->got, guest->wanted - guest->got);
-        if (got < 0 && errno == EAGAIN)
-            return 0;
-        if (got <= 0)
-            die("read");
-        guest->got += (size_t)got;
-        const struct gf_header *header = (const void *)guest->data;
-        if (guest->got != sizeof *header || guest->wanted != sizeof *header)
-            continue;
-        if (header->size > MOST_BYTES || header->op == GF_OP_REFUSED) {
+// Reads what has come; true once the guest has what it came for.
+static int step(struct guest *guest, int plain) {
+    ssize_t got = read(guest->fd, guest->data + guest->got, MOST_BYTES - guest->got);
+    if (got <= 0)
+        die("read");
+    if (plain)
+        return 1;
+    guest->got += (size_t)got;
+    const struct gf_header *header = (const void *)guest->data;
+    while (guest->got >= sizeof *header && guest->got >= header->size) {
+        if (header->size < sizeof *header || header->size > MOST_BYTES || header->op == GF_OP_REFUSED) {
             fprintf(stderr, "refused\n");
             exit(1);
         }
-        guest->wanted = header->size;
+        if (header->op == GF_OP_WELCOME)
+            return 1;
+        if (header->op != OP_QUEUED)
+            say_hello(guest);
+        guest->got -= header->size;
+        memmove(guest->data, guest->data + header->size, guest->got);
     }
-    return 1;
-}
-
-// True once the guest has what it came for.
-static int step(struct guest *guest, int plain) {
-    if (!read_on(guest))
-        return 0;
-    uint16_t op = ((const struct gf_header *)guest->data)->op;
-    if (plain || op == GF_OP_WELCOME)
-        return 1;
-    if (op != OP_QUEUED)
-        say_hello(guest);
-    guest->got = 0;
-    guest->wanted = sizeof(struct gf_header);
     return 0;
 }
 
-static void arrive(struct guest *guest, const struct sockaddr_in *address, int plain, int epoll) {
-    guest->wanted = plain ? 1 : sizeof(struct gf_header);
+static void arrive(struct guest *guest, const struct sockaddr_in *address, int epoll) {
     guest->began = now();
     guest->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
     if (guest->fd < 0)
@@ -176,17 +163,19 @@ int main(int argc, char **argv) {
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
-    token = getenv("GPUFERRY_TOKEN");
+    const char *secret = getenv("GPUFERRY_TOKEN");
     if (plain)
         peer = plain_peer(&address, (int)count);
-    else if (token)
+    else if (secret)
         parse(argv[1], &address);
     else
         return 2;
+    if (secret)
+        gf_hmac_init(&token, secret, strlen(secret));
 
     int epoll = epoll_create1(0);
     for (size_t i = 0; i < count; i++)
-        arrive(&guests[i], &address, plain, epoll);
+        arrive(&guests[i], &address, epoll);
     while (done < count) {
         struct epoll_event events[64];
         int ready = epoll_wait(epoll, events, 64, -1);

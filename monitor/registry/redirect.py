@@ -67,6 +67,9 @@ class Redirector:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def quiet(self) -> None:
+        """Nothing waits for that."""
+
     def resume(self, connection: socket.socket, peer: str, _: Resume) -> None:
         """Sessions are at the GPU servers, and their guests know which."""
         self.turn_away(connection, peer, Refusal(Reason.NO_SESSION, "a registry has no sessions"))

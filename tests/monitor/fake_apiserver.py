@@ -7,6 +7,7 @@
 
 GPUFERRY_FAKE=fail|mute|exit: what it does at its start instead of getting ready
 (GPUFERRY_FAKE_1: only on device 1).
+GPUFERRY_FAKE_TERMS=1: its WELCOME is like no other API server's.
 GPUFERRY_FAKE_CHILD=1: has a child process, as one with a compiler has.
 """
 
@@ -60,6 +61,7 @@ class FakeServer:
             window_size=1 << 36,
             driver_version=13050,
             simulated=True,
+            welcome=welcome(),
         )
 
     def find_another_monitor(self) -> None:
@@ -101,13 +103,9 @@ class FakeServer:
         if grant.function == "wedged":
             return
         self.tell(started=node_pb2.SessionStarted(session=grant.session))
-        body = (
-            grant.welcome_proof + grant.memory_quota.to_bytes(8, "little") + os.getpid().to_bytes(4, "little")
-        )
-        header = (16 + len(body)).to_bytes(4, "little") + WELCOME.to_bytes(2, "little") + bytes(10)
         reason = "closed"
         try:
-            guest.sendall(header + body)
+            guest.sendall(os.getpid().to_bytes(4, "little"))
             while data := guest.recv(65536):
                 guest.sendall(data)
         except OSError:
@@ -148,6 +146,13 @@ class FakeServer:
 
     def obey(self, message: node_pb2.ToServer, descriptors: list[int]) -> None:
         """Whatever else there is."""
+
+
+def welcome() -> bytes:
+    """What the guest is told of the device."""
+    window = (os.getpid() if os.environ.get("GPUFERRY_FAKE_TERMS") else 0).to_bytes(16, "little")
+    body = bytes(40) + window + bytes(40)
+    return (16 + len(body)).to_bytes(4, "little") + WELCOME.to_bytes(2, "little") + bytes(10) + body
 
 
 def claim_crash() -> bool:

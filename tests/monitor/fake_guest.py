@@ -96,21 +96,27 @@ def outcome(connection: socket.socket) -> bytes:
 
 
 class FakeGuest:
-    """A session: what the fake API server echoes, and what it said in WELCOME."""
+    """A session: what WELCOME said, and what the fake API server echoes."""
 
-    def __init__(self, address: str, token: str, **changes: Any) -> None:
+    def __init__(self, address: str, token: str, meet: bool = True, **changes: Any) -> None:
         self.connection = connect(address)
+        self.server_pid = 0
         try:
             server_nonce = read_greeting(self.connection)
             nonce = secrets.token_bytes(32)
             self.connection.sendall(hello_frame(server_nonce, token, nonce=nonce, **changes))
             body = outcome(self.connection)
+            if meet:
+                self.meet()
         except BaseException:
             self.connection.close()
             raise
         self.proven = body[:32] == handshake.server_proof(token.encode(), server_nonce, nonce)
-        self.quota = int.from_bytes(body[32:40], "little")
-        self.server_pid = int.from_bytes(body[40:44], "little")
+        self.number, self.quota = (int.from_bytes(body[at : at + 8], "little") for at in (32, 56))
+
+    def meet(self) -> None:
+        """Its API server says first who it is."""
+        self.server_pid = int.from_bytes(read_exactly(self.connection, 4), "little")
 
     def echo(self, data: bytes) -> bytes:
         self.connection.sendall(data)

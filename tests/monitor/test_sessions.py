@@ -20,6 +20,7 @@ from tests.monitor.fake_guest import (
     connect,
     hello_frame,
     outcome,
+    read_exactly,
     read_frame,
     read_greeting,
 )
@@ -129,6 +130,44 @@ def test_a_guest_survives_an_api_server_that_dies_before_it_served(monitor: harn
         assert guest.proven
         assert guest.echo(b"second try") == b"second try"
     monitor.wait_idle(2)
+
+
+def test_welcome_does_not_wait_for_the_api_server() -> None:
+    with harness.monitor("--pool", "1") as monitor:
+        (server,) = monitor.status().servers
+        os.kill(server.pid, signal.SIGSTOP)
+        with FakeGuest(monitor.address, monitor.token, meet=False, memory=MEMORY // 4) as guest:
+            assert guest.proven
+            (session,) = monitor.status().sessions
+            assert (session.id, session.memory_quota) == (guest.number, guest.quota)
+            assert guest.quota == MEMORY // 4
+            os.kill(server.pid, signal.SIGCONT)
+            guest.meet()
+            assert guest.echo(b"at last") == b"at last"
+
+
+def test_a_welcomed_guest_waits_for_another_api_server() -> None:
+    """It was told all that there is to tell: nothing more comes before that server's own words."""
+    with (
+        harness.monitor("--pool", "1") as monitor,
+        FakeGuest(monitor.address, monitor.token, meet=False, function=b"crash") as guest,
+    ):
+        guest.connection.sendall(b"said early")
+        guest.meet()
+        assert read_exactly(guest.connection, 10) == b"said early"
+
+
+def test_another_api_server_must_stand_by_welcome() -> None:
+    with (
+        harness.monitor("--pool", "2", GPUFERRY_FAKE_TERMS="1") as monitor,
+        FakeGuest(monitor.address, monitor.token, meet=False, function=b"crash") as guest,
+    ):
+        with pytest.raises(Refused) as caught:
+            outcome(guest.connection)
+        assert caught.value.reason == REASON.NO_CAPACITY
+        status = monitor.wait_idle(2)
+        assert not status.sessions
+        assert status.devices[0].memory_granted == 0
 
 
 def test_first_come_first_served(monitor: harness.Monitor) -> None:
