@@ -120,6 +120,7 @@ def session(number: int, **changes: Any) -> control_pb2.Session:
         "id": number,
         "program": "train.py",
         "guest_pid": 4000 + number,
+        "device": 0,
         "peer": "10.0.0.7:51334",
         "memory_quota": 8 * GIB,
         "memory_mapped": 3 * GIB,

@@ -222,6 +222,41 @@ def test_migrations_are_a_timeline(browser: Browser, stage: Stage) -> None:
     assert place == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_why_a_migration_failed_can_be_read(browser: Browser, stage: Stage, width: int) -> None:
+    moved = busy()
+    moved.migrations.add(
+        session=11,
+        source="gpu 1",
+        target="/var/lib/" + "x" * 80,
+        state=STATE.MIGRATION_STATE_FAILED,
+        started_seconds_ago=300,
+        reason="no space left on device: 3221225472 bytes were to be written",
+    )
+    stage.show(moved)
+    browser.look(width)
+    browser.open(stage.url)
+    browser.wait("document.querySelectorAll('.lane').length === 1", "the migration")
+    clipped = """
+        const edge = document.querySelector('#migrations').getBoundingClientRect().right;
+        return [...document.querySelectorAll('.lane p')].filter((p) =>
+            p.scrollWidth > p.clientWidth || p.getBoundingClientRect().right > edge).map((p) => p.className);
+    """
+    assert browser.run(clipped) == []
+
+
+def test_a_session_on_no_device(browser: Browser, stage: Stage) -> None:
+    away = busy()
+    away.sessions[0].ClearField("device")
+    stage.show(away)
+    browser.open(stage.url)
+    browser.wait("document.querySelectorAll('#sessions tbody tr').length === 2", "sessions")
+    cells = browser.run(
+        "return [...document.querySelectorAll('#sessions [data-label=GPU]')].map((c) => c.textContent)"
+    )
+    assert cells == ["–", "0"]
+
+
 @pytest.mark.parametrize("width", [320, 390, 768])
 def test_nothing_is_wider_than_the_screen(browser: Browser, stage: Stage, width: int) -> None:
     status = busy()

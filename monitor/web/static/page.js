@@ -152,7 +152,8 @@ function cell(row, className, label) {
 function whereabouts(session) {
   if (session.state === "suspended") return "in a file";
   if (session.state === "moved") return `→ ${session.where}`;
-  return session.state === "migrating" ? `${session.device ?? "–"} moving` : String(session.device);
+  const device = String(session.device ?? "–");
+  return session.state === "migrating" ? `${device} moving` : device;
 }
 
 function createSession() {
