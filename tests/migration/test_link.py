@@ -1,0 +1,215 @@
+"""The link, against a destination that the test plays."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from gpuferry.migration import frames
+from gpuferry.migration.errors import Cancelled, LinkBroken, MigrationError, Refused
+from gpuferry.migration.frames import HEADER, Kept
+from gpuferry.migration.link import Link
+
+LOAD, EVENT, IMAGE = (
+    frames.OPERATIONS[name] for name in ("sessionLoadImage", "cuEventCreate", "sessionImageData")
+)
+
+
+def reply(op: int, request: int, status: int = 0, body: bytes = b"", flags: int = 1) -> bytes:
+    return struct.pack("<IHHIiiHH", HEADER.size + 8 + len(body), op, flags, request, status, 0, 0, 0) + body
+
+
+@dataclass
+class Destination:
+    """Answers every frame as told, on a thread; says in which order they came."""
+
+    connection: socket.socket
+    answer: Callable[[frames.Header, bytes], bytes]
+    seen: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        with self.connection, self.connection.makefile("rb") as stream:
+            try:
+                while data := stream.read(HEADER.size):
+                    head = frames.header(data)
+                    body = stream.read(head.size - HEADER.size)
+                    self.seen.append(head.op)
+                    self.connection.sendall(self.answer(head, body))
+            except OSError:
+                pass
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., tuple[Link, Destination]]]:
+    made: list[tuple[socket.socket, Destination]] = []
+
+    def make(
+        answer: Callable[[frames.Header, bytes], bytes], wake: int | None = None
+    ) -> tuple[Link, Destination]:
+        ours, theirs = socket.socketpair()
+        destination = Destination(theirs, answer)
+        made.append((ours, destination))
+        link = Link(ours, wake)
+        link.patience = 5
+        return link, destination
+
+    yield make
+    for ours, destination in made:
+        ours.close()
+        destination.thread.join()
+
+
+def fine(head: frames.Header, _: bytes) -> bytes:
+    return reply(head.op, head.request)
+
+
+def kept(op: str, answer: int = 0, body: bytes = bytes(12)) -> Kept:
+    return Kept(frames.pack(op, body, 0, 1), answer)
+
+
+def tell_two(link: Link, payload: bytes = b"") -> None:
+    for _ in range(2):
+        link.tell("sessionCopyIn", bytes(40), payload)
+        link.settle()
+
+
+def test_nobody_waits_for_each_answer(connect: Callable[..., tuple[Link, Destination]]) -> None:
+    """The first answer comes when the last request is there."""
+    waiting: list[bytes] = []
+
+    def late(head: frames.Header, _: bytes) -> bytes:
+        waiting.append(reply(head.op, head.request))
+        return b"".join(waiting) if len(waiting) == 500 else b""
+
+    link, destination = connect(late)
+    for _ in range(500):
+        link.replay(kept("cuEventCreate"), "an event")
+    link.settle()
+    assert destination.seen == [EVENT] * 500
+
+
+def test_much_in_both_directions(connect: Callable[..., tuple[Link, Destination]]) -> None:
+    """Who cannot write reads: a destination that writes before it reads on stops nobody."""
+    link, _ = connect(lambda head, body: reply(head.op, head.request, 0, body[:60000]))
+    sizes = []
+    for _ in range(300):
+        link.ask("sessionRestoreHash", b"", lambda _, body: sizes.append(len(body)), bytes(100_000))
+    link.settle()
+    assert sizes == [60000] * 300
+
+
+def test_what_comes_after_an_image_waits_for_it(connect: Callable[..., tuple[Link, Destination]]) -> None:
+    """Images load on threads of their own; functions of them must find them."""
+    loading: list[bytes] = []
+
+    def slow(head: frames.Header, _: bytes) -> bytes:
+        if head.op == LOAD:
+            loading.append(reply(head.op, head.request, 0, bytes(16)))
+            return b"".join(loading) if len(loading) == 2 else b""
+        assert head.op == IMAGE or len(loading) == 2
+        return reply(head.op, head.request)
+
+    link, destination = connect(slow)
+    digest = frames.digest(LOAD, 0, bytes(16))
+    link.tell("sessionImageData", bytes(48), b"image")
+    link.replay(kept("sessionLoadImage", digest, bytes(48)), "an image")
+    link.tell("sessionImageData", bytes(48), b"image")
+    link.replay(kept("sessionLoadImage", digest, bytes(48)), "an image")
+    link.replay(kept("cuEventCreate"), "an event")
+    link.settle()
+    assert destination.seen == [IMAGE, LOAD, IMAGE, LOAD, EVENT]
+
+
+@pytest.mark.parametrize("body", [b"another!", b"", b"the sam"])
+def test_another_answer_is_refused(connect: Callable[..., tuple[Link, Destination]], body: bytes) -> None:
+    link, _ = connect(lambda head, _: reply(head.op, head.request, 0, body))
+    link.replay(kept("sessionGetGlobal", frames.digest(9, 0, b"the same")), "the address of x")
+    with pytest.raises(Refused, match="differently from here: the address of x"):
+        link.settle()
+
+
+def test_another_status_is_refused(connect: Callable[..., tuple[Link, Destination]]) -> None:
+    link, _ = connect(lambda head, _: reply(head.op, head.request, 700))
+    link.replay(kept("cuEventCreate"), "an event")
+    with pytest.raises(Refused, match="an event failed with status 700"):
+        link.settle()
+
+
+def test_no_memory_is_said_as_such(connect: Callable[..., tuple[Link, Destination]]) -> None:
+    link, _ = connect(lambda head, _: reply(head.op, head.request, 2))
+    link.tell("sessionMemMap", bytes(16))
+    with pytest.raises(Refused, match="not enough free memory"):
+        link.settle()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda head: b"\0" * 16,
+        lambda head: b"\xff" * 16,
+        lambda head: reply(head.op, head.request + 1),
+        lambda head: reply(head.op + 1, head.request),
+        lambda head: reply(head.op, head.request, flags=0),
+        lambda head: reply(head.op, head.request) * 2,
+        lambda head: struct.pack("<IHHIi", 16, head.op, 1, head.request, 0),
+        lambda head: reply(frames.OP_OUTPUT, 0, flags=0),
+    ],
+    ids=["size 0", "too large", "request", "operation", "no reply", "twice", "cut short", "output"],
+)
+def test_nonsense_is_refused(
+    connect: Callable[..., tuple[Link, Destination]], answer: Callable[[frames.Header], bytes]
+) -> None:
+    link, _ = connect(lambda head, _: answer(head))
+    with pytest.raises(LinkBroken, match="the destination"):
+        tell_two(link)
+
+
+def test_a_refusal_is_told(connect: Callable[..., tuple[Link, Destination]]) -> None:
+    text = b"malformed: operation 471: no such thing"
+    link, _ = connect(
+        lambda head, _: struct.pack("<IHHIiII", 24 + len(text), frames.OP_REFUSED, 0, 0, 0, 7, 999) + text
+    )
+    link.tell("cuEventCreate", bytes(12))
+    with pytest.raises(LinkBroken, match="malformed: operation 471"):
+        link.settle()
+
+
+def test_silence(connect: Callable[..., tuple[Link, Destination]]) -> None:
+    link, _ = connect(lambda head, _: b"")
+    link.tell("cuEventCreate", bytes(12))
+    with link.patient(0.05), pytest.raises(LinkBroken, match=r"silent for 0\.05 s"):
+        link.settle()
+    assert link.patience == 5
+
+
+def test_somebody_stops_it(connect: Callable[..., tuple[Link, Destination]]) -> None:
+    wake = os.eventfd(0)
+    try:
+        link, _ = connect(lambda head, _: b"", wake)
+        link.tell("cuEventCreate", bytes(12))
+        os.eventfd_write(wake, 1)
+        with pytest.raises(Cancelled):
+            link.settle()
+        link.commit()
+        with link.patient(0.05), pytest.raises(LinkBroken):
+            link.settle()
+    finally:
+        os.close(wake)
+
+
+def test_the_destination_goes_away(connect: Callable[..., tuple[Link, Destination]]) -> None:
+    def leave(head: frames.Header, _: bytes) -> bytes:
+        raise OSError
+
+    link, _ = connect(leave)
+    with pytest.raises(MigrationError, match="link"):
+        tell_two(link, bytes(100_000))
