@@ -16,6 +16,7 @@
 #include "handshake.h"
 #include "log.h"
 #include "process.h"
+#include "queue.h"
 #include "redirect.h"
 #include "resume.h"
 #include "stats.h"
@@ -113,8 +114,10 @@ static bool fill_hello(struct gf_hello *hello, const struct gf_credential *crede
     return gf_random_bytes(hello->nonce, sizeof hello->nonce);
 }
 
-/* A number of seconds in the environment; what the wire carries are units of which a second has `scale`. */
-static bool add_seconds(struct gf_extensions *extensions, uint16_t kind, const char *name, double scale) {
+/* A number of seconds in the environment, less those that are spent; what the wire carries are units of which
+ * a second has `scale`. */
+static bool add_seconds(struct gf_extensions *extensions, uint16_t kind, const char *name, double scale,
+                        double spent) {
     const char *text = getenv(name);
     if (text == NULL || *text == '\0') {
         return true;
@@ -125,25 +128,26 @@ static bool add_seconds(struct gf_extensions *extensions, uint16_t kind, const c
         gf_error("%s=%s is not a number of seconds", name, text);
         return false;
     }
+    value = value > spent ? value - spent : 0;
     uint32_t units = (uint32_t)(value * scale) + (value * scale < 1);
     return gf_extension_add(extensions, kind, &units, sizeof units);
 }
 
-static bool fill_extensions(struct gf_extensions *extensions, const struct gf_credential *credential) {
+static bool fill_extensions(struct gf_extensions *extensions, const struct gf_credential *credential,
+                            const struct gf_queue *queue) {
     const char *labels = getenv("GPUFERRY_LABELS");
     extensions->size = 0;
     return (credential->kind != GF_BY_TICKET ||
             gf_extension_add(extensions, GF_EXTENSION_TICKET, credential->ticket, credential->ticket_size)) &&
            (labels == NULL || labels[0] == '\0' ||
             gf_extension_add(extensions, GF_EXTENSION_LABELS, labels, strlen(labels))) &&
-           add_seconds(extensions, GF_EXTENSION_MAX_WAIT, "GPUFERRY_MAX_WAIT", 1000) &&
-           add_seconds(extensions, GF_EXTENSION_WALL_LIMIT, "GPUFERRY_WALL_LIMIT", 1) &&
-           add_seconds(extensions, GF_EXTENSION_IDLE_LIMIT, "GPUFERRY_IDLE_LIMIT", 1);
+           add_seconds(extensions, GF_EXTENSION_MAX_WAIT, "GPUFERRY_MAX_WAIT", 1000, gf_queue_spent(queue)) &&
+           add_seconds(extensions, GF_EXTENSION_WALL_LIMIT, "GPUFERRY_WALL_LIMIT", 1, 0) &&
+           add_seconds(extensions, GF_EXTENSION_IDLE_LIMIT, "GPUFERRY_IDLE_LIMIT", 1, 0);
 }
 
 /* The answer to HELLO. Until it comes, the server may say what place in the queue is ours. */
-static char *read_answer(int fd, struct gf_header *header) {
-    bool told = false;
+static char *read_answer(int fd, struct gf_header *header, struct gf_queue *queue) {
     for (;;) {
         char *body = gf_read_frame(fd, header, GF_HANDSHAKE_TIMEOUT_MS);
         if (body == NULL || header->op != GF_OP_QUEUED ||
@@ -151,10 +155,7 @@ static char *read_answer(int fd, struct gf_header *header) {
             return body;
         }
         const struct gf_queued *queued = (const struct gf_queued *)body;
-        if (!told) {
-            gf_info("waiting for a GPU: place %u of %u in the queue", queued->position, queued->length);
-        }
-        told = true;
+        gf_queue_joined(queue, queued->position, queued->length);
         free(body);
     }
 }
@@ -203,10 +204,15 @@ static CUresult refused(const struct gf_header *header, const char *body, const 
     return refusal->cuda_error != 0 ? (CUresult)refusal->cuda_error : CUDA_ERROR_DEVICE_UNAVAILABLE;
 }
 
+/* Whether that is why there was no frame. */
+static bool hung_up(void) {
+    return errno == 0 || errno == ECONNRESET || errno == EPIPE;
+}
+
 /* CUDA_SUCCESS with a session, or with `next` set to where the session is to be had with the new credential.
  */
 static CUresult shake_hands(int fd, const char *address, struct gf_credential *credential,
-                            char next[GF_ADDRESS_MAX]) {
+                            struct gf_queue *queue, char next[GF_ADDRESS_MAX]) {
     struct gf_header header;
     struct gf_hello hello;
     struct gf_extensions extensions;
@@ -220,6 +226,9 @@ static CUresult shake_hands(int fd, const char *address, struct gf_credential *c
         return result;
     }
     struct gf_greeting greeting;
+    if (greeting_body == NULL && hung_up() && gf_queue_broke(queue)) {
+        return result;
+    }
     if (greeting_body == NULL || header.op != GF_OP_GREETING ||
         header.size != sizeof header + sizeof greeting ||
         memcmp(greeting_body, GF_MAGIC, sizeof greeting.magic) != 0) {
@@ -238,7 +247,7 @@ static CUresult shake_hands(int fd, const char *address, struct gf_credential *c
         gf_error("cannot read /dev/urandom: %s", strerror(errno));
         return result;
     }
-    if (!fill_extensions(&extensions, credential)) {
+    if (!fill_extensions(&extensions, credential, queue)) {
         gf_error("not connecting: check GPUFERRY_LABELS, GPUFERRY_MAX_WAIT, GPUFERRY_WALL_LIMIT, "
                  "GPUFERRY_IDLE_LIMIT");
         return CUDA_ERROR_INVALID_VALUE;
@@ -254,7 +263,10 @@ static CUresult shake_hands(int fd, const char *address, struct gf_credential *c
     memcpy(out.extensions, extensions.data, extensions.size);
     out.header.size = (uint32_t)(offsetof(typeof(out), extensions) + extensions.size);
     bool sent = gf_transport_write(fd, &out, out.header.size) == 0;
-    char *body = read_answer(fd, &header); /* even if not all was sent: it may hold the refusal */
+    char *body = read_answer(fd, &header, queue); /* even if not all was sent: it may hold the refusal */
+    if (body == NULL && hung_up() && gf_queue_broke(queue)) {
+        return result;
+    }
     if (body == NULL || !(sent || header.op == GF_OP_REFUSED)) {
         gf_error("the GPU server at %s did not grant a session: %s", address, gf_handshake_cause());
     } else if (header.op == GF_OP_REFUSED) {
@@ -311,7 +323,7 @@ static int visible_devices(void) {
 }
 
 /* From GPUFERRY_MONITOR to where the session is; `place` becomes its address. */
-static CUresult find_session(char place[GF_ADDRESS_MAX], int *fd) {
+static CUresult find_session(char place[GF_ADDRESS_MAX], struct gf_queue *queue, int *fd) {
     struct gf_credential credential;
     CUresult result = CUDA_ERROR_DEVICE_UNAVAILABLE;
     *fd = -1;
@@ -321,6 +333,9 @@ static CUresult find_session(char place[GF_ADDRESS_MAX], int *fd) {
     for (int redirects = 0; redirects <= REDIRECTS_MOST; redirects++) {
         char why[256] = "no address", next[GF_ADDRESS_MAX];
         *fd = gf_transport_connect(place, why, sizeof why);
+        if (*fd < 0 && gf_queue_broke(queue)) {
+            return result;
+        }
         if (*fd < 0) {
             gf_error(redirects == 0
                          ? "cannot connect to GPUFERRY_MONITOR=%s: %s. Is `gpuferry monitor` running there?"
@@ -328,7 +343,7 @@ static CUresult find_session(char place[GF_ADDRESS_MAX], int *fd) {
                      place, why);
             return CUDA_ERROR_DEVICE_UNAVAILABLE;
         }
-        result = shake_hands(*fd, place, &credential, next);
+        result = shake_hands(*fd, place, &credential, queue, next);
         if (next[0] == '\0') {
             return result;
         }
@@ -341,6 +356,29 @@ static CUresult find_session(char place[GF_ADDRESS_MAX], int *fd) {
     return CUDA_ERROR_DEVICE_UNAVAILABLE;
 }
 
+/* The same, as often as a monitor goes away while this program is in its queue. */
+static CUresult queue_for_session(const char *address, char place[GF_ADDRESS_MAX], int *fd) {
+    struct gf_queue queue;
+    gf_queue_begin(&queue);
+    for (;;) {
+        snprintf(place, GF_ADDRESS_MAX, "%s", address);
+        CUresult result = find_session(place, &queue, fd);
+        if (!queue.broken) {
+            return result;
+        }
+        if (*fd >= 0) {
+            close(*fd);
+            *fd = -1;
+        }
+        if (!gf_queue_again(&queue)) {
+            gf_error("the monitor at %s went away while this program waited for a GPU, and did not come back "
+                     "in time",
+                     place);
+            return CUDA_ERROR_DEVICE_UNAVAILABLE;
+        }
+    }
+}
+
 static CUresult connect_once(void) {
     const char *address = getenv("GPUFERRY_MONITOR");
     if (address == NULL || address[0] == '\0') {
@@ -351,8 +389,7 @@ static CUresult connect_once(void) {
     uint64_t start = gf_now();
     char place[GF_ADDRESS_MAX];
     int fd;
-    snprintf(place, sizeof place, "%s", address);
-    CUresult result = find_session(place, &fd);
+    CUresult result = queue_for_session(address, place, &fd);
     if (result == CUDA_SUCCESS && (!gf_window_open() || !gf_context_open())) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }

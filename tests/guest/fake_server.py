@@ -6,6 +6,7 @@ import hmac
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,8 @@ from codegen.wire import messages
 
 HEADER = struct.Struct("<IHHII")
 REPLY_HEADER = struct.Struct("<IHHIi")
-GREETING, HELLO, WELCOME, REFUSED, OUTPUT = 0xFF01, 0xFF02, 0xFF03, 0xFF04, 0xFF05
+GREETING, HELLO, WELCOME, REFUSED, OUTPUT, QUEUED = 0xFF01, 0xFF02, 0xFF03, 0xFF04, 0xFF05, 0xFF07
+HELLO_FIXED = struct.Struct("<HH32s32sIQI64s64s128s32s")
 ATTRIBUTES = 256
 WINDOW = 0x200000000000
 MIB = 1 << 20
@@ -55,6 +57,7 @@ class Hello:
     program: str
     proof: bytes
     signed: bytes
+    extensions: dict[int, bytes]
 
 
 def _text(raw: bytes) -> str:
@@ -62,11 +65,16 @@ def _text(raw: bytes) -> str:
 
 
 def parse_hello(body: bytes) -> Hello:
-    version, _, spec, nonce, pid, memory, devices, tenant, function, program, proof = struct.unpack(
-        "<HH32s32sIQI64s64s128s32s", body
-    )
+    fields = HELLO_FIXED.unpack_from(body)
+    version, _, spec, nonce, pid, memory, devices, tenant, function, program, proof = fields
+    extensions, at = {}, HELLO_FIXED.size
+    while at < len(body):
+        kind, size = struct.unpack_from("<HH", body, at)
+        extensions[kind] = body[at + 4 : at + 4 + size]
+        at += 4 + size
+    signed = body[: HELLO_FIXED.size - len(proof)] + body[HELLO_FIXED.size :]
     texts = (_text(tenant), _text(function), _text(program))
-    return Hello(version, spec, nonce, pid, memory, devices, *texts, proof, body[:-32])
+    return Hello(version, spec, nonce, pid, memory, devices, *texts, proof, signed, extensions)
 
 
 @dataclass
@@ -82,7 +90,10 @@ class FakeServer:
     refusal: tuple[int, int, str] | None = None
     server_token: bytes | None = None
     frames: list[Frame] = field(default_factory=list)
+    leave: list[tuple[int, float]] = field(default_factory=list)
+    """Of the next connections: places in the queue that are told, then seconds to the end."""
     hello: Hello | None = None
+    hellos: list[Hello] = field(default_factory=list)
     nonce: bytes = bytes(range(32))
     ended: threading.Event = field(default_factory=threading.Event)
     reading: threading.Event = field(default_factory=threading.Event)
@@ -164,6 +175,13 @@ class FakeServer:
         op, _, _, body = self._frame()
         assert op == HELLO
         self.hello = parse_hello(body)
+        self.hellos.append(self.hello)
+        if self.leave:
+            places, seconds = self.leave.pop(0)
+            for place in range(places, 0, -1):
+                self.send(QUEUED, struct.pack("<II", place, places))
+            time.sleep(seconds)
+            return
         if self.refusal is not None:
             reason, error, text = self.refusal
             self.send(REFUSED, struct.pack("<II", reason, error) + text.encode())

@@ -1,0 +1,53 @@
+#include "queue.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "log.h"
+#include "stats.h"
+
+#define SECOND        UINT64_C(1000000000)
+#define COMES_BACK    (60 * SECOND) /* how long a monitor may take for that */
+#define BETWEEN_LOOKS (SECOND / 10)
+
+void gf_queue_begin(struct gf_queue *queue) {
+    const char *text = getenv("GPUFERRY_MAX_WAIT");
+    double seconds = text != NULL ? strtod(text, NULL) : 0;
+    *queue = (struct gf_queue){.began = gf_now()};
+    if (seconds > 0 && seconds < UINT32_MAX) {
+        queue->allowed = (uint64_t)(seconds * (double)SECOND) + 1;
+    }
+}
+
+void gf_queue_joined(struct gf_queue *queue, uint32_t position, uint32_t length) {
+    if (!queue->joined || queue->broken_at != 0) {
+        gf_info("waiting for a GPU: place %u of %u in the queue", position, length);
+    }
+    queue->joined = true;
+    queue->broken_at = 0;
+}
+
+bool gf_queue_broke(struct gf_queue *queue) {
+    queue->broken = queue->joined;
+    return queue->broken;
+}
+
+bool gf_queue_again(struct gf_queue *queue) {
+    uint64_t now = gf_now();
+    queue->broken = false;
+    if (queue->broken_at == 0) {
+        gf_info("the monitor is gone, and with it the place in its queue; connecting again");
+        queue->broken_at = now;
+    }
+    uint64_t until = queue->allowed != 0 ? queue->began + queue->allowed : queue->broken_at + COMES_BACK;
+    if (now >= until) {
+        return false;
+    }
+    uint64_t pause = until - now < BETWEEN_LOOKS ? until - now : BETWEEN_LOOKS;
+    nanosleep(&(struct timespec){.tv_nsec = (long)pause}, NULL);
+    return true;
+}
+
+double gf_queue_spent(const struct gf_queue *queue) {
+    return queue->joined ? (double)(gf_now() - queue->began) / (double)SECOND : 0;
+}
