@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 PAUSE_LEAST, PAUSE_MOST = 0.5, 64.0  # seconds between looks at what kernels printed
 LEAVE_SECONDS = 0.6  # for the engine to stop once its guest is gone; a running kernel cannot be stopped
+FOLLOW_SECONDS = 30.0  # for a guest to come after its session, once it has left where it was
 SCRUB_SECONDS = 2.0  # to reset a context takes a real driver a while
 
 
@@ -98,10 +99,12 @@ class Session:
             self.mover.cancel("its program ended, or lost its connection")
         if self.grant.restore:
             self.end("connection lost")
-        elif not self.grant.resume_seconds:
+            return
+        grace = FOLLOW_SECONDS if getattr(self._core, "following", False) else self.grant.resume_seconds
+        if not grace:
             self.leave()
         elif self.away_until is None:
-            self.away_until = time.monotonic() + self.grant.resume_seconds
+            self.away_until = time.monotonic() + grace
 
     def resume(self, guest: socket.socket, resume: node_pb2.Resume) -> bool:
         """Goes on with this connection; it takes the place, and the number, of the first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -67,7 +68,7 @@ class Streamed:
     """To another machine: contents are ordinary copies to the device. Pages of zeroes are there already."""
 
     def __init__(self, core: Movable, link: Link) -> None:
-        self._core = core
+        self._reader = ReadAhead(core)
         self._link = link
         self._written: set[int] = set()
 
@@ -77,7 +78,7 @@ class Streamed:
 
     def copy(self, pages: Sequence[int], advance: Advance) -> int:
         copied = 0
-        for address, contents in read_ahead(self._core, mapped.runs(pages, CHUNK)):
+        for address, contents in self._reader.read(mapped.runs(pages, CHUNK)):
             for begin, size in mapped.runs(self._worth_sending(address, contents), CHUNK):
                 payload = contents[begin - address : begin - address + size]
                 self._link.tell("sessionCopyIn", COPY_IN.pack(0, begin, 0, size, 1), payload, PRIMARY)
@@ -101,7 +102,7 @@ class Filed:
     """Into a file, once: what is written cannot be compared with what came later."""
 
     def __init__(self, core: Movable, writer: Writer) -> None:
-        self._core = core
+        self._reader = ReadAhead(core)
         self._writer = writer
 
     def add(self, mappings: Sequence[mapped.Mapping]) -> None:
@@ -109,7 +110,7 @@ class Filed:
 
     def copy(self, pages: Sequence[int], advance: Advance) -> int:
         copied = 0
-        for address, contents in read_ahead(self._core, mapped.runs(pages, CHUNK)):
+        for address, contents in self._reader.read(mapped.runs(pages, CHUNK)):
             for at in range(0, len(contents), PAGE):
                 copied += PAGE * self._writer.page(address + at, contents[at : at + PAGE])
             advance(len(contents))
@@ -119,18 +120,28 @@ class Filed:
         return None
 
 
-def read_ahead(core: Movable, ranges: Iterable[mapped.Mapping]) -> Iterator[tuple[int, memoryview]]:
-    """Contents of ranges of at most a chunk; the next ones are read while somebody uses this one."""
-    buffers = [core.pinned(CHUNK) for _ in range(BUFFERS)]
-    waiting: list[tuple[int, memoryview, Future[None]]] = []
-    with ThreadPoolExecutor(1, "reader") as pool:
-        for turn, (address, size) in enumerate(ranges):
-            if len(waiting) == BUFFERS - 1:
+class ReadAhead:
+    """Reads the next ranges while somebody uses one."""
+
+    def __init__(self, core: Movable) -> None:
+        self._core = core
+        self._buffers: list[memoryview] = []
+
+    def read(self, ranges: Iterable[mapped.Mapping]) -> Iterator[tuple[int, memoryview]]:
+        """Contents of ranges of at most a chunk, each until the next is asked for."""
+        if not self._buffers:
+            self._buffers = [memoryview(mmap.mmap(-1, CHUNK)) for _ in range(BUFFERS)]
+            for buffer in self._buffers:
+                self._core.pin(buffer)
+        waiting: list[tuple[int, memoryview, Future[None]]] = []
+        with ThreadPoolExecutor(1, "reader") as pool:
+            for turn, (address, size) in enumerate(ranges):
+                if len(waiting) == BUFFERS - 1:
+                    yield _first(waiting)
+                view = self._buffers[turn % BUFFERS][:size]
+                waiting.append((address, view, pool.submit(self._core.read, address, view)))
+            while waiting:
                 yield _first(waiting)
-            view = buffers[turn % BUFFERS][:size]
-            waiting.append((address, view, pool.submit(core.read, address, view)))
-        while waiting:
-            yield _first(waiting)
 
 
 def _first(waiting: list[tuple[int, memoryview, Future[None]]]) -> tuple[int, memoryview]:
@@ -187,7 +198,7 @@ class Contents:
         if hashes is not None:
             self._there.update(zip(pages, split(hashes), strict=True))
 
-    def lacking(self, pages: Sequence[int]) -> list[int]:
+    def lacking(self, pages: list[int]) -> list[int]:
         """The pages that are not there as they are here."""
         return [
             page

@@ -48,6 +48,7 @@ class Link:
         self._requests = itertools.count(1)
         self._expected: dict[int, Expected] = {}
         self._loading: set[int] = set()  # requests that make something on a thread of their own
+        self._welcome: bytes | None = None
         self.patience = RUN_PATIENCE
         self.sent = 0
 
@@ -62,13 +63,10 @@ class Link:
 
     def welcome(self) -> bytes:
         """The body of the WELCOME with which the destination begins."""
-        while (size := self._arrived()) is None:
+        while self._welcome is None:
             self._wait(select.POLLIN)
             self._read()
-        frame = bytes(self._in[:size])
-        del self._in[:size]
-        self._understand(frames.header(frame).op, memoryview(frame))
-        return frame[HEADER.size :]
+        return self._welcome
 
     def replay(self, kept: Kept, what: str) -> None:
         """Sends a kept frame; its answer must have the digest that the source remembers."""
@@ -222,7 +220,8 @@ class Link:
         if op == frames.OP_REFUSED:
             text = bytes(frame[HEADER.size + frames.REFUSED.size :]).decode(errors="replace")
             raise LinkBroken(f"the destination ended the session: {text}")
-        if op == frames.OP_WELCOME and not self._expected:
+        if op == frames.OP_WELCOME and self._welcome is None and not self._expected:
+            self._welcome = bytes(frame[HEADER.size :])
             return
         head = frames.Header(*HEADER.unpack_from(frame))
         expected = self._expected.pop(head.request, None)

@@ -206,7 +206,7 @@ class Source:
 
     def _share(self) -> list[mapped.Mapping]:
         """Brings new mappings aside, here and there; returns those that are mapped on both sides."""
-        aliased = self._core.alias()
+        aliased = self._core.alias() or self._core.mappings()
         self._target.memory.add(self._mapped.fresh(aliased))
         known = set(aliased)
         return [each for each in self._mapped.mappings() if each in known]

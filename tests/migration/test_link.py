@@ -191,6 +191,12 @@ def test_silence(connect: Callable[..., tuple[Link, Destination]]) -> None:
     assert link.patience == 5
 
 
+def test_the_welcome(connect: Callable[..., tuple[Link, Destination]]) -> None:
+    link, destination = connect(fine)
+    destination.connection.send(struct.pack("<IHHIi", 20, frames.OP_WELCOME, 0, 0, 0) + b"body")
+    assert link.welcome() == b"body"
+
+
 def test_somebody_stops_it(connect: Callable[..., tuple[Link, Destination]]) -> None:
     wake = os.eventfd(0)
     try:
