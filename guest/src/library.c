@@ -62,7 +62,8 @@ CUresult gf_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUji
                                   CUlibraryOption *libraryOptions, void **libraryOptionValues,
                                   unsigned numLibraryOptions) {
     void *data;
-    CUresult result = gf_read_file(fileName, &data);
+    size_t size;
+    CUresult result = fileName == NULL ? CUDA_ERROR_INVALID_VALUE : gf_file_read(fileName, &data, &size);
     if (result == CUDA_SUCCESS) {
         result = gf_cuLibraryLoadData(library, data, jitOptions, jitOptionsValues, numJitOptions,
                                       libraryOptions, libraryOptionValues, numLibraryOptions);

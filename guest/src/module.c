@@ -1,10 +1,7 @@
 #include "module.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "channel.h"
 #include "context.h"
@@ -80,51 +77,11 @@ static CUresult send_image(const uint8_t hash[GF_HASH_SIZE], const struct gf_ima
     return result;
 }
 
-CUresult gf_jit_options(unsigned count, const CUjit_option *options, void **values, struct gf_jit_log *log) {
-    *log = (struct gf_jit_log){0};
-    if (count > 0 && (options == NULL || values == NULL)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    for (unsigned i = 0; i < count; i++) {
-        switch ((int)options[i]) {
-        case CU_JIT_ERROR_LOG_BUFFER:
-            log->error = values[i];
-            break;
-        case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
-            log->error_size = (unsigned)(uintptr_t)values[i];
-            log->error_used = &values[i];
-            break;
-        case CU_JIT_INFO_LOG_BUFFER:
-            log->info = values[i];
-            break;
-        case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
-            log->info_size = (unsigned)(uintptr_t)values[i];
-            log->info_used = &values[i];
-            break;
-        default:
-            break;
-        }
-    }
-    return CUDA_SUCCESS;
-}
-
-static void fill_log(char *buffer, size_t room, void **used, const char *text, size_t size) {
-    if (buffer != NULL && room > 0) {
-        size = size < room ? size : room - 1;
-        memcpy(buffer, text, size);
-        buffer[size] = '\0';
-        if (used != NULL) {
-            *used = (void *)(uintptr_t)size;
-        }
-    }
-}
-
-static void show_log(const char *text, size_t size, const struct gf_jit_log *log) {
+static void answer_log(const struct gf_jit_log *log, const char *text, size_t size, uint64_t started) {
     if (size > 0) {
         gf_info("the image did not load: %.*s", (int)size, text);
     }
-    fill_log(log->error, log->error_size, log->error_used, size > 0 ? text : "", size);
-    fill_log(log->info, log->info_size, log->info_used, "", 0);
+    gf_jit_answer(log, text, size, (float)((double)(gf_now() - started) / 1e6));
 }
 
 /* Loads an image under a handle that is not published yet; the server is asked twice if it has forgotten the
@@ -133,6 +90,7 @@ static CUresult load(const struct gf_image *image, uint64_t handle, const struct
                      struct gf_kernel_table **table) {
     struct gf_req_sessionLoadImage request = {.handle = handle, .size = image->size};
     struct gf_rep_sessionLoadImage reply = {0};
+    uint64_t started = gf_now();
     gf_sha256(image->data, image->size, request.hash);
     pthread_mutex_lock(&lock);
     bool known = server_has(request.hash);
@@ -154,7 +112,8 @@ static CUresult load(const struct gf_image *image, uint64_t handle, const struct
         if (reply.table_size > call.payload_size || reply.log_size > call.payload_size - reply.table_size) {
             table_size = reply.log_size = 0;
         }
-        show_log(call.payload == NULL ? "" : (char *)call.payload + table_size, reply.log_size, log);
+        const char *text = call.payload == NULL ? "" : (char *)call.payload + table_size;
+        answer_log(log, text, reply.log_size, started);
         if (result == CUDA_SUCCESS) {
             *table = gf_kernel_table_parse(call.payload, table_size, reply.kernel_count);
             result = *table == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
@@ -354,32 +313,10 @@ static CUresult load_module(CUmodule *module, const void *image, struct gf_jit_l
     return result;
 }
 
-CUresult gf_read_file(const char *path, void **data) {
-    struct stat status;
-    int fd = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &status) != 0) {
-        if (fd >= 0) {
-            close(fd);
-        }
-        return path == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_FILE_NOT_FOUND;
-    }
-    size_t size = (size_t)status.st_size, done = 0;
-    char *buffer = calloc(1, size + sizeof(uint64_t)); /* a text ends in NUL, a short one can be sniffed */
-    while (buffer != NULL && done < size) {
-        ssize_t got = read(fd, buffer + done, size - done);
-        if (got <= 0) {
-            break;
-        }
-        done += (size_t)got;
-    }
-    close(fd);
-    *data = buffer;
-    return buffer == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-}
-
 CUresult gf_cuModuleLoad(CUmodule *module, const char *fname) {
     void *data;
-    CUresult result = gf_read_file(fname, &data);
+    size_t size;
+    CUresult result = fname == NULL ? CUDA_ERROR_INVALID_VALUE : gf_file_read(fname, &data, &size);
     if (result == CUDA_SUCCESS) {
         result = gf_cuModuleLoadData(module, data);
         free(data);

@@ -1,5 +1,6 @@
 /* Modules, libraries, and the kernels and functions in them. */
 #pragma once
+#include "driver_interop/loading.h"
 #include "guest.h"
 #include "handles.h"
 #include "image.h"
@@ -33,15 +34,6 @@ struct gf_callable *gf_kernel_find(CUkernel kernel);
 struct gf_module *gf_module_find(CUmodule module);
 struct gf_module *gf_library_find(CUlibrary library);
 
-/* JIT options: where the program wants the compiler's messages. The rest tunes a compilation that happens
- * where the device is, with its own defaults. */
-struct gf_jit_log {
-    char *error, *info;
-    size_t error_size, info_size;
-    void **error_used, **info_used; /* the option values that get the sizes back */
-};
-
-CUresult gf_jit_options(unsigned count, const CUjit_option *options, void **values, struct gf_jit_log *log);
 CUresult gf_module_load_into(struct gf_table *table, const void *image, struct gf_jit_log *log,
                              uint64_t *handle);
 extern struct gf_table gf_modules, gf_libraries;
@@ -61,4 +53,3 @@ bool gf_global_find(uint64_t address, uint64_t *base, uint64_t *size);
 
 CUresult gf_wire_kernel(CUkernel kernel, uint64_t *wire);
 CUresult gf_wire_function_or_kernel(CUfunction function, uint64_t *wire);
-CUresult gf_read_file(const char *path, void **data);

@@ -64,14 +64,14 @@ static CUresult library_new(struct sim_image *image, struct sim_library **out) {
 static CUresult load(CUlibrary *out, const void *code, size_t size, CUjit_option *options, void **values,
                      unsigned count, CUlibraryOption *library_options, void **library_values,
                      unsigned library_count) {
-    struct sim_jit_log log;
+    struct gf_jit_log log;
     struct sim_image *image;
     struct sim_library *library;
     SIM_TRY(sim_enter());
     SIM_REQUIRE(out && code && (library_count == 0 || (library_options && library_values)));
     for (unsigned i = 0; i < library_count; i++)
         SIM_REQUIRE((unsigned)library_options[i] < CU_LIBRARY_NUM_OPTIONS);
-    SIM_TRY(sim_jit_options(count, options, values, &log));
+    SIM_TRY(gf_jit_options(count, options, values, &log));
     SIM_TRY(sim_image_load(code, size, &log, &image));
     SIM_TRY(library_new(image, &library));
     *out = SIM_POINTER(CUlibrary, library);
@@ -91,7 +91,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_optio
     size_t size;
     SIM_TRY(sim_enter());
     SIM_REQUIRE(library && path);
-    SIM_TRY(sim_file_read(path, &data, &size));
+    SIM_TRY(gf_file_read(path, &data, &size));
     CUresult result =
         load(library, data, size, options, values, count, library_options, library_values, library_count);
     free(data);

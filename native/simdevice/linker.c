@@ -8,7 +8,7 @@
 struct link_state {
     struct sim_object object;
     struct sim_link *link;
-    struct sim_jit_log log;
+    struct gf_jit_log log;
 };
 
 static void destroy(void *pointer) {
@@ -25,10 +25,10 @@ static CUresult acquire(CUlinkState handle, struct link_state **state) {
 
 CUresult cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **values, CUlinkState *out) {
     struct sim_context *context;
-    struct sim_jit_log log;
+    struct gf_jit_log log;
     SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE(out);
-    SIM_TRY(sim_jit_options(count, options, values, &log));
+    SIM_TRY(gf_jit_options(count, options, values, &log));
     struct link_state *state = calloc(1, sizeof *state);
     if (!state)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -68,9 +68,9 @@ static CUresult add(struct link_state *state, CUjitInputType type, const void *d
 CUresult cuLinkAddData_v2(CUlinkState handle, CUjitInputType type, void *data, size_t size, const char *name,
                           unsigned int count, CUjit_option *options, void **values) {
     struct link_state *state;
-    struct sim_jit_log unused;
+    struct gf_jit_log unused;
     SIM_REQUIRE(data && size);
-    SIM_TRY(sim_jit_options(count, options, values, &unused));
+    SIM_TRY(gf_jit_options(count, options, values, &unused));
     SIM_TRY(acquire(handle, &state));
     CUresult result = add(state, type, data, size);
     sim_release(state);
@@ -83,7 +83,7 @@ CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *pa
     size_t size;
     SIM_TRY(sim_enter());
     SIM_REQUIRE(path);
-    SIM_TRY(sim_file_read(path, &data, &size));
+    SIM_TRY(gf_file_read(path, &data, &size));
     CUresult result = cuLinkAddData_v2(state, type, data, size, path, count, options, values);
     free(data);
     return result;

@@ -110,12 +110,12 @@ bool sim_image_find_variable(const struct sim_image *image, const char *name, ui
 static CUresult load(CUmodule *out, const void *image, size_t size, unsigned count, CUjit_option *options,
                      void **values) {
     struct sim_context *context;
-    struct sim_jit_log log;
+    struct gf_jit_log log;
     struct sim_image *opened;
     struct sim_module *module;
     SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE(out && image);
-    SIM_TRY(sim_jit_options(count, options, values, &log));
+    SIM_TRY(gf_jit_options(count, options, values, &log));
     SIM_TRY(sim_image_load(image, size, &log, &opened));
     SIM_TRY(sim_module_new(context, opened, NULL, &module));
     *out = SIM_POINTER(CUmodule, module);
@@ -141,7 +141,7 @@ CUresult cuModuleLoad(CUmodule *module, const char *path) {
     size_t size;
     SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE(module && path);
-    SIM_TRY(sim_file_read(path, &data, &size));
+    SIM_TRY(gf_file_read(path, &data, &size));
     CUresult result = load(module, data, size, 0, NULL, NULL);
     free(data);
     return result;

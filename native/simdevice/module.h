@@ -3,6 +3,7 @@
  * kernel of a library. */
 #pragma once
 #include "context.h"
+#include "driver_interop/loading.h"
 #include "execute.h"
 #include "variables.h"
 
@@ -51,19 +52,9 @@ struct sim_library {
     struct sim_module *modules;
 };
 
-/* Loading: what the options of cuModuleLoadDataEx and cuLibraryLoadData ask for, and where the logs go. */
-struct sim_jit_log {
-    char *error, *info;
-    size_t error_size, info_size;
-    void **error_size_value, **info_size_value, **wall_time_value; /* where the options want an answer */
-};
-CUresult sim_jit_options(unsigned count, const CUjit_option *options, void **values, struct sim_jit_log *log);
-CUresult sim_image_load(const void *image, size_t size, const struct sim_jit_log *log,
-                        struct sim_image **out);
-/* The whole file, with a NUL behind it; to be freed. */
-CUresult sim_file_read(const char *path, void **data, size_t *size);
+CUresult sim_image_load(const void *image, size_t size, const struct gf_jit_log *log, struct sim_image **out);
 /* Fills in the answers to options after work that produced `message` (may be empty). */
-void sim_jit_report(const struct sim_jit_log *log, const char *message, uint64_t started_ns);
+void sim_jit_report(const struct gf_jit_log *log, const char *message, uint64_t started_ns);
 
 /* The image passes to the module, unless it belongs to the library. */
 CUresult sim_module_new(struct sim_context *context, struct sim_image *image, struct sim_library *library,

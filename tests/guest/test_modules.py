@@ -98,11 +98,12 @@ def test_the_compilers_words_reach_the_program(server: FakeServer, guest: Guest)
         f"""
 start()
 log = ctypes.create_string_buffer(64)
-options, values = (u32 * 2)(5, 6), (u64 * 2)(ctypes.addressof(log), 12)
-print(cu("cuModuleLoadDataEx", byref(u64()), {TEXT!r}, 2, options, values), log.value, values[1])
+options, values = (u32 * 3)(5, 6, 2), (u64 * 3)(ctypes.addressof(log), 12, 0)
+print(cu("cuModuleLoadDataEx", byref(u64()), {TEXT!r}, 3, options, values), log.value, values[1], values[2] > 0)
+print(cu("cuModuleLoadDataEx", byref(u64()), {TEXT!r}, 1, (u32 * 1)(99), values))
 """
     )
-    assert outcome.stdout == f"{INVALID_PTX} b'line 3: no ' 11\n"
+    assert outcome.stdout == f"{INVALID_PTX} b'line 3: no ' 11 True\n1\n"
 
 
 def test_a_launch_packs_its_parameters(server: FakeServer, guest: Guest) -> None:

@@ -1,0 +1,21 @@
+/* What loading an image is like for a program, whoever loads it: JIT options with their logs, and files. */
+#pragma once
+#include <stddef.h>
+
+#include "driver_interop/cuda_driver.h"
+
+/* Where the program wants messages, and the option values that get an answer. The options that tune a code
+ * generator are the business of where one is. */
+struct gf_jit_log {
+    char *error, *info;
+    size_t error_size, info_size;
+    void **error_used, **info_used, **wall_time;
+};
+
+CUresult gf_jit_options(unsigned count, const CUjit_option *options, void **values, struct gf_jit_log *log);
+/* Answers after work that took so long and produced this text (which may be empty). */
+void gf_jit_answer(const struct gf_jit_log *log, const char *text, size_t size, float milliseconds);
+
+/* The whole file, with zeroes behind it, so that a text ends and a short one can be looked into; to be freed.
+ */
+CUresult gf_file_read(const char *path, void **data, size_t *size);
