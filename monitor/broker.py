@@ -14,7 +14,7 @@ from gpuferry.specs._generated import migration_pb2, node_pb2
 from .config import Config
 from .events import Announcer, Event, Kind
 from .guests import Farewells, Guest
-from .handshake import CudaError, Hello, Reason, Refusal, Resume, queued, welcome
+from .handshake import CudaError, Hello, Reason, Refusal, Resume, queued, resumed, welcome
 from .migration import CannotMove, Migration, Strategy, Target
 from .migrations import Migrations
 from .node import ChannelBroken
@@ -79,7 +79,7 @@ class Broker:
         if self._closing:
             self._refuse(guest, Reason.SHUTTING_DOWN, "the monitor is shutting down")
             return
-        if self.drained and not guest.invited:
+        if self.drained and (guest.hello.restore or not guest.invited):
             self._refuse(guest, Reason.SHUTTING_DOWN, "this GPU server is being drained: ask the registry")
             return
         if len(self._placer) >= QUEUE_MOST:
@@ -99,8 +99,14 @@ class Broker:
     def resume(self, connection: socket.socket, peer: str, resume: Resume) -> None:
         """To the API server that holds the session. A wrong key and no session are told alike."""
         session = self.sessions.get(resume.session)
+        if frame := self.migrations.forward(session, resume):
+            self._farewells.send(connection, frame)
+            return
         server = session.server if session else None
         proof = resume.answer(session.resume_key) if session and session.resume_key else None
+        if resume.asks and session and proof:
+            self._tell_whether(connection, peer, session, proof)
+            return
         if not session and time.monotonic() < self.complete_at:
             text = "its API server is not back yet, after a monitor's restart"
             self.turn_away(connection, peer, Refusal(Reason.SHUTTING_DOWN, text))
@@ -113,6 +119,13 @@ class Broker:
         with contextlib.closing(connection), contextlib.suppress(ChannelBroken):
             server.send(node_pb2.ToServer(resume=again), connection)
             log.info("guest came back", session=resume.session, peer=peer)
+
+    def _tell_whether(self, connection: socket.socket, peer: str, session: Session, proof: bytes) -> None:
+        """Somebody who handed a session over wants to know whether it arrived."""
+        if session.running:
+            self._farewells.send(connection, resumed(proof))
+        else:
+            self.turn_away(connection, peer, Refusal(Reason.NO_CAPACITY, "it is being restored"))
 
     def turn_away(self, connection: socket.socket, peer: str, refusal: Refusal) -> None:
         """Tell a guest why not, in the background."""
@@ -290,6 +303,9 @@ class Broker:
             resume_seconds=self._config.resume_grace if session.hello.resumable else 0,
             resume_key=guest.resume_key,
         )
+        if restore := session.hello.restore:
+            grant.restore, grant.age_seconds = True, restore.age
+            session.restoring = True
         session.grant = grant
         guest.connection.setblocking(True)  # a property of the open file, so the API server inherits it
         try:
@@ -368,6 +384,8 @@ class Broker:
         session = self.sessions.get(number)
         if session and session.phase is Phase.GRANTED and session.placement and session.server:
             session.enter(Phase.RUNNING)
+            if session.hello.restore:
+                session.since -= session.hello.restore.age
             if session.guest:
                 session.guest.connection.close()
             self.granted += 1

@@ -100,7 +100,7 @@ class Tickets:
         if proven := self.at_once(claim):
             return proven
         ticket = _ticket(claim)
-        if self._desk.outdated(ticket) and _holds(claim, self._desk.key(ticket)):
+        if self._desk.outdated(ticket) and _holds(claim, self._desk.key(ticket, _restores(claim))):
             text = "the GPU server was started anew since the registry chose it: try again"
             raise Refusal(Reason.NO_CAPACITY, text, CudaError.SYSTEM_NOT_READY)
         return None
@@ -108,7 +108,7 @@ class Tickets:
     def at_once(self, claim: Claim) -> Proven | None:
         """The tenant is the one that the registry wrote down."""
         ticket = _ticket(claim)
-        if (found := self._desk.read(ticket)) is None:
+        if (found := self._desk.read(ticket, _restores(claim))) is None:
             return None
         tenant, key = found
         if not _holds(claim, key):
@@ -119,6 +119,10 @@ class Tickets:
 
 def _ticket(claim: Claim) -> bytes:
     return claim.extensions.get(Extension.TICKET, b"")
+
+
+def _restores(claim: Claim) -> bool:
+    return Extension.RESTORE in claim.extensions
 
 
 def _holds(claim: Claim, key: bytes) -> bool:

@@ -22,10 +22,13 @@ EXTENSION = struct.Struct("<HH")
 REDIRECT = struct.Struct("<32s32sHH")
 RESUME = struct.Struct("<HH32sQQ32s")
 QUEUED = struct.Struct("<II")
+RESUMED = struct.Struct("<32sQ")
+RESTORE = struct.Struct("<QQ")
 
 OP_GREETING, OP_HELLO, OP_WELCOME, OP_REFUSED = 0xFF01, 0xFF02, 0xFF03, 0xFF04
 OP_REDIRECT, OP_QUEUED, OP_RESUMED, OP_RESUME = 0xFF06, 0xFF07, 0xFF08, 0xFF0A
 RESUMABLE = 1  # flag in HELLO
+ASK = 1  # flag in RESUME
 MAGIC = b"GPUFERRY"
 PROOF_SIZE = 32
 FRAME_MAX = 64 * 1024
@@ -54,6 +57,7 @@ class Extension(enum.IntEnum):
     MAX_WAIT = 3  # milliseconds; this and the following are u32
     WALL_LIMIT = 4  # seconds
     IDLE_LIMIT = 5
+    RESTORE = 6  # another GPU server hands a session over
 
 
 class CudaError(enum.IntEnum):
@@ -125,6 +129,14 @@ class Proven:
 
 
 @dataclass(frozen=True)
+class Restore:
+    """A session that comes from another GPU server."""
+
+    session: int  # its number there
+    age: float  # seconds
+
+
+@dataclass(frozen=True)
 class Hello:
     """What a guest that proved itself asks for."""
 
@@ -139,6 +151,7 @@ class Hello:
     wall_limit: float = 0.0  # seconds; 0: as the monitor has it
     idle_limit: float = 0.0
     resumable: bool = False  # its session shall outlive its connection
+    restore: Restore | None = None
 
 
 @dataclass(frozen=True)
@@ -149,6 +162,7 @@ class Resume:
     server_nonce: bytes
     session: int
     received: int  # bytes of the session's stream
+    asks: bool = False  # only whether there is such a session
 
     def answer(self, key: bytes) -> bytes | None:
         """The proof for RESUMED, if the guest holds the session's key."""
@@ -164,10 +178,10 @@ def read_resume(body: bytes, server_nonce: bytes) -> Resume:
     """What a guest wants that says RESUME."""
     if len(body) != RESUME.size:
         raise Refusal(Reason.MALFORMED, f"RESUME body of {len(body)} bytes: it has {RESUME.size}")
-    version, _, _, session, received, _ = RESUME.unpack(body)
+    version, flags, _, session, received, _ = RESUME.unpack(body)
     if version != wire.PROTOCOL_VERSION:
         raise Refusal(Reason.VERSION, f"the guest speaks protocol version {version}{ADVICE}")
-    return Resume(body, server_nonce, session, received)
+    return Resume(body, server_nonce, session, received, bool(flags & ASK))
 
 
 def resume_key(key: bytes, nonces: bytes) -> bytes:
@@ -265,6 +279,33 @@ def redirect(key: bytes, nonces: bytes, session_key: bytes, ticket: bytes, addre
     return _frame(OP_REDIRECT, proof + unproven)
 
 
+def resumed(proof: bytes) -> bytes:
+    """The RESUMED frame for somebody who only asked."""
+    return _frame(OP_RESUMED, RESUMED.pack(proof, 0))
+
+
+def restoring_hello(key: bytes, server_nonce: bytes, nonce: bytes, wish: Hello, extensions: bytes) -> bytes:
+    """A HELLO frame with which this GPU server hands a session over; `key` proves that it may."""
+    fields = (
+        wire.PROTOCOL_VERSION,
+        RESUMABLE if wish.resumable else 0,
+        wire.SPEC_HASH,
+        nonce,
+        wish.pid,
+        wish.memory,
+        1,
+        *(text.encode() for text in (wish.tenant, wish.function, wish.program)),
+    )
+    unproven = HELLO.pack(*fields, b"")[:-PROOF_SIZE]
+    proof = hmac.digest(key, guest_message(server_nonce, nonce, unproven + extensions), hashlib.sha256)
+    return _frame(OP_HELLO, unproven + proof + extensions)
+
+
+def extension(kind: Extension, value: bytes) -> bytes:
+    """As it stands in HELLO."""
+    return EXTENSION.pack(kind, len(value)) + value
+
+
 def queued(position: int, length: int) -> bytes:
     """The QUEUED frame: the guest waits in this place of so many."""
     return _frame(OP_QUEUED, QUEUED.pack(position, length))
@@ -315,6 +356,18 @@ def _number(claim: Claim, kind: Extension) -> int:
     return int.from_bytes(value, "little")
 
 
+def _restore(claim: Claim, proven: Proven) -> Restore | None:
+    value = claim.extensions.get(Extension.RESTORE)
+    if value is None:
+        return None
+    if len(value) != RESTORE.size:
+        raise Refusal(Reason.MALFORMED, f"HELLO: extension {Extension.RESTORE} of {len(value)} bytes")
+    if proven.tenant is not None and not proven.invited:
+        raise Refusal(Reason.DENIED, "only a GPU server hands a session over")
+    session, milliseconds = RESTORE.unpack(value)
+    return Restore(session, milliseconds / 1000)
+
+
 def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
     """The request of a guest that proved itself, or the Refusal it earns."""
     if proven is None:
@@ -340,4 +393,5 @@ def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
         wall_limit=_number(claim, Extension.WALL_LIMIT),
         idle_limit=_number(claim, Extension.IDLE_LIMIT),
         resumable=bool(flags & RESUMABLE),
+        restore=_restore(claim, proven),
     )

@@ -20,6 +20,7 @@ from .logs import hide
 from .pool import Pool
 from .registry.service import SERVICE
 from .registry.signing import sign
+from .remote import Neighbours
 from .settings import ConfigError
 from .state import state_directory, store_path
 from .store.interface import StoreError
@@ -108,6 +109,9 @@ class Membership:
                 "--registry needs the cluster key",
                 f"copy the registry's {NAME} here and give it with --cluster-key-file",
             )
+        registries = [name.strip() for name in config.registry.split(",")] if config.registry else []
+        neighbours = Neighbours(config.token, self._key, registries)
+        broker.migrations.connect = neighbours.connect
         self.authority: Authority = AnyOf([*authorities, self._local])
 
     async def run(self, address: str) -> None:

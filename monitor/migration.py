@@ -79,6 +79,7 @@ class Migration:
         self.destination: ApiServer | None = None  # an API server or a keeper
         self.target = target
         self.came_from = came_from
+        self.remote: migration_pb2.RemoteTarget | None = None  # if it goes to another GPU server
         self.strategy: migration_pb2.Strategy = Strategy.STRATEGY_AUTO
         self.began = time.monotonic()
         self.ended = 0.0

@@ -18,15 +18,18 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
+from gpuferry.migration.follow import moved_frame
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from .events import Event, Kind
+from .handshake import Resume, resumed
 from .migration import CannotMove, Migration, State, Strategy, Target, ToDevice, ToFile, ToServer
 from .node import ChannelBroken
 from .placement import Placement, Placer
 from .pool import ApiServer
 from .session import Session
 
+AWAY_SECONDS = 60.0  # in which a guest that lost its connection is still told where its session went
 KEPT = 50  # migrations that are over, for status
 VERDICT_SECONDS = 10.0  # for the one that is left to say who has the session
 LEAVE_SECONDS = 10.0  # to clear what was there; then the process is ended
@@ -75,6 +78,7 @@ class Migrations:
         self._revoke = revoke
         self._dispatch = dispatch
         self._numbers = itertools.count(1)
+        self._away: dict[int, tuple[bytes, migration_pb2.RemoteTarget]] = {}  # gone, and how to find them
         self._active: dict[int, Migration] = {}  # by session, until the books are right again
         self._asked: dict[int, Migration] = {}  # by session: the policy's next decision carries out this one
         self.pool: Pool | None = None
@@ -309,6 +313,7 @@ class Migrations:
         assert self.connect
         session = migration.session
         link = await self.connect(session, target.name)
+        migration.remote = link.remote
         with link.connection:
             order = self._order(migration, remote=link.remote)
             if session.file:  # it has its keeper already, which plays
@@ -404,7 +409,7 @@ class Migrations:
             if isinstance(migration.target, ToFile):
                 session.suspend(migration.target.path)
             else:
-                session.moved_to = str(migration.target)
+                session.remote = migration.remote
         else:
             if session.file:
                 session.unsuspend()
@@ -426,7 +431,7 @@ class Migrations:
     def _gone(self, migration: Migration) -> None:
         """From its file to another GPU server: its keeper stays until the guest has followed."""
         migration.taken = True
-        migration.session.file, migration.session.moved_to = "", str(migration.target)
+        migration.session.file, migration.session.remote = "", migration.remote
 
     def released(self, server: ApiServer, number: int) -> None:
         """What it had of the session is free."""
@@ -452,8 +457,23 @@ class Migrations:
         destination = migration.destination
         return destination is not None and destination not in migration.released
 
+    def forward(self, session: Session | None, resume: Resume) -> bytes | None:
+        """For a guest that lost its connection while its session was moved to another GPU server: MOVED."""
+        number = resume.session
+        key, remote = (session.resume_key, session.remote) if session else self._away.get(number, (b"", None))
+        proof = resume.answer(key) if remote else None
+        if not remote or not proof:
+            return None
+        if resume.asks:
+            return resumed(proof)
+        there = int.from_bytes(remote.welcome[32:40], "little")
+        return moved_frame(key, remote.key, there, remote.address)
+
     def ends(self, session: Session, reason: str) -> bool:
         """The session is over. Whether its memory is accounted for here, as soon as all of it is free."""
+        if session.remote:
+            self._away[session.id] = session.resume_key, session.remote
+            asyncio.get_running_loop().call_later(AWAY_SECONDS, self._away.pop, session.id)
         migration = self._active.get(session.id)
         if not migration:
             return False
@@ -605,20 +625,25 @@ class Migrations:
             migration = self._open(session, None, target)
             migration.ordered, migration.destination = True, server
             migration.destination_holds = not server.is_keeper
+            migration.remote = returned.migrating.remote if returned.migrating.HasField("remote") else None
             self._start_timer(migration)
         elif server.is_keeper:
             target = _target(returned, server)
             if isinstance(target, ToFile):
                 session.suspend(target.path)
             else:
-                session.moved_to = str(target)
+                session.remote = returned.migrating.remote
         elif returned.HasField("migrating"):
             migration = self._open(session, server, _target(returned, server))
             migration.ordered = True
+            if returned.migrating.HasField("remote"):
+                migration.remote = returned.migrating.remote
 
     def adopt_other(self, session: Session, server: ApiServer, returned: node_pb2.Returned) -> None:
         """Another comes back with a session that came back already."""
         migration = self._active.get(session.id)
+        if migration and returned.migrating.HasField("remote"):
+            migration.remote = returned.migrating.remote
         restoring, leaving = returned.grant.restore, returned.HasField("migrating") and not server.is_keeper
         if migration is None and restoring:
             # The source has told of its end already, or it is a keeper that plays.

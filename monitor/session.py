@@ -6,7 +6,7 @@ import asyncio
 import enum
 import time
 
-from gpuferry.specs._generated import node_pb2
+from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from .guests import Guest
 from .handshake import Hello
@@ -42,7 +42,7 @@ class Session:
         self.revoked = ""  # why it was told to end
         self.restoring = False  # another GPU server hands it over, and did not finish yet
         self.file = ""  # where it is suspended
-        self.moved_to = ""  # the GPU server where its guest will follow
+        self.remote: migration_pb2.RemoteTarget | None = None  # the GPU server where its guest will follow
         self._suspended_at: float | None = None
         self._suspended = 0.0  # seconds in all
 
@@ -50,6 +50,11 @@ class Session:
     def running(self) -> bool:
         """It has an API server that said so, or a keeper."""
         return self.phase is Phase.RUNNING and not self.restoring
+
+    @property
+    def moved_to(self) -> str:
+        """Where its guest will follow; empty: it is here."""
+        return self.remote.address if self.remote else ""
 
     @property
     def resume_key(self) -> bytes:

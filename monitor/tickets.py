@@ -24,6 +24,11 @@ def session_key(cluster_key: bytes, ticket: bytes) -> bytes:
     return hmac.digest(cluster_key, b"gpuferry ticket key 1" + ticket, hashlib.sha256)
 
 
+def restore_key(cluster_key: bytes, ticket: bytes) -> bytes:
+    """Likewise for a GPU server that hands a session over: no guest ever gets one of these."""
+    return hmac.digest(cluster_key, b"gpuferry restore key 1" + ticket, hashlib.sha256)
+
+
 def issue(cluster_key: bytes, incarnation: bytes, tenant: str, now: float | None = None) -> bytes:
     """A ticket for the monitor that called itself `incarnation` at its start."""
     expires = int(time.time() if now is None else now) + LIFETIME
@@ -51,18 +56,18 @@ class TicketDesk:
     def _genuine(self, ticket: bytes) -> bool:
         return len(ticket) == TICKET.size and hmac.compare_digest(ticket[-MAC_SIZE:], _mac(self._key, ticket))
 
-    def read(self, ticket: bytes) -> tuple[str, bytes] | None:
+    def read(self, ticket: bytes, restore: bool = False) -> tuple[str, bytes] | None:
         """The tenant and the session key, if this ticket is genuine, for here, fresh and not used up."""
         if not self._genuine(ticket):
             return None
         number, incarnation, expires, tenant, _ = TICKET.unpack(ticket)
         if incarnation != self.incarnation or expires < self._clock() or number in self._used:
             return None
-        return tenant.partition(b"\0")[0].decode(), self.key(ticket)
+        return tenant.partition(b"\0")[0].decode(), self.key(ticket, restore)
 
-    def key(self, ticket: bytes) -> bytes:
+    def key(self, ticket: bytes, restore: bool = False) -> bytes:
         """The session key of a genuine ticket."""
-        return session_key(self._key, ticket)
+        return (restore_key if restore else session_key)(self._key, ticket)
 
     def use(self, ticket: bytes) -> None:
         """Its bearer proved to hold the session key: nobody can use it again."""

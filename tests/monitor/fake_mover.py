@@ -24,7 +24,7 @@ from pathlib import Path
 
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
-from tests.monitor.fake_apiserver import WELCOME, FakeServer
+from tests.monitor.fake_apiserver import FakeServer, welcome
 from tests.monitor.fake_guest import read_exactly, read_frame
 
 TAKE_OVER, TAKEN = b"T", b"O"
@@ -33,11 +33,6 @@ PHASE = migration_pb2.Phase
 
 def runtime(name: str) -> Path:
     return Path(os.environ["GPUFERRY_RUNTIME_DIR"], name)
-
-
-def welcome(grant: node_pb2.Grant) -> bytes:
-    body = grant.welcome_proof + grant.session.to_bytes(8, "little") + os.getpid().to_bytes(4, "little")
-    return (16 + len(body)).to_bytes(4, "little") + WELCOME.to_bytes(2, "little") + bytes(10) + body
 
 
 class FakeMover(FakeServer):
@@ -69,17 +64,14 @@ class FakeMover(FakeServer):
             if not self.restore(grant, guest):
                 return
         else:
-            super_body = grant.welcome_proof + grant.memory_quota.to_bytes(8, "little")
-            body = super_body + os.getpid().to_bytes(4, "little")
-            guest.sendall(
-                (16 + len(body)).to_bytes(4, "little") + WELCOME.to_bytes(2, "little") + bytes(10) + body
-            )
+            guest.sendall(os.getpid().to_bytes(4, "little"))
         assert self.guest
         self.echo(self.guest)
 
     def restore(self, grant: node_pb2.Grant, link: socket.socket) -> bool:
-        with contextlib.suppress(OSError):
-            link.sendall(welcome(grant))
+        if not grant.welcomed:
+            with contextlib.suppress(OSError):
+                link.sendall(welcome())
         try:
             word, guest = receive(link)
         except OSError:
@@ -186,9 +178,6 @@ class FakeMover(FakeServer):
         self.guest.close()
         if answer != TAKEN:
             raise Lost("nobody says that he has the session")
-
-    def run(self) -> None:
-        super().run()
 
 
 class GivenUp(Exception):
