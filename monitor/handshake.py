@@ -16,7 +16,7 @@ from .tokens import proof as tenant_proof
 HEADER = struct.Struct("<IHHIi")
 GREETING = struct.Struct("<8sHH32s")
 HELLO = struct.Struct("<HH32s32sIQI64s64s128s32s")
-WELCOME = struct.Struct("<32sQ16sQ16sI")  # its beginning; the gaps are the API server's
+WELCOME = struct.Struct("<32sQ16sQ20sI")  # its beginning; the gaps are the API server's
 REFUSED = struct.Struct("<II")
 EXTENSION = struct.Struct("<HH")
 REDIRECT = struct.Struct("<32s32sHH")

@@ -34,5 +34,4 @@ def remote(monitor: Monitor, name: str, address: str, **settings: str) -> Outcom
 def same(there: Outcome, name: str) -> None:
     """As if nothing had happened."""
     here = native(name)
-    assert there.stdout == here.stdout, there.stderr
-    assert there.status == here.status, there.stderr
+    assert (there.status, there.stdout) == (here.status, here.stdout), there.stderr + here.stderr
