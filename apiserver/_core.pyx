@@ -15,9 +15,12 @@ include "core/waiters.pxi"
 include "core/staging.pxi"
 include "core/streams.pxi"
 include "core/memory.pxi"
+include "core/aside.pxi"
+include "core/hash.pxi"
 include "core/images.pxi"
 include "core/context_ops.pxi"
 include "core/session_ops.pxi"
+include "core/restore_ops.pxi"
 include "_generated/dispatch.pxi"
 include "core/receive.pxi"
 include "core/device.pxi"
@@ -44,6 +47,7 @@ cdef class Core:
 
     cdef Session *s
     cdef bytes _device
+    cdef list _pinned
     cdef readonly int driver_version
 
     def __cinit__(self, int ordinal):
@@ -51,10 +55,16 @@ cdef class Core:
         cdef int version = 0
         cdef Session *s = <Session *>calloc(1, sizeof(Session))
         self.s = s
+        self._pinned = []
         s.globals = new vector[Global]()
         s.images = new vector[PBytes]()
         s.waiters = new vector[pthread_t]()
+        s.pinned = new vector[uint64_t]()
+        s.descriptors = new vector[int]()
+        s.carried.input = new vector[uint8_t]()
+        s.carried.output = new vector[uint8_t]()
         pthread_mutex_init(&s.move_lock, NULL)
+        pthread_mutex_init(&s.map_lock, NULL)
         pthread_mutex_init(&s.lock, NULL)
         pthread_mutex_init(&s.send_lock, NULL)
         pthread_cond_init(&s.changed, NULL)
@@ -126,9 +136,16 @@ cdef class Core:
         refused.cuda_error = cu.CUDA_ERROR_DEVICE_UNAVAILABLE
         return (<char *>&header)[:sizeof(header)] + (<char *>&refused)[:sizeof(refused)] + text
 
-    def begin(self, int fd, uint64_t quota, bint resumable) -> None:
-        """Prepares for a session on a connected socket: statistics and end() refer to it from here on."""
-        begin_session(self.s, fd, quota, resumable)
+    def begin(self, int fd, uint64_t quota, bint resumable, bint restore = False) -> None:
+        """Prepares for a session on a connected socket: statistics and end() refer to it from here on. To be restored, it
+        comes over that socket from another server, and goes on with its guest's one."""
+        self._pinned.clear()
+        begin_session(self.s, fd, quota, resumable, restore)
+
+    @property
+    def taken_over(self) -> bool:
+        """Whether a session that was to be restored is here."""
+        return self.s.taken_over
 
     def serve(self) -> str:
         """Serves the session until it ends; returns why. Blocks, without the GIL."""
@@ -336,6 +353,177 @@ cdef class Core:
         self._looked()
         _check(status, "asking for the age of events")
         return [(out[i], out[i + 1], <int64_t>out[i + 2]) for i in range(0, out.size(), 3)]
+
+    def state(self) -> bytes:
+        """The body of sessionRestoreState."""
+        cdef gf_req_sessionRestoreState state
+        self._look(True)
+        pthread_mutex_lock(&self.s.lock)
+        state.latched = self.s.latched
+        state.latched_op = self.s.latched_op
+        pthread_mutex_unlock(&self.s.lock)
+        body = (<char *>&state)[:sizeof(state)] + (<char *>&self.s.stats)[:sizeof(Stats)]
+        self._looked()
+        return body
+
+    def resume_state(self) -> bytes | None:
+        """The body of sessionRestoreResumable; None: the session does not outlive its connection."""
+        cdef gf_req_sessionRestoreResumable state
+        self._look(True)
+        freeze(self.s, True)
+        pthread_mutex_lock(&self.s.send_lock)
+        find_boundary(self.s, self.s.log_begin)
+        state.received = self.s.received
+        state.told = self.s.received_told
+        state.begin = self.s.log_begin
+        state.boundary = min(self.s.log_boundary, self.s.log_end)
+        state.written = self.s.log_written
+        pthread_mutex_unlock(&self.s.send_lock)
+        resumable = self.s.resumable
+        self._looked()
+        return (<char *>&state)[:sizeof(state)] if resumable else None
+
+    def variable(self, uint64_t owner, uint32_t context, bytes name) -> tuple[int, int] | None:
+        """Address and size of a module's or library's variable in a context (as headers name it); None: it has none."""
+        cdef cu.CUdeviceptr address = 0
+        cdef size_t size = 0
+        cdef const char *text = name
+        cdef int status
+        self._look(True)
+        with nogil:
+            status = find_variable(self.s, owner, context, text, &address, &size)
+        self._looked()
+        if status == cu.CUDA_ERROR_NOT_FOUND:
+            return None
+        _check(status, "looking for a variable")
+        return address, size
+
+    def read_variable(self, uint64_t address, uint8_t[::1] target not None) -> None:
+        """The content of a variable that `variable` found."""
+        self._read(True, address, target)
+
+    def mappings(self) -> list[tuple[int, int]]:
+        """Address and size of what is mapped."""
+        cdef uint64_t page
+        found = []
+        self._look(False)
+        for page in range(self.s.window_size >> PAGE_BITS):
+            if is_backed(self.s, page):
+                found.append((self.s.window + (page << PAGE_BITS), <uint64_t>self.s.mapping_pages[page] << PAGE_BITS))
+        self._looked()
+        return found
+
+    def alias(self) -> list[tuple[int, int]]:
+        """Maps what is mapped now a second time: from there it is read, hashed and shared, whatever the guest unmaps.
+        Address and size of what is there."""
+        cdef uint64_t page
+        cdef int status
+        found = []
+        self._look(False)
+        with nogil:
+            status = cu.cuCtxSetCurrent(self.s.primary.cu)
+            status = status or alias_mappings(self.s)
+        if status == cu.CUDA_SUCCESS:
+            for page in range(self.s.window_size >> PAGE_BITS):
+                if self.s.aside_pages[page] != 0:
+                    found.append((self.s.window + (page << PAGE_BITS), <uint64_t>self.s.aside_pages[page] << PAGE_BITS))
+        self._looked()
+        _check(status, "mapping the session's memory a second time")
+        return found
+
+    def drop_aliases(self) -> None:
+        """The end of that."""
+        cdef int status
+        self._look(False)
+        with nogil:
+            status = drop_aside(self.s)
+        self._looked()
+        _check(status, "unmapping the session's memory a second time")
+
+    def share(self, uint64_t address) -> int:
+        """A descriptor of the physical memory of the mapping that begins there; the caller closes it."""
+        cdef int fd = -1
+        cdef int status
+        self._look(False)
+        with nogil:
+            status = descriptor(self.s, address, &fd)
+        self._looked()
+        _check(status, "sharing memory")
+        return fd
+
+    def pin(self, uint8_t[::1] target not None) -> None:
+        """Page-locks a buffer, for the rest of the session: reading into it is faster then."""
+        cdef int status
+        self._look(False)
+        with nogil:
+            status = cu.cuCtxSetCurrent(self.s.primary.cu)
+            status = status or cu.cuMemHostRegister(&target[0], target.shape[0], cu.CU_MEMHOSTREGISTER_PORTABLE)
+            if status == cu.CUDA_SUCCESS:
+                self.s.pinned.push_back(<uint64_t>&target[0])
+        self._pinned.append(target)
+        self._looked()
+        _check(status, "page-locking memory")
+
+    def read(self, uint64_t address, uint8_t[::1] target not None) -> None:
+        """What the second mapping holds."""
+        self._read(False, address, target)
+
+    cdef int _read(self, bint variable, uint64_t address, uint8_t[::1] target) except -1:
+        cdef int status = cu.CUDA_SUCCESS
+        cdef size_t size = target.shape[0]
+        if size == 0:
+            return 0
+        self._look(variable)
+        with nogil:
+            if not variable:
+                status = cu.CUDA_SUCCESS if is_aside(self.s, address, size) else cu.CUDA_ERROR_INVALID_VALUE
+                address = aside_of(self.s, address)
+            status = status or read_aside(self.s, address, &target[0], size)
+        self._looked()
+        _check(status, "reading memory")
+        return 0
+
+    def hashes(self, pages: list[int]) -> bytes:
+        """16 bytes for each page at these addresses, as the second mapping has them."""
+        cdef vector[uint64_t] aside
+        cdef vector[uint8_t] out
+        cdef uint64_t page
+        cdef int status
+        self._look(False)
+        try:
+            for page in pages:
+                if page & (PAGE - 1) or not is_aside(self.s, page, PAGE):
+                    raise ValueError(f"{page:#x} is no page that is mapped a second time")
+                aside.push_back(aside_of(self.s, page))
+            out.resize(aside.size() * HASH_SIZE)
+            with nogil:
+                status = cu.cuCtxSetCurrent(self.s.primary.cu)
+                status = status or hash_pages(self.s, aside.data(), aside.size(), out.data())
+        finally:
+            self._looked()
+        _check(status, "hashing memory")
+        return (<char *>out.data())[:out.size()]
+
+    def hot(self) -> list[int]:
+        """Where the mappings begin that launches have named since this was last asked, or since the snapshot."""
+        cdef uint64_t page
+        cdef uint64_t next
+        found = []
+        self._look(False)
+        for page in range(self.s.window_size >> PAGE_BITS):
+            if is_backed(self.s, page):
+                for next in range(page, page + self.s.mapping_pages[page]):
+                    if (self.s.touched[next >> 6] >> (next & 63)) & 1:
+                        found.append(self.s.window + (page << PAGE_BITS))
+                        break
+        madvise(self.s.touched, self.s.window_size >> (PAGE_BITS + 3), MADV_DONTNEED)
+        self._looked()
+        return found
+
+    @property
+    def granularity(self) -> int:
+        """Of mappings."""
+        return PAGE
 
     def images(self) -> list[tuple[bytes, bytes]]:
         """Hash and bytes of every image that something of the session was loaded from."""

@@ -65,7 +65,7 @@ class Use(Enum):
 
 
 class Lasting(Enum):
-    """What a call leaves behind, which a session that moves must find again; `specs/README.md` explains each."""
+    """What a call leaves behind, for a session that moves; `specs/README.md` explains each."""
 
     NONE = "none"
     CREATE = "create"
@@ -181,7 +181,7 @@ class Lookup:
 
 @dataclass(frozen=True)
 class Replay:
-    """What of an operation is kept: `of` names the handle whose object it changes, `by` what tells one change from another."""
+    """What is kept of an operation: `of` names the handle of what it changes, `by` tells changes apart."""
 
     lasting: Lasting
     where: Where

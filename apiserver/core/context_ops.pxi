@@ -175,6 +175,10 @@ cdef int reset_primary(Session *s, bint discard_staging) noexcept nogil:
     enter(s, s.primary)
     cu.cuCtxSynchronize()
     wait_for_tasks(s)
+    pthread_mutex_lock(&s.move_lock)
+    drop_copy_streams(s)
+    end_move(s)
+    pthread_mutex_unlock(&s.move_lock)
     empty_context(s, s.primary)
     if s.primary.per_thread != NULL:
         unlink_stream(s, s.primary.per_thread)

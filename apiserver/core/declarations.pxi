@@ -34,9 +34,23 @@ cdef extern from "<poll.h>" nogil:
 
 cdef extern from "<sys/socket.h>" nogil:
     int MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RD, SHUT_WR
+    int SOL_SOCKET, SO_TYPE, SOCK_STREAM, SCM_RIGHTS, MSG_CMSG_CLOEXEC
+    ctypedef unsigned int socklen_t
     struct msghdr:
         iovec *msg_iov
         size_t msg_iovlen
+        void *msg_control
+        size_t msg_controllen
+    struct cmsghdr:
+        size_t cmsg_len
+        int cmsg_level
+        int cmsg_type
+    cmsghdr *CMSG_FIRSTHDR(msghdr *message)
+    cmsghdr *CMSG_NXTHDR(msghdr *message, cmsghdr *part)
+    uint8_t *CMSG_DATA(cmsghdr *part)
+    size_t CMSG_LEN(size_t size)
+    ssize_t recvmsg(int fd, msghdr *message, int flags)
+    int getsockopt(int fd, int level, int option, void *value, socklen_t *size)
     ssize_t sendmsg(int fd, const msghdr *message, int flags)
     ssize_t recv(int fd, void *target, size_t size, int flags)
     int shutdown(int fd, int how)
@@ -52,6 +66,7 @@ cdef extern from "<sys/mman.h>" nogil:
 
 cdef extern from "<unistd.h>" nogil:
     int SEEK_SET, SEEK_END
+    int close(int fd)
     int usleep(unsigned int microseconds)
     int dup2(int fd, int target)
     int dup3(int fd, int target, int flags)

@@ -45,7 +45,7 @@ cdef void *reserve(size_t size) noexcept nogil:
 
 cdef int start_device(Session *s, int ordinal) noexcept nogil:
     cdef cu.CUcontext made
-    cdef int pitch = 0
+    cdef int shareable = 0
     cdef int i
     cdef int status = cu.cuInit(0)
     status = status or cu.cuDeviceGet(&s.device, ordinal)
@@ -65,13 +65,18 @@ cdef int start_device(Session *s, int ordinal) noexcept nogil:
     for i in range(SLOT_COUNT):
         s.slots[i].base = s.staging + i * SLOT_SIZE
     status = enter(s, s.primary)
+    status = status or cu.cuDeviceGetAttribute(
+        &shareable, cu.CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, s.device)
+    s.shareable = shareable
     status = status or check_granularity(s)
     status = status or reserve_window(s)
     if status != cu.CUDA_SUCCESS:
         return status
     s.mapping_pages = <uint32_t *>reserve((s.window_size >> PAGE_BITS) * sizeof(uint32_t))
     s.mapping_handles = <uint64_t *>reserve((s.window_size >> PAGE_BITS) * sizeof(uint64_t))
+    s.mapping_serials = <uint64_t *>reserve((s.window_size >> PAGE_BITS) * sizeof(uint64_t))
     s.mapped = <uint64_t *>reserve(s.window_size >> (PAGE_BITS + 3))
+    s.touched = <uint64_t *>reserve(s.window_size >> (PAGE_BITS + 3))
     return furnish_primary(s)
 
 

@@ -32,6 +32,8 @@ cdef void end_service(Session *s) noexcept nogil:
     pthread_mutex_unlock(&s.lock)
     pthread_mutex_lock(&s.move_lock)
     end_tail(s)
+    end_restore(s)
+    end_move(s)
     pthread_mutex_unlock(&s.move_lock)
 
 
@@ -177,7 +179,7 @@ cdef size_t unsent_head(Session *s) noexcept nogil:
     if s.resumable:
         find_boundary(s, s.log_written)
         head = s.log_boundary - s.log_written
-    elif s.queue != NULL and s.queue.sent > 0:
+    elif s.queue != NULL and (s.queue.sent > 0 or s.queue.torn):
         head = s.queue.head_size + s.queue.payload_size - s.queue.sent
     pthread_mutex_unlock(&s.send_lock)
     return head
@@ -223,3 +225,57 @@ cdef int event_ages(Session *s, vector[uint64_t] *out) noexcept nogil:
             status = ages_in(s, <Context *>object, out)
         object = object.next
     return status
+
+
+cdef int prepare_side_stream(Session *s) noexcept nogil:
+    """A stream of the primary context that waits for no other, nor another for it."""
+    if s.side_stream != NULL:
+        return cu.CUDA_SUCCESS
+    return cu.cuStreamCreate(&s.side_stream, cu.CU_STREAM_NON_BLOCKING)
+
+
+cdef void end_move(Session *s) noexcept nogil:
+    """Takes from the primary context, which is current, what moving a session put there."""
+    cdef size_t i
+    drop_hasher(s)
+    if s.side_stream != NULL:
+        cu.cuStreamDestroy(s.side_stream)
+        s.side_stream = NULL
+    for i in range(s.pinned.size()):
+        cu.cuMemHostUnregister(<void *>s.pinned[0][i])
+    s.pinned.clear()
+
+
+cdef int read_aside(Session *s, uint64_t address, void *target, size_t size) noexcept nogil:
+    cdef int status = cu.cuCtxSetCurrent(s.primary.cu)
+    status = status or prepare_side_stream(s)
+    status = status or cu.cuMemcpyDtoHAsync(target, address, size, s.side_stream)
+    return status or cu.cuStreamSynchronize(s.side_stream)
+
+
+cdef int find_variable(Session *s, uint64_t owner, uint32_t context, const char *name,
+                       cu.CUdeviceptr *address, size_t *size) noexcept nogil:
+    """Of a module or library, as it is in a context. The dispatcher stands still."""
+    cdef Image *image = <Image *>find_any(s, owner, MODULE, LIBRARY)
+    cdef Object *there = NULL
+    cdef int status
+    if 0 < context <= GF_HANDLE_SLOT_LIMIT:
+        there = s.tables[CONTEXT][context - 1].object
+    if image == NULL or there == NULL:
+        return cu.CUDA_ERROR_INVALID_HANDLE
+    status = cu.cuCtxSetCurrent((<Context *>there).cu)
+    if image.module != NULL:
+        return status or cu.cuModuleGetGlobal(address, size, image.module, name)
+    return status or cu.cuLibraryGetGlobal(address, size, image.library, name)
+
+
+cdef void note_touched(Session *s, const uint8_t *params, size_t size) noexcept nogil:
+    """Launch parameters that look like addresses say what is being written, maybe."""
+    cdef uint64_t word, page
+    cdef size_t at = 0
+    while at + sizeof(word) <= size:
+        memcpy(&word, params + at, sizeof(word))
+        if word >= s.window and word - s.window < s.window_size:
+            page = (word - s.window) >> PAGE_BITS
+            s.touched[page >> 6] |= <uint64_t>1 << (page & 63)
+        at += sizeof(word)

@@ -6,20 +6,32 @@ cdef inline bint in_window(Session *s, uint64_t address, uint64_t size) noexcept
     return address >= s.window and offset < s.window_size and size <= s.window_size - offset
 
 
-cdef bint is_mapped(Session *s, uint64_t address, uint64_t size) noexcept nogil:
-    """Whether every page of a range inside the window is backed."""
-    cdef uint64_t page = (address - s.window) >> PAGE_BITS
-    cdef uint64_t last = (address - s.window + size - 1) >> PAGE_BITS
+cdef bint all_marked(const uint64_t *bitmap, uint64_t page, uint64_t last) noexcept nogil:
     while page <= last:
         if page & 63 == 0 and page + 63 <= last:
-            if s.mapped[page >> 6] != ~<uint64_t>0:
+            if bitmap[page >> 6] != ~<uint64_t>0:
                 return False
             page += 64
             continue
-        if not (s.mapped[page >> 6] >> (page & 63)) & 1:
+        if not (bitmap[page >> 6] >> (page & 63)) & 1:
             return False
         page += 1
     return True
+
+
+cdef void mark(uint64_t *bitmap, uint64_t page, uint64_t pages, bint so) noexcept nogil:
+    cdef uint64_t end = page + pages
+    while page < end:
+        if so:
+            bitmap[page >> 6] |= <uint64_t>1 << (page & 63)
+        else:
+            bitmap[page >> 6] &= ~(<uint64_t>1 << (page & 63))
+        page += 1
+
+
+cdef bint is_mapped(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    """Whether every page of a range inside the window is backed."""
+    return all_marked(s.mapped, (address - s.window) >> PAGE_BITS, (address - s.window + size - 1) >> PAGE_BITS)
 
 
 cdef inline bint is_backed(Session *s, uint64_t page) noexcept nogil:
@@ -28,14 +40,9 @@ cdef inline bint is_backed(Session *s, uint64_t page) noexcept nogil:
 
 
 cdef void mark_pages(Session *s, uint64_t address, uint64_t size, bint backed) noexcept nogil:
-    cdef uint64_t page = (address - s.window) >> PAGE_BITS
-    cdef uint64_t end = page + (size >> PAGE_BITS)
-    while page < end:
-        if backed:
-            s.mapped[page >> 6] |= <uint64_t>1 << (page & 63)
-        else:
-            s.mapped[page >> 6] &= ~(<uint64_t>1 << (page & 63))
-        page += 1
+    pthread_mutex_lock(&s.map_lock)
+    mark(s.mapped, (address - s.window) >> PAGE_BITS, size >> PAGE_BITS, backed)
+    pthread_mutex_unlock(&s.map_lock)
 
 
 cdef bint may_touch(Session *s, uint64_t address, uint64_t size) noexcept nogil:
@@ -87,19 +94,27 @@ cdef bint on_pages(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     return size > 0 and in_window(s, address, size) and ((address | size) & (PAGE - 1)) == 0
 
 
+cdef int allow_access(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    """A mapped range becomes readable and writable by the device."""
+    cdef cu.CUmemAccessDesc access
+    memset(&access, 0, sizeof(access))
+    access.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
+    access.location.id = s.device
+    access.flags = cu.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    return cu.cuMemSetAccess(address, size, &access, 1)
+
+
 cdef int back(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     """Physical memory behind a range, readable and writable by the device. No clearing yet."""
     cdef cu.CUmemAllocationProp properties
-    cdef cu.CUmemAccessDesc access
     cdef cu.CUmemGenericAllocationHandle handle = 0
     cdef uint64_t page = (address - s.window) >> PAGE_BITS
     memset(&properties, 0, sizeof(properties))
-    memset(&access, 0, sizeof(access))
     properties.type = cu.CU_MEM_ALLOCATION_TYPE_PINNED
     properties.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
     properties.location.id = s.device
-    access.location = properties.location
-    access.flags = cu.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    if s.shareable:
+        properties.requestedHandleTypes = cu.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
     cdef int status = cu.cuMemCreate(&handle, size, &properties, 0)
     if status == cu.CUDA_ERROR_OUT_OF_MEMORY and s.unmaps != NULL:
         wait_for_unmaps(s, s.window, s.window_size)
@@ -108,10 +123,12 @@ cdef int back(Session *s, uint64_t address, uint64_t size) noexcept nogil:
         return status
     status = cu.cuMemMap(address, size, 0, handle, 0)
     if status == cu.CUDA_SUCCESS:
-        status = cu.cuMemSetAccess(address, size, &access, 1)
+        status = allow_access(s, address, size)
         if status == cu.CUDA_SUCCESS:
             s.mapping_pages[page] = <uint32_t>(size >> PAGE_BITS)
             s.mapping_handles[page] = handle
+            s.serial += 1
+            s.mapping_serials[page] = s.serial
             mark_pages(s, address, size, True)
             s.mapped_bytes += size
             return status

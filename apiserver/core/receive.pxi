@@ -17,7 +17,7 @@ cdef ssize_t receive(Session *s, void *target, size_t size, bint between) noexce
         if between and s.holding:
             return HELD
         s.receiving = True
-        n = recv(s.fd, target, size, 0)
+        n = receive_beside(s, target, size) if s.restoring else recv(s.fd, target, size, 0)
         s.receiving = False
         if n >= 0 or errno != EINTR:
             break
@@ -116,7 +116,7 @@ cdef bint serve_frame(Session *s) noexcept nogil:
         memcpy(&received, s.buffer + s.begin + sizeof(gf_header), 8)
         s.begin += size
         return acknowledged(s, &f, received) == cu.CUDA_SUCCESS
-    fixed = request_sizes[f.op]
+    fixed = s.sizes[f.op]
     if fixed == MISSING:
         malformed(s, &f, b"no such operation")
         return False
@@ -147,6 +147,8 @@ cdef bint serve_frame(Session *s) noexcept nogil:
         if bulk and read_payload(s, NULL, f.size - fixed) == ENDED:
             return False
     else:
+        if s.restoring and f.op != GF_OP_sessionLoadImage and f.op != GF_OP_sessionImageData:
+            wait_for_tasks(s)       # it may refer to what is being loaded: the source waits for no answer
         status = handlers[f.op](s, &f)
     if status == cu.CUDA_SUCCESS and lasting[f.op] != LASTING_NONE:
         keep(s, &f, f.body, f.size, digest_of(status, f.reply, f.reply_size, NULL, 0) if answers[f.op] else 0)

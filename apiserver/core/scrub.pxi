@@ -139,7 +139,7 @@ cdef int scrub(Session *s) noexcept nogil:
     return status or probe(s)
 
 
-cdef void begin_session(Session *s, int fd, uint64_t quota, bint resumable) noexcept nogil:
+cdef void begin_session(Session *s, int fd, uint64_t quota, bint resumable, bint restore) noexcept nogil:
     memset(&s.stats, 0, sizeof(Stats))
     s.fd = fd
     s.quota = quota
@@ -170,6 +170,11 @@ cdef void begin_session(Session *s, int fd, uint64_t quota, bint resumable) noex
     s.holding = False
     s.left = False
     s.unkept = False
+    s.taken_over = False
+    s.restoring = False
+    s.sizes = served_sizes
+    if restore:
+        begin_restore(s)
 
 
 cdef void run_session(Session *s) noexcept nogil:
@@ -177,6 +182,7 @@ cdef void run_session(Session *s) noexcept nogil:
     enter(s, s.primary)
     begin_service(s)
     serve_frames(s)
+    enter(s, s.primary)
     end_service(s)
     if s.left:
         stop_sender(s)

@@ -353,6 +353,8 @@ cdef int on_sessionLaunch(Session *s, Frame *f) noexcept nogil:
     extra[3] = &size
     extra[4] = CU_LAUNCH_PARAM_END
     s.stats.launches += 1
+    if s.tailing:
+        note_touched(s, params, size)
     expect_output(s)
     if q.attributes == 0:
         return cu.cuLaunchKernel(function.cu, q.grid[0], q.grid[1], q.grid[2], q.block[0], q.block[1], q.block[2],

@@ -79,6 +79,17 @@ cdef void unlink_stream(Session *s, Stream *stream) noexcept nogil:
         s.unpublished = True
 
 
+cdef inline int ready_stream(Session *s, Stream *stream) noexcept nogil:
+    """Sees to the fences that a stream has not waited for. Its context is current."""
+    cdef int status
+    if stream.epoch == s.epoch:
+        return cu.CUDA_SUCCESS
+    status = cu.cuStreamWaitEvent(stream.cu, s.fence, 0)
+    if status == cu.CUDA_SUCCESS:
+        stream.epoch = s.epoch
+    return status
+
+
 cdef int find_stream(Session *s, Frame *f, uint64_t handle, Stream **found) noexcept nogil:
     """The stream that a call names, current context and fences seen to."""
     cdef int status
@@ -102,13 +113,8 @@ cdef int find_stream(Session *s, Frame *f, uint64_t handle, Stream **found) noex
         stream = <Stream *>find(s, handle, STREAM)
         if stream == NULL:
             return cu.CUDA_ERROR_INVALID_HANDLE
-    if stream.epoch != s.epoch:
-        status = cu.cuStreamWaitEvent(stream.cu, s.fence, 0)
-        if status != cu.CUDA_SUCCESS:
-            return status
-        stream.epoch = s.epoch
     found[0] = stream
-    return cu.CUDA_SUCCESS
+    return ready_stream(s, stream)
 
 
 cdef int use_stream(Session *s, Frame *f, uint64_t handle, Stream **found) noexcept nogil:

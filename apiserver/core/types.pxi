@@ -33,6 +33,7 @@ cdef enum:
     LAUNCH_ATTRIBUTES = 16
     MISSING = 0xffff            # request size of an operation that does not exist
     TIMED_EVERY = 61            # a prime: no loop of a program keeps step with it
+    COPY_STREAMS = 4
     CURRENT_CONTEXT = -1        # in place of where a handle lies in a request
     REST = 0                    # in place of a size: to the end of the frame
 
@@ -204,6 +205,7 @@ cdef struct Outgoing:           # what the socket did not take at once; s.send_l
     size_t payload_size
     size_t sent
     Piece piece
+    bint torn                   # the rest of a frame
     Outgoing *next
 
 cdef struct Part:               # of what was sent and may have to be sent again; s.send_lock
@@ -211,6 +213,16 @@ cdef struct Part:               # of what was sent and may have to be sent again
     uint64_t start              # in the stream
     size_t used
     uint8_t data[PART_SIZE]
+
+cdef enum:
+    SHAPES = 2
+
+cdef struct Hasher:
+    cu.CUmodule module
+    cu.CUfunction shapes[SHAPES]
+    int best                    # -1: not tried yet
+    cu.CUdeviceptr pages
+    cu.CUdeviceptr sums
 
 cdef struct Calls:              # of one operation
     uint64_t succeeded
@@ -228,6 +240,18 @@ cdef struct Stats:
     Calls unanswered[GF_OP_COUNT]
     Calls answered[GF_OP_COUNT] # s.send_lock
     uint64_t unsupported[GF_FUNCTION_LAST - GF_FUNCTION_FIRST + 1]  # as the guest counts them
+
+cdef struct Carried:            # what a session that is being restored will have
+    Stats stats
+    bint counted                # `stats` came
+    int latched
+    uint16_t latched_op
+    bint resumable
+    gf_req_sessionRestoreResumable log
+    vector[uint8_t] *input
+    vector[uint8_t] *output
+    uint32_t head               # of output: the rest of a frame
+    bint complete               # and verified
 
 ctypedef Bytes *PBytes
 ctypedef Kept *PKept
@@ -247,10 +271,23 @@ cdef struct Session:
     Slot slots[SLOT_COUNT]
     uint32_t *mapping_pages     # per page of the window: length of the mapping that starts there
     uint64_t *mapping_handles
+    uint64_t *mapping_serials   # which of the mappings that began there
+    uint64_t serial
     uint64_t *mapped            # bitmap of pages
+    pthread_mutex_t map_lock    # what is marked there stays: another thread wants it aside
+    bint shareable              # physical memory can be given to another process
+    uint64_t aside              # a range like the window (core/aside.pxi); 0: not reserved yet
+    uint32_t *aside_pages
+    uint64_t *aside_handles
+    uint64_t *aside_serials
+    uint64_t *aside_mapped
+    uint64_t *touched           # bitmap of pages that launches named, while the tail is written
 
     # Held while another thread looks at the session to move it; taken before all other locks.
     pthread_mutex_t move_lock
+    Hasher hasher               # the same thread's, or of a session that is restored the dispatcher's; so is the next
+    cu.CUstream side_stream     # waits for nobody's
+    vector[uint64_t] *pinned    # addresses of buffers of its
 
     # of one session
     uint64_t quota
@@ -261,6 +298,12 @@ cdef struct Session:
     size_t end
     uint64_t sequence
     bint resumable              # it outlives its connection
+    const uint16_t *sizes       # of the operations that are served
+    bint restoring              # it comes from another server, and is not here yet
+    bint taken_over
+    Carried carried
+    vector[int] *descriptors    # that came beside frames
+    Stream *copy_streams[COPY_STREAMS]
     pthread_t dispatcher
     bint tailing                # lasting frames are also put on the tail
     uint64_t received_told      # as many of `received` as the guest knows of

@@ -108,8 +108,8 @@ def handler(message: Message) -> Handler:
 
 @dataclass(frozen=True)
 class Kept:
-    """Of an operation that leaves something behind: where its handle lies (None: the current context), what is
-    kept once each, and which context must be current when it is replayed."""
+    """Of an operation that leaves something behind: where its handle lies (None: the current context), what
+    is kept once each, and which context must be current when it is replayed."""
 
     message: Message
     handle: int | None

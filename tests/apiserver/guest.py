@@ -22,7 +22,17 @@ OP_WELCOME, OP_REFUSED, OP_OUTPUT, OP_QUEUED = 0xFF03, 0xFF04, 0xFF05, 0xFF07
 CHUNK = 4 << 20
 PRIMARY = 1  # header value for the primary context
 KINDS = {"context": 1, "module": 2, "library": 3, "kernel": 4, "function": 5, "stream": 6, "event": 7}
-CODES = {"u8": "B", "i8": "b", "u16": "H", "i16": "h", "u32": "I", "i32": "i", "u64": "Q", "f32": "f"}
+CODES = {
+    "u8": "B",
+    "i8": "b",
+    "u16": "H",
+    "i16": "h",
+    "u32": "I",
+    "i32": "i",
+    "u64": "Q",
+    "i64": "q",
+    "f32": "f",
+}
 
 
 @cache

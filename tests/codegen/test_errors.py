@@ -176,10 +176,10 @@ MISTAKES = {
     ),
     "nothing said of what it leaves behind": (
         SESSION,
-        "        id: 4\n        signature: void sessionFence(void)\n        class: async\n        server: custom\n        replay: none\n",
-        "        id: 4\n        signature: void sessionFence(void)\n        class: async\n        server: custom\n",
+        "sessionFence(void)\n        class: async\n        server: custom\n        replay: none\n",
+        "sessionFence(void)\n        class: async\n        server: custom\n",
         (
-            -2,
+            -3,
             "sessionFence: what it leaves behind is not said",
             "Add 'replay: …': none, create, destroy, {set: ARG, by: [ARGS]} or custom",
         ),

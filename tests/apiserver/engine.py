@@ -1,0 +1,178 @@
+"""A session engine alone, in a process of its own on the simulated device."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gpuferry.guest import paths
+
+from tests.apiserver.guest import Guest
+
+SIZE = struct.Struct("<Q")
+DESCRIPTORS = 4
+DEADLINE = 60.0
+
+
+def send(connection: socket.socket, value: Any, descriptors: list[int] | None = None) -> None:
+    data = pickle.dumps(value)
+    socket.send_fds(connection, [SIZE.pack(len(data))], descriptors or [])
+    connection.sendall(data)
+
+
+def receive(connection: socket.socket) -> tuple[Any, list[int]]:
+    head, descriptors, _, _ = socket.recv_fds(connection, SIZE.size, DESCRIPTORS)
+    if not head:
+        raise EOFError
+    data = bytearray()
+    while len(data) < SIZE.unpack(head)[0]:
+        part = connection.recv(SIZE.unpack(head)[0] - len(data))
+        if not part:
+            raise EOFError
+        data += part
+    return pickle.loads(data), descriptors
+
+
+class Engine:
+    """Use as a context manager. What Core raises is raised here as RuntimeError, with its type's name."""
+
+    def __init__(self, log: Path, device: int = 0, **environment: str) -> None:
+        self._control, theirs = socket.socketpair()
+        self._control.settimeout(DEADLINE)
+        preload = f"{os.environ.get('LD_PRELOAD', '')}:{paths.simulated_driver()}".lstrip(":")
+        defaults = {"GPUFERRY_SIM_DIRTY": "1", "GPUFERRY_SIM_MEMORY": "256MiB"}
+        with theirs, log.open("ab") as stderr:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.apiserver.engine", str(theirs.fileno()), str(device)],
+                pass_fds=[theirs.fileno()],
+                env=os.environ | {"LD_PRELOAD": preload} | defaults | environment,
+                stderr=stderr,
+            )
+        self.log = log
+        self._guests: list[socket.socket] = []
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._control.close()
+        for guest in self._guests:
+            guest.close()
+        try:
+            self.process.wait(DEADLINE)
+        finally:
+            self.process.kill()
+            self.process.wait()
+
+    def call(self, what: str, *arguments: Any, descriptors: list[int] | None = None) -> Any:
+        """A method or property of Core, or one of `Host` below."""
+        try:
+            send(self._control, (what, arguments), descriptors)
+            (result, error), came = receive(self._control)
+        except (EOFError, ConnectionError):
+            raise AssertionError(f"the engine is gone:\n{self.log.read_text()}") from None
+        if error is not None:
+            raise RuntimeError(error)
+        return came[0] if came else result
+
+    def session(self, quota: int = 128 << 20, resumable: bool = False, restore: bool = False) -> Guest:
+        """Begins one; returns its guest, or whoever restores it."""
+        ours, theirs = socket.socketpair()
+        self._guests.append(ours)
+        with theirs:
+            self.call("host_serve", quota, resumable, restore, descriptors=[theirs.fileno()])
+        guest = Guest(ours)
+        guest.window, guest.window_size = self.call("window")
+        guest.granularity = self.call("granularity")
+        return guest
+
+    def ended(self) -> tuple[str, bool]:
+        """Waits for the end of the session: why it ended, and whether this process could serve another."""
+        reason, clean = self.call("host_join")
+        return reason, clean
+
+
+class Host:
+    """In the process of the engine."""
+
+    def __init__(self, control: socket.socket, device: int) -> None:
+        from gpuferry.apiserver._core import Core
+
+        self._control = control
+        self._core = Core(device)
+        self._socket: socket.socket | None = None
+        self._dispatcher: threading.Thread | None = None
+        self._end = ("", False)
+
+    def run(self) -> None:
+        while True:
+            (what, arguments), descriptors = receive(self._control)
+            try:
+                result, given = self._do(what, arguments, descriptors), []
+            except Exception as error:
+                send(self._control, (None, f"{type(error).__name__}: {error}"))
+                continue
+            if what == "share":
+                given = [result]
+            send(self._control, (result, None), given)
+            for descriptor in given:
+                os.close(descriptor)
+
+    def _do(self, what: str, arguments: tuple[Any, ...], descriptors: list[int]) -> Any:
+        own: dict[str, Callable[..., Any]] = {
+            "host_serve": self._serve,
+            "host_join": self._join,
+            "read": self._read,
+            "read_variable": self._read_variable,
+        }
+        if what == "host_serve":
+            return self._serve(descriptors[0], *arguments)
+        if what == "resume":
+            return self._core.resume(descriptors[0], *arguments)
+        if what in own:
+            return own[what](*arguments)
+        found = getattr(self._core, what)
+        return found(*arguments) if callable(found) else found
+
+    def _serve(self, descriptor: int, quota: int, resumable: bool, restore: bool) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._core.begin(descriptor, quota, resumable, restore)
+        self._dispatcher = threading.Thread(target=self._run_session, daemon=True)
+        self._dispatcher.start()
+
+    def _run_session(self) -> None:
+        reason = self._core.serve()
+        self._end = (reason, self._core.scrub())
+
+    def _join(self) -> tuple[str, bool]:
+        assert self._dispatcher
+        assert self._socket
+        self._dispatcher.join(DEADLINE)
+        assert not self._dispatcher.is_alive(), "the session does not end"
+        self._socket.close()
+        return self._end
+
+    def _read(self, address: int, size: int) -> bytes:
+        target = bytearray(size)
+        self._core.read(address, target)
+        return bytes(target)
+
+    def _read_variable(self, address: int, size: int) -> bytes:
+        target = bytearray(size)
+        self._core.read_variable(address, target)
+        return bytes(target)
+
+
+if __name__ == "__main__":
+    try:
+        Host(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])).run()
+    except EOFError:
+        os._exit(0)
