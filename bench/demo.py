@@ -1,6 +1,7 @@
 """`make demo`: an unmodified CUDA program on this machine's device and through gpuferry, compared.
 
-Writes build/demo/quantised.png and build/demo/result.json; fails if the two runs differ.
+Then once more, moved to another device while it runs. Writes build/demo/quantised.png, migration.png
+and result.json; fails if the runs differ.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.paths import BUILD, GPUFERRY, ROOT
 from tests.helpers.running import real_gpu
 
-from . import picture
+from . import picture, timeline
 
 OUT = BUILD / "demo"
 SOURCE = ROOT / "bench" / "workloads" / "kmeans" / "kmeans.cu"
@@ -54,6 +55,12 @@ class Run:
         found = re.search(r"(\d+) iterations", self.report)
         return int(found[1]) if found else 0
 
+    @property
+    def launches(self) -> int:
+        """Of kernels, by the guest's own count."""
+        calls: dict[str, int] = self.stats["functions"]
+        return sum(count for name, count in calls.items() if name.startswith("cuLaunchKernel"))
+
 
 def main() -> int:
     OUT.mkdir(parents=True, exist_ok=True)
@@ -68,13 +75,22 @@ def main() -> int:
         with step(f"running it natively on {'this GPU' if real_gpu() else 'the simulated device'}"):
             native = run([] if real_gpu() else [GPUFERRY, "sim", "--"], kmeans, "native")
         with ExitStack() as stack:
-            with step("starting a monitor with an API server"):
-                server = stack.enter_context(monitor("--pool", "1", "--log-level", "warning"))
-            device = str(server.status()["devices"][0]["name"])
+            with step("starting a monitor with an API server on each device"):
+                two = {} if real_gpu() else {"GPUFERRY_SIM_DEVICES": "2"}
+                options = ("--pool", "1", "--log-level", "warning")
+                server = stack.enter_context(monitor(*options, environment=two))
+            devices = server.status()["devices"]
             with step("running it through gpuferry"):
                 remote = run_remote(server, kmeans, "remote")
             with step(f"once more, {FEW} iterations only, to tell set-up from steady state"):
                 few = run_remote(server, kmeans, "few", str(FEW))
+            moved, moves = None, timeline.Timeline()
+            if len(devices) > 1:
+                with (
+                    step("and once more, moved to the other device on the way"),
+                    timeline.follow_and_move(server, remote.launches // 3) as moves,
+                ):
+                    moved = run_remote(server, kmeans, "moved")
     except Failed as failure:
         progress.print(f"[red]demo failed:[/] {failure}")
         return 1
@@ -82,10 +98,14 @@ def main() -> int:
     quantised.save(OUT / "quantised.png")
     palette = picture.colours(remote.report)
     picture.side_by_side(photograph, quantised, palette).save(OUT / "comparison.png")
-    result = summary(device, native, remote, few)
+    result = summary(str(devices[0]["name"]), native, remote, few)
+    if moved:
+        result["migration"] = migration(native, moved, moves)
+        title = f"k-means on {result['device']}, moved while it runs"
+        timeline.draw(OUT / "migration.png", moves, title)
     (OUT / "result.json").write_text(json.dumps(result, indent=2) + "\n")
     show(result, palette)
-    return 0 if result["identical"] else 1
+    return 0 if result["identical"] and (not moved or result["migration"]["identical"]) else 1
 
 
 @contextmanager
@@ -155,6 +175,26 @@ def summary(device: str, native: Run, remote: Run, few: Run) -> dict[str, Any]:
     }
 
 
+def migration(native: Run, moved: Run, moves: timeline.Timeline) -> dict[str, Any]:
+    """The part of result.json on the run that moved."""
+    reports = [move.report for move in moves.moves]
+    return {
+        "identical": bool(reports) and native.report == moved.report and native.image == moved.image,
+        "devices": sorted({look.device for look in moves.looks}),
+        "seconds": moved.seconds,
+        "moves": [
+            {
+                "pause_ms": report.pause_seconds * 1000,
+                "ms": report.seconds * 1000,
+                "bytes_mapped": report.mapped_bytes,
+                "bytes_copied": report.copied_bytes,
+                "bytes_in_pause": report.pause_bytes,
+            }
+            for report in reports
+        ],
+    }
+
+
 def show(result: dict[str, Any], palette: list[str]) -> None:
     """The tables, for people."""
     calls, trips, seconds, size = (result[key] for key in ("calls", "round_trips", "seconds", "bytes"))
@@ -193,8 +233,19 @@ def show(result: dict[str, Any], palette: list[str]) -> None:
     }.items():
         table.add_row(f"  {name}", f"[dim]{value:.3f} s[/]")
     console.print(table)
+    if "migration" in result:
+        moved = result["migration"]
+        table = facts("Moved to the other device while it ran")
+        table.add_row("result", "identical" if moved["identical"] else "NOT identical")
+        for move in moved["moves"]:
+            table.add_row("pause", f"{move['pause_ms']:.1f} ms")
+            table.add_row("migration", f"{move['ms']:.1f} ms")
+            table.add_row("bytes copied", f"{move['bytes_copied']:,}")
+        console.print(table)
+    else:
+        console.print("One device only, so the session had nowhere to move to.")
     console.print(
-        f"{(OUT / 'quantised.png').relative_to(ROOT)}; comparison.png and result.json are beside it"
+        f"{(OUT / 'quantised.png').relative_to(ROOT)}; beside it: comparison.png, migration.png, result.json"
     )
 
 
