@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -79,19 +79,18 @@ def control(server: Monitor) -> Iterator[Control]:
 def follow_and_move(server: Monitor, at: int) -> Iterator[Timeline]:
     """Watches the only session, and moves it to device 1 once it has launched so many kernels."""
     timeline = Timeline()
-    problems: list[BaseException] = []
 
     def watch(port: Control) -> None:
-        try:
-            for status in port.watch():
-                for session in status.sessions:
-                    if not session.HasField("device"):
-                        continue
-                    timeline.looks.append(Look(time.monotonic(), session.device, session.launches))
-                    if session.launches >= at and not timeline.moves:
-                        move(port, session.id)
-        except BaseException as problem:  # told by whoever waits for this thread
-            problems.append(problem)
+        moving: Future[None] | None = None
+        for status in port.watch():
+            for session in status.sessions:
+                if not session.HasField("device"):
+                    continue
+                timeline.looks.append(Look(time.monotonic(), session.device, session.launches))
+                if session.launches >= at and not moving:
+                    moving = threads.submit(move, port, session.id)
+        if moving:
+            moving.result()
 
     def move(port: Control, session: int) -> None:
         moved = port.migrate(session, 1)
@@ -99,14 +98,12 @@ def follow_and_move(server: Monitor, at: int) -> Iterator[Timeline]:
             raise RuntimeError(f"the session did not move: {moved.reason if moved else 'no answer'}")
         timeline.moves.append(Move(time.monotonic(), moved.report))
 
-    with control(server) as port:
-        watcher = threading.Thread(target=watch, args=(port,), daemon=True)
-        watcher.start()
-        yield timeline
-        watcher.join(INTERVAL)  # one more look
-    watcher.join()
-    if problems:
-        raise problems[0]
+    with ThreadPoolExecutor(2) as threads:
+        with control(server) as port:
+            watching = threads.submit(watch, port)
+            yield timeline
+            time.sleep(INTERVAL)  # one more look
+        watching.result()
 
 
 def draw(path: Path, timeline: Timeline, title: str) -> None:
@@ -133,7 +130,15 @@ def draw(path: Path, timeline: Timeline, title: str) -> None:
             for one in move.report.phases
         ]
         text = "\n".join([f"{move.report.copied_bytes / (1 << 20):.0f} MiB copied", *phases])
-        axes.annotate(text, (end, 0.02), xycoords=("data", "axes fraction"), fontsize=7, va="bottom")
+        axes.annotate(
+            text,
+            (end, 0),
+            (6, 4),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            fontsize=7,
+            va="bottom",
+        )
     axes.set(title=title, xlabel="seconds", ylabel="kernels launched")
     axes.legend(loc="upper left", frameon=False)
     figure.savefig(path, format="png", dpi=120)
