@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 PAUSE_LEAST, PAUSE_MOST = 0.5, 64.0  # seconds between looks at what kernels printed
 LEAVE_SECONDS = 0.6  # for the engine to stop once its guest is gone; a running kernel cannot be stopped
+RESTORE_SECONDS = 10.0  # likewise, if it is the source of a session that is gone
 FOLLOW_SECONDS = 30.0  # for a guest to come after its session, once it has left where it was
 SCRUB_SECONDS = 2.0  # to reset a context takes a real driver a while
 
@@ -81,6 +82,7 @@ class Session:
         if not (self.grant.restore and self._core.taken_over):
             return False
         self.grant.restore = False
+        self.deadline = None
         return True
 
     def moving_over(self) -> None:
@@ -97,10 +99,10 @@ class Session:
         """The connection is broken; a guest that asked for it may come back with another."""
         if self.mover is not None:
             self.mover.cancel("its program ended, or lost its connection")
-        if self.grant.restore:
-            self.end("connection lost")
+        if self.grant.restore:  # the engine sees it after what came before it, which may be TAKE OVER
+            self.deadline = time.monotonic() + RESTORE_SECONDS
             return
-        grace = FOLLOW_SECONDS if getattr(self._core, "following", False) else self.grant.resume_seconds
+        grace = FOLLOW_SECONDS if self._core.following else self.grant.resume_seconds
         if not grace:
             self.leave()
         elif self.away_until is None:
@@ -401,6 +403,7 @@ class Server:
     def _rung(self, session: Session) -> None:
         """The engine has something to say."""
         if session.taken_over():
+            self._poller.register(session.guest, select.POLLRDHUP)  # it is another one now
             self._control.send(node_pb2.FromServer(taken_over=migration_pb2.TakenOver(session=session.id)))
         session.launched()
 

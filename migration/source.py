@@ -22,6 +22,7 @@ from .targets import Target
 HOLD_SECONDS = 5.0  # for the dispatcher to come to the end of a frame
 DRAIN_SECONDS = 10.0  # for the device, if nobody says otherwise
 EVENT = struct.Struct("<QIq")
+BEGUN = struct.Struct("<I")
 INPUT_CHUNK = 64 << 10
 VARIABLE_FOUND = struct.Struct("<QQ")
 
@@ -206,7 +207,7 @@ class Source:
 
     def _share(self) -> list[mapped.Mapping]:
         """Brings new mappings aside, here and there; returns those that are mapped on both sides."""
-        aliased = self._core.alias() or self._core.mappings()
+        aliased = self._core.alias()
         self._target.memory.add(self._mapped.fresh(aliased))
         known = set(aliased)
         return [each for each in self._mapped.mappings() if each in known]
@@ -244,12 +245,12 @@ class Source:
         tell("sessionRestoreState", self._core.state())
         if (resumable := self._core.resume_state()) is not None:
             tell("sessionRestoreResumable", resumable)
-        for op, data, size in (
-            ("sessionRestoreInput", self._core.unread(), INPUT_CHUNK),
-            ("sessionRestoreOutput", self._core.unsent(), CHUNK),
-        ):
-            for at in range(0, len(data), size):
-                tell(op, payload=data[at : at + size])
+        unread, unsent, head = self._core.unread(), self._core.unsent(), self._core.unsent_head()
+        for at in range(0, len(unread), INPUT_CHUNK):
+            tell("sessionRestoreInput", payload=unread[at : at + INPUT_CHUNK])
+        for at in range(0, len(unsent), CHUNK):
+            body = BEGUN.pack(0 if at else head)
+            tell("sessionRestoreOutput", body, unsent[at : at + CHUNK])
 
     @contextlib.contextmanager
     def _patience(self, seconds: float) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
 What to do lies in the file `fault` of the folder GPUFERRY_TEST_FAULTS: `STEP:raise`, `STEP:kill` or
 `STEP:wait`, with a STEP like `rebuild` or `after_take_over`. With `wait` it says so by a file `reached` and
-stands still until there is a file `go`. GPUFERRY_TEST_PATIENCE replaces every limit on silence, in seconds.
+stands still until there is a file `go`. What that file holds, if anything, is its patience from there on.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuferry.apiserver.__main__ import main
-from gpuferry.migration import link, source
+from gpuferry.migration import source
 
-LIMITS = ("REBUILD_PATIENCE", "RUN_PATIENCE", "PAUSE_PATIENCE")
+LIMITS = {name: getattr(source, name) for name in ("REBUILD_PATIENCE", "RUN_PATIENCE", "PAUSE_PATIENCE")}
 RUNNING = ("prepare", "snapshot", "rebuild", "precopy")
 PAUSED = ("hold", "drain", "catch_up", "verify", "take_over", "leave")
 FAULTS = Path(os.environ["GPUFERRY_TEST_FAULTS"])
@@ -39,6 +39,13 @@ def fail_if_wanted(step: str) -> None:
         (FAULTS / "reached").touch()
         while not (FAULTS / "go").exists():
             time.sleep(0.005)
+        if patience := (FAULTS / "go").read_text():
+            limit_patience(dict.fromkeys(LIMITS, float(patience)))
+
+
+def limit_patience(limits: dict[str, float]) -> None:
+    for name, seconds in limits.items():
+        setattr(source, name, seconds)
 
 
 def make_breakable(step: str) -> None:
@@ -46,6 +53,8 @@ def make_breakable(step: str) -> None:
 
     @functools.wraps(works)
     def breakable(*arguments: Any) -> Any:
+        if step == "prepare":
+            limit_patience(LIMITS)
         fail_if_wanted(step)
         result = works(*arguments)
         fail_if_wanted(f"after_{step}")
@@ -55,10 +64,6 @@ def make_breakable(step: str) -> None:
 
 
 if __name__ == "__main__":
-    if patience := os.environ.get("GPUFERRY_TEST_PATIENCE"):
-        for limit in LIMITS:
-            setattr(source, limit, float(patience))
-        link.RUN_PATIENCE = float(patience)
     for each in RUNNING + PAUSED:
         make_breakable(each)
     status = main()

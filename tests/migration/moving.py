@@ -198,8 +198,9 @@ class Faulty(Server):
             assert time.monotonic() < until, self.log.read_text()
             time.sleep(0.005)
 
-    def go_on(self) -> None:
-        (self.faults / "go").touch()
+    def go_on(self, patience: str = "") -> None:
+        (self.faults / "going").write_text(patience)
+        (self.faults / "going").rename(self.faults / "go")
 
 
 class Keeper(Process):

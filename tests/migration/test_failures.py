@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,22 +36,13 @@ from tests.migration.moving import (
 )
 
 STEPS = ["prepare", "snapshot", "rebuild", "precopy", "hold", "drain", "catch_up", "verify", "take_over"]
-PATIENCE = {"GPUFERRY_TEST_PATIENCE": "1"}
-
-
-@pytest.fixture(scope="module")
-def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
-    """A source that fails as it is told, and is soon out of patience."""
-    with Faulty(tmp_path_factory.mktemp("faulty"), 0, **devices(MEMORY), **PATIENCE) as server:
-        server.ready()
-        yield server
 
 
 @pytest.fixture
 def mortal(tmp_path: Path) -> Iterator[Faulty]:
     """The same, for one test."""
     (tmp_path / "mortal").mkdir()
-    with Faulty(tmp_path / "mortal", 0, **devices(MEMORY), **PATIENCE) as server:
+    with Faulty(tmp_path / "mortal", 0, **devices(MEMORY)) as server:
         server.ready()
         yield server
 
@@ -66,6 +58,22 @@ def victim(tmp_path: Path) -> Iterator[Server]:
 def begin(source: Server, destination: Server, guest: Guest) -> None:
     link = offer(destination, guest.session)
     order_move(source, [link], guest.session, PRECOPY, local={"device": 1})
+
+
+def hear(server: Server) -> None:
+    """It has heard what it was told when this returns."""
+    server.order(stats={})
+    expect(server, "stats")
+
+
+def freeze(server: Server) -> None:
+    """It stands still when this returns."""
+    server.process.send_signal(signal.SIGSTOP)
+    tasks = Path(f"/proc/{server.process.pid}/task")
+    while not all(
+        (task / "stat").read_text().rpartition(")")[2].split()[0] == "T" for task in tasks.iterdir()
+    ):
+        time.sleep(0.001)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -132,8 +140,8 @@ def test_the_destination_hangs(faulty: Faulty, destination: Server, step: str) -
     faulty.fail(step, "wait")
     begin(faulty, destination, guest)
     faulty.wait_until_reached()
-    destination.process.send_signal(signal.SIGSTOP)
-    faulty.go_on()
+    freeze(destination)
+    faulty.go_on(patience="1")
     moved = expect(faulty, "moved").moved
     destination.process.send_signal(signal.SIGCONT)
     assert "silent for 1 s" in moved.reason
@@ -149,8 +157,8 @@ def test_the_destination_hangs_at_the_take_over(faulty: Faulty, destination: Ser
     faulty.fail("take_over", "wait")
     begin(faulty, destination, guest)
     faulty.wait_until_reached()
-    destination.process.send_signal(signal.SIGSTOP)
-    faulty.go_on()
+    freeze(destination)
+    faulty.go_on(patience="1")
     moved = expect(faulty, "moved").moved
     assert moved.lost
     assert not moved.moved
@@ -194,7 +202,7 @@ def test_an_operator_stops_it(faulty: Faulty, destination: Server, step: str) ->
     begin(faulty, destination, guest)
     faulty.wait_until_reached()
     faulty.order(cancel={"session": guest.session, "reason": "changed my mind"})
-    faulty.stats()  # so it has heard
+    hear(faulty)
     faulty.go_on()
     moved = expect(faulty, "moved").moved
     assert moved.reason == "changed my mind"
@@ -210,7 +218,7 @@ def test_an_operator_ends_the_session(faulty: Faulty, destination: Server) -> No
     begin(faulty, destination, guest)
     faulty.wait_until_reached()
     faulty.order(revoke={"session": guest.session, "reason": "enough"})
-    faulty.stats()
+    hear(faulty)
     faulty.go_on()
     moved = expect(faulty, "moved").moved
     assert moved.reason == "revoked: enough"
@@ -245,6 +253,7 @@ def test_the_monitor_dies(tmp_path: Path, destination: Server) -> None:
         settled(source, destination, expect(source, "moved").moved)
         work.check()
         close(guest, destination)
+        source.order(shutdown={})
 
 
 def test_too_little_memory_there(source: Server, tmp_path: Path) -> None:
@@ -388,7 +397,7 @@ def test_the_destination_dies_while_a_file_is_played(
     with Keeper(tmp_path / "keeper.log") as keeper:
         suspended(source, keeper, suspend(source, keeper, guest.session, path))
         link = offer(victim, guest.session)
-        victim.process.send_signal(signal.SIGSTOP)
+        freeze(victim)
         play = node_pb2.Play(session=guest.session, path=str(path), local={"device": 1})
         socket.send_fds(keeper.control, [node_pb2.ToServer(play=play).SerializeToString()], [link.fileno()])
         link.close()
