@@ -14,6 +14,7 @@ from gpuferry.specs._generated import wire
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.apiserver.guest import WELCOME
 from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest, Refused, connect, hello_frame, outcome, read_greeting
 
@@ -56,6 +57,15 @@ def test_both_sides_prove_the_token(monitor: harness.Monitor, transport: str) ->
     with FakeGuest(getattr(monitor, transport), monitor.token) as guest:
         assert guest.proven
         assert guest.echo(b"x" * 100_000) == b"x" * 100_000
+
+
+def test_welcome_is_the_api_servers_but_for_four_fields() -> None:
+    header = bytes(range(handshake.HEADER.size))
+    template = header + WELCOME.pack(b"", 0, 1, 2, 0, 3, 4, 5, 6, 7, 0) + b"device"
+    frame = handshake.welcome(template, b"p" * 32, 8, 9, 10)
+    assert frame.startswith(header)
+    assert frame.endswith(b"device")
+    assert WELCOME.unpack_from(frame, len(header)) == (b"p" * 32, 8, 1, 2, 9, 3, 4, 5, 6, 7, 10)
 
 
 def test_wrong_token(monitor: harness.Monitor) -> None:
