@@ -121,15 +121,8 @@ class MonitorOptions:
         " (GPUFERRY_ON_LOSS=reconnect)",
     )
     grace: float = option(options.seconds(), 5.0, "What running sessions get when the monitor stops")
-    log_level: str = option(
-        options.choice("debug", "info", "warning", "error"), "info", "What is logged", "GPUFERRY_LOG_LEVEL"
-    )
-    log_format: str = option(
-        options.choice("auto", "json", "text"),
-        "auto",
-        "auto: text on a terminal, else JSON lines",
-        "GPUFERRY_LOG_FORMAT",
-    )
+    log_level: str = options.log_level()
+    log_format: str = options.log_format()
 
 
 @dataclass(frozen=True, kw_only=True)

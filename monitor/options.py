@@ -178,3 +178,18 @@ def mapping(metavar: str = "NAME=VALUE") -> Kind:
 def optional(kind: Kind) -> Kind:
     """`none` means that there is none."""
     return dataclasses.replace(kind, parse=lambda value: None if value == NONE else kind.parse(value))
+
+
+# -- of every service
+
+
+def log_level() -> Any:
+    """`log_level: str`"""
+    kind = choice("debug", "info", "warning", "error")
+    return option(kind, "info", "What is logged", "GPUFERRY_LOG_LEVEL")
+
+
+def log_format() -> Any:
+    """`log_format: str`"""
+    kind = choice("auto", "json", "text")
+    return option(kind, "auto", "auto: text on a terminal, else JSON lines", "GPUFERRY_LOG_FORMAT")

@@ -16,6 +16,7 @@ from ..settings import ConfigError, UsageError
 from .config import config_app
 from .errors import CliError, Exit
 from .flags import ConfigFile, Flags, with_options
+from .parameters import Control, Json, Timeout, TokenFile
 from .server import app as server_app
 from .service import service_app
 from .session import app as session_app
@@ -32,19 +33,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Control = Annotated[
-    str | None,
-    typer.Option("--control", metavar="ADDRESS", help="The monitor's control address [GPUFERRY_CONTROL]"),
-]
-TokenFile = Annotated[
-    str | None,
-    typer.Option("--token-file", metavar="FILE", help="The token [GPUFERRY_TOKEN, GPUFERRY_TOKEN_FILE]"),
-]
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable, with a stable schema")]
-Timeout = Annotated[
-    float, typer.Option("--timeout", min=0.01, metavar="SECONDS", help="How long to wait for an answer")
-]
 
 
 def _delegate(name: str, summary: str) -> None:

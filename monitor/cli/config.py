@@ -13,6 +13,7 @@ from ..options import NONE, options_of
 from ..settings import Settings, chosen_files, load
 from .errors import CliError, Exit
 from .flags import ConfigFile
+from .parameters import Json
 from .tables import print_table
 
 SCHEMA = "gpuferry.config/1"
@@ -25,7 +26,6 @@ _SECRETS = {"token": "GPUFERRY_TOKEN", "cluster_key": "GPUFERRY_CLUSTER_KEY"}  #
 
 config_app = typer.Typer(help="Settings of the monitor and the registry.", no_args_is_help=True)
 Program = Annotated[str, typer.Argument(metavar="|".join(_TABLES), help="Whose settings")]
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable, with a stable schema")]
 
 
 def _table(program: str) -> type:

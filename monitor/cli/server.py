@@ -10,6 +10,7 @@ import typer
 
 from .ask import confirm
 from .errors import CliError, Exit, say
+from .parameters import Json, Timeout, Yes
 
 if TYPE_CHECKING:
     from gpuferry.specs._generated import registry_pb2
@@ -28,11 +29,6 @@ KeyFile = Annotated[
     typer.Option(
         "--cluster-key-file", metavar="FILE", help="[GPUFERRY_CLUSTER_KEY_FILE, GPUFERRY_CLUSTER_KEY]"
     ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable, with a stable schema")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")]
-Timeout = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for an answer")
 ]
 
 

@@ -8,20 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from .errors import CliError, Exit
+from .parameters import Control, Json, TokenFile
 
 app = typer.Typer(help="Sessions of a monitor, running and waiting.", no_args_is_help=True)
 
 SCHEMA = "gpuferry.sessions/1"
 Number = Annotated[int, typer.Argument(metavar="SESSION", help="Its id, as `session list` shows it")]
-Control = Annotated[
-    str | None,
-    typer.Option("--control", metavar="ADDRESS", help="The monitor's control address [GPUFERRY_CONTROL]"),
-]
-TokenFile = Annotated[
-    str | None,
-    typer.Option("--token-file", metavar="FILE", help="The token [GPUFERRY_TOKEN, GPUFERRY_TOKEN_FILE]"),
-]
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable, with a stable schema")]
 Limit = Annotated[
     float, typer.Option("--timeout", min=0, metavar="SECONDS", help="Then it is given up; 0: never")
 ]

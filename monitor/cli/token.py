@@ -13,7 +13,8 @@ import typer
 
 from .ask import confirm
 from .errors import CliError, Exit
-from .server import Json, KeyFile, Registry, Timeout, Yes
+from .parameters import Json, Timeout, Yes
+from .server import KeyFile, Registry
 
 if TYPE_CHECKING:
     from gpuferry.specs._generated import registry_pb2

@@ -48,15 +48,8 @@ class RegistryOptions:
     state: str | None = option(
         options.optional(options.path("FOLDER")), None, "What must survive", "GPUFERRY_STATE_DIR"
     )
-    log_level: str = option(
-        options.choice("debug", "info", "warning", "error"), "info", "What is logged", "GPUFERRY_LOG_LEVEL"
-    )
-    log_format: str = option(
-        options.choice("auto", "json", "text"),
-        "auto",
-        "auto: text on a terminal, else JSON lines",
-        "GPUFERRY_LOG_FORMAT",
-    )
+    log_level: str = options.log_level()
+    log_format: str = options.log_format()
 
 
 @dataclass(frozen=True, kw_only=True)

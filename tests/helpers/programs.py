@@ -16,6 +16,24 @@ from pathlib import Path
 
 from .paths import PROGRAMS
 
+# For an interpreter: a mebibyte to the device and back. It fails on a machine without a device.
+ROUND_TRIP = """
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, address, size = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_size_t(1 << 20)
+data, back = bytes(range(256)) * 4096, ctypes.create_string_buffer(1 << 20)
+for status in (
+    cuda.cuInit(0),
+    cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
+    cuda.cuCtxSetCurrent(context),
+    cuda.cuMemAlloc_v2(ctypes.byref(address), size),
+    cuda.cuMemcpyHtoD_v2(address, data, size),
+    cuda.cuMemcpyDtoH_v2(back, address, size),
+):
+    if status: sys.exit(f"error {status}")
+print("same" if back.raw == data else "different")
+"""
+
 _KEYS = {"compile", "device", "suite", "compare"}
 _SHARED = ("kernels.cu",)
 

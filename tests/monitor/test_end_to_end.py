@@ -10,26 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.helpers.programs import ROUND_TRIP
 from tests.monitor import harness
 
-# Fails on a machine without a device; says what it did on one that has one.
-PROGRAM = """
-import ctypes, sys
-cuda = ctypes.CDLL("libcuda.so.1")
-context, address, size = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_size_t(1 << 20)
-data, back = bytes(range(256)) * 4096, ctypes.create_string_buffer(1 << 20)
-for status in (
-    cuda.cuInit(0),
-    cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
-    cuda.cuCtxSetCurrent(context),
-    cuda.cuMemAlloc_v2(ctypes.byref(address), size),
-    cuda.cuMemcpyHtoD_v2(address, data, size),
-    cuda.cuMemcpyDtoH_v2(back, address, size),
-):
-    if status: sys.exit(f"error {status}")
-print("same" if back.raw == data else "different")
-sys.exit(42)
-"""
+PROGRAM = ROUND_TRIP + "sys.exit(42)\n"
 pytestmark = pytest.mark.xdist_group("monitor end to end")  # they share a monitor
 COMMAND = [sys.executable, "-c", PROGRAM]
 

@@ -16,27 +16,12 @@ import pytest
 from gpuferry.guest import paths
 from gpuferry.monitor import handshake
 
+from tests.helpers.programs import ROUND_TRIP
 from tests.monitor import harness
 from tests.monitor.fake_guest import read_frame
 from tests.registry.running import Registry, registry
 
-PROGRAM = """
-import ctypes, sys
-cuda = ctypes.CDLL("libcuda.so.1")
-context, address, size = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_size_t(1 << 20)
-data, back = bytes(range(256)) * 4096, ctypes.create_string_buffer(1 << 20)
-for status in (
-    cuda.cuInit(0),
-    cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
-    cuda.cuCtxSetCurrent(context),
-    cuda.cuMemAlloc_v2(ctypes.byref(address), size),
-    cuda.cuMemcpyHtoD_v2(address, data, size),
-    cuda.cuMemcpyDtoH_v2(back, address, size),
-):
-    if status: sys.exit(f"error {status}")
-print("same" if back.raw == data else "different")
-"""
-COMMAND = [sys.executable, "-c", PROGRAM]
+COMMAND = [sys.executable, "-c", ROUND_TRIP]
 INIT = [sys.executable, "-c", 'import ctypes; print(ctypes.CDLL("libcuda.so.1").cuInit(0))']
 pytestmark = pytest.mark.xdist_group("registry")
 

@@ -12,42 +12,26 @@ from hypothesis import strategies as st
 from .driver import INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Driver, driver
 
 HOST, DEVICE, ARRAY, UNIFIED = 1, 2, 3, 4
+POINTERS = ("host", "array", "reserved")
+TYPES: dict[str, type] = {
+    "type": ctypes.c_int,
+    "device": ctypes.c_uint64,
+    **dict.fromkeys(POINTERS, ctypes.c_void_p),
+}
+
+
+def copy_fields(side: str, extent: str) -> list[tuple[str, type]]:
+    """Of a copy's descriptor: those of each side, then how much is copied."""
+    names = [f"{one}_{name}" for one in ("src", "dst") for name in side.split()] + extent.split()
+    return [(name, TYPES.get(name.rpartition("_")[2], ctypes.c_size_t)) for name in names]
 
 
 class Copy2D(ctypes.Structure):
-    _fields_ = [
-        (side + name, kind)
-        for side in ("src_", "dst_")
-        for name, kind in (
-            ("x", ctypes.c_size_t),
-            ("y", ctypes.c_size_t),
-            ("type", ctypes.c_int),
-            ("host", ctypes.c_void_p),
-            ("device", ctypes.c_uint64),
-            ("array", ctypes.c_void_p),
-            ("pitch", ctypes.c_size_t),
-        )
-    ] + [("width", ctypes.c_size_t), ("height", ctypes.c_size_t)]
+    _fields_ = copy_fields("x y type host device array pitch", "width height")
 
 
 class Copy3D(ctypes.Structure):
-    _fields_ = [
-        (side + name, kind)
-        for side in ("src_", "dst_")
-        for name, kind in (
-            ("x", ctypes.c_size_t),
-            ("y", ctypes.c_size_t),
-            ("z", ctypes.c_size_t),
-            ("lod", ctypes.c_size_t),
-            ("type", ctypes.c_int),
-            ("host", ctypes.c_void_p),
-            ("device", ctypes.c_uint64),
-            ("array", ctypes.c_void_p),
-            ("reserved", ctypes.c_void_p),
-            ("pitch", ctypes.c_size_t),
-            ("height", ctypes.c_size_t),
-        )
-    ] + [("width", ctypes.c_size_t), ("height", ctypes.c_size_t), ("depth", ctypes.c_size_t)]
+    _fields_ = copy_fields("x y z lod type host device array reserved pitch height", "width height depth")
 
 
 def noise(size: int) -> bytes:
