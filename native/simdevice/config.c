@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 static struct sim_config config;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -158,6 +159,16 @@ static void read_visible_devices(int device_count) {
     }
 }
 
+static void read_turns(void) {
+    const char *folder = getenv("GPUFERRY_SIM_TURNS");
+    if (!folder || !*folder)
+        return;
+    if (access(folder, W_OK | X_OK) != 0)
+        refuse("GPUFERRY_SIM_TURNS", folder, "a folder in which files can be made");
+    else
+        config.turns = folder;
+}
+
 static void read_all(void) {
     const char *level = getenv("GPUFERRY_SIM_LOG");
     if (level && strcmp(level, "info") == 0)
@@ -173,6 +184,7 @@ static void read_all(void) {
         (int)read_integer("GPUFERRY_SIM_DRIVER_VERSION", 11000, 99990, CUDA_VERSION,
                           "a driver version as cuDriverGetVersion gives it, for example 13050");
     config.memory = read_size("GPUFERRY_SIM_MEMORY", UINT64_C(8) << 30);
+    read_turns();
     read_compute_capability();
     read_visible_devices(config.device_count);
 }

@@ -3,6 +3,7 @@
 #include "module.h"
 #include "nvml/live.h"
 #include "stream.h"
+#include "turns.h"
 #include <string.h>
 
 struct launch_op {
@@ -15,9 +16,11 @@ struct launch_op {
 #ifndef SIM_SKIP_LAUNCHES
 static CUresult run(struct sim_op *op) {
     int device = op->stream->context->device->machine_ordinal;
+    sim_turn_begin(device);
     sim_live_kernel(device, true);
     CUresult result = sim_grid_run(&((struct launch_op *)op)->grid);
     sim_live_kernel(device, false);
+    sim_turn_end(device);
     return result;
 }
 #endif

@@ -90,7 +90,7 @@ def compile_kernel(module: Module, name: str, cpu: str | None = None) -> bytes:
 def _optimise(parsed: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = True
-    options.slp_vectorization = False
+    options.slp_vectorization = True
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(parsed, builder)
 
