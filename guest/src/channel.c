@@ -145,6 +145,21 @@ static int ring_parts(uint64_t from, uint64_t to, struct iovec parts[2]) {
     return size == 0 ? 0 : first < size ? 2 : 1;
 }
 
+/* Our last frame on this connection. With the lock held, which it drops while writing. */
+static void leave_locked(void) {
+    struct gf_header moved = {.size = sizeof moved, .op = GF_OP_MOVED};
+    struct iovec part = {&moved, sizeof moved};
+    ch.moving = GF_LEAVING;
+    ch.resuming = true;
+    ch.writing = true;
+    ch.writer = pthread_self();
+    pthread_mutex_unlock(&ch.send_lock);
+    write_all(&part, 1); /* if it fails, whoever reads sees the end */
+    pthread_mutex_lock(&ch.send_lock);
+    ch.writing = false;
+    pthread_cond_broadcast(&ch.sent);
+}
+
 /* Empties the ring unless another thread does so already. With the lock held, which it drops while writing.
  */
 static void flush_locked(void) {
@@ -164,6 +179,9 @@ static void flush_locked(void) {
         } else if (atomic_load(&ch.connection) == connection) {
             ch.resuming = ch.resumable;
         }
+        if (fine && ch.moving == GF_TOLD) {
+            leave_locked();
+        }
         pthread_cond_broadcast(&ch.sent);
     }
 }
@@ -182,16 +200,16 @@ static void ring_copy(uint64_t at, const void *data, size_t size) {
     memcpy(ch.ring, (const char *)data + first, size - first);
 }
 
-/* All is written, and the ring is full of what the server did not acknowledge yet: reads. With the lock held,
- * which it drops meanwhile. */
-static void wait_acknowledged(size_t size) {
+/* Nothing can be written: the ring is full of what the server did not acknowledge yet, or it says its last on
+ * a connection that we leave. Reads. With the lock held, which it drops meanwhile. */
+static void read_meanwhile(size_t size) {
     pthread_mutex_unlock(&ch.send_lock);
     if (gf_reader_try()) {
         /* It may have come before we had the role, and then nothing more would. */
         pthread_mutex_lock(&ch.send_lock);
-        bool enough = ring_room() >= size;
+        bool still = ch.moving == GF_LEAVING || ring_room() < size;
         pthread_mutex_unlock(&ch.send_lock);
-        if (!enough) {
+        if (still) {
             gf_reader_frame();
         }
         gf_reader_leave();
@@ -213,12 +231,14 @@ static CUresult append(uint16_t op, uint32_t request, const struct iovec *parts,
     bool wake = false;
     pthread_mutex_lock(&ch.send_lock);
     while (ring_room() < header.size && !gf_channel_lost()) {
-        if (ch.writing || ch.direct > 0 || ch.resuming) {
+        if (ch.moving == GF_LEAVING && !ch.writing) {
+            read_meanwhile(header.size);
+        } else if (ch.writing || ch.direct > 0 || ch.resuming) {
             pthread_cond_wait(&ch.sent, &ch.send_lock);
         } else if (ch.head != ch.tail) {
             flush_locked();
         } else {
-            wait_acknowledged(header.size);
+            read_meanwhile(header.size);
         }
     }
     if (gf_channel_lost()) {
@@ -259,8 +279,12 @@ static CUresult write_direct(uint16_t op, const void *request, size_t size, cons
                                .context = gf_context_wire_id()};
     pthread_mutex_lock(&ch.send_lock);
     ch.direct++;
-    while (ch.writing && !gf_channel_lost()) {
-        pthread_cond_wait(&ch.sent, &ch.send_lock);
+    while ((ch.writing || ch.resuming) && !gf_channel_lost()) {
+        if (ch.moving == GF_LEAVING && !ch.writing) {
+            read_meanwhile(0);
+        } else {
+            pthread_cond_wait(&ch.sent, &ch.send_lock);
+        }
     }
     ch.direct--;
     if (gf_channel_lost()) {
@@ -289,6 +313,9 @@ static CUresult write_direct(uint16_t op, const void *request, size_t size, cons
     ch.writing = false;
     if (fine) {
         ch.tail = end;
+        if (ch.moving == GF_TOLD) {
+            leave_locked();
+        }
     }
     pthread_cond_broadcast(&ch.sent);
     flush_locked();
@@ -453,8 +480,28 @@ static bool given_up(void) {
     return closing || gf_channel_lost();
 }
 
+void gf_channel_moved(void) {
+    pthread_mutex_lock(&ch.send_lock);
+    if (ch.moving == GF_HERE) {
+        ch.moving = GF_TOLD;
+        if (!ch.writing) {
+            leave_locked();
+        }
+    }
+    pthread_mutex_unlock(&ch.send_lock);
+}
+
+/* The connection ended. Without counts of bytes there is only one way to go on: both sides had said
+ * everything there, and the session is elsewhere. */
+static bool may_go_on(void) {
+    pthread_mutex_lock(&ch.send_lock);
+    bool followed = ch.moving == GF_LEAVING && !ch.within && !gf_reader_has_input();
+    pthread_mutex_unlock(&ch.send_lock);
+    return (ch.resumable || followed) && !gf_channel_lost();
+}
+
 bool gf_channel_resume(void) {
-    if (!ch.resumable || gf_channel_lost()) {
+    if (!may_go_on()) {
         return false;
     }
     pthread_mutex_lock(&ch.send_lock);
@@ -477,10 +524,14 @@ bool gf_channel_resume(void) {
         return false;
     }
     pthread_mutex_lock(&ch.send_lock);
-    bool fine = theirs >= ch.acknowledged && theirs <= ch.head && dup3(fd, ch.fd, O_CLOEXEC) >= 0;
+    bool fine = ch.resumable ? theirs >= ch.acknowledged && theirs <= ch.head : theirs == 0;
+    fine = fine && dup3(fd, ch.fd, O_CLOEXEC) >= 0;
     if (fine) {
-        ch.tail = ch.acknowledged = theirs;
+        if (ch.resumable) {
+            ch.tail = ch.acknowledged = theirs;
+        }
         ch.resuming = false;
+        ch.moving = GF_HERE;
         atomic_fetch_add(&ch.connection, 1);
         pthread_cond_broadcast(&ch.sent);
     }

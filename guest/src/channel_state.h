@@ -13,6 +13,13 @@
 #define GF_INPUT_SIZE          (64u << 10)
 #define GF_CALL_SLOTS          64
 
+/* A session that is elsewhere now (WIRE.md 10). */
+enum gf_moving {
+    GF_HERE,
+    GF_TOLD,    /* the server said so: whoever writes ends with our MOVED */
+    GF_LEAVING, /* nothing more is written here; when the server has said everything, we follow */
+};
+
 struct gf_channel {
     int fd;
     int wake_fd; /* eventfd that ends the I/O thread's sleep */
@@ -32,6 +39,7 @@ struct gf_channel {
     bool closing;
     _Atomic bool leaving; /* sessionClose is on its way: the server's hanging up is no news */
     bool resumable;
+    enum gf_moving moving;
     _Atomic bool resuming;       /* the connection broke: nobody writes until there is another */
     _Atomic unsigned connection; /* counts them */
 
@@ -46,6 +54,7 @@ struct gf_channel {
 
     char *input; /* owned by the reader's role, and so are the rest */
     size_t input_start, input_end;
+    bool within;            /* a frame's header was read, and its rest was not */
     uint64_t received;      /* bytes after WELCOME */
     uint64_t received_told; /* as many as the server knows of */
 };
@@ -58,6 +67,8 @@ void gf_channel_wake(void);
 /* Replaces a broken connection if that is allowed and possible, and sends again what was lost on the way. The
  * caller has the reader's role and no lock. False: there is none, and the channel is lost or about to be. */
 bool gf_channel_resume(void);
+/* The server said that the session is elsewhere: answers, now or when the present writer is done. */
+void gf_channel_moved(void);
 /* Notes what the server has, so that the ring can be filled again; false if it cannot be true. */
 bool gf_channel_acknowledged(uint64_t received);
 /* Tells the server what we have, without waiting; false: try again later. */

@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 
 #include "log.h"
+#include "redirect.h"
+#include "resume.h"
 #include "session.h"
 #include "stats.h"
 
@@ -78,11 +80,16 @@ static ssize_t receive(void *data, size_t size) {
     gf_stat_add(GF_STAT_BYTES_RECEIVED, (uint64_t)got);
     if (ch.resumable) {
         ch.received += (uint64_t)got;
-        if (ch.received - ch.received_told >= GF_ACKNOWLEDGE_EVERY && gf_channel_acknowledge(ch.received)) {
-            ch.received_told = ch.received;
-        }
     }
     return got;
+}
+
+/* Tells the server how much was read. What was only received may be MOVED, which does not count. */
+static void acknowledge(void) {
+    uint64_t read = ch.received - (ch.input_end - ch.input_start);
+    if (ch.resumable && read - ch.received_told >= GF_ACKNOWLEDGE_EVERY && gf_channel_acknowledge(read)) {
+        ch.received_told = read;
+    }
 }
 
 /* At least `size` bytes in the input buffer, in one piece. Between two frames, what is due after a new
@@ -121,6 +128,7 @@ static bool copy_out(char *to, size_t size) {
             }
             to += got;
             size -= (size_t)got;
+            acknowledge();
         } else if (!fill(1, true)) {
             return false;
         }
@@ -209,6 +217,27 @@ static bool read_output(const struct gf_header *header) {
     return true;
 }
 
+static bool read_moved(const struct gf_header *header) {
+    struct gf_moved moved;
+    char address[GF_ADDRESS_MAX];
+    size_t size = header->size - sizeof *header;
+    if (header->size < sizeof *header + sizeof moved || size >= sizeof moved + sizeof address) {
+        return malformed("moved", header);
+    }
+    if (!copy_out((char *)&moved, sizeof moved) || !copy_out(address, size - sizeof moved)) {
+        return false;
+    }
+    if (size != sizeof moved + moved.address_size || !gf_resume_moved(&moved, address)) {
+        return malformed("moved: not by the server that granted the session", header);
+    }
+    if (ch.resumable) {
+        ch.received -= header->size;
+    }
+    ch.within = false;
+    gf_channel_moved();
+    return !gf_channel_lost();
+}
+
 static bool read_acknowledgement(const struct gf_header *header) {
     uint64_t received;
     if (header->size != sizeof *header + sizeof received) {
@@ -218,18 +247,23 @@ static bool read_acknowledgement(const struct gf_header *header) {
            (gf_channel_acknowledged(received) || malformed("acknowledgement", header));
 }
 
-bool gf_reader_frame(void) {
+static bool read_frame(void) {
     struct gf_header header;
+    acknowledge();
     if (gf_channel_lost() || !fill(sizeof header, false)) {
         return !gf_channel_lost();
     }
     copy_out((char *)&header, sizeof header);
+    ch.within = true;
     gf_stat_add(GF_STAT_FRAMES_RECEIVED, 1);
     if (header.op == GF_OP_REFUSED) {
         return read_refusal(&header);
     }
     if (header.op == GF_OP_OUTPUT && header.size >= sizeof header) {
         return read_output(&header);
+    }
+    if (header.op == GF_OP_MOVED) {
+        return read_moved(&header);
     }
     if (header.op == GF_OP_ACKNOWLEDGE) {
         return read_acknowledgement(&header);
@@ -258,6 +292,12 @@ bool gf_reader_frame(void) {
         pthread_cond_broadcast(&ch.replied);
         pthread_mutex_unlock(&ch.reply_lock);
     }
+    return fine;
+}
+
+bool gf_reader_frame(void) {
+    bool fine = read_frame();
+    ch.within = false;
     return fine;
 }
 

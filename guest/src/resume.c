@@ -14,6 +14,7 @@
 #include "wire/sha256.h"
 
 #define FIRST_PAUSE_MS   10
+#define FOLLOW_MS        30000
 #define LONGEST_PAUSE_MS 500
 #define ANSWER_MS        10000 /* a monitor that does not answer may be followed by one that does */
 
@@ -39,6 +40,44 @@ bool gf_resume_wanted(void) {
 void gf_resume_prepare(const char *address, const uint8_t key[GF_HASH_SIZE]) {
     snprintf(granted.address, sizeof granted.address, "%s", address);
     memcpy(granted.key, key, sizeof granted.key);
+}
+
+bool gf_resume_moved(const struct gf_moved *moved, const char *address) {
+    struct gf_hmac hmac;
+    uint8_t proof[GF_HASH_SIZE], mask[GF_HASH_SIZE];
+    gf_hmac_init(&hmac, granted.key, sizeof granted.key);
+    gf_hmac_update(&hmac, GF_PROOF_MOVED, strlen(GF_PROOF_MOVED));
+    gf_hmac_update(&hmac, moved->nonce, sizeof *moved - sizeof moved->proof);
+    gf_hmac_update(&hmac, address, moved->address_size);
+    gf_hmac_final(&hmac, proof);
+    if (!gf_digest_equal(proof, moved->proof)) {
+        return false;
+    }
+    gf_hmac_init(&hmac, granted.key, sizeof granted.key);
+    gf_hmac_update(&hmac, GF_KEY_MOVED, strlen(GF_KEY_MOVED));
+    gf_hmac_update(&hmac, moved->nonce, sizeof moved->nonce);
+    gf_hmac_final(&hmac, mask);
+    for (size_t i = 0; i < sizeof mask; i++) {
+        granted.key[i] = moved->key[i] ^ mask[i];
+    }
+    memcpy(granted.address, address, moved->address_size);
+    granted.address[moved->address_size] = '\0';
+    gf_info("session %llu is session %llu at %s now", (unsigned long long)gf_session.id,
+            (unsigned long long)moved->session, granted.address);
+    gf_session.id = moved->session;
+    return true;
+}
+
+/* In place of RESUMED: the connection broke before this guest was told that its session moved. */
+static bool read_moved(const struct gf_header *header, const char *body) {
+    struct gf_moved moved;
+    size_t size = header->size - sizeof *header;
+    if (size < sizeof moved) {
+        return false;
+    }
+    memcpy(&moved, body, sizeof moved);
+    return size == sizeof moved + moved.address_size && moved.address_size < sizeof granted.address &&
+           gf_resume_moved(&moved, body + sizeof moved);
 }
 
 static void prove(const char *label, const struct gf_greeting *greeting, const struct gf_resume *resume,
@@ -102,6 +141,8 @@ static enum outcome shake_hands(int fd, uint64_t received, int timeout_ms, uint6
         snprintf(why, why_size, "%s", gf_handshake_cause());
     } else if (header.op == GF_OP_REFUSED) {
         outcome = read_refusal(&header, body, why, why_size);
+    } else if (header.op == GF_OP_MOVED && read_moved(&header, body)) {
+        snprintf(why, why_size, "its session moved on");
     } else if (header.op != GF_OP_RESUMED || header.size != sizeof header + sizeof *resumed) {
         snprintf(why, why_size, "it answered the request to go on with something else");
         outcome = REFUSED;
@@ -122,13 +163,15 @@ static void pause_ms(int milliseconds) {
 
 int gf_resume_connect(uint64_t received, uint64_t *theirs, bool (*given_up)(void), char *why,
                       size_t why_size) {
-    uint64_t start = gf_now(), allowed = (uint64_t)gf_session.resume_ms * 1000000u;
+    /* A session that may not be resumed may still have moved. */
+    uint32_t limit_ms = gf_session.resume_ms > 0 ? gf_session.resume_ms : FOLLOW_MS;
+    uint64_t start = gf_now(), allowed = (uint64_t)limit_ms * 1000000u;
     char cause[384] = "the program ends";
     enum outcome outcome = AGAIN;
     for (int pause = FIRST_PAUSE_MS; outcome == AGAIN && !given_up(); pause *= 2) {
         int fd = gf_transport_connect(granted.address, cause, sizeof cause);
         if (fd >= 0) {
-            int patience = gf_session.resume_ms < ANSWER_MS ? (int)gf_session.resume_ms : ANSWER_MS;
+            int patience = limit_ms < ANSWER_MS ? (int)limit_ms : ANSWER_MS;
             outcome = shake_hands(fd, received, patience, theirs, cause, sizeof cause);
             if (outcome == RESUMED) {
                 gf_info("session %llu goes on after %llu ms on another connection",

@@ -28,6 +28,8 @@
 #define GF_KEY_RESUME          "gpuferry resume key 1"
 #define GF_PROOF_RESUME        "gpuferry resume 1"
 #define GF_PROOF_RESUMED       "gpuferry resumed 1"
+#define GF_PROOF_MOVED         "gpuferry moved 1"
+#define GF_KEY_MOVED           "gpuferry moved key 1"
 
 /* Of a session that can be resumed: who received this much more than he said says so. */
 #define GF_ACKNOWLEDGE_EVERY (256u << 10)
@@ -45,6 +47,7 @@ enum gf_handshake_op {
     GF_OP_RESUMED = 0xFF08,
     GF_OP_ACKNOWLEDGE = 0xFF09, /* body: u64, how many bytes of the other's stream were received */
     GF_OP_RESUME = 0xFF0A,      /* in place of HELLO */
+    GF_OP_MOVED = 0xFF0B,       /* the session is elsewhere; the guest's answer has no body */
 };
 
 enum gf_frame_flag {
@@ -150,7 +153,7 @@ struct gf_welcome {
 
 struct gf_resume {
     uint16_t version;
-    uint16_t reserved;
+    uint16_t flags; /* a guest's are 0 */
     uint8_t nonce[GF_NONCE_SIZE];
     uint64_t session;
     uint64_t received; /* bytes after WELCOME, on all connections of the session */
@@ -160,6 +163,15 @@ struct gf_resume {
 struct gf_resumed {
     uint8_t proof[GF_HASH_SIZE];
     uint64_t received;
+};
+
+struct gf_moved {
+    uint8_t proof[GF_HASH_SIZE];
+    uint8_t nonce[GF_HASH_SIZE];
+    uint8_t key[GF_HASH_SIZE]; /* the session's new one, masked */
+    uint64_t session;          /* its new number */
+    uint16_t address_size;
+    /* the address */
 };
 
 struct gf_device {
