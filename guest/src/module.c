@@ -196,9 +196,9 @@ CUresult gf_module_callable(struct gf_module *owner, uint64_t owner_handle, uint
     return result;
 }
 
-static struct gf_global *known_global(struct gf_module *owner, const char *name) {
+static struct gf_global *known_global(struct gf_module *owner, uint64_t context, const char *name) {
     struct gf_global *global = owner->globals;
-    while (global != NULL && strcmp(global->name, name) != 0) {
+    while (global != NULL && (global->context != context || strcmp(global->name, name) != 0)) {
         global = global->next;
     }
     return global;
@@ -209,8 +209,9 @@ CUresult gf_module_global(struct gf_module *owner, uint64_t owner_handle, const 
     if (name == NULL || (address == NULL && size == NULL)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    uint64_t context = gf_handle_kind(owner_handle) == GF_HANDLE_LIBRARY ? gf_context_current_handle() : 0;
     pthread_mutex_lock(&lock);
-    struct gf_global *global = known_global(owner, name);
+    struct gf_global *global = known_global(owner, context, name);
     pthread_mutex_unlock(&lock);
     if (global == NULL) {
         struct gf_req_sessionGetGlobal request = {.owner = owner_handle};
@@ -230,7 +231,7 @@ CUresult gf_module_global(struct gf_module *owner, uint64_t owner_handle, const 
             free(global);
             return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
         }
-        *global = (struct gf_global){copy, reply.address, reply.size, NULL};
+        *global = (struct gf_global){copy, context, reply.address, reply.size, NULL};
         pthread_mutex_lock(&lock);
         global->next = owner->globals;
         owner->globals = global;

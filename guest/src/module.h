@@ -7,6 +7,7 @@
 
 struct gf_global {
     char *name;
+    uint64_t context; /* a library's variable is another one in each context; 0: a module's */
     uint64_t address, size;
     struct gf_global *next;
 };
