@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -260,3 +261,36 @@ ok(d.cuMemAddressFree(window, size)); ok(d.cuMemFree(pointer)); ok(d.cuDevicePri
 print("done")
 """
     assert output(code, LD_LIBRARY_PATH=str(SIM_LIBRARY.parent)) == "done"
+
+
+LAUNCH = """
+ptx = b".version 8.0\\n.target sm_80\\n.address_size 64\\n.visible .entry empty() { ret; }\\0"
+context, module, function = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+assert cu.cuInit(0) == 0 and cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cu.cuCtxSetCurrent(context) == 0 and cu.cuModuleLoadData(ctypes.byref(module), ptx) == 0
+assert cu.cuModuleGetFunction(ctypes.byref(function), module, b"empty") == 0
+assert cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, None, None, None) == 0
+"""
+
+
+def test_processes_take_turns_on_a_device_if_wanted(tmp_path: Path) -> None:
+    rest = "import time; time.sleep(0.3); print(cu.cuStreamQuery(None), flush=True)"
+    code = LAUNCH + rest + "; input(); print(cu.cuCtxSynchronize())"
+    with (tmp_path / "gpu0").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)  # another process's kernel runs
+        process = subprocess.Popen(
+            [sys.executable, "-c", PRELUDE + code],
+            env={**os.environ, "GPUFERRY_SIM_PYTHON": sys.executable, "GPUFERRY_SIM_TURNS": str(tmp_path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout
+        assert process.stdout.readline() == "600\n"  # CUDA_ERROR_NOT_READY
+        fcntl.flock(other, fcntl.LOCK_UN)
+        assert process.communicate("\n", timeout=60)[0] == "0\n"
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it was given back
+
+
+def test_a_folder_of_turns_must_be_there() -> None:
+    assert output("print(cu.cuInit(0))", GPUFERRY_SIM_TURNS="/nonexistent") == "1"
