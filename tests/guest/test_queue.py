@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.guest.conftest import Guest
 from tests.guest.fake_server import FakeServer
 
@@ -15,6 +17,7 @@ def wishes(server: FakeServer) -> list[int]:
     return [int.from_bytes(hello.extensions[MAX_WAIT], "little") for hello in server.hellos]
 
 
+@pytest.mark.sanitize
 def test_a_place_in_the_queue_is_lost_and_another_found(server: FakeServer, guest: Guest) -> None:
     server.leave = [(2, 0.25), (1, 0.25)]
     outcome = guest(LINES, GPUFERRY_MAX_WAIT="100")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 
+import pytest
+
 from codegen.load import load
 from tests.guest.conftest import Guest
 from tests.guest.fake_server import FakeServer
@@ -15,6 +17,7 @@ def told(server: FakeServer) -> list[tuple[int, int]]:
     return [struct.unpack("<II", f.body) for f in server.frames if f.name == "sessionUnsupported"]
 
 
+@pytest.mark.sanitize
 def test_the_first_call_at_once_the_rest_ever_more_rarely(server: FakeServer, guest: Guest) -> None:
     outcome = guest(
         """
