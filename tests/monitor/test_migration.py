@@ -28,7 +28,7 @@ pytestmark = pytest.mark.xdist_group("monitor migration")
 
 
 def start(*options: str, devices: int = 2, **changes: str | None) -> Any:
-    settings: dict[str, str | None] = {
+    settings: dict[str, Any] = {
         "GPUFERRY_SIM_DEVICES": str(devices),
         "GPUFERRY_KEEPER": FAKE,
         "GPUFERRY_TOKEN": TOKEN,

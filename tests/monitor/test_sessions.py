@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from gpuferry.monitor import handshake
@@ -46,7 +47,7 @@ def monitor(shared_monitor: harness.Monitor) -> Iterator[harness.Monitor]:
     assert status.devices[0].memory_granted == 0
 
 
-def waiting_guest(monitor: harness.Monitor, **changes: object) -> tuple[threading.Thread, list[object]]:
+def waiting_guest(monitor: harness.Monitor, **changes: Any) -> tuple[threading.Thread, list[object]]:
     """A guest that is in the queue, in a thread; what becomes of it goes into the list."""
     result: list[object] = []
 
