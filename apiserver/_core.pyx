@@ -163,6 +163,11 @@ cdef class Core:
             fine = resume_session(self.s, fd, data, received)
         return fine
 
+    @property
+    def following(self) -> bool:
+        """Whether the guest has taken leave of where it was, and is expected to resume the session here."""
+        return self.s.following
+
     def end(self, reason: str) -> None:
         """Ends the session from another thread."""
         cdef bytes text = reason.encode()[:REASON_SIZE - 1]

@@ -137,6 +137,7 @@ cdef extern from "wire/frame.h" nogil:
         GF_OP_OUTPUT
         GF_OP_RESUMED
         GF_OP_ACKNOWLEDGE
+        GF_OP_MOVED
         GF_ACKNOWLEDGE_EVERY
         GF_UNACKNOWLEDGED_MAX
         GF_FLAG_REPLY

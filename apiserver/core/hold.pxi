@@ -89,7 +89,7 @@ cdef void freeze(Session *s, bint frozen) noexcept nogil:
 
 cdef void release_session(Session *s) noexcept nogil:
     """The dispatcher goes on."""
-    freeze(s, False)
+    freeze(s, s.following)
     pthread_mutex_lock(&s.lock)
     s.holding = False
     pthread_cond_broadcast(&s.changed)

@@ -8,6 +8,8 @@ cdef enum:
 cdef ssize_t receive(Session *s, void *target, size_t size, bint between) noexcept nogil:
     """One recv; 0 at the end of the connection, whatever ended it; HELD only between two frames."""
     cdef ssize_t n
+    if s.following and not wait_for_guest(s, between):
+        return 0 if s.ending else HELD
     if s.resumable:
         n = receive_attached(s, target, size, between)
         if n > 0:
@@ -82,6 +84,25 @@ cdef inline bint is_timed(Session *s, uint16_t op) noexcept nogil:
     return True
 
 
+cdef bint serve_stream(Session *s, Frame *f) noexcept nogil:
+    """A frame that is no call, but about the connection."""
+    cdef uint64_t received
+    cdef size_t size = 0
+    if f.op == GF_OP_ACKNOWLEDGE and s.resumable:
+        size = sizeof(received)
+    elif f.op != GF_OP_MOVED or not s.by_link:
+        malformed(s, f, b"no such operation")
+        return False
+    if f.size != size:
+        malformed(s, f, b"body size does not fit the operation")
+        return False
+    if s.end - s.begin < sizeof(gf_header) + size:
+        return False
+    memcpy(&received, s.buffer + s.begin + sizeof(gf_header), size)
+    s.begin += sizeof(gf_header) + size
+    return (acknowledged(s, f, received) if f.op == GF_OP_ACKNOWLEDGE else guest_moved(s, f)) == cu.CUDA_SUCCESS
+
+
 cdef bint serve_frame(Session *s) noexcept nogil:
     """Does the next frame if enough of it is in the buffer."""
     cdef Frame f
@@ -89,7 +110,6 @@ cdef bint serve_frame(Session *s) noexcept nogil:
     cdef size_t have = s.end - s.begin
     cdef size_t size
     cdef uint32_t fixed
-    cdef uint64_t received
     cdef bint bulk
     cdef int status
     cdef uint32_t context
@@ -107,20 +127,10 @@ cdef bint serve_frame(Session *s) noexcept nogil:
     if header.flags != 0:
         malformed(s, &f, b"flags in a request")
         return False
-    if f.op == GF_OP_ACKNOWLEDGE and s.resumable:
-        if size != ACKNOWLEDGE_SIZE:
-            malformed(s, &f, b"body size does not fit the operation")
-            return False
-        if have < size:
-            return False
-        memcpy(&received, s.buffer + s.begin + sizeof(gf_header), 8)
-        s.begin += size
-        return acknowledged(s, &f, received) == cu.CUDA_SUCCESS
+    f.size = size - sizeof(gf_header)
     fixed = s.sizes[f.op]
     if fixed == MISSING:
-        malformed(s, &f, b"no such operation")
-        return False
-    f.size = size - sizeof(gf_header)
+        return serve_stream(s, &f)
     if f.size < fixed or (f.size > fixed and not has_payload[f.op]):
         malformed(s, &f, b"body size does not fit the operation")
         return False

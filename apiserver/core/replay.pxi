@@ -149,14 +149,14 @@ cdef int acknowledged(Session *s, Frame *f, uint64_t received) noexcept nogil:
     return cu.CUDA_SUCCESS if possible else malformed(s, f, b"acknowledges what was never sent")
 
 
-cdef void acknowledge(Session *s) noexcept nogil:
+cdef void acknowledge(Session *s, uint64_t received) noexcept nogil:
     cdef uint8_t frame[ACKNOWLEDGE_SIZE]
     cdef gf_header *header = <gf_header *>frame
     memset(frame, 0, ACKNOWLEDGE_SIZE)
     header.size = ACKNOWLEDGE_SIZE
     header.op = GF_OP_ACKNOWLEDGE
-    s.received_told = s.received
-    memcpy(frame + sizeof(gf_header), &s.received, 8)
+    s.received_told = received
+    memcpy(frame + sizeof(gf_header), &received, 8)
     pthread_mutex_lock(&s.send_lock)
     push_log(s, frame, ACKNOWLEDGE_SIZE, 0, NO_PIECE)
     pthread_mutex_unlock(&s.send_lock)
@@ -197,7 +197,8 @@ cdef ssize_t receive_attached(Session *s, void *target, size_t size, bint betwee
         pthread_cond_broadcast(&s.changed)
         pthread_mutex_unlock(&s.lock)
         if n > 0 and s.received - s.received_told >= GF_ACKNOWLEDGE_EVERY:
-            acknowledge(s)
+            # The last that comes over a link may be no part of the stream: MOVED.
+            acknowledge(s, s.received - sizeof(gf_header) if s.by_link else s.received)
         if n > 0 or interrupted:
             return n if n > 0 else HELD
 
@@ -208,9 +209,10 @@ cdef bint resume_session(Session *s, int fd, const uint8_t *proof, uint64_t thei
     cdef gf_header *header = <gf_header *>frame
     cdef gf_resumed *resumed = <gf_resumed *>(frame + sizeof(gf_header))
     cdef size_t size = sizeof(gf_header) + sizeof(gf_resumed)
+    cdef bint was_following = s.following
     cdef bint fine
     pthread_mutex_lock(&s.send_lock)
-    fine = s.resumable and not s.ending and not s.unwritable and s.log_begin <= theirs <= s.log_written
+    fine = (s.resumable or s.following) and not s.ending and not s.unwritable and s.log_begin <= theirs <= s.log_written
     if fine:
         detach(s)
     pthread_mutex_lock(&s.lock)
@@ -225,14 +227,52 @@ cdef bint resume_session(Session *s, int fd, const uint8_t *proof, uint64_t thei
         # A connection as fresh as this one takes it at once; if it does not, the guest comes again.
         if dup3(fd, s.fd, O_CLOEXEC) >= 0 and send(s.fd, frame, size, MSG_NOSIGNAL) == <ssize_t>size:
             s.attached = True
+            s.following = False
+            s.by_link = False
             s.received_told = s.received
     pthread_cond_broadcast(&s.changed)
     pthread_mutex_unlock(&s.lock)
     if fine:
-        forget_log(s, theirs)
-        s.log_written = theirs
-        s.log_next = s.log
-        if not flush_log(s):
+        if was_following:
+            s.frozen = not s.attached
+        if s.resumable:
+            forget_log(s, theirs)
+            s.log_written = theirs
+            s.log_next = s.log
+        if not s.resumable or not flush_log(s):
             wake_sender(s)
     pthread_mutex_unlock(&s.send_lock)
     return fine
+
+
+# The guest of a session that came from another machine still speaks over the link, by way of a relay, until it follows (WIRE.md 10).
+
+cdef int guest_moved(Session *s, Frame *f) noexcept nogil:
+    """It comes with another connection; what is to be said on this one is said to the end."""
+    if s.end > s.begin:
+        return malformed(s, f, b"more after the last frame of a connection")
+    if s.resumable:
+        s.received -= sizeof(gf_header)
+    pthread_mutex_lock(&s.send_lock)
+    while (s.log_written < s.log_end and s.attached if s.resumable else s.queue != NULL) and not s.ending:
+        wait_briefly(&s.drained, &s.send_lock)
+    s.frozen = True
+    shutdown(s.fd, SHUT_WR)
+    pthread_mutex_unlock(&s.send_lock)
+    pthread_mutex_lock(&s.lock)
+    s.attached = False
+    s.following = True
+    pthread_mutex_unlock(&s.lock)
+    eventfd_write(s.bell, 1)
+    return cu.CUDA_SUCCESS
+
+
+cdef bint wait_for_guest(Session *s, bint between) noexcept nogil:
+    """Until it has followed; False: it is not waited for any more, or something is to be done meanwhile."""
+    cdef bint here
+    pthread_mutex_lock(&s.lock)
+    while s.following and not s.ending and not (between and s.holding):
+        wait_briefly(&s.changed, &s.lock)
+    here = not s.following and not s.ending
+    pthread_mutex_unlock(&s.lock)
+    return here

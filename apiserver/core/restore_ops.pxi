@@ -295,6 +295,8 @@ cdef void settle_in(Session *s, int guest) noexcept nogil:
     if guest >= 0:
         dup3(guest, s.fd, O_CLOEXEC)
         close(guest)
+    else:
+        s.by_link = True
     if s.carried.counted:
         s.stats = s.carried.stats
     pthread_mutex_lock(&s.lock)

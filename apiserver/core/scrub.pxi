@@ -171,6 +171,8 @@ cdef void begin_session(Session *s, int fd, uint64_t quota, bint resumable, bint
     s.left = False
     s.unkept = False
     s.taken_over = False
+    s.by_link = False
+    s.following = False
     s.restoring = False
     s.sizes = served_sizes
     if restore:

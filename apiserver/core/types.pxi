@@ -332,6 +332,8 @@ cdef struct Session:
     bint tail_lost
     bint unkept                 # there was no memory for a frame
     bint attached               # the connection lives, as far as we know
+    bint by_link                # the guest speaks by way of where it was before,
+    bint following              # and has taken leave there
     bint receiving              # the dispatcher is in recv
     uint64_t received           # bytes after WELCOME
     bint broken                 # the context is lost: only a reset mends it

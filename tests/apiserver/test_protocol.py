@@ -228,7 +228,7 @@ def chatter(seed: int) -> bytes:
     numbers += [handle(kind, slot) for kind in ("stream", "event", "module", "library") for slot in range(2)]
     numbers += [handle(kind, slot) for kind in ("kernel", "function", "context") for slot in range(2)]
     frames = b""
-    allowed = [op for op in operations() if op != "sessionClose"]
+    allowed = [op for op, m in operations().items() if op != "sessionClose" and not m.variant.restore]
     for _ in range(60):
         op = generator.choice(allowed)
         message = operations()[op]
