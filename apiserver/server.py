@@ -26,6 +26,7 @@ HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 PAUSE_LEAST, PAUSE_MOST = 0.5, 64.0  # seconds between looks at what kernels printed
 LEAVE_SECONDS = 0.6  # for the engine to stop once its guest is gone; a running kernel cannot be stopped
 RESTORE_SECONDS = 10.0  # likewise, if it is the source of a session that is gone
+STOP_SECONDS = 30.0  # for a migration; what it waits for has shorter limits
 FOLLOW_SECONDS = 30.0  # for a guest to come after its session, once it has left where it was
 SCRUB_SECONDS = 2.0  # to reset a context takes a real driver a while
 
@@ -304,7 +305,9 @@ class Server:
         """Milliseconds until there is something to do that nobody announces."""
         waits = []
         if self._session is not None:
-            deadline = self._session.deadline if self._session.mover is None else None
+            deadline = self._session.deadline
+            if deadline is not None and self._session.mover is not None:
+                deadline += STOP_SECONDS
             left = self._session.look_again() if deadline is None else max(0.0, deadline - time.monotonic())
             if self._session.away_until is not None:
                 left = min(left, max(0.0, self._session.away_until - time.monotonic()))
@@ -448,8 +451,8 @@ class Server:
             session.end("connection lost")
         if session is None or session.deadline is None or time.monotonic() < session.deadline:
             return False
-        if session.mover is not None:
-            return False  # it is being stopped; what it waits for has limits of its own
+        if session.mover is not None and time.monotonic() < session.deadline + STOP_SECONDS:
+            return False  # it is being stopped
         self._log.error("session does not end", session=session.id, reason=session.reason)
         self._report(session, session.reason or "connection lost", clean=False)
         return True
