@@ -102,13 +102,15 @@ class Broker:
         if frame := self.migrations.forward(session, resume):
             self._farewells.send(connection, frame)
             return
+        if session and session.welcome and not session.grant:
+            self._hand_over()  # it is back before its API server knows of it
         server = session.server if session else None
         proof = resume.answer(session.resume_key) if session and session.resume_key else None
         if resume.asks and session and proof:
             self._tell_whether(connection, peer, session, proof)
             return
-        if not session and time.monotonic() < self.complete_at:
-            text = "its API server is not back yet, after a monitor's restart"
+        if session.welcome and not server if session else time.monotonic() < self.complete_at:
+            text = "no API server has the session yet"
             self.turn_away(connection, peer, Refusal(Reason.SHUTTING_DOWN, text))
             return
         if not server or not proof:

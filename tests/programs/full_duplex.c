@@ -16,6 +16,7 @@ int main(void) {
     CUdeviceptr target = allocate(piece * PIECES), source = allocate(piece * PIECES);
     for (unsigned i = 0; i < PIECES; i++)
         QUIET(cuMemsetD32(source + i * piece, i + 1, WORDS));
+    OK(cuCtxSynchronize()); // the streams do not wait for the default one
     for (size_t i = 0; i < (size_t)WORDS * PIECES; i++)
         up[i] = (unsigned)i * 2654435761u;
     for (unsigned i = 0; i < PIECES; i++) {

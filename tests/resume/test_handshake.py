@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -64,19 +65,26 @@ def held(running: Monitor, *, resumable: bool = True) -> Iterator[Held]:
         yield Held(guest, key)
 
 
+def resume_body(server_nonce: bytes, session: int, key: bytes, received: int) -> bytes:
+    """What RESUME says."""
+    fields = (wire.PROTOCOL_VERSION, 0, secrets.token_bytes(32), session, received)
+    unproven = handshake.RESUME.pack(*fields, b"")[:-32]
+    return unproven + hmac.digest(key, b"gpuferry resume 1" + server_nonce + unproven, hashlib.sha256)
+
+
+def ask(connection: socket.socket, body: bytes) -> None:
+    header = handshake.HEADER.pack(handshake.HEADER.size + len(body), handshake.OP_RESUME, 0, 0, 0)
+    connection.sendall(header + body)
+
+
 def resume(
     running: Monitor, session: int, key: bytes, received: int
 ) -> tuple[socket.socket, int, bytes, bool]:
     """Connection, op and body of the answer, and whether the server proved itself."""
     connection = connect(running.tcp)
     server_nonce = read_greeting(connection)
-    fields = (wire.PROTOCOL_VERSION, 0, secrets.token_bytes(32), session, received)
-    unproven = handshake.RESUME.pack(*fields, b"")[:-32]
-    proof = hmac.digest(key, b"gpuferry resume 1" + server_nonce + unproven, hashlib.sha256)
-    body = unproven + proof
-    connection.sendall(
-        handshake.HEADER.pack(handshake.HEADER.size + len(body), handshake.OP_RESUME, 0, 0, 0) + body
-    )
+    body = resume_body(server_nonce, session, key, received)
+    ask(connection, body)
     op, answer = read_frame(connection)
     expected = hmac.digest(key, b"gpuferry resumed 1" + server_nonce + body, hashlib.sha256)
     return connection, op, answer, answer[:32] == expected
@@ -91,11 +99,10 @@ def is_refused(running: Monitor, session: int, key: bytes, received: int = 0) ->
 
 
 def wait_gone(running: Monitor) -> None:
-    """Until no session holds memory."""
+    """Until no session holds memory, and the API server is ready for another."""
     deadline = time.monotonic() + 20
-    while running.status()["devices"][0].get("memory_granted", 0) not in (0, "0"):
+    while (device := running.status()["devices"][0])["memory_granted"] or not device["pool_idle"]:
         assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_goes_on_where_it_stopped(running: Monitor) -> None:
@@ -115,6 +122,27 @@ def test_goes_on_where_it_stopped(running: Monitor) -> None:
         with closing(connection):
             assert guest.read(address, 4) == b"abcd"
             guest.close()
+    wait_gone(running)
+
+
+def test_a_guest_that_is_back_before_its_api_server_knows(running: Monitor) -> None:
+    """The monitor says WELCOME before it hands the guest over; this one was quicker than both."""
+    with held(running) as session:
+        session.guest.close()
+    wait_gone(running)
+    with closing(connect(running.tcp)) as first, closing(connect(running.tcp)) as second:
+        greetings, nonce = [read_greeting(first), read_greeting(second)], secrets.token_bytes(32)
+        key = handshake.resume_key(running.token.encode(), greetings[0] + nonce)
+        running.process.send_signal(signal.SIGSTOP)
+        first.sendall(resumable_hello(nonce, greetings[0], running.token))
+        ask(second, resume_body(greetings[1], session.guest.session + 1, key, 0))
+        running.process.send_signal(signal.SIGCONT)
+        assert read_frame(second)[0] == handshake.OP_RESUMED
+        guest = CountingGuest(first)
+        guest.receive_welcome()
+        guest.adopt(second)
+        assert guest.sync().status == 0
+        guest.close()
     wait_gone(running)
 
 

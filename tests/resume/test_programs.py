@@ -9,9 +9,11 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from tests.helpers.monitor import Monitor
+from tests.helpers.running import guest_environment, run
+from tests.monitor import harness
 
 from .cutter import Allowance, Cutter
-from .running import remote, same
+from .running import RECONNECT, built, remote, same
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -71,10 +73,19 @@ RESUMED_BYTES = 16 + 44 + 16 + 40
 SHORT = "shared_stream_threads"  # moves less than 3000 bytes either way
 
 
-def cut_once(shared: Monitor, *allowances: Allowance) -> None:
+@pytest.fixture(scope="module")
+def idle() -> Iterator[harness.Monitor]:
+    """A monitor that says quickly when its API server is idle."""
+    with harness.monitor("--pool", "1", server=None) as running:
+        yield running
+
+
+def cut_once(idle: harness.Monitor, *allowances: Allowance) -> None:
     """Each connection after so many bytes, the last one not at all."""
-    with Cutter(shared.tcp, allowances) as cutter:
-        same(remote(shared, SHORT, cutter.address), SHORT)
+    idle.wait_idle(1)  # there are more bytes before WELCOME for those who have to wait
+    with Cutter(idle.tcp, allowances) as cutter:
+        settings = {"GPUFERRY_TOKEN": idle.token, "GPUFERRY_MONITOR": cutter.address, **RECONNECT}
+        same(run([built(SHORT)], guest_environment(settings)), SHORT)
         assert (cutter.cuts, cutter.connections) == (len(allowances), len(allowances) + 1)
 
 
@@ -88,18 +99,18 @@ def every(step: int, count: int, up: bool) -> ParameterSet:
     ("step", "count", "up"),
     [every(13, 60, True), every(13, 60, False), every(1, 1200, True), every(1, 1200, False)],
 )
-def test_cut_at_each_place(step: int, count: int, up: bool, shared: Monitor) -> None:
+def test_cut_at_each_place(step: int, count: int, up: bool, idle: harness.Monitor) -> None:
     """In headers, in structs, in payloads and between them."""
     first = 1 + (HELLO_BYTES if up else WELCOME_BYTES)
     for cut in range(first, first + step * count, step):
-        cut_once(shared, (cut, None) if up else (None, cut))
+        cut_once(idle, (cut, None) if up else (None, cut))
 
 
 @pytest.mark.parametrize("up", [True, False], ids=["up", "down"])
-def test_cut_while_it_is_resumed(up: bool, shared: Monitor) -> None:
+def test_cut_while_it_is_resumed(up: bool, idle: harness.Monitor) -> None:
     """The server may think that it has a guest again, or the guest that it has none."""
     for cut in range(1, 8 + (RESUME_BYTES if up else RESUMED_BYTES), 3):
-        cut_once(shared, (HELLO_BYTES + 700, None), (cut, None) if up else (None, cut))
+        cut_once(idle, (HELLO_BYTES + 700, None), (cut, None) if up else (None, cut))
 
 
 def test_by_default_the_program_gets_an_error(shared: Monitor) -> None:
