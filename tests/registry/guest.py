@@ -108,6 +108,7 @@ def ask(address: str, identity: Identity, request: Request, recorded: bytes = b"
         if op == handshake.OP_REDIRECT:
             raise read_redirect(body, identity.key, nonces)
         assert op == handshake.OP_WELCOME
+        read_exactly(connection, 4)  # the fake API server's process id, its first words
         expected = handshake.server_proof(identity.key, server_nonce, nonce)
         return Asked(connection, body, body[:32] == expected, sent)
     except BaseException:
