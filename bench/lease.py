@@ -53,8 +53,9 @@ def best(rounds: list[tuple[float, float]]) -> tuple[float, float]:
 
 def built(source: Path) -> Path:
     """A program that speaks the handshake."""
-    sources = [str(ROOT / "native" / "wire" / "sha256.c"), f"-I{ROOT / 'native' / '_generated'}", "-O2"]
-    return toolchain.program(source, sources)
+    generated = ROOT / "native" / "_generated"
+    inputs = [ROOT / "native" / "wire" / "sha256.c", generated / "gpuferry" / "messages.h"]
+    return toolchain.program(source, [str(inputs[0]), f"-I{generated}", "-O2"], inputs=inputs)
 
 
 @contextmanager

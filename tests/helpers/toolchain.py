@@ -23,9 +23,14 @@ class CompileError(Exception):
 
 
 def program(
-    source: Path, flags: Sequence[str] = (), *, release: str = NEWEST, shared_runtime: bool = False
+    source: Path,
+    flags: Sequence[str] = (),
+    *,
+    inputs: Sequence[Path] = (),
+    release: str = NEWEST,
+    shared_runtime: bool = False,
 ) -> Path:
-    """The executable of one source file; `flags` are added to the compiler's defaults."""
+    """The executable of one source file; `flags` are added to the compiler's defaults; `inputs` go in too."""
     kit = toolkit(release)
     if source.suffix == ".cu":
         command = _nvcc(kit, source, flags, shared_runtime)
@@ -33,7 +38,7 @@ def program(
         command = _host_with_runtime(kit, source, [f for f in flags if f != "-lcudart"], shared_runtime)
     else:
         command = _host_with_driver(kit, source, flags)
-    return _built(source.stem, command, [source, *_headers()])
+    return _built(source.stem, command, [source, *inputs, *_headers()])
 
 
 def ptx(source: Path, arch: str = "compute_80") -> Path:
