@@ -44,6 +44,7 @@ class Session:
         self.clean = False
         self.stats: dict[str, int] = {}  # once it is over: a scrub leaves none
         self.deadline: float | None = None  # when the process ends if the session has not
+        self.watched = False  # the monitor wants to know of the next launch
         self.away_until: float | None = None  # the guest lost its connection, and may come back until then
         self.mover: Mover | None = None  # until its end was told
         self._end_after = ""  # the reason why the session ends, once it is known that it stays
@@ -342,6 +343,8 @@ class Server:
                 self._session.mover.cancel(message.cancel.reason)
         elif kind == "stats":
             self._control.send(node_pb2.FromServer(stats=self._stats()))
+        elif kind == "next_launch":
+            self._tell_next_launch(message.next_launch.session)
         elif kind == "home":
             self._control.settle(message.home)
         elif kind == "shutdown":
@@ -409,6 +412,15 @@ class Server:
             self._poller.register(session.guest, select.POLLRDHUP)  # it is another one now
             self._control.send(node_pb2.FromServer(taken_over=migration_pb2.TakenOver(session=session.id)))
         session.launched()
+        if session.watched:
+            session.watched = False
+            self._control.send(node_pb2.FromServer(launched=node_pb2.Launched(session=session.id)))
+
+    def _tell_next_launch(self, number: int) -> None:
+        """The monitor waits for a moment at which the session is at work."""
+        if self._session is not None and self._session.id == number:
+            self._session.watched = True
+            self._core.rest()
 
     def _resume(self, resume: node_pb2.Resume, guest: socket.socket) -> None:
         """Takes the guest's new connection, now or when it is known who has the session."""

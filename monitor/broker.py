@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import structlog
 from gpuferry.specs._generated import migration_pb2, node_pb2
@@ -146,7 +146,9 @@ class Broker:
         session.placement = session.server = None
         hello = session.hello
         labels = frozenset(f"{name}={value}" for name, value in hello.labels)
-        self._placer.arrive(session.id, hello.memory, labels, time.monotonic(), first=first)
+        self._placer.arrive(
+            session.id, hello.memory, labels, time.monotonic(), first=first, function=hello.function
+        )
         self._match()
         if session.phase is Phase.WAITING and session.id in self.sessions:
             self._wait(session)
@@ -375,7 +377,7 @@ class Broker:
         self.sessions[session.id] = session
         if not server.is_keeper:
             session.placement = Placement(session.id, server.device, server.key, grant.memory_quota)
-            self._placer.adopt(session.id, server.device, grant.memory_quota)
+            self._placer.adopt(session.id, server.device, grant.memory_quota, grant.function)
         self.migrations.adopt(session, server, returned)
         log.info("session adopted", session=session.id, gpu=server.device, server=server.pid)
         self._announcer.tell(Event(Kind.ADOPTED, session.id, server.device, server.pid))
@@ -425,8 +427,17 @@ class Broker:
             session.restoring = False
         self.migrations.taken_over(server, number)
 
+    def tick(self, utilisation: Mapping[int, float]) -> int | None:
+        """Time passed; the device of which the next launch matters, if there is one."""
+        self._placer.on_tick(time.monotonic(), utilisation)
+        self._dispatch()
+        crowded = self._placer.imbalance()
+        return crowded[0] if crowded else None
+
     def launched(self, number: int) -> None:
         """It launched a kernel, which may be the moment for it to move."""
+        if session := self.sessions.get(number):
+            session.watched = False
         self._placer.on_launch(number, time.monotonic())
         self._dispatch()
 

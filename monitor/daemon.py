@@ -17,6 +17,7 @@ import uvloop
 from gpuferry.specs._generated import node_pb2
 
 from .adoption import DOOR, LATEST_RETURN_SECONDS, RETURN_SECONDS, Door, Ledger
+from .balance import Balance
 from .broker import Broker
 from .config import Config
 from .control import ControlServer, MonitorService
@@ -108,6 +109,9 @@ class Daemon:
             tasks.append(asyncio.ensure_future(self._report_health(control)))
             tasks.append(asyncio.ensure_future(self._notifier.watch()))
             tasks.append(asyncio.ensure_future(self._watch_devices()))
+            if self._config.migration != "off":
+                balance = Balance(self._broker, self._pool, self._observatory.gpus)
+                tasks.append(asyncio.ensure_future(balance.run()))
             tasks.append(asyncio.ensure_future(self._membership.run(names[-1])))
             stack.callback(lambda: [task.cancel() for task in tasks])
             self._publish(runtime, names, control_name, reporter.http)

@@ -214,12 +214,13 @@ class Migrations:
         assert isinstance(migration.target, ToDevice)
         session, device = migration.session, migration.target.device
         if device is None:
-            self._placer.arrive(session.id, session.quota, frozenset(), time.monotonic())
+            function, now = session.hello.function, time.monotonic()
+            self._placer.arrive(session.id, session.quota, frozenset(), now, function=function)
             self._dispatch()
             return
         if self._wait_for_server(migration, device):
             return
-        found = self._placer.on_return(session.id, device, session.quota)
+        found = self._placer.on_return(session.id, device, session.quota, session.hello.function)
         if isinstance(found, str):
             self._fail(migration, found)
             return
@@ -403,6 +404,7 @@ class Migrations:
         if migration.source:
             migration.source.let_go()
         destination.take(session.id)
+        session.watched = False
         session.server = destination
         if destination.is_keeper:
             session.placement = None
@@ -683,7 +685,8 @@ class Migrations:
         if migration.source_holds:
             self._placer.adopt_move(migration.session.id, server.device)
         else:
-            self._placer.adopt(migration.session.id, server.device, migration.session.quota)
+            session = migration.session
+            self._placer.adopt(session.id, server.device, session.quota, session.hello.function)
 
     def _enter_source(self, migration: Migration, source: ApiServer) -> None:
         """The destination was entered already, as if the session had always been there."""
@@ -693,7 +696,7 @@ class Migrations:
         migration.destination_holds = not destination.is_keeper
         if migration.destination_holds:
             self._placer.on_complete(session.id, time.monotonic())
-        self._placer.adopt(session.id, source.device, session.quota)
+        self._placer.adopt(session.id, source.device, session.quota, session.hello.function)
         if migration.destination_holds:
             self._placer.adopt_move(session.id, destination.device)
 

@@ -55,7 +55,7 @@ class Placer:
 
     def __init__(self, policy: Scheduler) -> None:
         self._policy = policy
-        self._early: dict[int, tuple[int, frozenset[str]]] = {}  # came before any device was known
+        self._early: dict[int, tuple[int, frozenset[str], str]] = {}  # came before any device was known
         self.devices: dict[int, DeviceRoom] = {}
 
     # -- devices and API servers
@@ -93,24 +93,32 @@ class Placer:
     # -- sessions
 
     def arrive(
-        self, session: int, memory: int, labels: frozenset[str], now: float, *, first: bool = False
+        self,
+        session: int,
+        memory: int,
+        labels: frozenset[str],
+        now: float,
+        *,
+        first: bool = False,
+        function: str = "",
     ) -> None:
         """A session joins the queue; `first` if it was placed before and lost its API server at once."""
         if not self.devices:
-            self._early[session] = memory, labels
+            self._early[session] = memory, labels, function
             return
         memory = memory or min(room.default_quota for room in self.devices.values())
-        self._policy.on_arrival(Request(session, memory, labels=labels, arrival=now), now, first=first)
+        request = Request(session, memory, function, labels=labels, arrival=now)
+        self._policy.on_arrival(request, now, first=first)
 
     def let_in_early(self, now: float) -> None:
         """The first device is known."""
         early, self._early = self._early, {}
-        for session, (memory, labels) in early.items():
-            self.arrive(session, memory, labels, now)
+        for session, (memory, labels, function) in early.items():
+            self.arrive(session, memory, labels, now, function=function)
 
-    def adopt(self, session: int, device: int, quota: int) -> None:
+    def adopt(self, session: int, device: int, quota: int, function: str = "") -> None:
         """An earlier monitor granted it, whether there is room or not."""
-        self._policy.adopt(Request(session, quota), device)
+        self._policy.adopt(Request(session, quota, function), device)
 
     def on_leave(self, session: int) -> None:
         """It does not want to wait any more."""
@@ -131,9 +139,9 @@ class Placer:
         """An earlier monitor let it move there."""
         self._policy.adopt_move(session, device)
 
-    def on_return(self, session: int, device: int, quota: int) -> int | str:
+    def on_return(self, session: int, device: int, quota: int, function: str = "") -> int | str:
         """A suspended session comes back there: its API server, or why not."""
-        return self._policy.on_return(Request(session, quota), device)
+        return self._policy.on_return(Request(session, quota, function), device)
 
     def on_migrated(self, session: int, done: bool, seconds: float = 0.0) -> None:
         """Of the two devices only one holds its memory: the new one, or the old one if it was not done."""

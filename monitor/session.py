@@ -43,6 +43,7 @@ class Session:
         self.restoring = False  # another GPU server hands it over, and did not finish yet
         self.file = ""  # where it is suspended
         self.remote: migration_pb2.RemoteTarget | None = None  # the GPU server where its guest will follow
+        self.watched = False  # its API server will say when it launches a kernel
         self._suspended_at: float | None = None
         self._suspended = 0.0  # seconds in all
 

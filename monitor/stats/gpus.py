@@ -52,6 +52,11 @@ class Gpu:
         """Part of the time in which kernels ran, 0 to 1: the mean of the last five samples."""
         return sum(self._rates) / len(self._rates) if self._rates else None
 
+    @property
+    def latest(self) -> float | None:
+        """The last sample of the same."""
+        return self._rates[-1] if self._rates else None
+
     def update(self, sample: Mapping[str, Any]) -> None:
         """Take over one answer of the sampler."""
         self.pci_bus_id = sample.get("pci", self.pci_bus_id)

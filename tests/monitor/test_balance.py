@@ -1,0 +1,48 @@
+"""`--migration dgsf|auto`: sessions move by themselves. API servers are fake."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.monitor.fake_guest import FakeGuest
+from tests.monitor.test_migration import MIB, STATE, TOKEN, start
+
+pytestmark = pytest.mark.xdist_group("monitor migration")
+
+
+def devices(status: object) -> list[int]:
+    return sorted(one.device for one in status.sessions)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("migration", ["dgsf", "auto"])
+def test_one_of_two_on_a_device_moves_to_the_empty_one(migration: str) -> None:
+    with start("--pool", "2", "--migration", migration, "--policy", "best-fit") as monitor:
+        monitor.wait_idle(4)
+        with (
+            FakeGuest(monitor.address, TOKEN, function=b"busy", memory=100 * MIB) as one,
+            FakeGuest(monitor.address, TOKEN, function=b"busy", memory=100 * MIB) as two,
+        ):
+            status = monitor.wait_for(lambda s: devices(s) == [0, 1], "one on each device")
+            assert {m.state for m in status.migrations} == {STATE.MIGRATION_STATE_DONE}
+            assert one.echo(b"1") + two.echo(b"2") == b"12"
+            monitor.wait_for(lambda s: s.devices[0].memory_granted == 100 * MIB, "the books")
+
+
+def test_idle_sessions_stay_and_are_not_asked_again() -> None:
+    """DGSF moves whoever launches: a session that does not is left alone."""
+    with start("--pool", "2", "--migration", "dgsf", "--policy", "best-fit") as monitor:
+        monitor.wait_idle(4)
+        with FakeGuest(monitor.address, TOKEN, memory=MIB), FakeGuest(monitor.address, TOKEN, memory=MIB):
+            monitor.wait_for(lambda s: s.sessions and s.sessions[-1].age_seconds > 2, "eight ticks")
+            status = monitor.status()
+            assert devices(status) == [0, 0]
+            assert not status.migrations
+
+
+def test_off_is_off() -> None:
+    with start("--pool", "2", "--policy", "best-fit") as monitor:
+        monitor.wait_idle(4)
+        busy = {"function": b"busy", "memory": MIB}
+        with FakeGuest(monitor.address, TOKEN, **busy), FakeGuest(monitor.address, TOKEN, **busy):
+            status = monitor.wait_for(lambda s: s.sessions and s.sessions[-1].age_seconds > 1, "four ticks")
+            assert devices(status) == [0, 0]
