@@ -3,8 +3,8 @@
 //   function DOWNLOAD WORK DUTY MEGABYTES
 //
 // Downloads for so many seconds (before it touches the device), then works for so many seconds on a GPU of
-// its own, in rounds of 20 ms of which the device is busy for the part DUTY. Says when it had the device and
-// when it was done, and checks that its memory is what it wrote.
+// its own, in rounds of 20 ms of which the device is busy for the part DUTY. Checks that its memory is what
+// it wrote.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
