@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
 import secrets
 import signal
 import socket
@@ -209,6 +210,56 @@ def test_counts_that_cannot_be(running: Monitor) -> None:
         is_refused(running, session.guest.session, session.key, 1 << 40)
         assert session.guest.sync().status == 0
         session.guest.close()
+    wait_gone(running)
+
+
+def test_what_was_acknowledged_is_not_sent_again(running: Monitor) -> None:
+    """It was given up: a guest that wants it nevertheless cannot go on, and the session is not disturbed."""
+    with held(running) as session:
+        guest = session.guest
+        address = guest.map(2)
+        guest.write(address, bytes(range(256)) * 4096)
+        data = guest.read(address, 1 << 20)
+        count = guest.received
+        guest.socket.sendall(HEADER.pack(24, ACKNOWLEDGE, 0, 0, 0) + count.to_bytes(8, "little"))
+        assert guest.sync().status == 0
+        is_refused(running, guest.session, session.key, count - 1)
+        assert guest.read(address, 1 << 20) == data
+        connection, op, _, _ = resume(running, guest.session, session.key, guest.received)
+        with closing(connection):
+            assert op == handshake.OP_RESUMED
+            guest.adopt(connection)
+            assert guest.read(address, 1 << 20) == data
+            guest.close()
+    wait_gone(running)
+
+
+def test_an_end_that_is_seen_together_with_its_cure(running: Monitor) -> None:
+    """The end of the first connection does not count against the second, whatever is looked at first."""
+    with held(running) as session:
+        guest = session.guest
+        guest.sync()
+        (server,) = running.status()["servers"]
+        connection = connect(running.tcp)
+        body = resume_body(read_greeting(connection), guest.session, session.key, guest.received)
+        os.kill(server["pid"], signal.SIGSTOP)
+        try:
+            guest.socket.shutdown(socket.SHUT_RDWR)
+            ask(connection, body)
+            deadline = time.monotonic() + 20
+            while "guest came back" not in running.log.read_text().splitlines()[-1]:
+                assert time.monotonic() < deadline
+        finally:
+            os.kill(server["pid"], signal.SIGCONT)
+        with closing(connection):
+            assert read_frame(connection)[0] == handshake.OP_RESUMED
+            guest.adopt(connection)
+            for _ in range(10):
+                guest.sync()
+            while (shown := running.status()["sessions"][0])["calls_sync"] < 11:
+                assert time.monotonic() < deadline
+            assert not shown["disconnected"]
+            guest.close()
     wait_gone(running)
 
 
