@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,8 @@ from gpuferry.specs._generated import migration_pb2, node_pb2
 from ..pool import ApiServer
 
 COUNTED = ("calls_async", "calls_sync", "launches", "bytes_in", "bytes_out", "busy_seconds")
+
+FIRST_LOOK_SECONDS = 1.0
 
 
 class Calls:
@@ -42,9 +45,16 @@ class Calls:
 class Accounting:
     """The pool's events go through here to `below`."""
 
-    def __init__(self, below: Any, started: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        below: Any,
+        started: Callable[[int], None],
+        from_elsewhere: Callable[[int], bool] = lambda _: False,
+    ) -> None:
         self._below = below
         self._started = started
+        self._from_elsewhere = from_elsewhere  # a session that another GPU server has counted so far
+        self._asking: set[asyncio.Task[None]] = set()
         self._seen: dict[int, node_pb2.Stats] = {}  # by session, wherever it goes: what is in the totals
         self.totals: Counter[str] = Counter()
         self.calls = Calls()
@@ -59,7 +69,9 @@ class Accounting:
         self._seen.pop(session, None)
 
     def _add(self, stats: node_pb2.Stats) -> None:
-        before = self._seen.get(stats.session) or node_pb2.Stats()
+        before = self._seen.get(stats.session)
+        if before is None:
+            before = stats if self._from_elsewhere(stats.session) else node_pb2.Stats()
         for name in COUNTED:
             self.totals[name] += max(getattr(stats, name) - getattr(before, name), 0)
         self.calls.add(stats, before)
@@ -93,6 +105,15 @@ class Accounting:
 
     def taken_over(self, server: ApiServer, session: int) -> None:
         self._below.taken_over(server, session)
+        if self._from_elsewhere(session) and session not in self._seen:
+            task = asyncio.ensure_future(self._first_look(server))
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+
+    async def _first_look(self, server: ApiServer) -> None:
+        """What it brought along."""
+        await server.refresh_stats(FIRST_LOOK_SECONDS)
+        self.look(server)
 
     def launched(self, session: int) -> None:
         self._below.launched(session)

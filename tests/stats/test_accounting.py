@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -124,3 +125,25 @@ def test_a_session_that_moves_counts_once() -> None:
     accounting.look(one)
     accounting.look(two)
     assert accounting.calls.succeeded[14] == 7
+
+
+def test_a_session_from_another_server_was_counted_there() -> None:
+    async def main() -> Accounting:
+        accounting = Accounting(Below(), lambda session: None, lambda session: session == 1)
+        one = server()
+        one.session = 1
+
+        async def refresh_stats(limit: float) -> None:
+            one.stats = calls(1000)
+
+        one.refresh_stats = refresh_stats
+        accounting.taken_over(one, 1)
+        await asyncio.sleep(0)
+        await asyncio.gather(*accounting._asking)
+        assert accounting.calls.succeeded[14] == 0
+        accounting.session_ended(one, node_pb2.SessionEnded(session=1, stats=calls(1003)))
+        return accounting
+
+    accounting = asyncio.run(main())
+    assert accounting.calls.succeeded[14] == 3
+    assert accounting.totals["calls_async"] == 0
