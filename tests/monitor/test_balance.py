@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.monitor.fake_guest import FakeGuest
@@ -42,7 +44,7 @@ def test_idle_sessions_stay_and_are_not_asked_again() -> None:
 def test_off_is_off() -> None:
     with start("--pool", "2", "--policy", "best-fit") as monitor:
         monitor.wait_idle(4)
-        busy = {"function": b"busy", "memory": MIB}
+        busy: dict[str, Any] = {"function": b"busy", "memory": MIB}
         with FakeGuest(monitor.address, TOKEN, **busy), FakeGuest(monitor.address, TOKEN, **busy):
             status = monitor.wait_for(lambda s: s.sessions and s.sessions[-1].age_seconds > 1, "four ticks")
             assert devices(status) == [0, 0]
