@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -136,6 +138,39 @@ def test_one_that_comes_late_is_one_too_many(monitor: harness.Monitor) -> None:
         harness.wait_until(lambda: not harness.alive({gone}), "its end")
         assert "not needed any more" in successor.log.read_text()
     successor.wait_idle(3)
+
+
+HALF_DEAD = """
+import asyncio, os
+from gpuferry.monitor.cli.main import main
+from gpuferry.monitor.membership import Membership
+
+async def fail(*_):
+    while not os.path.exists(os.environ["FLAG"]):
+        await asyncio.sleep(0.02)
+    raise KeyError("a bug")
+
+Membership.run = fail
+main()
+"""
+
+
+def test_a_monitor_of_which_a_part_failed_makes_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not go on half dead: it ends as if killed, and says why."""
+    flag = tmp_path / "flag"
+    with contextlib.ExitStack() as stack:
+        with monkeypatch.context() as changed:
+            changed.setattr(harness, "CLI", [sys.executable, "-c", HALF_DEAD])
+            failing = harness.monitor("--pool", "3", *GRACE, GPUFERRY_TOKEN=TOKEN, FLAG=str(flag))
+            monitor = stack.enter_context(failing)
+        monitor.wait_idle(3)
+        guest = stack.enter_context(FakeGuest(monitor.tcp, TOKEN))
+        flag.touch()
+        assert monitor.process.wait(harness.DEADLINE) == 1
+        assert "KeyError: 'a bug'" in monitor.log.read_text()
+        successor = monitor.succeed("--pool", "3", *GRACE)
+        successor.wait_for(lambda s: len(s.sessions) == 1 and s.devices[0].pool_idle == 2, "adoption")
+        assert guest.echo(b"on") == b"on"
 
 
 def test_strangers_are_not_adopted(monitor: harness.Monitor) -> None:
