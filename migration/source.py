@@ -194,6 +194,8 @@ class Source:
             images = dict(self._core.images())
         except RuntimeError as error:
             raise Refused(str(error)) from None
+        if missing := wanted - images.keys():
+            raise Refused(f"it is just unloading code ({len(missing)} images): try again")
         for digest in wanted:
             image = bytes(images[digest])
             found = variables.find(image)

@@ -21,7 +21,18 @@ from gpuferry.monitor import handshake
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from tests.apiserver.server import Server
-from tests.migration.moving import STOP, Keeper, expect, move, order, settled, suspend, suspended
+from tests.migration.moving import (
+    STOP,
+    Keeper,
+    expect,
+    next_message,
+    offer,
+    order,
+    order_move,
+    settled,
+    stayed,
+    suspended,
+)
 
 HEADER = 16
 HELLO = struct.Struct("<HH32s32sIQ")  # version, flags, spec hash, nonce, pid, memory
@@ -204,63 +215,88 @@ class Carriage:
             gate = Gate(guest, here)
             stops = list(journey.stops)
             gate.start(stops[0] if stops else None)
-            while stops and gate.reached(stops[0]):
+            over = None
+            while stops and gate.reached(stops[0]) and over is None:
                 stop = stops.pop(0)
                 try:
-                    server = self._move(server, session, stop, journey)
+                    server, over = self._move(server, session, stop, journey)
                 finally:
                     gate.go_on(stops[0] if stops else None)
             gate.join()
             journey.frames += gate.count
-        ended = expect(server, "ended").ended
+        ended = over or expect(server, "ended").ended
         if ended.clean:
-            expect(server, "ready")
+            if over is None:
+                expect(server, "ready")
             self._idle.put(server)
         else:
             server.wait_for_exit()
             self._add()
 
-    def _move(self, server: Server, session: int, stop: Stop, journey: Journey) -> Server:
-        """Returns the server that has it afterwards."""
+    def _move(
+        self, server: Server, session: int, stop: Stop, journey: Journey
+    ) -> tuple[Server, node_pb2.SessionEnded | None]:
+        """Returns the server that has it afterwards; and how it ended, if it did so meanwhile."""
         try:
             other = self._idle.get_nowait()
         except queue.Empty:
             journey.refused.append("no other server is idle")
-            return server
-        if stop.by_file:
-            moved = self._by_file(server, other, session)
-        else:
-            moved = move(server, other, session, stop.strategy)
-            if moved.moved:
-                settled(server, other, moved)
-            else:
-                self._stayed(other)
+            return server, None
+        by_file = self._by_file if stop.by_file else self._directly
+        moved, over = by_file(server, other, session, stop)
         if moved.moved:
             journey.moved += 1
             self._idle.put(server)
-            return other
+            return other, None
         assert not moved.lost, moved
         journey.refused.append(moved.reason)
         self._idle.put(other)
-        return server
+        return server, over
 
-    def _stayed(self, other: Server) -> None:
-        assert expect(other, "ended").ended.clean
-        expect(other, "ready")
+    def _directly(
+        self, server: Server, other: Server, session: int, stop: Stop
+    ) -> tuple[migration_pb2.Moved, node_pb2.SessionEnded | None]:
+        link = offer(other, session, memory_quota=QUOTA)
+        order_move(server, [link], session, stop.strategy, local={"device": 1})
+        moved, over = outcome(server)
+        if moved.moved:
+            settled(server, other, moved)
+        else:
+            stayed(server, other, moved)
+        return moved, over
 
-    def _by_file(self, server: Server, other: Server, session: int) -> migration_pb2.Moved:
+    def _by_file(
+        self, server: Server, other: Server, session: int, _: Stop
+    ) -> tuple[migration_pb2.Moved, node_pb2.SessionEnded | None]:
         self._files += 1
         path = self._folder / f"session{self._files}"
         with Keeper(self._folder / "keeper.log") as keeper:
-            moved = suspend(server, keeper, session, path)
+            pair = keeper.keep(session, file={"path": str(path)})
+            order_move(server, [pair], session, file={"path": str(path)})
+            moved, over = outcome(server)
             if not moved.moved:
-                return moved
+                return moved, over
             suspended(server, keeper, moved)
-            played = keeper.play(session, path, other)
+            played = keeper.play(session, path, other, memory_quota=QUOTA)
             assert played.moved, played
             expect(other, "taken_over")
         path.unlink()
-        return moved
+        return moved, over
+
+
+def outcome(server: Server) -> tuple[migration_pb2.Moved, node_pb2.SessionEnded | None]:
+    """What the source says of a migration; and of the end of its session, if that comes first."""
+    said: dict[str, node_pb2.FromServer] = {}
+    while "moved" not in said:
+        message = next_message(server)
+        said[message.WhichOneof("message") or ""] = message
+    assert said.keys() <= {"moved", "ended", "ready"}
+    if "ended" not in said:
+        return said["moved"].moved, None
+    ended = said["ended"].ended
+    if ended.clean and "ready" not in said:
+        expect(server, "ready")
+    return said["moved"].moved, ended
 
 
 def shake_hands(guest: socket.socket) -> bytes | None:

@@ -35,11 +35,16 @@ def order(server: Process, sockets: list[socket.socket], **message: object) -> N
 
 def expect(server: Process, kind: str) -> node_pb2.FromServer:
     """The next message that is not about how far a migration is."""
-    message = server.message()
-    while message.WhichOneof("message") == "moving":
-        message = server.message()
+    message = next_message(server)
     assert message.WhichOneof("message") == kind, message
     return message
+
+
+def next_message(server: Process) -> node_pb2.FromServer:
+    while True:
+        message = server.message()
+        if message.WhichOneof("message") != "moving":
+            return message
 
 
 def offer(destination: Server, session: int, **terms: object) -> socket.socket:
@@ -93,7 +98,7 @@ def settled(source: Server, destination: Server, moved: migration_pb2.Moved) -> 
     assert moved.moved, moved
     assert expect(destination, "taken_over")
     ended = expect(source, "ended").ended
-    assert (ended.reason, ended.clean) == ("moved", True)
+    assert (ended.reason, ended.clean) == ("moved", True), source.log.read_text()
     expect(source, "ready")
 
 

@@ -43,6 +43,26 @@ SOME = {
 SOME_BY_FILE = {"events", "globals_driver", "symbols", "vector_add_runtime"}
 
 
+# What a program may be doing that keeps it from being moved, just then or for good.
+REFUSALS = (
+    "the session is over",
+    "the session ended",
+    "its program ended",
+    "no other server is idle",
+    "its device has failed",
+    "the device has failed",
+    "it is just unloading code",
+)
+REFUSED = {
+    "illegal_address",
+    "illegal_address_runtime",
+    "trap",
+    "misaligned",
+    "device_assert",
+    "use_after_free",
+}
+
+
 @pytest.fixture(scope="session")
 def carriage() -> Iterator[Carriage]:
     # Not below pytest's own folder: the path of a Unix socket may have 107 characters.
@@ -85,10 +105,10 @@ def carried(program: Program, carriage: Carriage, stops: Sequence[Stop]) -> Jour
 def stops(program: Program, carriage: Carriage, seed: int, by_file: bool) -> list[Stop]:
     """Chosen by the seed: anywhere in the program."""
     chance = random.Random(f"{program.name} {seed} {by_file}")
-    last = max(1, frames(program, carriage))
+    last = max(1, frames(program, carriage) - 2)  # the very last one ends the session
     places = sorted({chance.randint(1, last) for _ in range(1 if by_file else chance.randint(1, MOST_STOPS))})
     return [
-        Stop(place, by_file, chance.random() < 0.7, chance.choice([STOP_AND_COPY, PRECOPY]))
+        Stop(place, by_file, chance.random() < 0.8, chance.choice([STOP_AND_COPY, PRECOPY]))
         for place in places
     ]
 
@@ -110,5 +130,9 @@ CASES = [
 
 @pytest.mark.parametrize(("program", "seed", "by_file"), CASES)
 def test_a_program_that_is_moved(carriage: Carriage, program: Program, seed: int, by_file: bool) -> None:
-    journey = carried(program, carriage, stops(program, carriage, seed, by_file))
-    assert journey.moved + len(journey.refused) > 0 or journey.frames < 2, journey
+    wanted = stops(program, carriage, seed, by_file)
+    journey = carried(program, carriage, wanted)
+    for reason in journey.refused:
+        assert any(known in reason for known in REFUSALS), journey
+    if program.name not in REFUSED and any(stop.holds for stop in wanted):
+        assert journey.moved, journey

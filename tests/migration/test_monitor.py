@@ -1,0 +1,135 @@
+"""Real programs, real monitors, real API servers: moved between rounds, to wherever a session can go."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from gpuferry.specs._generated import control_pb2
+
+from tests.migration.rounds import migrate, native, program, resume, same_pointers, session_of
+from tests.monitor import harness
+
+TOKEN = "a token that both monitors are given"
+PROGRAMS = (
+    "moving_structures",
+    "moving_functions",
+    "moving_symbols",
+    "moving_streams",
+    "moving_settings",
+    "moving_contexts",
+)
+ROUNDS = 4
+STRATEGIES = (1, 2, 3)
+DONE = control_pb2.MIGRATION_STATE_DONE
+SIMULATED = {
+    "GPUFERRY_SIM_DEVICES": "2",
+    "GPUFERRY_SIM_MEMORY": "512MiB",
+    "GPUFERRY_SIM_DIRTY": "1",
+    "GPUFERRY_TOKEN": TOKEN,
+}
+pytestmark = [pytest.mark.xdist_group("migration monitor"), pytest.mark.timeout(180)]
+
+undisturbed = functools.cache(native)
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[harness.Monitor]:
+    with harness.monitor("--pool", "1", server=None, **SIMULATED) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def there() -> Iterator[harness.Monitor]:
+    with harness.monitor("--pool", "1", server=None, **SIMULATED) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def whole(here: harness.Monitor) -> Iterator[None]:
+    """Every device is as it was, after each test too."""
+    here.wait_idle(2)
+    yield
+    status = here.wait_idle(2)
+    assert not status.sessions
+    assert [device.memory_granted for device in status.devices] == [0, 0]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_between_devices(here: harness.Monitor, name: str) -> None:
+    with program(name, here, ROUNDS) as running:
+        for number in range(1, ROUNDS + 1):
+            running.to_round(number)
+            before = session_of(here, running.pid)
+            strategy = STRATEGIES[number % len(STRATEGIES)]
+            done = migrate(here, before.id, device=1 - before.device, strategy=strategy)
+            assert done.state == DONE, done.reason
+            assert done.report.mapped_bytes > 0
+            after = session_of(here, running.pid)
+            assert (after.id, after.device) == (before.id, 1 - before.device)
+            assert after.launches >= before.launches
+            running.go()
+            here.wait_idle(1)
+        status, stdout, stderr = running.finish()
+    assert (status, stdout) == (0, undisturbed(name, ROUNDS)), stderr
+    same_pointers(stderr)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_into_a_file_and_out_of_it(here: harness.Monitor, name: str, tmp_path: Path) -> None:
+    with program(name, here, ROUNDS) as running:
+        for number in range(1, ROUNDS + 1):
+            running.to_round(number)
+            before = session_of(here, running.pid)
+            file = tmp_path / f"snapshot{number}"
+            done = migrate(here, before.id, file=str(file))
+            assert done.state == DONE, done.reason
+            here.wait_idle(2)
+            assert session_of(here, running.pid).state == control_pb2.SESSION_STATE_SUSPENDED
+            if number % 2:  # it calls while it is suspended, and waits
+                running.go()
+            done = resume(here, file, device=1 - before.device)
+            assert done.state == DONE, done.reason
+            if not number % 2:
+                running.go()
+            assert session_of(here, running.pid).device == 1 - before.device
+            file.unlink()
+        status, stdout, stderr = running.finish()
+    assert (status, stdout) == (0, undisturbed(name, ROUNDS)), stderr
+    same_pointers(stderr)
+
+
+@pytest.mark.parametrize("loss", ["error", "reconnect"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_to_another_server_and_back(
+    here: harness.Monitor, there: harness.Monitor, name: str, loss: str
+) -> None:
+    there.wait_idle(2)
+    with program(name, here, ROUNDS, GPUFERRY_ON_LOSS=loss) as running:
+        monitors = [here, there]
+        for number in range(1, ROUNDS + 1):
+            running.to_round(number)
+            now, then = monitors
+            session = now.wait_for(
+                lambda s: [
+                    one
+                    for one in s.sessions
+                    if one.guest_pid == running.pid and one.state == control_pb2.SESSION_STATE_RUNNING
+                ],
+                "its session",
+            )
+            (mine,) = [
+                one
+                for one in session.sessions
+                if one.guest_pid == running.pid and one.state == control_pb2.SESSION_STATE_RUNNING
+            ]
+            done = migrate(now, mine.id, server=then.tcp)
+            assert done.state == DONE, done.reason
+            running.go()
+            monitors.reverse()
+        status, stdout, stderr = running.finish()
+    assert (status, stdout) == (0, undisturbed(name, ROUNDS)), stderr
+    same_pointers(stderr)
+    there.wait_idle(2)
