@@ -120,7 +120,6 @@ def test_the_seed_tells_what_goes_wrong() -> None:
     assert all(callable(getattr(Reign, name)) for name in DEEDS)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(500)
 def test_no_answer_is_ever_wrong(tmp_path: Path, plays: list[Play]) -> None:
     run(tmp_path, plays, 120.0)
