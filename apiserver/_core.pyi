@@ -1,5 +1,7 @@
 Buffer = bytearray | memoryview
 
+HASH_KERNELS: bytes
+
 class DeviceError(RuntimeError): ...
 class SessionOver(RuntimeError): ...
 

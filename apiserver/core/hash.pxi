@@ -114,7 +114,8 @@ more:
 done:""")
 
 
-cdef bytes HASH_TEXT = (".version 6.4\n.target sm_70\n.address_size 64\n" + _in_sequence() + _side_by_side()).encode()
+HASH_KERNELS = (".version 6.4\n.target sm_70\n.address_size 64\n" + _in_sequence() + _side_by_side()).encode()
+cdef bytes HASH_TEXT = HASH_KERNELS
 cdef const char *HASH_PTX = HASH_TEXT
 
 

@@ -87,8 +87,9 @@ class Engine:
         """Begins one; returns its guest, or whoever restores it."""
         ours, theirs = socket.socketpair()
         self._guests.append(ours)
-        with theirs:
-            self.call("host_serve", quota, resumable, restore, descriptors=[theirs.fileno()])
+        self.theirs = theirs  # for who moves the session
+        self._guests.append(theirs)
+        self.call("host_serve", quota, resumable, restore, descriptors=[theirs.fileno()])
         guest = Guest(ours)
         guest.window, guest.window_size = self.call("window")
         guest.granularity = self.call("granularity")
