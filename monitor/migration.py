@@ -117,12 +117,12 @@ class Migration:
             watcher.set()
 
     async def follow(self) -> AsyncIterator[None]:
-        """At once, at every change, and for the last time when it is over."""
+        """At once, at every change, and for the last time when the session could move again."""
         watcher = asyncio.Event()
         self._watchers.add(watcher)
         try:
             while True:
-                over = self.state is not State.RUNNING
+                over = self.settled
                 yield
                 if over:
                     return

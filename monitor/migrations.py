@@ -607,6 +607,7 @@ class Migrations:
                 self._insist(migration, server)
             return
         migration.settled = True
+        migration.changed()
         self._stop_timer(migration)
         del self._active[migration.session.id]
         session = migration.session.id
