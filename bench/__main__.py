@@ -17,7 +17,7 @@ from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.paths import BUILD, ROOT
 from tests.helpers.running import Outcome, native_environment, real_gpu, run
 
-from . import decision, lease, picture
+from . import decision, lease, migration, picture
 from .rows import Row, cost, promises, rate
 
 OUT = BUILD / "bench"
@@ -34,6 +34,9 @@ def main() -> int:
         rows = [*micro(server), kmeans(server)]
         rows += lease.rows()
         rows += decision.rows()
+    if not real_gpu():  # its floors are those of this machine's own memory
+        with progress.status("moving …"):
+            rows += migration.rows()
     device = "gpu" if real_gpu() else "simulated"
     results = {"device": device, "rows": [row.as_json() for row in rows]}
     (OUT / "results.json").write_text(json.dumps(results, indent=2) + "\n")

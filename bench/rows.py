@@ -22,11 +22,12 @@ class Promise:
     title: str
     floor: str
     target: float = 0.0  # times the floor
+    plus: float = 0.0  # and so much more, in the row's own unit
     limit: float = 0.0  # or in the row's own unit, whatever the floor
 
     def times(self, floor: float) -> float:
         """The most that the row may cost, as a multiple of its floor."""
-        return self.target or self.limit / floor
+        return self.target + self.plus / floor if self.target else self.limit / floor
 
 
 @dataclass(frozen=True)

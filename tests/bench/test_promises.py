@@ -35,9 +35,18 @@ def test_a_limit_holds_whatever_the_floor() -> None:
     assert not rows.cost("lease_median", value=limit * 1.1, floor=limit, unit="µs").holds
 
 
+def test_what_comes_on_top_is_the_same_for_every_floor() -> None:
+    promise = rows.promises()["migrate_stop_1g"]
+    for floor in (10.0, 1000.0):
+        most = promise.target * floor + promise.plus
+        assert rows.cost("migrate_stop_1g", value=most, floor=floor, unit="ms").holds
+        assert not rows.cost("migrate_stop_1g", value=most * 1.001, floor=floor, unit="ms").holds
+
+
 def test_a_promise_is_one_number() -> None:
     for promise in rows.promises().values():
         assert (promise.target > 0) != (promise.limit > 0), promise.title
+        assert not (promise.plus and promise.limit), promise.title
 
 
 def test_an_unknown_row_is_an_error() -> None:
