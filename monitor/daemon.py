@@ -100,8 +100,8 @@ class Daemon:
             self._pool.spare = self._spare
             self._broker.migrations.pool = self._pool
             stack.push_async_callback(self._pool.stop)
-            # What an earlier monitor left is worth waiting for.
-            loop.call_later(RETURN_SECONDS if ledger.inherited else 0, self._pool.start)
+            if not ledger.inherited:
+                loop.call_soon(self._pool.start)
             self._observatory.start(self._pool, reporter)
             stack.push_async_callback(self._observatory.stop)
             reporter.http = await self._serve_http(stack)
@@ -126,6 +126,8 @@ class Daemon:
             )
             gc.collect()
             gc.freeze()  # what is there now stays; to look through it would hold up everybody for 30 ms
+            if ledger.inherited:  # what an earlier monitor left can come in now, and is worth waiting for
+                loop.call_later(RETURN_SECONDS, self._pool.start)
             self._notifier.ready(f"guests connect to {', '.join(names)}")
             try:
                 await until(self._stopping, tasks)
