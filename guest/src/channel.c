@@ -516,6 +516,11 @@ bool gf_channel_resume(void) {
     }
     pthread_mutex_unlock(&ch.send_lock);
 
+    if (!ch.within) {
+        /* The beginning of a header comes again: it may have been that of MOVED, which does not count. */
+        ch.received -= ch.resumable ? ch.input_end - ch.input_start : 0;
+        ch.input_start = ch.input_end = 0;
+    }
     char why[512];
     uint64_t theirs;
     int fd = gf_resume_connect(ch.received, &theirs, given_up, why, sizeof why);

@@ -13,6 +13,7 @@
 #include "stats.h"
 
 #define ch             gf_channel
+#define MOVED_MAX      (sizeof(struct gf_header) + sizeof(struct gf_moved) + GF_ADDRESS_MAX - 1)
 #define DIRECT_RECEIVE 4096 /* below this, one receive for several rows beats one per row */
 
 void gf_reply_register(struct gf_call *call) {
@@ -221,12 +222,8 @@ static bool read_moved(const struct gf_header *header) {
     struct gf_moved moved;
     char address[GF_ADDRESS_MAX];
     size_t size = header->size - sizeof *header;
-    if (header->size < sizeof *header + sizeof moved || size >= sizeof moved + sizeof address) {
-        return malformed("moved", header);
-    }
-    if (!copy_out((char *)&moved, sizeof moved) || !copy_out(address, size - sizeof moved)) {
-        return false;
-    }
+    copy_out((char *)&moved, sizeof moved);
+    copy_out(address, size - sizeof moved);
     if (size != sizeof moved + moved.address_size || !gf_resume_moved(&moved, address)) {
         return malformed("moved: not by the server that granted the session", header);
     }
@@ -252,6 +249,17 @@ static bool read_frame(void) {
     acknowledge();
     if (gf_channel_lost() || !fill(sizeof header, false)) {
         return !gf_channel_lost();
+    }
+    memcpy(&header, ch.input + ch.input_start, sizeof header);
+    if (header.op == GF_OP_MOVED) {
+        /* Of this one all or nothing: it is no part of the stream that another connection would go on with.
+         */
+        if (header.size < sizeof header + sizeof(struct gf_moved) || header.size > MOVED_MAX) {
+            return malformed("moved", &header);
+        }
+        if (!fill(header.size, false)) {
+            return !gf_channel_lost();
+        }
     }
     copy_out((char *)&header, sizeof header);
     ch.within = true;

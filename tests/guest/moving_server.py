@@ -24,7 +24,7 @@ class MovingServer(FakeServer):
     moves: Callable[[int], int | None] = lambda _: None
     resumable: bool = False
     forged: bool = False  # MOVED comes from somebody who does not know the session's key
-    cut: bool = False  # the connection breaks instead, and RESUME is answered by MOVED
+    cut: int | None = None  # the connection breaks after so many bytes of MOVED, which then answers RESUME
     refuses: bool = False  # nobody has the session where it should be
     key: bytes = b""
     number: int = 7
@@ -77,7 +77,7 @@ class MovingServer(FakeServer):
             return False
         if number != self.number:
             # It comes to where the session was: that server knows where it went.
-            assert self.cut
+            assert self.cut is not None
             old = self.old_key
             self.connection.sendall(follow.moved_frame(old, self.key, self.number, f"unix:{self.path}"))
             return False
@@ -96,12 +96,12 @@ class MovingServer(FakeServer):
         while True:
             if served == until and not told:
                 told = True
-                if self.cut:
-                    self.old_key = self.key
-                    self.key, self.number = hashlib.sha256(self.key).digest(), self.number + 1
+                self.old_key = self.key
+                moved = self._moved()
+                self.connection.sendall(moved[: self.cut])
+                if self.cut is not None:
                     self.connection.shutdown(socket.SHUT_RDWR)
                     return
-                self.connection.sendall(self._moved())
             size, op, flags, request, context = follow.HEADER.unpack(self._read(16))
             assert flags == 0
             body = self._read(size - 16)

@@ -182,8 +182,9 @@ def test_nobody_has_it_there(server: MovingServer, program: Program) -> None:
     assert "nobody has it" in outcome.stderr
 
 
-def test_the_connection_breaks_before_it_is_told(server: MovingServer) -> None:
-    server.resumable = server.cut = True
+@pytest.mark.parametrize("bytes_of_it", [0, 1, 5, 15, 16, 17, 100, 135])
+def test_the_connection_breaks_while_it_is_told(server: MovingServer, bytes_of_it: int) -> None:
+    server.resumable, server.cut = True, bytes_of_it
     server.moves = lambda n: 100 if n <= 3 else None
     code = f"{PRELUDE.read_text()}\n{RECORDS}"
     settings = {**server.settings, "GPUFERRY_ON_LOSS": "reconnect"}
