@@ -29,9 +29,7 @@ from tests.migration.moving import (
     offer,
     order,
     order_move,
-    settled,
     stayed,
-    suspended,
 )
 
 HEADER = 16
@@ -60,6 +58,14 @@ class Journey:
     moved: int = 0
     refused: list[str] = field(default_factory=list)
     failures: list[BaseException] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Over:
+    """A session that ended."""
+
+    clean: bool
+    ready: bool = False  # and its server has said so
 
 
 class Gate:
@@ -144,6 +150,7 @@ class Carriage:
         self._journey = Journey()
         self._sessions: list[threading.Thread] = []
         self._files = 0
+        self._gone = 0  # servers that ended with a session
 
     def __enter__(self) -> Carriage:
         self._stack = contextlib.ExitStack()
@@ -179,6 +186,9 @@ class Carriage:
             assert not thread.is_alive(), "a session does not end"
         for failure in self._journey.failures:
             raise failure
+        while self._gone:  # not by a session's thread: a server ends with the thread that started it
+            self._gone -= 1
+            self._add()
 
     def _add(self) -> None:
         device = len(self._all) % 2
@@ -224,18 +234,19 @@ class Carriage:
                     gate.go_on(stops[0] if stops else None)
             gate.join()
             journey.frames += gate.count
-        ended = over or expect(server, "ended").ended
-        if ended.clean:
-            if over is None:
+        self._give_back(server, over or Over(expect(server, "ended").ended.clean))
+
+    def _give_back(self, server: Server, over: Over) -> None:
+        """After a session: a server whose scrub failed, or took too long, ends."""
+        if over.clean:
+            if not over.ready:
                 expect(server, "ready")
             self._idle.put(server)
         else:
             server.wait_for_exit()
-            self._add()
+            self._gone += 1
 
-    def _move(
-        self, server: Server, session: int, stop: Stop, journey: Journey
-    ) -> tuple[Server, node_pb2.SessionEnded | None]:
+    def _move(self, server: Server, session: int, stop: Stop, journey: Journey) -> tuple[Server, Over | None]:
         """Returns the server that has it afterwards; and how it ended, if it did so meanwhile."""
         try:
             other = self._idle.get_nowait()
@@ -245,8 +256,11 @@ class Carriage:
         by_file = self._by_file if stop.by_file else self._directly
         moved, over = by_file(server, other, session, stop)
         if moved.moved:
+            expect(other, "taken_over")
+            ended = expect(server, "ended").ended
+            assert ended.reason == "moved", server.log.read_text()
+            self._give_back(server, Over(ended.clean))
             journey.moved += 1
-            self._idle.put(server)
             return other, None
         assert not moved.lost, moved
         journey.refused.append(moved.reason)
@@ -255,19 +269,17 @@ class Carriage:
 
     def _directly(
         self, server: Server, other: Server, session: int, stop: Stop
-    ) -> tuple[migration_pb2.Moved, node_pb2.SessionEnded | None]:
+    ) -> tuple[migration_pb2.Moved, Over | None]:
         link = offer(other, session, memory_quota=QUOTA)
         order_move(server, [link], session, stop.strategy, local={"device": 1})
         moved, over = outcome(server)
-        if moved.moved:
-            settled(server, other, moved)
-        else:
+        if not moved.moved:
             stayed(server, other, moved)
         return moved, over
 
     def _by_file(
         self, server: Server, other: Server, session: int, _: Stop
-    ) -> tuple[migration_pb2.Moved, node_pb2.SessionEnded | None]:
+    ) -> tuple[migration_pb2.Moved, Over | None]:
         self._files += 1
         path = self._folder / f"session{self._files}"
         with Keeper(self._folder / "keeper.log") as keeper:
@@ -276,27 +288,26 @@ class Carriage:
             moved, over = outcome(server)
             if not moved.moved:
                 return moved, over
-            suspended(server, keeper, moved)
+            expect(keeper, "taken_over")
             played = keeper.play(session, path, other, memory_quota=QUOTA)
             assert played.moved, played
-            expect(other, "taken_over")
         path.unlink()
         return moved, over
 
 
-def outcome(server: Server) -> tuple[migration_pb2.Moved, node_pb2.SessionEnded | None]:
+def outcome(server: Server) -> tuple[migration_pb2.Moved, Over | None]:
     """What the source says of a migration; and of the end of its session, if that comes first."""
     said: dict[str, node_pb2.FromServer] = {}
     while "moved" not in said:
-        message = next_message(server)
+        try:
+            message = next_message(server)
+        except (ConnectionResetError, AssertionError):
+            server.wait_for_exit()  # it was not clean when it ended
+            return migration_pb2.Moved(reason="the session is over"), Over(clean=False)
         said[message.WhichOneof("message") or ""] = message
     assert said.keys() <= {"moved", "ended", "ready"}
-    if "ended" not in said:
-        return said["moved"].moved, None
-    ended = said["ended"].ended
-    if ended.clean and "ready" not in said:
-        expect(server, "ready")
-    return said["moved"].moved, ended
+    over = Over(said["ended"].ended.clean, "ready" in said) if "ended" in said else None
+    return said["moved"].moved, over
 
 
 def shake_hands(guest: socket.socket) -> bytes | None:
