@@ -19,7 +19,7 @@ BATCH = 64 << 10
 RECEIVE = 256 << 10
 OUT_OF_MEMORY = 2
 LOAD = frames.OPERATIONS["sessionLoadImage"]
-BESIDE = {LOAD, frames.OPERATIONS["sessionImageData"]}
+IMAGE_DATA = frames.OPERATIONS["sessionImageData"]
 # Seconds in which something must move.
 REBUILD_PATIENCE = 300.0  # the destination may have to compile
 RUN_PATIENCE = 60.0
@@ -128,8 +128,8 @@ class Link:
         return request
 
     def _let_load(self, op: int) -> None:
-        """Images load beside each other; what comes after them may need them."""
-        if op in BESIDE or not self._loading:
+        """What comes after an image may need it; and images loaded in another order get other addresses."""
+        if op == IMAGE_DATA or not self._loading:
             return
         self._flush()
         while self._loading:

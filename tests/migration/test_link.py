@@ -108,25 +108,30 @@ def test_much_in_both_directions(connect: Callable[..., tuple[Link, Destination]
 
 
 def test_what_comes_after_an_image_waits_for_it(connect: Callable[..., tuple[Link, Destination]]) -> None:
-    """Images load on threads of their own; functions of them must find them."""
+    """Images load on threads of their own: functions must find them, and their order decides on addresses."""
     loading: list[bytes] = []
 
-    def slow(head: frames.Header, _: bytes) -> bytes:
+    def slow(head: frames.Header, body: bytes) -> bytes:
         if head.op == LOAD:
+            assert not loading
             loading.append(reply(head.op, head.request, 0, bytes(16)))
-            return b"".join(loading) if len(loading) == 2 else b""
-        assert head.op == IMAGE or len(loading) == 2
+            return b""
+        if head.op == IMAGE and body.endswith(b"last piece"):
+            loading.append(reply(head.op, head.request))
+            answers = b"".join(loading)
+            loading.clear()
+            return answers
+        assert not loading
         return reply(head.op, head.request)
 
     link, destination = connect(slow)
     digest = frames.digest(LOAD, 0, bytes(16))
-    link.tell("sessionImageData", bytes(48), b"image")
-    link.replay(kept("sessionLoadImage", digest, bytes(48)), "an image")
-    link.tell("sessionImageData", bytes(48), b"image")
-    link.replay(kept("sessionLoadImage", digest, bytes(48)), "an image")
+    for _ in range(2):
+        link.replay(kept("sessionLoadImage", digest, bytes(48)), "an image")
+        link.tell("sessionImageData", bytes(48), b"last piece")
     link.replay(kept("cuEventCreate"), "an event")
     link.settle()
-    assert destination.seen == [IMAGE, LOAD, IMAGE, LOAD, EVENT]
+    assert destination.seen == [LOAD, IMAGE, LOAD, IMAGE, EVENT]
 
 
 @pytest.mark.parametrize("body", [b"another!", b"", b"the sam"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gpuferry.specs._generated import control_pb2
@@ -24,7 +25,7 @@ PROGRAMS = (
 ROUNDS = 4
 STRATEGIES = (1, 2, 3)
 DONE = control_pb2.MIGRATION_STATE_DONE
-SIMULATED = {
+SIMULATED: dict[str, Any] = {
     "GPUFERRY_SIM_DEVICES": "2",
     "GPUFERRY_SIM_MEMORY": "512MiB",
     "GPUFERRY_SIM_DIRTY": "1",
