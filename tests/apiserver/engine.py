@@ -90,6 +90,8 @@ class Engine:
         self.theirs = theirs  # for who moves the session
         self._guests.append(theirs)
         self.call("host_serve", quota, resumable, restore, descriptors=[theirs.fileno()])
+        if restore:  # a link, whose end must be seen
+            theirs.close()
         guest = Guest(ours)
         guest.window, guest.window_size = self.call("window")
         guest.granularity = self.call("granularity")
@@ -131,6 +133,7 @@ class Host:
         own: dict[str, Callable[..., Any]] = {
             "host_serve": self._serve,
             "host_join": self._join,
+            "hash_kernels": self._hash_kernels,
             "read": self._read,
             "read_variable": self._read_variable,
         }
@@ -160,6 +163,11 @@ class Host:
         assert not self._dispatcher.is_alive(), "the session does not end"
         self._socket.close()
         return self._end
+
+    def _hash_kernels(self) -> bytes:
+        from gpuferry.apiserver._core import HASH_KERNELS
+
+        return HASH_KERNELS
 
     def _read(self, address: int, size: int) -> bytes:
         target = bytearray(size)
