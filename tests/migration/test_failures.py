@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import resource
 import signal
@@ -309,6 +310,23 @@ def test_a_device_that_has_failed(source: Server, destination: Server, tmp_path:
         moved = move(doomed, destination, guest.session)
         assert "device has failed" in moved.reason
         stayed(doomed, destination, moved)
+
+
+def test_a_program_that_uses_the_device_heap(source: Server, destination: Server) -> None:
+    """What kernels allocate nobody can enumerate, so it stays here."""
+    guest = source.connect()
+    work = Work(guest)
+    text = kernels.PTX[:-1] + b"\n.extern .func (.param .b64 r) malloc (.param .b64 s);\n\0"
+    reply, _, log = guest.load(text, handle("library", 9), hashlib.sha256(text).digest())
+    assert reply.status == 0, log
+    moved = move(source, destination, guest.session)
+    assert "malloc" in moved.reason
+    stayed(source, destination, moved)
+    work.check()
+    assert guest.call("cuLibraryUnload", library=handle("library", 9)).status == 0
+    settled(source, destination, move(source, destination, guest.session))
+    work.check()
+    close(guest, destination)
 
 
 @pytest.mark.parametrize("limit", [1 << 12, 5 << 20, 9 << 20])

@@ -6,7 +6,19 @@ import pytest
 from gpuferry.specs._generated import migration_pb2
 
 from tests.apiserver.server import Server
-from tests.migration.moving import PRECOPY, STOP, Work, close, move, settled
+from tests.migration.moving import (
+    PAGE,
+    PRECOPY,
+    STOP,
+    Faulty,
+    Work,
+    close,
+    expect,
+    move,
+    offer,
+    order_move,
+    settled,
+)
 
 
 @pytest.mark.parametrize("strategy", [STOP, PRECOPY], ids=["stop", "precopy"])
@@ -21,4 +33,82 @@ def test_everything_is_there(source: Server, destination: Server, strategy: migr
     assert moved.report.copied_bytes >= moved.report.mapped_bytes
     assert moved.report.pause_bytes == (moved.report.mapped_bytes if strategy == STOP else 0)
     assert 0 < moved.report.pause_seconds <= moved.report.seconds
+    close(guest, destination)
+
+
+@pytest.mark.parametrize("strategy", [STOP, PRECOPY], ids=["stop", "precopy"])
+def test_there_and_back_again(source: Server, destination: Server, strategy: migration_pb2.Strategy) -> None:
+    guest = source.connect()
+    work = Work(guest)
+    here, there = source, destination
+    for _ in range(4):
+        settled(here, there, move(here, there, guest.session, strategy))
+        work.check()
+        here, there = there, here
+    close(guest, here)
+
+
+def test_memory_comes_and_goes_meanwhile(faulty: Faulty, destination: Server) -> None:
+    """What is mapped, unmapped, mapped anew and written while memory is copied is what is there afterwards."""
+    guest = faulty.connect()
+    work = Work(guest, pages=8)
+    faulty.fail("after_precopy", "wait")
+    link = offer(destination, guest.session)
+    order_move(faulty, [link], guest.session, PRECOPY, local={"device": 1})
+    faulty.wait_until_reached()
+    guest.send("sessionMemUnmap", address=work.memory, size=8 * PAGE)
+    assert guest.map(8) == work.memory
+    for i in (1, 5):
+        guest.write(work.memory + i * PAGE, work.contents[i])
+    again = guest.map(2, at=20)
+    guest.write(again, work.contents[6] * 2)
+    gone = guest.map(1, at=30)
+    guest.write(gone, work.contents[7])
+    guest.send("sessionMemUnmap", address=gone, size=PAGE)
+    assert guest.sync().latched == 0
+    faulty.go_on()
+    moved = expect(faulty, "moved").moved
+    settled(faulty, destination, moved)
+    for i in range(8):
+        expected = work.contents[i] if i in (1, 5) else bytes(PAGE)
+        assert guest.read(work.memory + i * PAGE, PAGE) == expected, i
+    assert guest.read(again, 2 * PAGE) == work.contents[6] * 2
+    assert guest.call("sessionCopyOut", stream=0, address=gone, pitch=0, width=4, rows=1).status != 0
+    assert moved.report.mapped_bytes == 10 * PAGE
+    close(guest, destination)
+
+
+def test_only_what_changed_is_copied_in_the_pause(faulty: Faulty, destination: Server) -> None:
+    guest = faulty.connect()
+    work = Work(guest, pages=40)
+    faulty.fail("after_precopy", "wait")
+    link = offer(destination, guest.session)
+    order_move(faulty, [link], guest.session, PRECOPY, local={"device": 1})
+    faulty.wait_until_reached()
+    work.scale(7)
+    faulty.go_on()
+    moved = expect(faulty, "moved").moved
+    settled(faulty, destination, moved)
+    work.check()
+    assert moved.report.pause_bytes == PAGE
+    assert moved.report.rounds == 1
+    close(guest, destination)
+
+
+def test_what_the_program_sent_ahead_and_has_not_read_yet(faulty: Faulty, destination: Server) -> None:
+    """Calls that no server has looked at, and replies that the program has not taken, go along."""
+    guest = faulty.connect()
+    work = Work(guest, pages=8)
+    early = [guest.ask_read(work.memory + i * PAGE, PAGE) for i in range(8)]  # more than sockets hold
+    faulty.fail("after_drain", "wait")
+    link = offer(destination, guest.session)
+    order_move(faulty, [link], guest.session, STOP, local={"device": 1})
+    faulty.wait_until_reached()
+    late = [guest.ask_read(work.memory + i * PAGE, PAGE) for i in range(8)]
+    faulty.go_on()
+    settled(faulty, destination, expect(faulty, "moved").moved)
+    for request, page in zip(early + late, work.contents * 2, strict=True):
+        assert guest.answer(request).payload == page
+    assert guest.order == sorted(guest.order)
+    work.check()
     close(guest, destination)

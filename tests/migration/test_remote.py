@@ -16,6 +16,7 @@ from tests.apiserver.guest import OP_WELCOME, Guest
 from tests.apiserver.server import Server
 from tests.migration.moving import (
     MEMORY,
+    PAGE,
     PRECOPY,
     STOP,
     Faulty,
@@ -25,6 +26,7 @@ from tests.migration.moving import (
     devices,
     expect,
     offer,
+    order,
     order_move,
     settled,
 )
@@ -135,3 +137,66 @@ def test_the_source_dies_once_the_keeper_has_it(destination: Server, keeper: Kee
         expect(keeper, "taken_over")
         work.check()
         close(guest, destination)
+
+
+def follow(guest: Follower, destination: Server) -> None:
+    """What the guest library does: its last frame here, all until the end, and on by another connection."""
+    guest.socket.sendall(struct.pack("<IHHII", 16, OP_MOVED, 0, 0, 0))
+    assert guest.expect_end().text == ""
+    guest.socket.close()
+    guest.socket, theirs = socket.socketpair()
+    guest.socket.settimeout(30)
+    order(destination, [theirs], resume={"session": guest.session, "proof": b"r" * 32, "received": 0})
+    header = guest.socket.recv(16, socket.MSG_WAITALL)
+    size, op = struct.unpack_from("<IH", header)
+    assert op == 0xFF08
+    assert guest.socket.recv(size - 16, socket.MSG_WAITALL) == b"r" * 32 + bytes(8)
+
+
+def test_the_guest_follows(source: Server, destination: Server, keeper: Keeper) -> None:
+    guest = connect(source)
+    work = Work(guest)
+    send_away(source, destination, keeper, guest.session)
+    settled(source, destination, expect(source, "moved").moved)
+    expect(keeper, "taken_over")
+    work.check()
+    follow(guest, destination)
+    assert expect(keeper, "ended").ended.reason == "moved"
+    assert keeper.wait_for_exit() == 0
+    work.check()
+    close(guest, destination)
+
+
+def test_what_is_under_way_when_the_guest_leaves_arrives(
+    source: Server, destination: Server, keeper: Keeper
+) -> None:
+    """Calls before MOVED are done, and answered, on whichever connection."""
+    guest = connect(source)
+    work = Work(guest)
+    send_away(source, destination, keeper, guest.session)
+    settled(source, destination, expect(source, "moved").moved)
+    expect(keeper, "taken_over")
+    guest.sync()
+    guest.write(work.memory + 2 * PAGE, work.contents[1])
+    work.contents[2] = work.contents[1]
+    asked = [guest.ask_read(work.memory + i * PAGE, PAGE) for i in range(work.pages)]
+    follow(guest, destination)
+    for i, request in enumerate(asked):
+        assert guest.answer(request).payload == work.contents[i]
+    assert expect(keeper, "ended").ended.reason == "moved"
+    close(guest, destination)
+
+
+def test_a_guest_that_leaves_and_does_not_come(source: Server, destination: Server, keeper: Keeper) -> None:
+    guest = connect(source)
+    Work(guest)
+    send_away(source, destination, keeper, guest.session)
+    settled(source, destination, expect(source, "moved").moved)
+    expect(keeper, "taken_over")
+    guest.sync()
+    guest.socket.sendall(struct.pack("<IHHII", 16, OP_MOVED, 0, 0, 0))
+    assert expect(keeper, "ended").ended.reason == "moved"
+    destination.order(revoke={"session": guest.session, "reason": "enough"})
+    ended = expect(destination, "ended").ended
+    assert (ended.reason, ended.clean) == ("revoked: enough", True)
+    expect(destination, "ready")
