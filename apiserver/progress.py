@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import threading
 import time
 
 from gpuferry.migration.errors import Cancelled
@@ -23,6 +24,8 @@ class Progress:
         self._told = (migration_pb2.PHASE_UNSPECIFIED, 0.0)
         self.stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.cancelled = ""
+        self._lock = threading.Lock()  # two threads stop it: the main one, and that of a session that ends
+        self._closed = False
 
     def fileno(self) -> int:
         return self._bell
@@ -46,9 +49,10 @@ class Progress:
 
     def cancel(self, reason: str) -> None:
         """The first reason counts."""
-        if not self.cancelled:
-            self.cancelled = reason
-            os.eventfd_write(self.stop, 1)
+        with self._lock:
+            if not self.cancelled and not self._closed:
+                self.cancelled = reason
+                os.eventfd_write(self.stop, 1)
 
     def messages(self) -> list[node_pb2.FromServer]:
         """What was said since this was last asked."""
@@ -61,5 +65,7 @@ class Progress:
         return found
 
     def close(self) -> None:
-        os.close(self._bell)
-        os.close(self.stop)
+        with self._lock:
+            self._closed = True
+            os.close(self._bell)
+            os.close(self.stop)

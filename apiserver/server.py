@@ -169,9 +169,10 @@ class Session:
     def serve(self) -> None:
         """From the first call to the scrub; on the dispatcher's thread."""
         self.reason = self._core.serve()
-        if self.mover is not None:
-            self.mover.cancel("the session ended")
-            self.mover.join()
+        mover = self.mover  # the main thread takes it away when it is over
+        if mover is not None:
+            mover.cancel("the session ended")
+            mover.join()
         self.stats = self._core.stats()
         self.deadline = time.monotonic() + SCRUB_SECONDS
         os.eventfd_write(self._core.bell, 1)

@@ -49,7 +49,7 @@ def test_there_and_back_again(source: Server, destination: Server, strategy: mig
 
 
 def test_memory_comes_and_goes_meanwhile(faulty: Faulty, destination: Server) -> None:
-    """What is mapped, unmapped, mapped anew and written while memory is copied is what is there afterwards."""
+    """What is mapped, unmapped, mapped anew and written while memory is copied is what is there then."""
     guest = faulty.connect()
     work = Work(guest, pages=8)
     faulty.fail("after_precopy", "wait")
