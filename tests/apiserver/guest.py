@@ -18,7 +18,7 @@ WELCOME = struct.Struct("<32sQQQQIIIIII")
 DEVICE = struct.Struct("<256s16sQiiI256i8q")
 REFUSED = struct.Struct("<II")
 KERNEL = struct.Struct("<HH18i")
-OP_WELCOME, OP_REFUSED, OP_OUTPUT, OP_QUEUED = 0xFF03, 0xFF04, 0xFF05, 0xFF07
+OP_WELCOME, OP_REFUSED, OP_OUTPUT, OP_QUEUED, OP_ACKNOWLEDGE = 0xFF03, 0xFF04, 0xFF05, 0xFF07, 0xFF09
 CHUNK = 4 << 20
 PRIMARY = 1  # header value for the primary context
 KINDS = {"context": 1, "module": 2, "library": 3, "kernel": 4, "function": 5, "stream": 6, "event": 7}
@@ -229,6 +229,7 @@ class Guest:
         op, body, request, status = self._frame()
         if op == OP_OUTPUT:
             self.output += body
+        if op in (OP_OUTPUT, OP_ACKNOWLEDGE):
             return
         message = operations()[self._waiting.pop(request)]
         latched, latched_op, _ = PREFIX.unpack_from(body)

@@ -22,7 +22,8 @@ Words = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
 
 
 def rotate(words: Words, by: int) -> Words:
-    return words << np.uint64(by) | words >> np.uint64(64 - by)
+    rotated: Words = words << np.uint64(by) | words >> np.uint64(64 - by)
+    return rotated
 
 
 def finish(state: Words) -> bytes:
