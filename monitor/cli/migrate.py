@@ -47,11 +47,15 @@ def report(one: control_pb2.Migration) -> str:
     if not one.HasField("report"):
         return lines[0]
     found = one.report
-    strategy = migration_pb2.Strategy.Name(found.strategy).removeprefix("STRATEGY_").lower()
-    copied = f"{format_size(found.copied_bytes)} copied, {format_size(found.mapped_bytes)} mapped"
-    rounds = f", {found.rounds} rounds" if found.rounds else ""
-    lines.append(f"  pause   {_milliseconds(found.pause_seconds)}, {format_size(found.pause_bytes)} in it")
-    lines.append(f"  memory  {copied} ({strategy}{rounds})")
+    how = [migration_pb2.Strategy.Name(found.strategy).removeprefix("STRATEGY_").lower()]
+    how += [f"{found.rounds} rounds"] if found.rounds else []
+    memory = [f"{format_size(found.copied_bytes)} copied"]
+    memory += [f"{format_size(found.mapped_bytes)} mapped"] if found.mapped_bytes else []
+    if found.pause_seconds:
+        lines.append(
+            f"  pause   {_milliseconds(found.pause_seconds)}, {format_size(found.pause_bytes)} in it"
+        )
+    lines.append(f"  memory  {', '.join(memory)}" + (f" ({', '.join(how)})" if found.strategy else ""))
     if found.phases:
         names = [migration_pb2.Phase.Name(one.phase).removeprefix("PHASE_").lower() for one in found.phases]
         times = [_milliseconds(one.seconds) for one in found.phases]

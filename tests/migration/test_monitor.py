@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -136,3 +137,35 @@ def test_to_another_server_and_back(
     assert status == 0, stderr
     same_pointers(stderr)
     there.wait_idle(2)
+
+
+@pytest.mark.parametrize("migration", ["dgsf", "auto"])
+def test_one_of_two_on_a_device_moves_by_itself(migration: str) -> None:
+    options = ("--pool", "2", "--policy", "best-fit", "--memory", "100MiB", "--migration", migration)
+    with harness.monitor(*options, server=None, **SIMULATED) as monitor:
+        monitor.wait_idle(4)
+        rounds = 100
+        with (
+            program("moving_symbols", monitor, rounds) as one,
+            program("moving_symbols", monitor, rounds) as two,
+        ):
+            one.to_round(1)
+            two.to_round(1)
+            assert [session.device for session in monitor.status().sessions] == [0, 0]
+            for number in range(1, rounds + 1):
+                one.go()
+                two.go()
+                status = monitor.status()
+                if {session.device for session in status.sessions} == {0, 1}:
+                    break
+                one.to_round(number + 1)
+                two.to_round(number + 1)
+                time.sleep(0.1)  # it is the launches of some time that count, not their number
+            assert status.migrations[0].state == DONE, status
+            for each in (one, two):
+                assert each.process.stdin
+                each.process.stdin.close()
+                each.process.stdin = None
+                code, stdout, stderr = each.finish()
+                assert stdout.splitlines() == undisturbed("moving_symbols", rounds).splitlines()
+                assert code == 0, stderr
