@@ -3,18 +3,19 @@ machine's memory allows."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
+from typing import Any
+
+import grpc
+from gpuferry.specs._generated import control_pb2, control_pb2_grpc, migration_pb2
 
 from tests.helpers import toolchain
 from tests.helpers.monitor import Monitor, monitor
-from tests.helpers.paths import GPUFERRY, ROOT
+from tests.helpers.paths import ROOT
 from tests.helpers.running import guest_environment
 
 from .rows import Row, cost
@@ -26,60 +27,73 @@ LARGE = 4096 * MIB
 HOT = 64 * MIB  # of them, written by the loop
 CAUGHT_UP = 96 * MIB  # copied in the pause at most
 MOVES = 5  # the best one counts: the machine is shared, and what disturbs only ever adds
-READY_SECONDS = 60.0
-MOVING_SECONDS = 60.0
+SECONDS = 60.0  # for anything
 DEVICES = {"GPUFERRY_DEVICE": "sim", "GPUFERRY_SIM_DEVICES": "2", "GPUFERRY_SIM_MEMORY": "6GiB"}
+STOP = migration_pb2.STRATEGY_STOP
+PRECOPY = migration_pb2.STRATEGY_PRECOPY
+
+Metadata = tuple[tuple[str, str], ...]
 
 
 def rows() -> list[Row]:
     """The pause of `stop`, which is linear in bytes, and of `precopy`, which hardly grows with them."""
     with monitor("--pool", "1", "--log-level", "warning", environment=DEVICES) as server:
         return [
-            cost("migrate_stop_256m", pause(server, 256 * MIB), copying(256 * MIB), "ms"),
-            cost("migrate_stop_1g", pause(server, 1024 * MIB), copying(1024 * MIB), "ms"),
-            cost("migrate_stop_4g", pause(server, LARGE), copying(LARGE), "ms"),
-            cost("migrate_precopy", pause(server, LARGE, HOT), reading(LARGE) + copying(CAUGHT_UP), "ms"),
+            cost("migrate_stop_256m", *pause(server, 256 * MIB), "ms"),
+            cost("migrate_stop_1g", *pause(server, 1024 * MIB), "ms"),
+            cost("migrate_stop_4g", *pause(server, LARGE), "ms"),
+            cost("migrate_precopy", *pause(server, LARGE, HOT), "ms"),
         ]
 
 
-def copying(size: int) -> float:
-    """Milliseconds to copy as much into new memory, in chunks as large, with all cores."""
-    return _floor("copy", size)
+def pause(server: Monitor, size: int, hot: int = 0) -> tuple[float, float]:
+    """Milliseconds that a program's loop stands still, by its own clock, when it moves; and the floor.
+
+    Each move comes right after the floor: a virtual machine's host may take free memory back, and to give it
+    anew takes longer than copying.
+    """
+    floors, pauses = [], []
+    metadata = (("authorization", f"Bearer {server.token}"),)
+    with grpc.insecure_channel(server.control) as channel, resident(server, size, hot) as program:
+        stub = control_pb2_grpc.MonitorStub(channel)
+        stood_still(program)
+        for _ in range(MOVES):
+            move = prepared(stub, metadata, PRECOPY if hot else STOP)
+            floors.append(floor("read", size) + floor("copy", CAUGHT_UP) if hot else floor("copy", size))
+            *_, last = stub.Migrate(move, metadata=metadata, timeout=SECONDS)
+            if last.state != control_pb2.MIGRATION_STATE_DONE:
+                raise RuntimeError(f"the session did not move: {last.reason}")
+            pauses.append(stood_still(program))
+    return 1000 * min(pauses), 1000 * min(floors)
 
 
-def reading(size: int) -> float:
-    """Milliseconds to read as much once with all cores."""
-    return _floor("read", size)
-
-
-def _floor(what: str, size: int) -> float:
+def floor(what: str, size: int) -> float:
+    """Seconds to read so much memory once, or to copy it to new memory in as large chunks, with all cores."""
     program = toolchain.program(ROOT / "bench" / "micro" / "memory.c", ["-O3", "-march=native"])
     command = [str(program), what, str(size), str(CHUNK), str(THREADS)]
-    return 1000 * min(float(subprocess.check_output(command, text=True)) for _ in range(MOVES))
+    return float(subprocess.check_output(command, text=True))
 
 
-def pause(server: Monitor, size: int, hot: int = 0) -> float:
-    """Milliseconds that a program's loop stands still, by its own clock, when it moves to and fro."""
-    strategy = "precopy" if hot else "stop"
-    with resident(server, size, hot) as program:
-        stood_still(program)
-        found = []
-        for move in range(MOVES):
-            migrate(server, session(server), 1 - move % 2, strategy)
-            found.append(stood_still(program))
-    return 1000 * min(found)
+def prepared(stub: Any, metadata: Metadata, strategy: migration_pb2.Strategy) -> control_pb2.MigrateRequest:
+    """The order to move the only session to the other device, once that has an idle API server."""
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        status = stub.Status(control_pb2.StatusRequest(), metadata=metadata)
+        (session,) = status.sessions
+        device = 1 - session.device
+        if status.devices[device].pool_idle:
+            return control_pb2.MigrateRequest(session=session.id, device=device, strategy=strategy)
+        time.sleep(0.1)
+    raise RuntimeError(f"no idle API server within {SECONDS:g} s")
 
 
 @contextmanager
 def resident(server: Monitor, size: int, hot: int) -> Iterator[subprocess.Popen[str]]:
     """The program, which must find its memory right at the end."""
-    with subprocess.Popen(
-        [resident_program(), str(size), str(hot)],
-        env=guest_environment(server.settings()),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as program:
+    command = [str(toolchain.program(ROOT / "bench" / "micro" / "resident.c")), str(size), str(hot)]
+    environment = guest_environment(server.settings())
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as program:
         try:
             yield program
             output, _ = program.communicate()
@@ -88,11 +102,6 @@ def resident(server: Monitor, size: int, hot: int) -> Iterator[subprocess.Popen[
             raise
     if program.returncode != 0:
         raise RuntimeError(f"the program that moved failed:\n{output}")
-
-
-@cache
-def resident_program() -> Path:
-    return toolchain.program(ROOT / "bench" / "micro" / "resident.c")
 
 
 def stood_still(program: subprocess.Popen[str]) -> float:
@@ -105,33 +114,3 @@ def stood_still(program: subprocess.Popen[str]) -> float:
         if line.startswith("measured pause "):
             return float(line.split()[-1])
     raise RuntimeError("the program that moved ended early")
-
-
-def session(server: Monitor) -> int:
-    """The only one there is."""
-    (found,) = json.loads(gpuferry(server, "session", "list", "--json"))["sessions"]
-    return int(found["id"])
-
-
-def migrate(server: Monitor, session: int, device: int, strategy: str) -> None:
-    """Once the device has an idle API server."""
-    deadline = time.monotonic() + READY_SECONDS
-    while not server.status()["devices"][device]["pool_idle"]:
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"no idle API server on device {device} within {READY_SECONDS:g} s")
-        time.sleep(0.1)
-    gpuferry(server, "migrate", str(session), "--to", f"gpu:{device}", "--strategy", strategy)
-
-
-def gpuferry(server: Monitor, *words: str) -> str:
-    done = subprocess.run(
-        [str(GPUFERRY), *words, "--control", server.control],
-        env={**os.environ, **server.settings()},
-        capture_output=True,
-        text=True,
-        timeout=MOVING_SECONDS,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"gpuferry {' '.join(words)}: {done.stderr}")
-    return done.stdout
