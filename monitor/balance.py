@@ -33,12 +33,8 @@ class Balance:
 
     def _utilisation(self) -> dict[int, float]:
         """The last sample of each device, as far as NVML has one."""
-        found = {}
-        for server in self._pool.servers.values():
-            gpu = self._gpus.get(server.ready.device_uuid) if server.ready else None
-            if gpu and gpu.latest is not None:
-                found[server.device] = gpu.latest
-        return found
+        gpus = {device: self._gpus.get(uuid) for device, uuid in self._pool.uuids().items()}
+        return {device: gpu.latest for device, gpu in gpus.items() if gpu and gpu.latest is not None}
 
     def _ask_for_launches(self, device: int) -> None:
         for session in self._broker.running():

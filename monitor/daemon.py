@@ -208,13 +208,13 @@ class Daemon:
         lost: set[int] = set()
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            for server in list(self._pool.servers.values()):
-                gpu = self._observatory.gpus.get(server.ready.device_uuid) if server.ready else None
-                if gpu and gpu.lost and server.device not in lost:
-                    lost.add(server.device)
-                    self._pool.lose(server.device, "the device is lost, says NVML")
+            for device, uuid in self._pool.uuids().items():
+                gpu = self._observatory.gpus.get(uuid)
+                if gpu and gpu.lost and device not in lost:
+                    lost.add(device)
+                    self._pool.lose(device, "the device is lost, says NVML")
                 elif gpu and not gpu.lost:
-                    lost.discard(server.device)
+                    lost.discard(device)
 
     async def _pause(self, seconds: float) -> bool:
         """False when the monitor stops meanwhile."""

@@ -379,6 +379,14 @@ class Pool:
         cost = self._config.context_cost
         return not cost or self.spare(device) >= cost
 
+    def uuids(self) -> dict[int, bytes]:
+        """Of the devices on which an API server lives."""
+        found: dict[int, bytes] = {}
+        for server in self.servers.values():
+            if server.device not in found and server.ready:
+                found[server.device] = server.ready.device_uuid
+        return found
+
     def problems(self) -> dict[int, str]:
         """Devices on which no API server lives, and why."""
         return {device: health.reason for device, health in self._health.items() if health.reason}

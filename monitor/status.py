@@ -92,15 +92,19 @@ class StatusReporter:
                 hostname=socket.gethostname(),
                 gpu_stats_problem=self._gpus.problem,
             ),
-            devices=[self._device(ordinal, servers) for ordinal in range(self._config.devices)],
+            devices=self.devices(),
             servers=[self._server(server) for server in servers],
             sessions=[self._session(session) for session in self._broker.running()],
             queue=[self._waiting(session) for session in self._broker.queue() if session.guest],
             migrations=[describe(migration) for migration in self._broker.migrations.recent],
         )
 
-    def _device(self, ordinal: int, servers: list[ApiServer]) -> control_pb2.Device:
-        mine = [server for server in servers if server.device == ordinal]
+    def devices(self) -> list[control_pb2.Device]:
+        """Of `known`, what is not a list of API servers or sessions, of which there may be thousands."""
+        return [self._device(ordinal) for ordinal in range(self._config.devices)]
+
+    def _device(self, ordinal: int) -> control_pb2.Device:
+        mine = [server for server in self._pool.servers.values() if server.device == ordinal]
         device = control_pb2.Device(
             ordinal=ordinal,
             simulated=self._config.simulated,

@@ -108,17 +108,18 @@ class Observatory:
     async def tick(self) -> None:
         """One more point of the charts, and one more event for whoever watches."""
         # API servers are only asked while somebody looks: a thousand idle sessions cost nothing.
-        status = await self.status() if self._viewers else self._reporter.known()
-        self._report_lost(status)
-        self.history.add(time.time(), list(status.devices))
-        if self._viewers:
+        status = await self.status() if self._viewers else None
+        devices = list(status.devices) if status else self._reporter.devices()
+        self._report_lost(devices)
+        self.history.add(time.time(), devices)
+        if status:
             event = _event("status", status_json(status) | {"point": self.history.latest()})
             for viewer in self._viewers:
                 if viewer.empty():  # a slow one gets fewer
                     viewer.put_nowait(event)
 
-    def _report_lost(self, status: control_pb2.StatusReply) -> None:
-        lost = {d.ordinal for d in status.devices if d.state == control_pb2.DEVICE_STATE_LOST}
+    def _report_lost(self, devices: list[control_pb2.Device]) -> None:
+        lost = {d.ordinal for d in devices if d.state == control_pb2.DEVICE_STATE_LOST}
         for ordinal in lost - self._lost:
             self._pool.lose(ordinal, "NVML says that the device is lost")
         self._lost = lost
