@@ -50,6 +50,14 @@ def name(op: int) -> str:
     return str(wire.OPERATIONS.get(op, f"operation {op}"))
 
 
+def describe(frame: bytes) -> str:
+    """What a frame asks for, for people."""
+    head = header(frame)
+    if head.op == OPERATIONS["sessionGetGlobal"]:
+        return f"the address of the variable {frame[HEADER.size + HANDLE.size :].decode(errors='replace')}"
+    return name(head.op)
+
+
 def header(frame: bytes | memoryview) -> Header:
     return Header(*HEADER.unpack_from(frame))
 

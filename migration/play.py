@@ -60,7 +60,7 @@ class Player:
         done = 0
         for item in self._reader.contents():
             if isinstance(item, Kept):
-                self._link.replay(item, frames.name(frames.header(item.frame).op))
+                self._link.replay(item, frames.describe(item.frame))
                 done += len(item.frame)
             else:
                 address, page = item

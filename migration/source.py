@@ -180,8 +180,7 @@ class Source:
         """Frames to the destination, and before them the images that they load."""
         self._send_images(kept)
         for each in kept:
-            op = frames.header(each.frame).op
-            self._target.wire.replay(each, frames.name(op))
+            self._target.wire.replay(each, frames.describe(each.frame))
         self._target.wire.settle()
         self._contents.forget(self._mapped.apply(kept))
 
@@ -229,7 +228,8 @@ class Source:
         address, size = found
         frame = frames.pack("sessionGetGlobal", HANDLE.pack(owner), len(name.encode()), context)
         answer = frames.digest(frames.OPERATIONS["sessionGetGlobal"], 0, VARIABLE_FOUND.pack(address, size))
-        self._target.wire.replay(Kept(frame + name.encode(), answer), f"the address of the variable {name}")
+        kept = Kept(frame + name.encode(), answer)
+        self._target.wire.replay(kept, frames.describe(kept.frame))
         for at in range(0, size, CHUNK):
             buffer = memoryview(bytearray(min(CHUNK, size - at)))
             self._core.read_variable(address + at, buffer)

@@ -69,22 +69,20 @@ class Over:
 
 
 class Gate:
-    """Passes a guest's bytes on, and counts its frames; at some of them it may wait."""
+    """Passes a guest's bytes on, and counts its frames; at some of them it waits."""
 
-    def __init__(self, guest: socket.socket, server: socket.socket) -> None:
+    def __init__(self, guest: socket.socket, server: socket.socket, stops: Sequence[Stop]) -> None:
         self._guest = guest
         self._server = server
         self._frames = Frames()
         self._changed = threading.Condition()
-        self._stop: Stop | None = None
-        self._open = True
+        self._holds = {stop.frame for stop in stops if stop.holds}
         self.count = 0
         self.over = False
         self._up = threading.Thread(target=self._pass_up, daemon=True)
         self._down = threading.Thread(target=self._pass_down, daemon=True)
 
-    def start(self, stop: Stop | None) -> None:
-        self._stop = stop
+    def start(self) -> None:
         self._up.start()
         self._down.start()
 
@@ -94,10 +92,10 @@ class Gate:
             self._changed.wait_for(lambda: self.count >= stop.frame or self.over)
             return self.count >= stop.frame
 
-    def go_on(self, stop: Stop | None) -> None:
+    def go_on(self, *stops: Stop) -> None:
+        """Waits at these no longer."""
         with self._changed:
-            self._stop = stop
-            self._open = True
+            self._holds -= {stop.frame for stop in stops}
             self._changed.notify_all()
 
     def join(self) -> None:
@@ -117,17 +115,17 @@ class Gate:
     def _pass(self, data: bytes) -> None:
         sent = 0
         for end, _ in self._frames.feed(data):
-            with self._changed:
-                self.count += 1
-                if self._stop is None or self.count != self._stop.frame:
-                    continue
-                self._open = not self._stop.holds
-                self._changed.notify_all()
+            self.count += 1
+            if self.count not in self._holds:
+                continue
             self._server.sendall(data[sent:end])
             sent = end
             with self._changed:
-                self._changed.wait_for(lambda: self._open)
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self.count not in self._holds)
         self._server.sendall(data[sent:])
+        with self._changed:
+            self._changed.notify_all()
 
     def _pass_down(self) -> None:
         with contextlib.suppress(OSError):
@@ -222,16 +220,17 @@ class Carriage:
         here, there = socket.socketpair()
         with here:
             session = grant(server, there, proof)
-            gate = Gate(guest, here)
+            gate = Gate(guest, here, journey.stops)
             stops = list(journey.stops)
-            gate.start(stops[0] if stops else None)
+            gate.start()
             over = None
             while stops and gate.reached(stops[0]) and over is None:
                 stop = stops.pop(0)
                 try:
                     server, over = self._move(server, session, stop, journey)
                 finally:
-                    gate.go_on(stops[0] if stops else None)
+                    gate.go_on(stop)
+            gate.go_on(*stops)
             gate.join()
             journey.frames += gate.count
         self._give_back(server, over or Over(expect(server, "ended").ended.clean))

@@ -25,22 +25,46 @@ SEEDS = 5  # of the long suite, for each way to go
 ALL = [*programs.programs(), *programs.programs("long")]
 # Short ones that together have streams, events, modules, variables, contexts, errors, threads and both APIs.
 SOME = {
+    "bad_copies",
+    "bad_launch",
     "contexts",
+    "copies_2d",
+    "count_exactly",
+    "destroy_pending",
+    "device_copies",
     "event_ordering",
     "events",
+    "fork_after_use",
     "function_attributes",
     "globals_driver",
     "histogram",
+    "host_register",
+    "illegal_address",
+    "launch_extra",
+    "legacy_stream",
     "library_and_module",
     "memsets",
+    "moving_contexts",
+    "null_handles",
+    "per_thread_stream",
+    "primary_context",
     "reuse_across_streams",
     "shared_stream_threads",
+    "stale_handles",
     "struct_parameters",
     "symbols",
     "vector_add_driver",
     "vector_add_runtime",
 }
-SOME_BY_FILE = {"events", "globals_driver", "symbols", "vector_add_runtime"}
+SOME_BY_FILE = {
+    "contexts",
+    "events",
+    "globals_driver",
+    "memsets",
+    "moving_contexts",
+    "symbols",
+    "vector_add_runtime",
+}
 
 
 # What a program may be doing that keeps it from being moved, just then or for good.
