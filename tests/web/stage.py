@@ -45,7 +45,7 @@ class Stage:
         self.pool = SimpleNamespace(
             servers={}, lose=lambda ordinal, reason: self.lost.append(ordinal), problems=lambda: self.problems
         )
-        reporter: Any = SimpleNamespace(report=report, known=lambda: self._status)
+        reporter: Any = SimpleNamespace(report=report, devices=lambda: list(self._status.devices))
         self.observatory = Observatory(config, self.broker)
         self.observatory.start(self.pool, reporter)
         self._server = WebServer(self.observatory, listen(address), TOKEN)
