@@ -237,7 +237,7 @@ class Broker:
             elif isinstance(decision, Impossible):
                 self._reject(self.sessions[decision.session], decision.reason)
             else:
-                self.migrations.carry_out(self.sessions[decision.session], decision.target, decision.worker)
+                self.migrations.carry_out(decision, self.sessions.get(decision.session))
 
     def _reject(self, session: Session, reason: str) -> None:
         """What it asks for, this machine does not have."""
@@ -550,8 +550,11 @@ class Broker:
         """No new sessions; running ones have `grace` seconds."""
         self._closing = True
         for number in self._placer.waiting():
-            guest = self._withdraw(self.sessions[number])
-            self._refuse(guest, Reason.SHUTTING_DOWN, "the monitor is shutting down")
+            session, reason = self.sessions[number], "the monitor is shutting down"
+            if session.file:
+                self.migrations.cannot_come_back(session, reason)
+            else:
+                self._refuse(self._withdraw(session), Reason.SHUTTING_DOWN, reason)
         if not await self._sessions_over(grace):
             for session in self.running():
                 self.end_session(session, "the GPU server is shutting down")

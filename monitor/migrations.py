@@ -26,6 +26,7 @@ from .handshake import Resume, resumed
 from .migration import CannotMove, Migration, State, Strategy, Target, ToDevice, ToFile, ToServer
 from .node import ChannelBroken
 from .placement import Placement, Placer
+from .policy import Migrate
 from .pool import ApiServer
 from .session import Session
 
@@ -146,11 +147,12 @@ class Migrations:
             asyncio.get_running_loop().call_later(timeout, self.cancel, migration, reason)
         return migration
 
-    def carry_out(self, session: Session, target: int, worker: int) -> None:
-        """A decision of the policy's, entered in its books."""
-        migration = self._asked.pop(session.id, None)
-        if migration is None and (session.id in self._active or not session.running):
-            self._placer.on_migrated(session.id, False)
+    def carry_out(self, decision: Migrate, session: Session | None) -> None:
+        """A decision of the policy's, entered in its books; the session may be over, but for its memory."""
+        number, target, worker = decision.session, decision.target, decision.worker
+        migration = self._asked.pop(number, None)
+        if session is None or (migration is None and (number in self._active or not session.running)):
+            self._placer.on_migrated(number, False)
             self._placer.on_idle(target, worker)
             return
         if migration is None:

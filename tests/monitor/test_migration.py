@@ -402,3 +402,19 @@ def test_a_suspended_session_is_adopted(first: harness.Monitor, tmp_path: Path) 
         assert second.run("session", "resume", file, "--to", "gpu:1").returncode == 0
         assert one.echo(b"on") == b"on"
         assert (session(second).id, session(second).device) == (number, 1)
+
+
+def test_a_monitor_stops_while_a_suspended_session_waits_for_room(tmp_path: Path) -> None:
+    with start("--pool", "1", devices=1) as monitor:
+        monitor.wait_idle(1)
+        file = str(tmp_path / "snapshot")
+        with guest(monitor) as one:
+            assert monitor.run("session", "suspend", str(session(monitor).id), file).returncode == 0
+            monitor.wait_idle(1)
+            with guest(monitor):
+                request = control_pb2.ResumeSessionRequest(file=file)
+                steps = monitor.stub.ResumeSession(request, metadata=monitor.metadata)
+                assert next(steps).state == STATE.MIGRATION_STATE_RUNNING
+                assert monitor.stop() == 0
+            with pytest.raises((EOFError, ConnectionError)):
+                one.echo(b"gone")
