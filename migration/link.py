@@ -24,6 +24,7 @@ IMAGE_DATA = frames.OPERATIONS["sessionImageData"]
 REBUILD_PATIENCE = 300.0  # the destination may have to compile
 RUN_PATIENCE = 60.0
 PAUSE_PATIENCE = 10.0  # the program waits
+SLOWEST = 128 << 20  # bytes that a destination copies in a second, at least
 
 Answer = Callable[[int, memoryview], None]  # takes status and what follows the prefix
 

@@ -10,7 +10,7 @@ from .abc import Observer
 from .errors import SnapshotError
 from .file import Reader
 from .frames import COPY_IN, PAGE, PRIMARY, Kept
-from .link import PAUSE_PATIENCE, REBUILD_PATIENCE, Link
+from .link import PAUSE_PATIENCE, REBUILD_PATIENCE, SLOWEST, Link
 from .report import Progress
 from .targets import DONE, take_over
 
@@ -28,7 +28,7 @@ class Player:
         self._prepare(welcome)
         with self._link.patient(REBUILD_PATIENCE):
             self._rebuild()
-        with self._link.patient(PAUSE_PATIENCE):
+        with self._link.patient(PAUSE_PATIENCE + self._reader.snapshot.mapped_bytes // SLOWEST):
             self._progress.enter(migration_pb2.PHASE_VERIFY)
             self._link.tell(
                 "sessionRestoreDone", DONE.pack(self._reader.snapshot.mapped_bytes), context=PRIMARY

@@ -14,7 +14,7 @@ from .abc import Movable, Observer
 from .copy import Contents, Precopy, choose, hot_last
 from .errors import Cancelled, LinkBroken, MigrationError, Refused
 from .frames import CHUNK, COPY_IN, HANDLE, IMAGE_DATA, PRIMARY, Kept
-from .link import PAUSE_PATIENCE, REBUILD_PATIENCE, RUN_PATIENCE
+from .link import PAUSE_PATIENCE, REBUILD_PATIENCE, RUN_PATIENCE, SLOWEST
 from .mapped import Mapped
 from .report import Progress
 from .targets import Target
@@ -256,8 +256,8 @@ class Source:
 
     @contextlib.contextmanager
     def _patience(self, seconds: float) -> Iterator[None]:
-        """How long a link may be silent."""
-        with self._target.patient(seconds):
+        """How long a link may be silent; the destination may have to copy everything before it answers."""
+        with self._target.patient(seconds + self._mapped.total() // SLOWEST):
             yield
 
 
