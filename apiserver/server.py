@@ -401,11 +401,15 @@ class Server:
             over = message.WhichOneof("message") == "moved"
         if not over:
             return
+        left = session.mover.left
         self._poller.unregister(session.mover)
         session.moving_over()
         if self._comeback is not None:
             (resume, guest), self._comeback = self._comeback, None
-            self._resume(resume, guest)
+            if left:
+                guest.close()  # it asks again, and is led to where the session is
+            else:
+                self._resume(resume, guest)
 
     def _rung(self, session: Session) -> None:
         """The engine has something to say."""

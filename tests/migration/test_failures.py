@@ -29,6 +29,7 @@ from tests.migration.moving import (
     expect,
     move,
     offer,
+    order,
     order_move,
     settled,
     stayed,
@@ -427,3 +428,23 @@ def test_the_destination_dies_while_a_file_is_played(
         expect(destination, "taken_over")
     work.check()
     close(guest, destination)
+
+
+def test_the_program_comes_back_on_another_connection(faulty: Faulty, destination: Server) -> None:
+    """A connection that breaks meanwhile ends the migration, not the session."""
+    guest = faulty.connect(resume_seconds=60)
+    faulty.fail("precopy", "wait")
+    begin(faulty, destination, guest)
+    faulty.wait_until_reached()
+    guest.socket.close()
+    guest.socket, theirs = socket.socketpair()
+    guest.socket.settimeout(30)
+    order(faulty, [theirs], resume={"session": guest.session, "proof": b"r" * 32, "received": 0})
+    hear(faulty)
+    faulty.go_on()
+    moved = expect(faulty, "moved").moved
+    assert "lost its connection" in moved.reason
+    assert guest.socket.recv(56, socket.MSG_WAITALL)[16:] == b"r" * 32 + bytes(8)
+    stayed(faulty, destination, moved)
+    assert guest.sync().status == 0
+    close(guest, faulty)
