@@ -39,8 +39,15 @@ def at_random(seed: int, most: int) -> Iterator[Allowance]:
         yield chance.randint(LEAST, LEAST + most), chance.randint(LEAST, LEAST + most)
 
 
-@pytest.mark.sanitize
-@pytest.mark.parametrize(("name", "most"), PROGRAMS, ids=[name for name, _ in PROGRAMS])
+# Over the driver API only: sanitizers do not see how NVIDIA's own code orders its threads.
+SANITIZED = ("count_exactly", "shared_stream_threads", "pinned_pipeline", "full_duplex", "illegal_address")
+
+
+def case(name: str, most: int) -> object:
+    return pytest.param(name, most, id=name, marks=[pytest.mark.sanitize] if name in SANITIZED else [])
+
+
+@pytest.mark.parametrize(("name", "most"), [case(*program) for program in PROGRAMS])
 def test_cut_at_random(name: str, most: int, shared: Monitor) -> None:
     """Many times in one program."""
     with Cutter(shared.tcp, at_random(1, most)) as cutter:
