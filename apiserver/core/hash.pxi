@@ -1,20 +1,26 @@
-# 128 bits of each page, computed on the device. A page is 256 parts of 8 KiB, each read by four chains, 16 bytes in turn: so one
-# thread reads a part in sequence, as a processor likes it, or four do side by side, as a GPU does. Every step of a chain is a
-# bijection in what it reads and in what was before, and so is what is added up at the end, so any change of a single word
-# shows; and each word goes into two chains, so that changes of several do not cancel.
+# 128 bits of each page, computed on the device. A page is 128 parts of 16 KiB, each read by eight chains, in steps of 128 bytes:
+# a chain takes one word from each half of a step, so that chains side by side are the lanes of a vector. One thread reads a part
+# in sequence, as a processor likes it, or eight do side by side, as a GPU does. Every step of a chain is a bijection in what it
+# reads and in what was before, and so is what is added up at the end, so any change of a single word shows; and each word goes
+# into two chains, so that changes of several do not cancel.
 
 cdef enum:
     HASH_SIZE = 16
     HASH_BATCH = 1 << 14        # pages of one launch
     HASH_TRIAL = 8              # pages on which the two shapes are compared
+    CHAINS = 8                  # of a part
 
 
 def _rotate(register: str, by: int) -> str:
     return f"shl.b64 %h, {register}, {by}; shr.u64 %l, {register}, {64 - by}; or.b64 {register}, %h, %l;"
 
 
+def _load(place: str, offset: int) -> str:
+    return f"\n    ld.global.u64 %v, [{place} + {offset}]; ld.global.u64 %w, [{place} + {offset + 64}];"
+
+
 def _step(chain: int) -> str:
-    """A chain takes the 16 bytes that are in %v and %w."""
+    """A chain takes the two words that are in %v and %w."""
     a, b = f"%a{chain}", f"%b{chain}"
     return f"""
     mov.u64 %t, %w; {_rotate("%t", 23)} xor.b64 %v, %v, %t;
@@ -53,7 +59,7 @@ def _entry(name: str, body: str) -> str:
     return f"""
 .visible .entry {name}(.param .u64 pages, .param .u64 sums)
 {{
-    .reg .u64 %p, %s, %q, %i, %h, %l, %t, %m, %n, %u, %x, %y, %v, %w, %a<4>, %b<4>;
+    .reg .u64 %p, %s, %q, %i, %h, %l, %t, %m, %n, %u, %x, %y, %v, %w, %a<8>, %b<8>;
     .reg .u32 %c, %d, %e, %o;
     .reg .pred %z;
     ld.param.u64 %p, [pages];
@@ -71,17 +77,17 @@ def _entry(name: str, body: str) -> str:
 
 def _in_sequence() -> str:
     """One thread for a page."""
-    begin = "".join(_begin(chain) + " add.u64 %i, %i, 1;" for chain in range(4))
-    steps = "".join(f"\n    ld.global.v2.u64 {{%v, %w}}, [%p + {16 * chain}];{_step(chain)}" for chain in range(4))
-    end = "".join(map(_end, range(4)))
+    begin = "".join(_begin(chain) + " add.u64 %i, %i, 1;" for chain in range(CHAINS))
+    steps = "".join(f"{_load('%p', 8 * chain)}{_step(chain)}" for chain in range(CHAINS))
+    end = "".join(map(_end, range(CHAINS)))
     return _entry("in_sequence", f"""
     mul.wide.u32 %t, %c, 8; add.u64 %p, %p, %t; ld.global.u64 %p, [%p];
     mul.wide.u32 %t, %c, 16; add.u64 %s, %s, %t;
     mov.u64 %i, 0;
 part:{begin}
-    add.u64 %q, %p, 8192;
+    add.u64 %q, %p, 16384;
 more:{steps}
-    add.u64 %p, %p, 64;
+    add.u64 %p, %p, 128;
     setp.lt.u64 %z, %p, %q;
     @%z bra more;{end}
     setp.lt.u64 %z, %i, 1024;
@@ -99,11 +105,10 @@ def _side_by_side() -> str:
     mul.wide.u32 %t, %d, 16; add.u64 %s, %s, %t;
     mov.u32 %o, %tid.x;
     and.b32 %d, %c, 3; shl.b32 %d, %d, 8; add.u32 %d, %d, %o; cvt.u64.u32 %i, %d;
-    shr.u32 %e, %d, 2; mul.wide.u32 %t, %e, 8192; add.u64 %p, %p, %t; add.u64 %q, %p, 8192;
-    and.b32 %e, %d, 3; mul.wide.u32 %t, %e, 16; add.u64 %p, %p, %t;{_begin(0)}
-more:
-    ld.global.v2.u64 {{%v, %w}}, [%p];{_step(0)}
-    add.u64 %p, %p, 64;
+    shr.u32 %e, %d, 3; mul.wide.u32 %t, %e, 16384; add.u64 %p, %p, %t; add.u64 %q, %p, 16384;
+    and.b32 %e, %d, 7; mul.wide.u32 %t, %e, 8; add.u64 %p, %p, %t;{_begin(0)}
+more:{_load("%p", 0)}{_step(0)}
+    add.u64 %p, %p, 128;
     setp.lt.u64 %z, %p, %q;
     @%z bra more;{_end(0)}{sums}
     and.b32 %o, %o, 31;

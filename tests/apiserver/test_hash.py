@@ -16,7 +16,7 @@ from tests.apiserver.engine import Engine
 from tests.apiserver.guest import Guest, handle
 
 PAGE = 2 << 20
-PARTS, STEPS, CHAINS = 256, 128, 4
+PARTS, STEPS, CHAINS = 128, 128, 8
 WORDS = PAGE // 8
 Words = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
 
@@ -35,11 +35,11 @@ def finish(state: Words) -> bytes:
 
 def expected(page: bytes) -> bytes:
     """All chains at once."""
-    units = np.frombuffer(page, np.uint64).reshape(PARTS, STEPS, CHAINS, 2)
+    units = np.frombuffer(page, np.uint64).reshape(PARTS, STEPS, 2, CHAINS)
     number = np.arange(PARTS * CHAINS, dtype=np.uint64).reshape(PARTS, CHAINS) * np.uint64(0x9E3779B97F4A7C15)
     a, b = number + np.uint64(0x243F6A8885A308D3), number + np.uint64(0x13198A2E03707344)
     for step in range(STEPS):
-        v, w = units[:, step, :, 0], units[:, step, :, 1]
+        v, w = units[:, step, 0], units[:, step, 1]
         v = v ^ rotate(w, 23)
         w = w + rotate(v, 41)
         a = rotate((a ^ v) * np.uint64(0x9FB21C651E98DF25), 32)
