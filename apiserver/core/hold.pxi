@@ -17,13 +17,6 @@ cdef int prepare_wake() noexcept nogil:
     return sigaction(SIGURG, &action, NULL)
 
 
-cdef void begin_service(Session *s) noexcept nogil:
-    pthread_mutex_lock(&s.lock)
-    s.dispatcher = pthread_self()
-    s.serving = True
-    pthread_mutex_unlock(&s.lock)
-
-
 cdef void end_service(Session *s) noexcept nogil:
     """Whoever moves the session is done, and finds nothing any more."""
     pthread_mutex_lock(&s.lock)

@@ -335,10 +335,15 @@ cdef int on_sessionRestoreTakeOver(Session *s, Frame *f) noexcept nogil:
         if not is_stream_socket(guest):
             close(guest)
             return cu.CUDA_ERROR_INVALID_VALUE
+    # A source that cannot hear it has died, or lost its patience: it never serves the session again, so this side does.
+    s.parting = guest >= 0
     reply(s, f, cu.CUDA_SUCCESS, 0, NO_PIECE)
     pthread_mutex_lock(&s.send_lock)
     while s.queue != NULL and not s.ending:
         wait_briefly(&s.drained, &s.send_lock)
+    if s.parting:
+        s.parting = False
+        s.unwritable = False
     pthread_mutex_unlock(&s.send_lock)
     settle_in(s, guest)
     return DEFERRED

@@ -169,6 +169,7 @@ cdef void begin_session(Session *s, int fd, uint64_t quota, bint resumable, bint
     s.frozen = False
     s.holding = False
     s.left = False
+    s.serving = True
     s.unkept = False
     s.taken_over = False
     s.by_link = False
@@ -182,7 +183,7 @@ cdef void begin_session(Session *s, int fd, uint64_t quota, bint resumable, bint
 cdef void run_session(Session *s) noexcept nogil:
     s.current = NULL            # this may be another thread than the last session's
     enter(s, s.primary)
-    begin_service(s)
+    s.dispatcher = pthread_self()
     serve_frames(s)
     enter(s, s.primary)
     end_service(s)

@@ -53,7 +53,8 @@ cdef void cannot_write(Session *s) noexcept nogil:
     s.queue_tail = NULL
     s.queued = 0
     pthread_cond_broadcast(&s.drained)
-    end_session(s, b"connection lost")
+    if not s.parting:
+        end_session(s, b"connection lost")
 
 
 cdef void *sender_main(void *argument) noexcept nogil:

@@ -300,6 +300,7 @@ cdef struct Session:
     bint resumable              # it outlives its connection
     const uint16_t *sizes       # of the operations that are served
     bint restoring              # it comes from another server, and is not here yet
+    bint parting                # from the link of a source, whose end is nothing to us: the guest's socket is here
     bint taken_over
     Carried carried
     vector[int] *descriptors    # that came beside frames
@@ -322,7 +323,7 @@ cdef struct Session:
     pthread_cond_t changed      # staging, tasks or unmaps
     pthread_cond_t work
     bint ending
-    bint serving                # there is a dispatcher
+    bint serving                # there is a session
     bint holding                # it is to stand still between two frames
     bint held                   # it does
     bint left                   # the session goes on elsewhere

@@ -247,6 +247,9 @@ def test_moving_leaves_no_trace_in_the_counters(engine: Engine) -> None:
     with session(engine) as guest:
         address = guest.map(2)
         guest.sync()
+        assert engine.call("hold", 10.0)
+        assert engine.call("drain", 10.0) == ""
+        engine.call("proceed")
         before, calls = engine.call("stats"), engine.call("calls")
         engine.call("snapshot")
         engine.call("alias")
