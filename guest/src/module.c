@@ -15,6 +15,8 @@ struct gf_table gf_libraries = GF_TABLE(GF_HANDLE_LIBRARY, struct gf_module);
 static struct gf_table functions = GF_TABLE(GF_HANDLE_FUNCTION, struct gf_callable);
 static struct gf_table kernels = GF_TABLE(GF_HANDLE_KERNEL, struct gf_callable);
 
+#define LOAD_ATTEMPTS 16
+
 /* Guards `made`, `globals` and the list of images that the server is known to hold. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic unsigned global_count;
@@ -84,8 +86,9 @@ static void answer_log(const struct gf_jit_log *log, const char *text, size_t si
     gf_jit_answer(log, text, size, (float)((double)(gf_now() - started) / 1e6));
 }
 
-/* Loads an image under a handle that is not published yet; the server is asked twice if it has forgotten the
- * image. */
+/* Loads an image under a handle that is not published yet. A server that does not hold the image is asked
+ * again: it may have forgotten it, or the session may have moved, more than once, before the image belonged
+ * to anything. */
 static CUresult load(const struct gf_image *image, uint64_t handle, const struct gf_jit_log *log,
                      struct gf_kernel_table **table) {
     struct gf_req_sessionLoadImage request = {.handle = handle, .size = image->size};
@@ -95,7 +98,7 @@ static CUresult load(const struct gf_image *image, uint64_t handle, const struct
     pthread_mutex_lock(&lock);
     bool known = server_has(request.hash);
     pthread_mutex_unlock(&lock);
-    for (int attempt = 0; attempt < 2; attempt++) {
+    for (int attempt = 0; attempt < LOAD_ATTEMPTS; attempt++) {
         CUresult result = known ? CUDA_SUCCESS : send_image(request.hash, image);
         struct gf_call call = {.op = GF_OP_sessionLoadImage, .reply = &reply, .reply_size = sizeof reply};
         if (result == CUDA_SUCCESS) {

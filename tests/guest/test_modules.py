@@ -57,9 +57,10 @@ def test_an_image_goes_over_once(server: FakeServer, guest: Guest) -> None:
 
 
 def test_an_image_that_the_server_forgot_goes_over_again(server: FakeServer, guest: Guest) -> None:
-    loads(server, Answer(body=table(known=0)), Answer(body=table(*KERNELS)))
+    """More than once, if the session has moved just then, and again."""
+    loads(server, *[Answer(body=table(known=0))] * 3, Answer(body=table(*KERNELS)))
     assert guest(LOAD).status == 0
-    assert server.names[:4] == ["sessionImageData", "sessionLoadImage"] * 2
+    assert server.names[:8] == ["sessionImageData", "sessionLoadImage"] * 4
 
 
 def test_the_table_answers_without_the_server(server: FakeServer, guest: Guest) -> None:
