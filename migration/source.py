@@ -133,6 +133,7 @@ class Source:
         self._progress.enter(migration_pb2.PHASE_CATCH_UP)
         with self._patience(PAUSE_PATIENCE):
             self._follow()
+            self._journal = [Kept(*each) for each in self._core.snapshot()]  # of what there is now
             self._share()
             mappings = self._mapped.mappings()
             if mappings != sorted(self._core.mappings()):
@@ -172,9 +173,7 @@ class Source:
 
     def _follow(self) -> None:
         """What the program did since this was last asked."""
-        tail = [Kept(*each) for each in self._core.tail()]
-        self._journal += tail
-        self._play(tail)
+        self._play([Kept(*each) for each in self._core.tail()])
 
     def _play(self, kept: list[Kept]) -> None:
         """Frames to the destination, and before them the images that they load."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 from gpuferry.specs._generated import migration_pb2
 
+from tests.apiserver import kernels
+from tests.apiserver.guest import handle
 from tests.apiserver.server import Server
 from tests.migration.moving import (
     PAGE,
@@ -110,5 +114,28 @@ def test_what_the_program_sent_ahead_and_has_not_read_yet(faulty: Faulty, destin
     for request, page in zip(early + late, work.contents * 2, strict=True):
         assert guest.answer(request).payload == page
     assert guest.order == sorted(guest.order)
+    work.check()
+    close(guest, destination)
+
+
+def test_code_comes_and_goes_meanwhile(faulty: Faulty, destination: Server) -> None:
+    """What was unloaded has no variables any more, what was loaded has."""
+    guest = faulty.connect()
+    work = Work(guest)
+    other, digest = handle("library", 5), hashlib.sha256(kernels.PTX).digest()
+    assert guest.call("sessionLoadImage", hash=digest, handle=other, size=len(kernels.PTX)).status == 0
+    faulty.fail("after_precopy", "wait")
+    link = offer(destination, guest.session)
+    order_move(faulty, [link], guest.session, PRECOPY, local={"device": 1})
+    faulty.wait_until_reached()
+    assert guest.call("cuLibraryUnload", library=other).status == 0
+    third = handle("library", 6)
+    assert guest.call("sessionLoadImage", hash=digest, handle=third, size=len(kernels.PTX)).status == 0
+    variable = guest.call("sessionGetGlobal", owner=third, payload=b"variable").values["address"]
+    guest.write(variable, b"changed!")
+    assert guest.sync().latched == 0
+    faulty.go_on()
+    settled(faulty, destination, expect(faulty, "moved").moved)
+    assert guest.read(variable, 8) == b"changed!"
     work.check()
     close(guest, destination)
