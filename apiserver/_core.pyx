@@ -437,12 +437,21 @@ cdef class Core:
         return found
 
     def drop_aliases(self) -> None:
-        """The end of that."""
-        cdef int status
-        self._look(False)
-        with nogil:
-            status = drop_aside(self.s)
-        self._looked()
+        """The end of that; does not wait for the device."""
+        cdef int status = cu.CUDA_SUCCESS
+        cdef bint mine = not self.s.held
+        cdef bint still = not mine or self.hold(0.1)
+        try:
+            self._look(False)
+            with nogil:
+                if still:
+                    status = drop_aside_idle(self.s)
+                else:
+                    self.s.aside_unwanted = True
+            self._looked()
+        finally:
+            if mine and still:
+                self.proceed()
         _check(status, "unmapping the session's memory a second time")
 
     def share(self, uint64_t address) -> int:

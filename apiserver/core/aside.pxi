@@ -73,6 +73,7 @@ cdef int clear_aside(Session *s, uint64_t page, uint64_t pages) noexcept nogil:
 cdef int drop_aside(Session *s) noexcept nogil:
     cdef uint64_t page
     cdef int status = cu.CUDA_SUCCESS
+    s.aside_unwanted = False
     if s.aside == 0:
         return status
     for page in range(s.window_size >> PAGE_BITS):
@@ -103,6 +104,7 @@ cdef int alias_mappings(Session *s) noexcept nogil:
     cdef int status = prepare_aside(s)
     if status != cu.CUDA_SUCCESS:
         return status
+    s.aside_unwanted = False
     for page in range(s.window_size >> PAGE_BITS):
         if s.aside_pages[page] != 0 and (not is_backed(s, page) or s.mapping_serials[page] != s.aside_serials[page]):
             status = status or unmap_aside(s, page)

@@ -38,10 +38,17 @@ cdef void empty_context(Session *s, Context *context) noexcept nogil:
             free(object)
 
 
+cdef void drop_anchor(Context *context) noexcept nogil:
+    if context.anchor != NULL:
+        cu.cuEventDestroy(context.anchor)
+        context.anchor = NULL
+
+
 cdef void drop_event_pool(Session *s, Context *context) noexcept nogil:
     while not context.events.empty():
         cu.cuEventDestroy(context.events.back())
         context.events.pop_back()
+    drop_anchor(context)
 
 
 cdef void drop_default_streams(Session *s, Context *context) noexcept nogil:
@@ -189,6 +196,7 @@ cdef int reset_primary(Session *s, bint discard_staging) noexcept nogil:
     forget_context(s, s.primary)
     cu.cuMemHostUnregister(s.staging)
     s.primary.events.clear()
+    s.primary.anchor = NULL
     if discard_staging:
         renew_staging(s)
     status = cu.cuDevicePrimaryCtxReset(s.device)

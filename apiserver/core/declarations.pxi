@@ -91,6 +91,7 @@ cdef extern from "<pthread.h>" nogil:
     ctypedef unsigned long pthread_t
     int pthread_mutex_init(pthread_mutex_t *mutex, void *attributes)
     int pthread_mutex_lock(pthread_mutex_t *mutex)
+    int pthread_mutex_trylock(pthread_mutex_t *mutex)
     int pthread_mutex_unlock(pthread_mutex_t *mutex)
     int pthread_cond_init(pthread_cond_t *condition, void *attributes)
     int pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)

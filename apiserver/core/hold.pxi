@@ -196,6 +196,8 @@ cdef int ages_in(Session *s, Context *context, vector[uint64_t] *out) noexcept n
         if object.kind == EVENT and object.context == context and event.recorded:
             age = event.age if event.aged else 0
             status = cu.cuEventElapsedTime(&milliseconds, event.cu, present)
+            if event.aged:
+                status = status or cu.cuEventElapsedTime(&milliseconds, mark_of(event), present)
             if status == cu.CUDA_SUCCESS:
                 age += <int64_t>(milliseconds * 1e6)
             elif status == cu.CUDA_ERROR_INVALID_HANDLE:
@@ -260,6 +262,22 @@ cdef int find_variable(Session *s, uint64_t owner, uint32_t context, const char 
     if image.module != NULL:
         return status or cu.cuModuleGetGlobal(address, size, image.module, name)
     return status or cu.cuLibraryGetGlobal(address, size, image.library, name)
+
+
+cdef int drop_aside_idle(Session *s) noexcept nogil:
+    """At once if the device has nothing to do; else when somebody needs the memory, or the session is over."""
+    if stream_state(s) == cu.CUDA_SUCCESS:
+        return drop_aside(s)
+    s.aside_unwanted = True
+    return cu.CUDA_SUCCESS
+
+
+cdef void drop_unwanted(Session *s) noexcept nogil:
+    """The dispatcher, which may wait for the device here. Whoever moves the session wants it after all, or comes to it himself."""
+    if s.aside_unwanted and pthread_mutex_trylock(&s.move_lock) == 0:
+        if s.aside_unwanted:
+            drop_aside(s)
+        pthread_mutex_unlock(&s.move_lock)
 
 
 cdef void note_touched(Session *s, const uint8_t *params, size_t size) noexcept nogil:

@@ -310,12 +310,15 @@ cdef void run_load(Session *s, Task *task) noexcept nogil:
     reply(s, &task.frame, status, table.size(), payload)
 
 
-cdef int get_function(Session *s, Function *function, Context *context) noexcept nogil:
+cdef int get_function(Session *s, Frame *f, Function *function) noexcept nogil:
     """A function's own form in a context: a library's kernel has one in each."""
-    if function.kernel.function != NULL or function.of == context:
+    cdef Image *library = function.owner
+    if function.kernel.function != NULL or function.of == f.context:
         return cu.CUDA_SUCCESS
     cdef int status = cu.cuKernelGetFunction(&function.cu, function.kernel.kernel)
-    function.of = context if status == cu.CUDA_SUCCESS else NULL
+    function.of = f.context if status == cu.CUDA_SUCCESS else NULL
+    if status == cu.CUDA_SUCCESS:
+        note_use(s, f, &(library.parent if library.parent != NULL else library).base)
     return status
 
 
@@ -326,7 +329,7 @@ cdef int find_function(Session *s, Frame *f, uint64_t handle, Function **found) 
     if f.context == NULL:
         return cu.CUDA_ERROR_INVALID_CONTEXT
     found[0] = function
-    return get_function(s, function, f.context)
+    return get_function(s, f, function)
 
 
 cdef int find_kernel(Session *s, Frame *f, uint64_t handle, Function **found) noexcept nogil:

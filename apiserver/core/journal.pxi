@@ -38,7 +38,7 @@ cdef Kept *new_kept(Frame *f, const void *body, size_t size, uint32_t context, u
     if kept == NULL:
         return NULL
     kept.next = NULL
-    kept.sequence = f.sequence
+    kept.sequence = 2 * f.sequence + (f.op != GF_OP_sessionRestoreUse)
     kept.answer = answer
     kept.size = <uint32_t>(sizeof(gf_header) + size)
     header = header_of(kept)
@@ -146,6 +146,37 @@ cdef void follow(Session *s, Frame *f) noexcept nogil:
         pthread_mutex_unlock(&s.lock)
 
 
+cdef void note_use(Session *s, Frame *f, Object *library) noexcept nogil:
+    """A context has used a library: if for the first time, it got its variables there, and where they lie depends on what
+    was used before."""
+    cdef Kept *kept
+    cdef Frame use
+    cdef uint32_t slot = context_slot(f.context)
+    pthread_mutex_lock(&s.lock)
+    kept = library.kept
+    while kept != NULL and (header_of(kept).op != GF_OP_sessionRestoreUse or header_of(kept).context != slot):
+        kept = kept.next
+    if kept == NULL:
+        memset(&use, 0, sizeof(use))
+        use.op = GF_OP_sessionRestoreUse
+        use.sequence = f.sequence
+        kept = new_kept(&use, &library.handle, sizeof(library.handle), slot, 0)
+        if kept == NULL:
+            s.unkept = True
+        else:
+            kept.next = library.kept
+            library.kept = kept
+        if s.tailing:
+            append_tail(s, new_kept(&use, &library.handle, sizeof(library.handle), slot, 0))
+    pthread_mutex_unlock(&s.lock)
+
+
+cdef inline bint goes_with(Kept *kept, Context *context) noexcept nogil:
+    cdef gf_header *header = header_of(kept)
+    return header.context == context_slot(context) \
+        and (header.op == GF_OP_sessionRestoreUse or replays[places[header.op]].context == KEPT_IN_ITS_OWN)
+
+
 cdef void forget_changes(Session *s, Context *context) noexcept nogil:
     """What was set in a context goes with it, whatever it was set on."""
     cdef Object *object
@@ -158,7 +189,7 @@ cdef void forget_changes(Session *s, Context *context) noexcept nogil:
     while object != NULL:
         link = &object.kept
         while object.context == NULL and link[0] != NULL:
-            if header_of(link[0]).context == context_slot(context) and replays[places[header_of(link[0]).op]].context == KEPT_IN_ITS_OWN:
+            if goes_with(link[0], context):
                 gone = link[0]
                 link[0] = gone.next
                 free(gone)

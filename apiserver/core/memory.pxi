@@ -116,8 +116,9 @@ cdef int back(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     if s.shareable:
         properties.requestedHandleTypes = cu.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
     cdef int status = cu.cuMemCreate(&handle, size, &properties, 0)
-    if status == cu.CUDA_ERROR_OUT_OF_MEMORY and s.unmaps != NULL:
+    if status == cu.CUDA_ERROR_OUT_OF_MEMORY and (s.unmaps != NULL or s.aside_unwanted):
         wait_for_unmaps(s, s.window, s.window_size)
+        drop_unwanted(s)
         status = cu.cuMemCreate(&handle, size, &properties, 0)
     if status != cu.CUDA_SUCCESS:
         return status
@@ -211,6 +212,7 @@ cdef int unmap_memory(Session *s, uint64_t address, uint64_t size) noexcept nogi
         join(s, s.order, s.reclaim)     # the memory may still be being cleared
     busy = cu.cuStreamQuery(s.reclaim.cu) == cu.CUDA_ERROR_NOT_READY
     if not busy:
+        drop_unwanted(s)
         return status or unback(s, address, size)
     task = new_task(TASK_UNMAP, NULL, s.primary)
     task.address = address

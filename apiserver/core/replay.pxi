@@ -192,6 +192,12 @@ cdef ssize_t receive_attached(Session *s, void *target, size_t size, bint betwee
         s.receiving = False
         if n > 0:
             s.received += n
+        elif not interrupted and between and s.by_link and s.end > s.begin and s.end - s.begin < sizeof(gf_header):
+            # The beginning of a header may be MOVED's: the guest says it again, or comes with none.
+            s.received -= s.end - s.begin
+            s.end = s.begin
+            s.attached = False
+            interrupted = True
         elif not interrupted and not s.ending:
             s.attached = False
         pthread_cond_broadcast(&s.changed)

@@ -162,15 +162,34 @@ cdef int on_sessionRestoreHash(Session *s, Frame *f) noexcept nogil:
     return DEFERRED
 
 
+cdef int on_sessionRestoreUse(Session *s, Frame *f) noexcept nogil:
+    cdef gf_req_sessionRestoreUse *q = <gf_req_sessionRestoreUse *>f.body
+    cdef Image *library = <Image *>find(s, q.library, LIBRARY)
+    cdef cu.CUmodule module
+    if library == NULL:
+        return cu.CUDA_ERROR_INVALID_HANDLE
+    if f.context == NULL:
+        return cu.CUDA_ERROR_INVALID_CONTEXT
+    cdef int status = cu.cuLibraryGetModule(&module, library.library)
+    if status == cu.CUDA_SUCCESS:
+        note_use(s, f, &library.base)
+    return status
+
+
 cdef int on_sessionRestoreEvent(Session *s, Frame *f) noexcept nogil:
     cdef gf_req_sessionRestoreEvent *q = <gf_req_sessionRestoreEvent *>f.body
+    cdef Context *context
     cdef Event *event
     cdef int status = find_event(s, f, q.event, &event)
     if status != cu.CUDA_SUCCESS:
         return status
     if q.age < 0:
         return cu.CUDA_ERROR_INVALID_VALUE
-    status = enter(s, event.base.context)
+    context = event.base.context
+    status = enter(s, context)
+    if context.anchor == NULL:
+        status = status or cu.cuEventCreate(&context.anchor, cu.CU_EVENT_DEFAULT)
+        status = status or cu.cuEventRecord(context.anchor, <cu.CUstream>cu.CU_STREAM_LEGACY)
     status = status or cu.cuEventRecordWithFlags(event.cu, <cu.CUstream>cu.CU_STREAM_LEGACY, q.flags)
     if status == cu.CUDA_SUCCESS:
         event.recorded = True

@@ -117,6 +117,8 @@ cdef int on_sessionGetModule(Session *s, Frame *f) noexcept nogil:
     status = status or put(s, q.module, MODULE, &image.base, f.context)
     if status != cu.CUDA_SUCCESS:
         free_image(image)
+    else:
+        note_use(s, f, &library.base)
     return status
 
 
@@ -144,6 +146,8 @@ cdef int on_sessionGetGlobal(Session *s, Frame *f) noexcept nogil:
         status = cu.cuModuleGetGlobal(&address, &size, owner.module, name)
     else:
         status = cu.cuLibraryGetGlobal(&address, &size, owner.library, name)
+        if status == cu.CUDA_SUCCESS:
+            note_use(s, f, &owner.base)
     if status == cu.CUDA_SUCCESS:
         out.address = address
         out.size = size

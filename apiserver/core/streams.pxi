@@ -202,6 +202,11 @@ cdef int on_cuEventRecordWithFlags(Session *s, Frame *f) noexcept nogil:
     return status
 
 
+cdef inline cu.CUevent mark_of(Event *event) noexcept nogil:
+    """What stands here for the moment of which an event's age is told: the same for all of a context, so that they add up."""
+    return event.base.context.anchor if event.aged else event.cu
+
+
 cdef int on_cuEventElapsedTime_v2(Session *s, Frame *f) noexcept nogil:
     cdef gf_req_cuEventElapsedTime_v2 *q = <gf_req_cuEventElapsedTime_v2 *>f.body
     cdef gf_rep_cuEventElapsedTime_v2 *out = <gf_rep_cuEventElapsedTime_v2 *>f.reply
@@ -216,9 +221,11 @@ cdef int on_cuEventElapsedTime_v2(Session *s, Frame *f) noexcept nogil:
     cdef int status = find_event(s, f, q.hStart, &start)
     status = status or find_event(s, f, q.hEnd, &end)
     status = status or cu.cuEventElapsedTime(&milliseconds, start.cu, end.cu)
+    if start.aged or end.aged:      # the driver has said whether both keep time
+        status = status or cu.cuEventElapsedTime(&milliseconds, mark_of(start), mark_of(end))
     if status == cu.CUDA_SUCCESS:
         before = (start.age if start.aged else 0) - <double>(end.age if end.aged else 0)
-        out.pMilliseconds = <float>((0 if start.aged and end.aged else milliseconds) + before / 1e6)
+        out.pMilliseconds = <float>(milliseconds + before / 1e6)
     return status
 
 

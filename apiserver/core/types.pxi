@@ -83,6 +83,7 @@ cdef struct Context:
     Stream *per_thread          # made when first used
     int nonblocking             # streams of it that do not wait for the legacy stream
     vector[cu.CUevent] *events  # spare; s.lock
+    cu.CUevent anchor           # from when the ages of restored events count; NULL: there are none
 
 cdef struct Stream:
     Object base
@@ -281,6 +282,7 @@ cdef struct Session:
     uint64_t *aside_handles
     uint64_t *aside_serials
     uint64_t *aside_mapped
+    bint aside_unwanted         # it is only kept because to unmap it might have to wait for the device
     uint64_t *touched           # bitmap of pages that launches named, while the tail is written
 
     # Held while another thread looks at the session to move it; taken before all other locks.
