@@ -85,20 +85,14 @@ def of(kept: Iterable[Kept], *names: str) -> Iterator[tuple[Header, bytes]]:
             yield head, frame[HEADER.size :]
 
 
-def contexts(kept: Iterable[Kept]) -> list[int]:
-    """Header values of the contexts that these frames leave behind."""
-    made = {PRIMARY}
-    for _, body in of(kept, "cuCtxCreate_v2"):
-        made.add((HANDLE.unpack_from(body)[0] & 0xFFFFFF) + 1)
-    return sorted(made)
-
-
 def owners(kept: list[Kept]) -> list[tuple[int, int, bytes]]:
-    """Handle, context and image's hash of every module and library; of libraries once per context."""
-    found = []
-    everywhere = contexts(kept)
+    """Handle, context and image's hash: of modules, and of libraries once per context that has used them."""
+    modules: list[tuple[int, int, bytes]] = []
+    images: dict[int, bytes] = {}
     for head, body in of(kept, "sessionLoadImage"):
         image, handle, _ = LOAD_IMAGE.unpack_from(body)
-        for context in everywhere if handle >> 40 & 0xFF == KIND_LIBRARY else [head.context]:
-            found.append((handle, context, image))
-    return found
+        images[handle] = image
+        if handle >> 40 & 0xFF != KIND_LIBRARY:
+            modules.append((handle, head.context, image))
+    uses = [(HANDLE.unpack_from(body)[0], head.context) for head, body in of(kept, "sessionRestoreUse")]
+    return modules + [(library, context, images[library]) for library, context in uses]
