@@ -66,6 +66,7 @@ def populate(guest: Guest) -> tuple[int, int]:
     """Some of everything; the address of data and a function that scales it."""
     address = guest.map(3)
     guest.write(address, struct.pack("<4I", 1, 2, 3, 4))
+    guest.sync()
     function = kernels.bind(guest, "scale")
     guest.send("cuStreamCreateWithPriority", phStream=handle("stream", 1), flags=1, priority=0)
     guest.call("cuCtxSetLimit", limit=0, value=4096)
@@ -379,6 +380,7 @@ def test_a_link_that_ends_is_the_end(pair: tuple[Engine, Engine]) -> None:
     source, target = pair
     guest = source.session()
     address, _ = populate(guest)
+    guest.sync()
     link = target.session(restore=True)
     migrant.rebuild(source, link)
     migrant.copy(source, link)
