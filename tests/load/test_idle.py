@@ -16,7 +16,7 @@ from tests.load.footprint import naps, processor_seconds, proportional
 from tests.monitor import harness
 
 GIB = 1 << 30
-PER_SERVER = 15 << 20  # bytes
+PER_SERVER = 16 << 20  # bytes
 OBSERVED = 20.0  # seconds
 REST_SECONDS = 3.0
 
