@@ -38,17 +38,26 @@ cdef void empty_context(Session *s, Context *context) noexcept nogil:
             free(object)
 
 
-cdef void drop_anchor(Context *context) noexcept nogil:
+cdef void forget_own_events(Context *context) noexcept nogil:
+    context.anchor = NULL
+    context.copied = NULL
+    context.uncovered = False
+    context.noted = False
+
+
+cdef void drop_own_events(Context *context) noexcept nogil:
     if context.anchor != NULL:
         cu.cuEventDestroy(context.anchor)
-        context.anchor = NULL
+    if context.copied != NULL:
+        cu.cuEventDestroy(context.copied)
+    forget_own_events(context)
 
 
 cdef void drop_event_pool(Session *s, Context *context) noexcept nogil:
     while not context.events.empty():
         cu.cuEventDestroy(context.events.back())
         context.events.pop_back()
-    drop_anchor(context)
+    drop_own_events(context)
 
 
 cdef void drop_default_streams(Session *s, Context *context) noexcept nogil:
@@ -104,7 +113,8 @@ cdef int on_cuCtxCreate_v2(Session *s, Frame *f) noexcept nogil:
     cdef Context *context
     if q.dev != 0:
         return cu.CUDA_ERROR_INVALID_DEVICE
-    cdef int status = cu.cuCtxCreate(&made, NULL, q.flags, s.device)
+    cdef int status = cover_all_copies(s)
+    status = status or cu.cuCtxCreate(&made, NULL, q.flags, s.device)
     if status != cu.CUDA_SUCCESS:
         return status
     context = new_context(s, made)
@@ -196,7 +206,7 @@ cdef int reset_primary(Session *s, bint discard_staging) noexcept nogil:
     forget_context(s, s.primary)
     cu.cuMemHostUnregister(s.staging)
     s.primary.events.clear()
-    s.primary.anchor = NULL
+    forget_own_events(s.primary)
     if discard_staging:
         renew_staging(s)
     status = cu.cuDevicePrimaryCtxReset(s.device)

@@ -105,7 +105,7 @@ cdef void drop_everything(Session *s) noexcept nogil:
         else:
             object = object.next
     empty_context(s, s.primary)
-    drop_anchor(s.primary)
+    drop_own_events(s.primary)
     while s.objects != NULL:
         if s.objects.kind == LIBRARY:
             drop_image(s, <Image *>s.objects)

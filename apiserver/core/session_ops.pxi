@@ -200,10 +200,13 @@ cdef int on_sessionCopyIn(Session *s, Frame *f) noexcept nogil:
         status = cu.cuMemcpy2DAsync(&copy, stream.cu)
     # cuMemcpyHtoD comes here too, and on a real device its data is there when it returns, also for streams that do not
     # wait for this legacy one.
-    if status == cu.CUDA_SUCCESS and stream == stream.base.context.legacy \
-            and (stream.base.context.nonblocking > 0 or s.contexts > 0):
-        status = join(s, stream, s.order) or publish(s)
-        stream.epoch = s.epoch
+    if status == cu.CUDA_SUCCESS and stream == stream.base.context.legacy:
+        if stream.base.context.nonblocking > 0 or s.contexts > 0:
+            status = join(s, stream, s.order) or publish(s)
+            stream.epoch = s.epoch
+        else:
+            stream.base.context.uncovered = True
+            stream.base.context.noted = False
     return status
 
 
@@ -349,6 +352,8 @@ cdef int on_sessionLaunch(Session *s, Frame *f) noexcept nogil:
         return cu.CUDA_ERROR_INVALID_VALUE
     status = status or launch_attributes(params + size, q.attributes, attributes)
     status = status or use_stream(s, f, q.stream, &stream)
+    if status == cu.CUDA_SUCCESS and stream == f.context.legacy and f.context.uncovered:
+        status = note_copies(s, f.context)      # the kernel may run on and on: it is not to be waited for
     if status != cu.CUDA_SUCCESS:
         return status
     extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER

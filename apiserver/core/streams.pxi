@@ -45,6 +45,40 @@ cdef int fence(Session *s) noexcept nogil:
     return status
 
 
+cdef int note_copies(Session *s, Context *context) noexcept nogil:
+    """Marks where copies end that a stream which does not wait for this legacy one may yet have to wait for."""
+    cdef int status = cu.CUDA_SUCCESS
+    if context.noted:
+        return status
+    status = enter(s, context)
+    if context.copied == NULL:
+        status = status or cu.cuEventCreate(&context.copied, cu.CU_EVENT_DISABLE_TIMING)
+    status = status or cu.cuEventRecord(context.copied, context.legacy.cu)
+    context.noted = status == cu.CUDA_SUCCESS
+    return status
+
+
+cdef int cover_copies(Session *s, Context *context) noexcept nogil:
+    cdef int status
+    if not context.uncovered:
+        return cu.CUDA_SUCCESS
+    status = note_copies(s, context)
+    status = status or cu.cuStreamWaitEvent(s.order.cu, context.copied, 0)
+    context.uncovered = False
+    return status or publish(s)
+
+
+cdef int cover_all_copies(Session *s) noexcept nogil:
+    """Before there is a stream that does not wait for a legacy one: to the program they are done."""
+    cdef Object *object = s.objects
+    cdef int status = cover_copies(s, s.primary)
+    while object != NULL:
+        if object.kind == CONTEXT:
+            status = status or cover_copies(s, <Context *>object)
+        object = object.next
+    return status
+
+
 cdef Stream *link_stream(Session *s, cu.CUstream made, bint nonblocking) noexcept nogil:
     cdef Stream *stream = <Stream *>calloc(1, sizeof(Stream))
     stream.cu = made
@@ -130,6 +164,8 @@ cdef int adopt_stream(Session *s, Frame *f, uint64_t handle, cu.CUstream made) n
     cdef unsigned int flags = 0
     cdef int status = cu.cuStreamGetFlags(made, &flags)
     cdef Stream *stream
+    if flags & cu.CU_STREAM_NON_BLOCKING:
+        status = status or cover_all_copies(s)
     if status == cu.CUDA_SUCCESS:
         stream = link_stream(s, made, flags & cu.CU_STREAM_NON_BLOCKING)
         status = put(s, handle, STREAM, &stream.base, f.context)

@@ -84,6 +84,9 @@ cdef struct Context:
     int nonblocking             # streams of it that do not wait for the legacy stream
     vector[cu.CUevent] *events  # spare; s.lock
     cu.CUevent anchor           # from when the ages of restored events count; NULL: there are none
+    bint uncovered              # copies on the legacy stream that no fence followed: all streams wait for that one
+    bint noted                  # `copied` is behind them
+    cu.CUevent copied
 
 cdef struct Stream:
     Object base

@@ -170,6 +170,21 @@ def test_legacy_copies_in_are_there_for_other_streams(guest: Guest) -> None:
         assert guest.read(address, len(data), A) == data
 
 
+def test_legacy_copies_in_are_there_for_streams_to_come(guest: Guest) -> None:
+    """But not what was launched behind them: it may wait for such a stream."""
+    chunk = 4 << 20
+    address = guest.map(16, at=2)
+    flag = guest.map(1)
+    function = kernels.bind(guest, "wait_for")
+    for part in range(8):
+        guest.write(address + part * chunk, bytes([part + 1]) * chunk)
+    guest.launch(function, struct.pack("<QQ", flag, flag + 4), block=(1, 1, 1))
+    guest.send("cuStreamCreateWithPriority", phStream=A, flags=1, priority=0)
+    assert guest.read(address + 8 * chunk - 8, 8, A) == bytes([8]) * 8
+    guest.write(flag, ONE, A)
+    assert guest.sync().status == 0
+
+
 def test_legacy_and_per_thread_streams(guest: Guest) -> None:
     address = guest.map()
     for turn in range(20):

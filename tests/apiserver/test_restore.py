@@ -105,7 +105,7 @@ def test_nothing_is_lost_on_the_way(pair: tuple[Engine, Engine], resumable: bool
     requests = [guest.ask_read(address, len(data)) for _ in range(6)]
     last = encode("cuCtxSynchronize", 1000, 1, b"", {})
     guest.socket.sendall(last[:7])
-    while source.call("stats")["calls_sync"] < 7:
+    while source.call("stats")["calls_sync"] < 2:  # who is not read from reads no further
         time.sleep(0.001)
     connection = source.theirs
     link = target.session(restore=True, resumable=resumable)
