@@ -263,12 +263,12 @@ cdef int guest_moved(Session *s, Frame *f) noexcept nogil:
     while (s.log_written < s.log_end and s.attached if s.resumable else s.queue != NULL) and not s.ending:
         wait_briefly(&s.drained, &s.send_lock)
     s.frozen = True
-    shutdown(s.fd, SHUT_WR)
-    pthread_mutex_unlock(&s.send_lock)
     pthread_mutex_lock(&s.lock)
     s.attached = False
     s.following = True
     pthread_mutex_unlock(&s.lock)
+    shutdown(s.fd, SHUT_WR)
+    pthread_mutex_unlock(&s.send_lock)
     eventfd_write(s.bell, 1)
     return cu.CUDA_SUCCESS
 

@@ -164,7 +164,7 @@ cdef int on_sessionRestoreHash(Session *s, Frame *f) noexcept nogil:
 
 cdef int on_sessionRestoreUse(Session *s, Frame *f) noexcept nogil:
     cdef gf_req_sessionRestoreUse *q = <gf_req_sessionRestoreUse *>f.body
-    cdef Image *library = <Image *>find(s, q.library, LIBRARY)
+    cdef Image *library = <Image *>find(s, q.owner, LIBRARY)
     cdef cu.CUmodule module
     if library == NULL:
         return cu.CUDA_ERROR_INVALID_HANDLE

@@ -257,8 +257,8 @@ cdef int on_cuEventElapsedTime_v2(Session *s, Frame *f) noexcept nogil:
     cdef int status = find_event(s, f, q.hStart, &start)
     status = status or find_event(s, f, q.hEnd, &end)
     status = status or cu.cuEventElapsedTime(&milliseconds, start.cu, end.cu)
-    if start.aged or end.aged:      # the driver has said whether both keep time
-        status = status or cu.cuEventElapsedTime(&milliseconds, mark_of(start), mark_of(end))
+    if status == cu.CUDA_SUCCESS and (start.aged or end.aged):     # the driver has said that both keep time
+        status = cu.cuEventElapsedTime(&milliseconds, mark_of(start), mark_of(end))
     if status == cu.CUDA_SUCCESS:
         before = (start.age if start.aged else 0) - <double>(end.age if end.aged else 0)
         out.pMilliseconds = <float>(milliseconds + before / 1e6)

@@ -172,15 +172,16 @@ def test_legacy_copies_in_are_there_for_other_streams(guest: Guest) -> None:
 
 def test_legacy_copies_in_are_there_for_streams_to_come(guest: Guest) -> None:
     """But not what was launched behind them: it may wait for such a stream."""
-    chunk = 4 << 20
-    address = guest.map(16, at=2)
-    flag = guest.map(1)
-    function = kernels.bind(guest, "wait_for")
-    for part in range(8):
-        guest.write(address + part * chunk, bytes([part + 1]) * chunk)
-    guest.launch(function, struct.pack("<QQ", flag, flag + 4), block=(1, 1, 1))
+    address, flag = guest.map(2, at=2), guest.map(1)
+    index = [kernel.name for kernel in kernels.load(guest)].index
+    slow, wait = handle("kernel", 0), handle("kernel", 1)
+    guest.send("sessionGetFunction", function=slow, owner=kernels.LIBRARY, index=index("scale"))
+    guest.send("sessionGetFunction", function=wait, owner=kernels.LIBRARY, index=index("wait_for"))
+    guest.launch(slow, struct.pack("<QI", address + PAGE, 1), (1 << 19, 1, 1))  # the copy comes after it
+    guest.write(address, b"there")
+    guest.launch(wait, struct.pack("<QQ", flag, flag + 4), block=(1, 1, 1))
     guest.send("cuStreamCreateWithPriority", phStream=A, flags=1, priority=0)
-    assert guest.read(address + 8 * chunk - 8, 8, A) == bytes([8]) * 8
+    assert guest.read(address, 5, A) == b"there"
     guest.write(flag, ONE, A)
     assert guest.sync().status == 0
 
