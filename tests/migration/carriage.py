@@ -54,7 +54,7 @@ class Journey:
     """What became of one run."""
 
     stops: Sequence[Stop] = ()
-    frames: int = 0
+    frames: int = 0  # of its longest session
     moved: int = 0
     refused: list[str] = field(default_factory=list)
     failures: list[BaseException] = field(default_factory=list)
@@ -232,7 +232,7 @@ class Carriage:
                     gate.go_on(stop)
             gate.go_on(*stops)
             gate.join()
-            journey.frames += gate.count
+            journey.frames = max(journey.frames, gate.count)
         self._give_back(server, over or Over(expect(server, "ended").ended.clean))
 
     def _give_back(self, server: Server, over: Over) -> None:
@@ -270,7 +270,8 @@ class Carriage:
         self, server: Server, other: Server, session: int, stop: Stop
     ) -> tuple[migration_pb2.Moved, Over | None]:
         link = offer(other, session, memory_quota=QUOTA)
-        order_move(server, [link], session, stop.strategy, local={"device": 1})
+        with contextlib.suppress(BrokenPipeError):  # then it has ended, and not cleanly
+            order_move(server, [link], session, stop.strategy, local={"device": 1})
         moved, over = outcome(server)
         if not moved.moved:
             stayed(server, other, moved)
@@ -283,7 +284,8 @@ class Carriage:
         path = self._folder / f"session{self._files}"
         with Keeper(self._folder / "keeper.log") as keeper:
             pair = keeper.keep(session, file={"path": str(path)})
-            order_move(server, [pair], session, file={"path": str(path)})
+            with contextlib.suppress(BrokenPipeError):
+                order_move(server, [pair], session, file={"path": str(path)})
             moved, over = outcome(server)
             if not moved.moved:
                 return moved, over

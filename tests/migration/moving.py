@@ -28,9 +28,11 @@ def devices(memory: str) -> dict[str, str]:
 def order(server: Process, sockets: list[socket.socket], **message: object) -> None:
     """A message with sockets beside it, which are ours no longer."""
     data = node_pb2.ToServer(**message).SerializeToString()  # type: ignore[arg-type]
-    socket.send_fds(server.control, [data], [each.fileno() for each in sockets])
-    for each in sockets:
-        each.close()
+    try:
+        socket.send_fds(server.control, [data], [each.fileno() for each in sockets])
+    finally:
+        for each in sockets:
+            each.close()
 
 
 def expect(server: Process, kind: str) -> node_pb2.FromServer:
