@@ -79,6 +79,11 @@ class Session:
         self._core.end(reason)
         self.leave()
 
+    @property
+    def restoring(self) -> bool:
+        """Whether the session is still another's."""
+        return self.grant.restore and not self._core.taken_over
+
     def taken_over(self) -> bool:
         """Whether a session that was restored here has just become ours."""
         if not (self.grant.restore and self._core.taken_over):
@@ -480,7 +485,7 @@ class Server:
         self._control.send(node_pb2.FromServer(ended=ended))
 
     def _stats(self) -> node_pb2.Stats:
-        if self._session is None:
+        if self._session is None or self._session.restoring:
             return node_pb2.Stats(rss=rss())
         values = dict(self._session.stats or self._core.stats())
         busy = values.pop("busy_nanoseconds") / 1e9

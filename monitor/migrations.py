@@ -404,6 +404,7 @@ class Migrations:
         migration.taken = True
         self._stop_timer(migration)
         if migration.source:
+            destination.carry_on(migration.source.stats)
             migration.source.let_go()
         destination.take(session.id)
         session.watched = False

@@ -234,7 +234,7 @@ class ApiServer:
                     self.end_reason = f"not clean after session {message.ended.session}"
                     return
             elif kind == "stats":
-                self.stats = message.stats
+                self._note_stats(message.stats)
                 self._answer_stats()
             elif kind == "failed":
                 self.end_reason = message.failed.reason
@@ -264,6 +264,13 @@ class ApiServer:
         self._health.alive()
         events.server_ready(self)
         self._replenish(self.device)
+
+    def _note_stats(self, stats: node_pb2.Stats) -> None:
+        """What it said before a session was its own may arrive when it is."""
+        if self.session and stats.session != self.session:
+            self.stats.rss = stats.rss
+        else:
+            self.stats = stats
 
     def _answer_stats(self) -> None:
         for waiter in self._stats_waiters:
@@ -296,6 +303,14 @@ class ApiServer:
         self.session, self.restoring = 0, session
         self.state = State.BUSY
         self._replenish(self.device)
+
+    def carry_on(self, stats: node_pb2.Stats) -> None:
+        """What its session was like elsewhere; what it said itself before it had it counts for nothing."""
+        if stats.session == self.restoring:
+            rss = self.stats.rss
+            self.stats = node_pb2.Stats()
+            self.stats.CopyFrom(stats)
+            self.stats.rss = rss
 
     def let_go(self) -> None:
         """Its session is elsewhere; it is busy until it has cleared what was there."""
