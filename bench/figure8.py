@@ -130,7 +130,7 @@ def run_function(
 
 def show(outcomes: list[Outcome]) -> None:
     table = Table(title="Figure 8, seconds", title_justify="left", box=None)
-    table.add_column("policy")
+    table.add_column("policy", no_wrap=True)
     for column in ("published", f"simulated (÷ {FASTER:g})", "measured", "sum", "migrations"):
         table.add_column(column, justify="right")
     for one in outcomes:
