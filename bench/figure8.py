@@ -31,7 +31,7 @@ from tests.helpers.paths import GPUFERRY, ROOT
 from tests.helpers.running import run
 
 SOURCE = ROOT / "bench" / "workloads" / "function" / "function.cu"
-RESULTS = ROOT / "bench" / "results" / "figure8.json"
+RESULTS = ROOT / "bench" / "results" / "policy" / "figure8.json"
 GPUS, WORKERS = 4, 2
 FASTER = 5.0
 SMALLER = 50  # host memory holds all of it
