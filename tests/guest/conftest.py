@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,6 +13,14 @@ from tests.helpers.running import Outcome, guest_environment, run
 
 PRELUDE = Path(__file__).with_name("prelude.py")
 Guest = Callable[..., Outcome]
+
+
+def run_guest(server: FakeServer, lines: str, **settings: str) -> Outcome:
+    """Returns when the process has ended and the server has read all that it sent."""
+    code = f"{PRELUDE.read_text()}\n{lines}"
+    outcome = run([sys.executable, "-c", code], guest_environment({**server.settings, **settings}))
+    server.settle()
+    return outcome
 
 
 @pytest.fixture
@@ -25,9 +34,4 @@ def server() -> Iterator[FakeServer]:
 @pytest.fixture
 def guest(server: FakeServer) -> Guest:
     """Runs lines of Python in a process that has the guest library loaded."""
-
-    def run_guest(lines: str, **settings: str) -> Outcome:
-        code = f"{PRELUDE.read_text()}\n{lines}"
-        return run([sys.executable, "-c", code], guest_environment({**server.settings, **settings}))
-
-    return run_guest
+    return partial(run_guest, server)

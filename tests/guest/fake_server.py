@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -95,12 +96,11 @@ class FakeServer:
     hello: Hello | None = None
     hellos: list[Hello] = field(default_factory=list)
     nonce: bytes = bytes(range(32))
-    ended: threading.Event = field(default_factory=threading.Event)
-    reading: threading.Event = field(default_factory=threading.Event)
+    idle: threading.Event = field(default_factory=threading.Event)
     failure: BaseException | None = None
 
     def __post_init__(self) -> None:
-        self.reading.set()
+        self.idle.set()
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(self.path))
         self.listener.listen()
@@ -116,18 +116,22 @@ class FakeServer:
     def names(self) -> list[str]:
         return [frame.name for frame in self.frames]
 
+    def settle(self) -> None:
+        """Returns when all that guests have sent is read; they have ended."""
+        assert self.idle.wait(60), "a connection is still open"
+
     def close(self) -> None:
-        self.reading.set()
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
         self.hang_up()
-        self.thread.join(10)
+        self.thread.join()
         if self.failure is not None:
             raise self.failure
 
     def hang_up(self) -> None:
         if self.connection is not None:
-            self.connection.close()
+            with suppress(OSError):  # it may have ended
+                self.connection.shutdown(socket.SHUT_RDWR)
 
     def send(self, op: int, body: bytes, request: int = 0, flags: int = 0, status: int = 0) -> None:
         assert self.connection is not None
@@ -145,6 +149,7 @@ class FakeServer:
                 self.connection, _ = self.listener.accept()
             except OSError:
                 return
+            self.idle.clear()
             try:
                 self._session()
             except (ConnectionError, EOFError, OSError):
@@ -153,7 +158,7 @@ class FakeServer:
                 self.failure = error
             finally:
                 self.connection.close()
-                self.ended.set()
+                self.idle.set()
 
     def _read(self, size: int) -> bytes:
         assert self.connection is not None
@@ -197,7 +202,6 @@ class FakeServer:
                     self.reply(frame, answer)
             elif frame.name == "sessionClose":
                 return
-            self.reading.wait()
 
     def _welcome(self) -> bytes:
         assert self.hello is not None

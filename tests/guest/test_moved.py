@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import struct
-import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.guest.conftest import PRELUDE
+from tests.guest.conftest import run_guest
 from tests.guest.fake_server import REPLY_SIZE, Answer, Frame
 from tests.guest.moving_server import MovingServer
-from tests.helpers.running import Outcome, guest_environment, run
+from tests.helpers.running import Outcome
 
 Program = Callable[..., Outcome]
 UNAVAILABLE = 46
@@ -33,13 +33,7 @@ def server() -> Iterator[MovingServer]:
 def program(server: MovingServer, request: pytest.FixtureRequest) -> Program:
     """Runs lines of Python in a process that has the guest library loaded, in both modes."""
     server.resumable = request.param == "reconnect"
-
-    def run_guest(lines: str) -> Outcome:
-        code = f"{PRELUDE.read_text()}\n{lines}"
-        settings = {**server.settings, "GPUFERRY_ON_LOSS": request.param}
-        return run([sys.executable, "-c", code], guest_environment(settings))
-
-    return run_guest
+    return partial(run_guest, server, GPUFERRY_ON_LOSS=request.param)
 
 
 RECORDS = """
@@ -186,9 +180,7 @@ def test_nobody_has_it_there(server: MovingServer, program: Program) -> None:
 def test_the_connection_breaks_while_it_is_told(server: MovingServer, bytes_of_it: int) -> None:
     server.resumable, server.cut = True, bytes_of_it
     server.moves = lambda n: 100 if n <= 3 else None
-    code = f"{PRELUDE.read_text()}\n{RECORDS}"
-    settings = {**server.settings, "GPUFERRY_ON_LOSS": "reconnect"}
-    outcome = run([sys.executable, "-c", code], guest_environment(settings))
+    outcome = run_guest(server, RECORDS, GPUFERRY_ON_LOSS="reconnect")
     assert outcome.stderr == ""
     assert server.names.count("cuEventRecordWithFlags") == 600
     assert server.names.count("cuCtxSynchronize") == 30

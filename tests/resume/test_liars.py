@@ -12,9 +12,9 @@ from tempfile import TemporaryDirectory
 import pytest
 from gpuferry.monitor.handshake import RESUME, Reason
 
-from tests.guest.conftest import PRELUDE
+from tests.guest.conftest import run_guest
 from tests.guest.fake_server import GREETING, REFUSED, Answer, FakeServer, Frame
-from tests.helpers.running import Outcome, guest_environment, run
+from tests.helpers.running import Outcome
 
 from .guest import ACKNOWLEDGE
 from .running import RECONNECT
@@ -88,8 +88,7 @@ def liar() -> Iterator[Liar]:
 def guest(liar: Liar) -> Outcome:
     """Prints what the call answers that is under way when the connection breaks, and the next."""
     code = 'start(); print(cu("cuCtxSynchronize"), cu("cuCtxSynchronize"))'
-    settings = guest_environment({**liar.settings, **RECONNECT})
-    return run(["python3", "-c", f"{PRELUDE.read_text()}\n{code}"], settings)
+    return run_guest(liar, code, **RECONNECT)
 
 
 @pytest.mark.parametrize(
