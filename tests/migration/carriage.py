@@ -1,7 +1,7 @@
 """Carries programs through API servers that have no monitor, and moves them at chosen boundaries of calls.
 
-Stands between the guest library and the API servers: it shakes hands, counts the guest's frames, and at each
-chosen one it holds them back (or not) and moves the session to the other server, directly or through a file.
+Stands between the guest library and the API servers: it shakes hands, counts the guest's calls, and at each
+chosen one it moves the session to the other server, directly or through a file.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ import socket
 import struct
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from gpuferry.apiserver.relay import Frames
 from gpuferry.monitor import handshake
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from tests.apiserver.server import Server
+from tests.migration.gate import Gate, Journey, Passage, Stop, Way
 from tests.migration.moving import (
-    STOP,
     Keeper,
     expect,
     next_message,
@@ -37,27 +36,8 @@ HELLO = struct.Struct("<HH32s32sIQ")  # version, flags, spec hash, nonce, pid, m
 TOKEN = "a token of the tests"
 SECONDS = 60.0
 QUOTA = 3 << 30
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Where to move: after so many frames of the guest."""
-
-    frame: int
-    by_file: bool = False
-    holds: bool = True  # the frames after it wait until the session is elsewhere
-    strategy: migration_pb2.Strategy = STOP
-
-
-@dataclass
-class Journey:
-    """What became of one run."""
-
-    stops: Sequence[Stop] = ()
-    frames: int = 0  # of its longest session
-    moved: int = 0
-    refused: list[str] = field(default_factory=list)
-    failures: list[BaseException] = field(default_factory=list)
+TRY_AGAIN = "try again"  # said of what is just under way and will soon be over
+ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
@@ -66,73 +46,6 @@ class Over:
 
     clean: bool
     ready: bool = False  # and its server has said so
-
-
-class Gate:
-    """Passes a guest's bytes on, and counts its frames; at some of them it waits."""
-
-    def __init__(self, guest: socket.socket, server: socket.socket, stops: Sequence[Stop]) -> None:
-        self._guest = guest
-        self._server = server
-        self._frames = Frames()
-        self._changed = threading.Condition()
-        self._holds = {stop.frame for stop in stops if stop.holds}
-        self.count = 0
-        self.over = False
-        self._up = threading.Thread(target=self._pass_up, daemon=True)
-        self._down = threading.Thread(target=self._pass_down, daemon=True)
-
-    def start(self) -> None:
-        self._up.start()
-        self._down.start()
-
-    def reached(self, stop: Stop) -> bool:
-        """Waits for it; False: the program ended before."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.count >= stop.frame or self.over)
-            return self.count >= stop.frame
-
-    def go_on(self, *stops: Stop) -> None:
-        """Waits at these no longer."""
-        with self._changed:
-            self._holds -= {stop.frame for stop in stops}
-            self._changed.notify_all()
-
-    def join(self) -> None:
-        self._up.join()
-        self._down.join()
-
-    def _pass_up(self) -> None:
-        with contextlib.suppress(OSError):
-            while data := self._guest.recv(1 << 20):
-                self._pass(data)
-        with contextlib.suppress(OSError):
-            self._server.shutdown(socket.SHUT_WR)
-        with self._changed:
-            self.over = True
-            self._changed.notify_all()
-
-    def _pass(self, data: bytes) -> None:
-        sent = 0
-        for end, _ in self._frames.feed(data):
-            self.count += 1
-            if self.count not in self._holds:
-                continue
-            self._server.sendall(data[sent:end])
-            sent = end
-            with self._changed:
-                self._changed.notify_all()
-                self._changed.wait_for(lambda: self.count not in self._holds)
-        self._server.sendall(data[sent:])
-        with self._changed:
-            self._changed.notify_all()
-
-    def _pass_down(self) -> None:
-        with contextlib.suppress(OSError):
-            while data := self._server.recv(1 << 20):
-                self._guest.sendall(data)
-        with contextlib.suppress(OSError):
-            self._guest.shutdown(socket.SHUT_WR)
 
 
 class Carriage:
@@ -146,6 +59,7 @@ class Carriage:
         self._listening = socket.socket(socket.AF_UNIX)
         self._path = folder / "s"
         self._journey = Journey()
+        self._way = Way.GPU
         self._sessions: list[threading.Thread] = []
         self._files = 0
         self._gone = 0  # servers that ended with a session
@@ -171,9 +85,10 @@ class Carriage:
         """What the guest library reads to find us."""
         return {"GPUFERRY_MONITOR": f"unix:{self._path}", "GPUFERRY_TOKEN": TOKEN}
 
-    def begin(self, stops: Sequence[Stop]) -> Journey:
+    def begin(self, stops: Sequence[Stop], way: Way = Way.GPU) -> Journey:
         """For the next program."""
         self._journey = Journey(stops)
+        self._way = way
         self._sessions = []
         return self._journey
 
@@ -220,19 +135,20 @@ class Carriage:
         here, there = socket.socketpair()
         with here:
             session = grant(server, there, proof)
-            gate = Gate(guest, here, journey.stops)
-            stops = list(journey.stops)
-            gate.start()
+            gate = Gate(journey.stops)
+            passage = Passage(gate, guest, here)
+            passage.start()
             over = None
-            while stops and gate.reached(stops[0]) and over is None:
-                stop = stops.pop(0)
-                try:
-                    server, over = self._move(server, session, stop, journey)
-                finally:
+            try:
+                for stop in journey.stops:
+                    if over is None and gate.reached(stop):
+                        server, over = self._move(server, session, stop, journey)
                     gate.go_on(stop)
-            gate.go_on(*stops)
-            gate.join()
-            journey.frames = max(journey.frames, gate.count)
+            finally:
+                gate.go_on(*gate.stops())
+                passage.join()
+            journey.sessions += 1
+            journey.calls = max(journey.calls, gate.calls)
         self._give_back(server, over or Over(expect(server, "ended").ended.clean))
 
     def _give_back(self, server: Server, over: Over) -> None:
@@ -247,24 +163,34 @@ class Carriage:
 
     def _move(self, server: Server, session: int, stop: Stop, journey: Journey) -> tuple[Server, Over | None]:
         """Returns the server that has it afterwards; and how it ended, if it did so meanwhile."""
+        for _ in range(ATTEMPTS):
+            server, over, reason = self._try(server, session, stop, journey)
+            if TRY_AGAIN not in reason:
+                break
+        if reason:
+            journey.refused.append(reason)
+        return server, over
+
+    def _try(
+        self, server: Server, session: int, stop: Stop, journey: Journey
+    ) -> tuple[Server, Over | None, str]:
+        """The same, and why the session stayed if it did."""
         try:
             other = self._idle.get_nowait()
         except queue.Empty:
-            journey.refused.append("no other server is idle")
-            return server, None
-        by_file = self._by_file if stop.by_file else self._directly
-        moved, over = by_file(server, other, session, stop)
+            return server, None, "no other server is idle"
+        move = self._by_file if self._way is Way.FILE else self._directly
+        moved, over = move(server, other, session, stop)
         if moved.moved:
             expect(other, "taken_over")
             ended = expect(server, "ended").ended
             assert ended.reason == "moved", server.log.read_text()
             self._give_back(server, Over(ended.clean))
             journey.moved += 1
-            return other, None
+            return other, None, ""
         assert not moved.lost, moved
-        journey.refused.append(moved.reason)
         self._idle.put(other)
-        return server, over
+        return server, over, moved.reason
 
     def _directly(
         self, server: Server, other: Server, session: int, stop: Stop

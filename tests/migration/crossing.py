@@ -1,0 +1,190 @@
+"""Carries programs to a GPU server, and from there to another one and back, at chosen boundaries of calls.
+
+Two real monitors with their API servers; before each one stands a gate, whose address is the only one that
+guests and the other monitor know. So a program goes through a gate wherever its session is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+from gpuferry.guest.endpoint import split_address
+from gpuferry.migration.frames import HEADER
+from gpuferry.monitor import handshake
+from gpuferry.specs._generated import control_pb2
+
+from tests.migration.carriage import ATTEMPTS, SECONDS, TRY_AGAIN, exactly
+from tests.migration.gate import Gate, Journey, Passage, Stop, Way
+from tests.migration.rounds import RUNNING, migrate
+from tests.monitor import harness
+
+TOKEN = "a token that both monitors are given"
+HELLO_PID = struct.Struct("<HH32s32sI")
+
+
+class Node:
+    """A monitor, and what stands before it."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        settings: dict[str, Any] = {"GPUFERRY_SIM_DEVICES": "2", "GPUFERRY_TOKEN": TOKEN}
+        self.monitor = stack.enter_context(harness.monitor("--pool", "1", server=None, **settings))
+        self.listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        self.address = f"127.0.0.1:{self.listening.getsockname()[1]}"
+
+    def connect(self) -> socket.socket:
+        """To the monitor itself."""
+        where = split_address(self.monitor.tcp)
+        assert not isinstance(where, str)
+        connection = socket.create_connection(where)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def session_of(self, pid: int, gate: Gate) -> Any:
+        """Once it runs here; None: its program ended before."""
+        found: list[Any] = []
+
+        def settled(status: control_pb2.StatusReply) -> bool:
+            found[:] = [one for one in status.sessions if one.guest_pid == pid and one.state == RUNNING]
+            return bool(found) or gate.over
+
+        self.monitor.wait_for(settled, f"the session of {pid}", SECONDS)
+        return found[0] if found else None
+
+
+class Crossing:
+    """Use as a context manager. One program at a time; it may have several sessions."""
+
+    def __init__(self) -> None:
+        self._journey = Journey()
+        self._gates: dict[int, Gate] = {}  # by process
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Crossing:
+        with contextlib.ExitStack() as stack:
+            self._nodes = [Node(stack), Node(stack)]
+            self._accepting = [self._thread(self._accept, node) for node in self._nodes]
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in self._nodes:
+            node.listening.shutdown(socket.SHUT_RDWR)
+        for thread in self._accepting:
+            thread.join()
+        self._stack.close()
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What the guest library reads to find the first of the two."""
+        return {"GPUFERRY_MONITOR": self._nodes[0].address, "GPUFERRY_TOKEN": TOKEN}
+
+    def begin(self, stops: Sequence[Stop], _: Way = Way.SERVER) -> Journey:
+        """For the next program."""
+        self._journey = Journey(stops)
+        self._gates = {}
+        self._threads = []
+        return self._journey
+
+    def finish(self) -> None:
+        """After the program's end: waits until nothing is left of it anywhere, and raises what went wrong."""
+        for gate in self._gates.values():
+            gate.end()
+        for thread in self._threads:
+            thread.join(SECONDS)
+            assert not thread.is_alive(), "a connection does not end"
+        for gate in self._gates.values():
+            self._journey.calls = max(self._journey.calls, gate.calls)
+        self._journey.sessions = len(self._gates)
+        for failure in self._journey.failures:
+            raise failure
+        for node in self._nodes:
+            assert not node.monitor.wait_idle(2, SECONDS).sessions
+
+    def _thread(self, target: Any, *arguments: Any) -> threading.Thread:
+        thread = threading.Thread(target=target, args=arguments, daemon=True)
+        thread.start()
+        return thread
+
+    def _accept(self, node: Node) -> None:
+        while True:
+            try:
+                connection, _ = node.listening.accept()
+            except OSError:
+                return
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._threads.append(self._thread(self._serve, node, connection, self._journey))
+
+    def _serve(self, node: Node, connection: socket.socket, journey: Journey) -> None:
+        """One connection: a guest that begins, one that comes after its session, or the other monitor."""
+        try:
+            with connection, node.connect() as server:
+                connection.sendall(frame(server))
+                first = frame(connection)
+                gate = self._gate(node, first, journey)
+                server.sendall(first)
+                passage = Passage(gate, connection, server)
+                passage.start()
+                passage.join()
+        except BaseException as error:
+            journey.failures.append(error)
+
+    def _gate(self, node: Node, first: bytes, journey: Journey) -> Gate:
+        """By which what follows this frame goes."""
+        op, body = HEADER.unpack_from(first)[1], first[HEADER.size :]
+        if op == handshake.OP_RESUME:
+            number = handshake.read_resume(body, b"").session
+            pids = [one.guest_pid for one in node.monitor.status().sessions if one.id == number]
+            return self._gates[pids[0]] if pids else Gate([])  # it is told that its session went on
+        if handshake.Extension.RESTORE in handshake.read_hello(body, b"").extensions:
+            return Gate([])
+        pid = HELLO_PID.unpack_from(body)[4]
+        gate = self._gates[pid] = Gate(journey.stops)
+        self._threads.append(self._thread(self._guide, pid, gate, journey))
+        return gate
+
+    def _guide(self, pid: int, gate: Gate, journey: Journey) -> None:
+        """Moves a program's session wherever it shall be moved."""
+        here, there = self._nodes
+        try:
+            for stop in journey.stops:
+                if gate.reached(stop) and self._move(pid, gate, stop, here, there, journey):
+                    here, there = there, here
+                gate.go_on(stop)
+        except BaseException as error:
+            journey.failures.append(error)
+        finally:
+            gate.go_on(*gate.stops())
+
+    def _move(self, pid: int, gate: Gate, stop: Stop, here: Node, there: Node, journey: Journey) -> bool:
+        """Whether it is there now."""
+        for _ in range(ATTEMPTS):
+            session = here.session_of(pid, gate)
+            if session is None:
+                journey.refused.append("the session is over")
+                return False
+            try:
+                done = migrate(here.monitor, session.id, server=there.address, strategy=stop.strategy)
+                moved, reason = done.state == control_pb2.MIGRATION_STATE_DONE, done.reason
+            except grpc.RpcError as error:
+                moved, reason = False, error.details()
+            if moved:
+                journey.moved += 1
+                return True
+            if TRY_AGAIN not in reason:
+                break
+        journey.refused.append(reason)
+        return False
+
+
+def frame(connection: socket.socket) -> bytes:
+    """One frame, and not a byte more."""
+    header = exactly(connection, HEADER.size)
+    if not header:
+        raise ConnectionResetError("nobody shakes hands")
+    return header + exactly(connection, HEADER.unpack(header)[0] - HEADER.size)
