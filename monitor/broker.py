@@ -12,7 +12,9 @@ import structlog
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from .config import Config
+from .custody import Custody
 from .events import Announcer, Event, Kind
+from .forwarding import Forwarding
 from .guests import Farewells, Guest
 from .handshake import CudaError, Hello, Reason, Refusal, Resume, queued, resumed, welcome
 from .migration import CannotMove, Migration, Strategy, Target
@@ -21,6 +23,7 @@ from .node import ChannelBroken
 from .placement import DeviceRoom, Impossible, Placement, Placer
 from .policy import build
 from .pool import ApiServer
+from .reunion import Reunion
 from .session import Phase, Session
 
 GRANULARITY = 2 << 20
@@ -54,9 +57,12 @@ class Broker:
         self._closing = False
         self._announcer = Announcer()
         self.subscribe = self._announcer.subscribe
-        self.migrations = Migrations(
+        self.custody = Custody(
             self._placer, self._announcer.tell, self._end, self.end_session, self._dispatch
         )
+        self.migrations = Migrations(self._placer, self.custody, self._dispatch)
+        self._reunion = Reunion(self._placer, self.custody)
+        self._forwarding = Forwarding()
         self.drained = False  # by the registry: only guests that it sent may still come
         self.sessions: dict[int, Session] = {}
         self.granted = 0
@@ -99,7 +105,7 @@ class Broker:
     def resume(self, connection: socket.socket, peer: str, resume: Resume) -> None:
         """To the API server that holds the session. A wrong key and no session are told alike."""
         session = self.sessions.get(resume.session)
-        if frame := self.migrations.forward(session, resume):
+        if frame := self._forwarding.frame(session, resume):
             self._farewells.send(connection, frame)
             return
         if session and session.welcome and not session.grant:
@@ -357,7 +363,7 @@ class Broker:
         if not server.is_keeper:
             self._know(server)
         if session := self.sessions.get(grant.session):
-            self.migrations.adopt_other(session, server, returned)
+            self._reunion.another(session, server, returned)
             self._on_pool_change()
             return
         hello = Hello(
@@ -378,7 +384,7 @@ class Broker:
         if not server.is_keeper:
             session.placement = Placement(session.id, server.device, server.key, grant.memory_quota)
             self._placer.adopt(session.id, server.device, grant.memory_quota, grant.function)
-        self.migrations.adopt(session, server, returned)
+        self._reunion.first(session, server, returned)
         log.info("session adopted", session=session.id, gpu=server.device, server=server.pid)
         self._announcer.tell(Event(Kind.ADOPTED, session.id, server.device, server.pid))
         self._on_pool_change()
@@ -411,21 +417,21 @@ class Broker:
         if session and session.server is server and (ended.clean or server.is_keeper):
             self._end(session, ended.reason)
         if ended.clean:
-            self.migrations.released(server, ended.session)
+            self.custody.released(server, ended.session)
 
     def moving(self, server: ApiServer, moving: migration_pb2.Moving) -> None:
         """How far a migration is."""
-        self.migrations.moving(server, moving)
+        self.custody.moving(server, moving)
 
     def moved(self, server: ApiServer, moved: migration_pb2.Moved) -> None:
         """How it ended, says its source."""
-        self.migrations.moved(server, moved)
+        self.custody.moved(server, moved)
 
     def taken_over(self, server: ApiServer, number: int) -> None:
         """It has the session now."""
         if session := self.sessions.get(number):
             session.restoring = False
-        self.migrations.taken_over(server, number)
+        self.custody.taken_over(server, number)
 
     def tick(self, utilisation: Mapping[int, float]) -> int | None:
         """Time passed; the device of which the next launch matters, if there is one."""
@@ -454,9 +460,9 @@ class Broker:
             if session.phase is Phase.GRANTED and not self._closing:
                 self._placer.on_complete(session.id, time.monotonic())
                 self._enter_queue(session, first=True)
-            elif not self.migrations.may_go_on(session, server):
+            elif not self.custody.may_go_on(session, server):
                 self._end(session, f"API server: {server.end_reason}")
-        self.migrations.server_lost(server)
+        self.custody.server_lost(server)
         self._dispatch()
         self._on_pool_change()
 
@@ -465,7 +471,7 @@ class Broker:
         if not self._placer.remove_device(device):
             return
         self._announcer.tell(Event(Kind.DEVICE_LOST, device=device, reason=reason))
-        self.migrations.device_lost(device)
+        self.custody.device_lost(device)
         for session in self.running():
             if session.server and session.server.device == device:
                 self.end_session(session, f"GPU {device} failed: {reason}")
@@ -477,7 +483,8 @@ class Broker:
         if session.guest:
             session.guest.connection.close()
         del self.sessions[session.id]
-        if not self.migrations.ends(session, reason) and session.placement:
+        self._forwarding.ended(session)
+        if not self.custody.ends(session, reason) and session.placement:
             self._placer.on_complete(session.id, time.monotonic())
         seconds = round(time.monotonic() - session.since, 3)
         log.info("session ended", session=session.id, reason=reason, seconds=seconds)

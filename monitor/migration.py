@@ -88,6 +88,7 @@ class Migration:
         self.phase: migration_pb2.Phase = Phase.PHASE_PREPARE
         self.bytes_done = self.bytes_total = 0
         self.report: migration_pb2.Report | None = None
+        self.asked = False  # the policy's next decision carries it out
         self.ordered = False  # source and destination were told
         self.taken = False  # the destination has it
         self.lost = False  # the source does not have it any more, and knows of nobody who has

@@ -96,7 +96,7 @@ class StatusReporter:
             servers=[self._server(server) for server in servers],
             sessions=[self._session(session) for session in self._broker.running()],
             queue=[self._waiting(session) for session in self._broker.queue() if session.guest],
-            migrations=[describe(migration) for migration in self._broker.migrations.recent],
+            migrations=[describe(migration) for migration in self._broker.custody.recent],
         )
 
     def devices(self) -> list[control_pb2.Device]:
@@ -195,7 +195,7 @@ class StatusReporter:
         return described
 
     def _session_state(self, session: Session) -> control_pb2.SessionState:
-        if session.restoring or self._broker.migrations.of(session.id):
+        if session.restoring or self._broker.custody.of(session.id):
             return control_pb2.SESSION_STATE_MIGRATING
         if session.file:
             return control_pb2.SESSION_STATE_SUSPENDED
