@@ -42,8 +42,9 @@ class Simulation:
     def __post_init__(self) -> None:
         self._records = [Record(job) for job in self.workload.jobs]
         self._running: dict[int, _Session] = {}
-        self._sharing = [0] * self.server.gpus  # how many sessions make progress on each GPU,
-        self._load = [0.0] * self.server.gpus  # and what they would use if each had it for itself
+        self._load = [
+            0.0
+        ] * self.server.gpus  # of each: what its sessions would use if each had it for itself
         self._used = [0.0] * self.server.gpus  # seconds of full utilisation since the last tick
         self._samples: list[Sample] = []
         self._accounted = 0.0
@@ -165,8 +166,8 @@ class Simulation:
         self._accounted = self._env.now
         for session in self._running.values():
             session.left -= elapsed * session.rate
-        for gpu, sharing in enumerate(self._sharing):
-            self._used[gpu] += elapsed * min(1.0, self.server.intensity * sharing * self._rate(gpu))
+        for gpu, load in enumerate(self._load):
+            self._used[gpu] += elapsed * self.server.intensity * min(1.0, load)
 
     def _rate(self, gpu: int) -> float:
         """How fast each goes that is there, against having it for itself."""
@@ -174,12 +175,10 @@ class Simulation:
 
     def _replan(self) -> None:
         """Works out how fast each goes now, and waits for the first that will be done."""
-        self._sharing = [0] * self.server.gpus
         self._load = [0.0] * self.server.gpus
         active = [session for session in self._running.values() if not session.moving]
         for session in active:
             for gpu in session.gpus:
-                self._sharing[gpu] += 1
                 self._load[gpu] += session.job.load
         for session in self._running.values():
             session.rate = 0.0 if session.moving else min(self._rate(gpu) for gpu in session.gpus)

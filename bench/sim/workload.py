@@ -30,7 +30,7 @@ class Server:
     gpus: int = 4
     memory: int = 12000 * MIB  # of each, to be promised
     workers: int = 2  # of each
-    intensity: float = 0.33  # utilisation by one function alone
+    intensity: float = 0.46  # utilisation of a GPU that has no time to spare
     bandwidth: float = 6400.0 * MIB  # of a migration, bytes a second
     tick: float = 0.25
     launch_gap: float = 0.01  # between two kernel launches of a function

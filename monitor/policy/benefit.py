@@ -41,11 +41,13 @@ class Benefit:
         self, now: float, gpus: Collection[Gpu], sessions: Collection[Session], head: Request | None
     ) -> tuple[Session, Gpu] | None:
         self._account(now, sessions)
-        if not sessions or any(session.leaving for session in sessions):
-            return None  # one at a time: the next is judged by what this one led to
+        moving = {gpu for session in sessions if session.leaving for gpu in (session.leaving, *session.gpus)}
+        gpus = [gpu for gpu in gpus if gpu not in moving]  # what comes of these is not known yet
+        if not sessions:
+            return None
         least = min((gpu.busy for gpu in gpus if gpu.idle), default=None)
-        if head and any(gpu.idle and gpu.takes(head) for gpu in gpus):
-            head = None
+        if moving or (head and any(gpu.idle and gpu.takes(head) for gpu in gpus)):
+            head = None  # perhaps it gets its room already
         if least is None or (not head and max(gpu.busy for gpu in gpus) < least + 2):
             return None
         crowd = _Crowd(self, sessions, head)
@@ -55,6 +57,8 @@ class Benefit:
             if len(session.gpus) > 1 or now < session.moved_at + REST or not session.gpus[0].home:
                 continue
             (source,) = session.gpus
+            if source in moving:
+                continue
             target = next((gpu for gpu in targets if gpu is not source and gpu.takes(session.request)), None)
             if target is None:
                 continue

@@ -21,7 +21,8 @@ class Mover(Protocol):
     def on_tick(
         self, now: float, gpus: Collection[Gpu], sessions: Collection[Session], head: Request | None
     ) -> tuple[Session, Gpu] | None:
-        """`gpus` by ascending index, so that the first of equals is the lowest; `head` waits for room."""
+        """Asked until it has nothing. `gpus` by ascending index, so that the first of equals is the lowest;
+        `head` waits for room."""
 
     def on_launch(self, session: Session, now: float) -> Gpu | None:
         """Where a session that is about to launch should go instead."""

@@ -97,8 +97,7 @@ class Scheduler:
                 self._gpus[index].samples.append(sample)
         if self._mover:
             head = next(iter(self._queue), None)
-            found = self._mover.on_tick(now, self._gpus.values(), self._sessions.values(), head)
-            if found:
+            while found := self._mover.on_tick(now, self._gpus.values(), self._sessions.values(), head):
                 self._move(*found)
 
     # -- migration

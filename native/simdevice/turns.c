@@ -10,16 +10,10 @@
 
 /* A process has its turn while any of its kernels runs there. The lock of a file ends with its process. */
 static struct turn {
-    int file; /* 0: not opened yet */
+    pthread_mutex_t mutex;
+    int file;
     unsigned kernels;
-} turns[SIM_MAX_DEVICES];
-static pthread_mutex_t locks[SIM_MAX_DEVICES];
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-static void prepare(void) {
-    for (int device = 0; device < SIM_MAX_DEVICES; device++)
-        pthread_mutex_init(&locks[device], NULL);
-}
+} turns[SIM_MAX_DEVICES] = {[0 ... SIM_MAX_DEVICES - 1] = {.mutex = PTHREAD_MUTEX_INITIALIZER, .file = -1}};
 
 static int open_file(const char *folder, int device) {
     char path[4096];
@@ -31,7 +25,7 @@ static int open_file(const char *folder, int device) {
 }
 
 static void lock_file(int file, int operation) {
-    while (file > 0 && flock(file, operation) != 0 && errno == EINTR)
+    while (file >= 0 && flock(file, operation) != 0 && errno == EINTR)
         ;
 }
 
@@ -39,22 +33,21 @@ void sim_turn_begin(int device) {
     const char *folder = sim_config_get()->turns;
     if (!folder)
         return;
-    pthread_once(&once, prepare);
     struct turn *turn = &turns[device];
-    pthread_mutex_lock(&locks[device]);
-    if (turn->file == 0)
+    pthread_mutex_lock(&turn->mutex);
+    if (turn->file < 0)
         turn->file = open_file(folder, device);
     if (turn->kernels++ == 0)
         lock_file(turn->file, LOCK_EX);
-    pthread_mutex_unlock(&locks[device]);
+    pthread_mutex_unlock(&turn->mutex);
 }
 
 void sim_turn_end(int device) {
     if (!sim_config_get()->turns)
         return;
     struct turn *turn = &turns[device];
-    pthread_mutex_lock(&locks[device]);
+    pthread_mutex_lock(&turn->mutex);
     if (--turn->kernels == 0)
         lock_file(turn->file, LOCK_UN);
-    pthread_mutex_unlock(&locks[device]);
+    pthread_mutex_unlock(&turn->mutex);
 }

@@ -416,6 +416,24 @@ def test_it_does_not_move_when_the_pause_costs_more_than_it_brings() -> None:
     assert ticks(policy, 10.0, 20.0) == []
 
 
+def test_several_move_at_once_if_they_have_no_gpu_in_common() -> None:
+    policy = balancing([100, 100, 100, 100])
+    assert ask(policy, 40, 40, 40, 40) == [(0, 0), (0, 1), (1, 10), (1, 11)]
+    moves = ticks(policy, 0.0, 3.0)
+    assert [(move.source, move.target) for move in moves if isinstance(move, Migrate)] == [(0, 2), (1, 3)]
+
+
+def test_what_a_move_brings_is_waited_for_before_the_next_one_there() -> None:
+    policy = balancing([120, 120, 120], workers=3)
+    assert ask(policy, 40, 40, 40) == [(0, 0), (0, 1), (0, 2)]
+    (first,) = ticks(policy, 0.0, 5.0)
+    assert isinstance(first, Migrate)
+    policy.on_migrated(first.session, done=True, seconds=0.1)
+    (second,) = ticks(policy, 5.0, 1.0)
+    assert isinstance(second, Migrate)
+    assert (first.source, first.target, second.source, second.target) == (0, 1, 0, 2)
+
+
 def test_it_makes_room_for_the_head_of_the_queue() -> None:
     policy = server(build("worst-fit", migration="auto"), [100, 100], workers=4)
     assert ask(policy, 40, 60, 20) == [(0, 0), (1, 10), (0, 1)]

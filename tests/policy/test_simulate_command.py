@@ -14,7 +14,7 @@ import pytest
 
 def simulate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "gpuferry.monitor.cli.main", "simulate", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
 def report(*arguments: str | Path) -> Any:

@@ -32,7 +32,7 @@ def test_one_job_takes_its_time() -> None:
     assert ends(result) == [7.0]
     summary = result.summary()
     assert (summary.end_to_end, summary.total, summary.wait_mean) == pytest.approx((6.0, 6.0, 0.0))
-    assert summary.utilisation == pytest.approx(0.5 * 4 / 7)
+    assert summary.utilisation == pytest.approx(0.75 * 0.5 * 4 / 7)
 
 
 def test_two_on_a_gpu_slow_each_other_down_while_they_are_two() -> None:

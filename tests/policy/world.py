@@ -224,7 +224,8 @@ class World:
             assert len(source.here) > 1
             assert not target.here
         else:
-            assert not self.moving
+            busy = {seat.gpu for seats in self.moving.values() for seat in seats}
+            assert not busy & {move.source, move.target}
             assert self.now >= self.moved.get(session, -REST) + REST
         assert target.free >= self.live[session].request.memory
         assert self.live[session].request.labels <= target.labels
