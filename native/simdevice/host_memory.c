@@ -5,16 +5,10 @@
 
 static CUresult add(enum sim_range_kind kind, struct sim_context *context, uint64_t base, size_t size,
                     unsigned flags) {
-    struct sim_range *range = calloc(1, sizeof *range);
+    struct sim_range *range = sim_memory_range(kind, context->device, context, size, flags);
     if (!range)
         return CUDA_ERROR_OUT_OF_MEMORY;
     range->base = base;
-    range->size = size;
-    range->kind = kind;
-    range->flags = flags;
-    range->id = sim_memory_next_id();
-    range->context = context;
-    range->device = context->device;
     if (!sim_ranges_insert(&sim_memory, range)) {
         free(range);
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;

@@ -2,10 +2,19 @@
 #include "pool.h"
 #include <stdlib.h>
 
-static _Atomic uint64_t next_id = 1;
-
-uint64_t sim_memory_next_id(void) {
-    return atomic_fetch_add(&next_id, 1);
+struct sim_range *sim_memory_range(enum sim_range_kind kind, struct sim_device *device,
+                                   struct sim_context *context, uint64_t size, unsigned flags) {
+    static _Atomic uint64_t next_id = 1;
+    struct sim_range *range = calloc(1, sizeof *range);
+    if (!range)
+        return NULL;
+    range->size = size;
+    range->kind = kind;
+    range->flags = flags;
+    range->id = atomic_fetch_add(&next_id, 1);
+    range->context = context;
+    range->device = device;
+    return range;
 }
 
 /* Takes over `range`, whose pages are there if it is placed. */
@@ -26,15 +35,9 @@ static CUresult add(struct sim_range *range) {
 
 CUresult sim_memory_new(enum sim_range_kind kind, struct sim_device *device, struct sim_context *context,
                         uint64_t size, unsigned flags, void *owner, uint64_t *base) {
-    struct sim_range *range = calloc(1, sizeof *range);
+    struct sim_range *range = sim_memory_range(kind, device, context, size, flags);
     if (!range)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    range->size = size;
-    range->kind = kind;
-    range->flags = flags;
-    range->id = sim_memory_next_id();
-    range->context = context;
-    range->device = device;
     range->owner = owner;
     SIM_TRY(add(range));
     *base = range->base;
@@ -42,15 +45,11 @@ CUresult sim_memory_new(enum sim_range_kind kind, struct sim_device *device, str
 }
 
 CUresult sim_memory_place(enum sim_range_kind kind, struct sim_device *device, uint64_t size, uint64_t base) {
-    struct sim_range *range = calloc(1, sizeof *range);
+    struct sim_range *range = sim_memory_range(kind, device, NULL, size, 0);
     if (!range)
         return CUDA_ERROR_OUT_OF_MEMORY;
     range->base = base;
-    range->size = size;
-    range->kind = kind;
     range->placed = true;
-    range->id = sim_memory_next_id();
-    range->device = device;
     return add(range);
 }
 

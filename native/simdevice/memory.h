@@ -4,6 +4,9 @@
 #include "pages.h"
 #include "range.h"
 
+/* A range that is nowhere yet, with an id of its own. */
+struct sim_range *sim_memory_range(enum sim_range_kind kind, struct sim_device *device,
+                                   struct sim_context *context, uint64_t size, unsigned flags);
 /* New pages for a device, charged to it, as a known range. */
 CUresult sim_memory_new(enum sim_range_kind kind, struct sim_device *device, struct sim_context *context,
                         uint64_t size, unsigned flags, void *owner, uint64_t *base);
@@ -14,7 +17,6 @@ void sim_memory_dispose(struct sim_range *range);
 /* Removes and disposes of the range that begins there. */
 void sim_memory_delete(uint64_t base);
 void sim_memory_free_context(struct sim_context *context);
-uint64_t sim_memory_next_id(void);
 
 struct sim_span {
     bool known; /* all of it is memory of the driver: device, pinned, managed or mapped */

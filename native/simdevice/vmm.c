@@ -303,15 +303,11 @@ static CUresult map(CUdeviceptr pointer, size_t size, struct physical *physical)
     SIM_REQUIRE(size <= physical->size);
     SIM_REQUIRE(sim_ranges_find(&reservations, pointer, &reservation));
     SIM_REQUIRE(size <= reservation.base + reservation.size - pointer);
-    struct sim_range *range = calloc(1, sizeof *range);
+    struct sim_range *range = sim_memory_range(SIM_RANGE_MAPPED, physical->device, NULL, size,
+                                               physical->properties.requestedHandleTypes);
     if (!range)
         return CUDA_ERROR_OUT_OF_MEMORY;
     range->base = pointer;
-    range->size = size;
-    range->kind = SIM_RANGE_MAPPED;
-    range->id = sim_memory_next_id();
-    range->device = physical->device;
-    range->flags = physical->properties.requestedHandleTypes;
     range->owner = physical;
     if (!sim_ranges_insert(&sim_memory, range)) { /* something is mapped there */
         free(range);

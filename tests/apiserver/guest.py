@@ -11,6 +11,7 @@ from typing import Any
 from codegen.load import load
 from codegen.model import Field
 from codegen.wire import Message, messages
+from tests.helpers.layouts import FORMATS
 
 HEADER = struct.Struct("<IHHII")
 PREFIX = struct.Struct("<iHH")
@@ -22,17 +23,6 @@ OP_WELCOME, OP_REFUSED, OP_OUTPUT, OP_QUEUED, OP_ACKNOWLEDGE = 0xFF03, 0xFF04, 0
 CHUNK = 4 << 20
 PRIMARY = 1  # header value for the primary context
 KINDS = {"context": 1, "module": 2, "library": 3, "kernel": 4, "function": 5, "stream": 6, "event": 7}
-CODES = {
-    "u8": "B",
-    "i8": "b",
-    "u16": "H",
-    "i16": "h",
-    "u32": "I",
-    "i32": "i",
-    "u64": "Q",
-    "i64": "q",
-    "f32": "f",
-}
 
 
 @cache
@@ -42,7 +32,7 @@ def operations() -> dict[str, Message]:
 
 def layout(fields: tuple[Field, ...]) -> struct.Struct:
     def code(f: Field) -> str:
-        return f"{f.count}s" if f.type == "u8" and f.count > 1 else f"{f.count}{CODES[f.type]}"
+        return f"{f.count}s" if f.type == "u8" and f.count > 1 else f"{f.count}{FORMATS[f.type]}"
 
     return struct.Struct("<" + "".join(map(code, fields)))
 

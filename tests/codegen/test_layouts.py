@@ -18,19 +18,8 @@ from codegen.header import compiler
 from codegen.load import load
 from codegen.model import Field
 from codegen.wire import WIRE_SIZES, canonical, messages, size_of, spec_hash
+from tests.helpers.layouts import FORMATS
 
-FORMATS = {
-    "u8": "B",
-    "i8": "b",
-    "u16": "H",
-    "i16": "h",
-    "u32": "I",
-    "i32": "i",
-    "u64": "Q",
-    "i64": "q",
-    "f32": "f",
-    "f64": "d",
-}
 MESSAGES = messages(load())
 STRUCTS = [
     (f"gf_{kind}_{m.variant.symbol}", fields)
