@@ -29,7 +29,9 @@ class GpuServer:
     def __init__(self, pool: int, *options: str) -> None:
         self._folder = tempfile.mkdtemp(prefix="gf-", dir="/tmp")  # short: it holds Unix sockets
         self.runtime = Path(self._folder, "run")
-        self.tcp = f"127.0.0.1:{lasting_ports(1)[0]}"
+        self._ports = contextlib.ExitStack()
+        (port,) = self._ports.enter_context(lasting_ports(1))
+        self.tcp = f"127.0.0.1:{port}"
         self.unix = f"unix:{self._folder}/guests"
         self.pool = pool
         self.log = Path(self._folder, "log")
@@ -55,6 +57,7 @@ class GpuServer:
         if self._process:
             self._process.wait()
         shutil.rmtree(self._folder)
+        self._ports.close()
 
     def start(self) -> None:
         with self.log.open("ab") as log:

@@ -88,7 +88,7 @@ def world(folder: Path) -> Iterator[World]:
     with ExitStack() as stack:
         registries = stack.enter_context(cluster(folder))
         # Guests that come by way of a registry are sent through the proxy too.
-        (port,) = lasting_ports(1)
+        (port,) = stack.enter_context(lasting_ports(1))
         joined = (*registries.join, "--advertise", f"127.0.0.1:{port}")
         server = stack.enter_context(GpuServer(POOL, *joined))
         proxy = stack.enter_context(Proxy(server.tcp, port=port))

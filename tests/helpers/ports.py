@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import socket
-from pathlib import Path
-
-FIRST = 15000  # below are those that somebody may know by heart
-EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+from collections.abc import Iterator
 
 
-def lasting_ports(count: int) -> list[int]:
-    """Free ones of loopback, beyond those that the kernel gives to connections and to port 0."""
-    beyond = int(EPHEMERAL.read_text().split()[0])
-    found: list[int] = []
+@contextlib.contextmanager
+def lasting_ports(count: int) -> Iterator[list[int]]:
+    """Of loopback. Each is bound here, and listened on by whoever is told of it.
+
+    The kernel gives a port that is bound neither to a connection nor to port 0. Who names it may bind it too:
+    both say SO_REUSEADDR, as all servers do, and here nobody listens.
+    """
     with contextlib.ExitStack() as stack:
-        while len(found) < count:
-            port = random.SystemRandom().randrange(FIRST, beyond)
-            probe = stack.enter_context(socket.socket())
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                found.append(port)
-    return found
+        held = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in held:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            each.bind(("127.0.0.1", 0))
+        yield [each.getsockname()[1] for each in held]

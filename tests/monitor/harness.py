@@ -12,16 +12,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc
 from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 
+from tests.helpers.ports import lasting_ports
+
 HERE = Path(__file__).parent
 FAKE_SERVER = f"{sys.executable} {HERE / 'fake_apiserver.py'}"
 CLI = [sys.executable, "-m", "gpuferry.monitor.cli.main"]
-DEADLINE = 30.0
+DEADLINE = 120.0
 
 
 def environment(runtime: str, **changes: str | None) -> dict[str, str]:
@@ -176,18 +179,56 @@ class Monitor:
         return self.process.wait(DEADLINE)
 
 
+@dataclass(frozen=True)
+class Started:
+    """A process that may become a monitor."""
+
+    runtime: str
+    process: subprocess.Popen[str]
+    parent: socket.socket
+    log: Path
+    environment: dict[str, str]
+    successors: list[subprocess.Popen[str]]
+
+
 @contextlib.contextmanager
 def monitor(
     *options: str, server: str | None = FAKE_SERVER, ready: bool = True, **changes: str | None
 ) -> Iterator[Monitor]:
     """A monitor whose pool has one API server ready. Nothing of it is left afterwards."""
+    with _started(*options, server=server, **changes) as made:
+        if ready:
+            line = first_line(made.parent)
+            assert line == "ready", f"{line!r}; log:\n{made.log.read_text()}"
+        else:
+            wait_until(Path(made.runtime, "endpoint").exists, "published endpoint")
+        running = Monitor(
+            made.runtime, made.process, made.parent, made.log, made.environment, made.successors
+        )
+        with running.channel:
+            yield running
+
+
+@contextlib.contextmanager
+def failing(
+    *options: str, server: str | None = FAKE_SERVER, **changes: str | None
+) -> Iterator[tuple[str, subprocess.Popen[str], Path]]:
+    """One that cannot start: what it tells its parent, its process, and its log."""
+    with _started(*options, server=server, **changes) as made:
+        yield first_line(made.parent), made.process, made.log
+
+
+@contextlib.contextmanager
+def _started(*options: str, server: str | None, **changes: str | None) -> Iterator[Started]:
     folder = tempfile.mkdtemp(prefix="gf-", dir="/tmp")  # short: it holds Unix sockets
     runtime = os.path.join(folder, "run")
     ours, theirs = socket.socketpair()
     ours.settimeout(DEADLINE)
     log = Path(folder, "log")
     successors: list[subprocess.Popen[str]] = []
-    defaults = ["--listen", "127.0.0.1:0", "--grace", "0", "--orphan-grace", "0"]
+    ports = contextlib.ExitStack()  # until all has ended: a successor has the same
+    (port,) = ports.enter_context(lasting_ports(1))
+    defaults = ["--listen", f"127.0.0.1:{port}", "--grace", "0", "--orphan-grace", "0"]
     defaults += ["--parent-fd", str(theirs.fileno())]
     with theirs, log.open("w") as stderr:
         settings = environment(runtime, GPUFERRY_APISERVER=server, **changes)
@@ -200,14 +241,7 @@ def monitor(
             text=True,
         )
     try:
-        if ready:
-            line = first_line(ours)
-            assert line == "ready", f"{line!r}; log:\n{log.read_text()}"
-        else:
-            wait_until(Path(runtime, "endpoint").exists, "published endpoint")
-        running = Monitor(runtime, process, ours, log, settings, successors)
-        with running.channel:
-            yield running
+        yield Started(runtime, process, ours, log, settings, successors)
     finally:
         ours.close()
         below = set[int]()
@@ -223,3 +257,4 @@ def monitor(
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             shutil.rmtree(folder, ignore_errors=True)
+            ports.close()

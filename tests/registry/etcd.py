@@ -17,7 +17,7 @@ from gpuferry.specs._generated import etcd_pb2, etcd_pb2_grpc
 from tests.helpers.ports import lasting_ports
 from tests.monitor.harness import wait_until
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 class Member:
@@ -60,9 +60,8 @@ class Member:
 class Etcd:
     """The members."""
 
-    def __init__(self, folder: Path, count: int) -> None:
-        ports = lasting_ports(2 * count)
-        clients, peers = ports[:count], ports[count:]
+    def __init__(self, folder: Path, ports: list[int]) -> None:
+        clients, peers = ports[::2], ports[1::2]
         cluster = ",".join(f"m{i}=http://127.0.0.1:{port}" for i, port in enumerate(peers))
         self.members = [
             Member(folder, f"m{i}", client, peer, cluster)
@@ -97,8 +96,8 @@ def etcd(count: int) -> Iterator[Etcd]:
     """Needs Debian's etcd-server."""
     if not shutil.which("etcd"):
         pytest.skip("etcd is not installed: apt-get install etcd-server")
-    with tempfile.TemporaryDirectory(prefix="gf-etcd-") as folder:
-        cluster = Etcd(Path(folder), count)
+    with tempfile.TemporaryDirectory(prefix="gf-etcd-") as folder, lasting_ports(2 * count) as ports:
+        cluster = Etcd(Path(folder), ports)
         try:
             yield cluster
         finally:

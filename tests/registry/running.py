@@ -24,12 +24,12 @@ from tests.monitor.harness import CLI, DEADLINE, environment, wait_until
 class Registry:
     """The process; after `kill` it can be started again with the same state and ports."""
 
-    def __init__(self, folder: Path, options: tuple[str, ...], state: Path) -> None:
+    def __init__(self, folder: Path, options: tuple[str, ...], state: Path, ports: list[int]) -> None:
         self.runtime = str(folder / "run")
         self.log = folder / "log"
         self.state = state
         self._options = options
-        self.address, self.control = (f"127.0.0.1:{port}" for port in lasting_ports(2))
+        self.address, self.control = (f"127.0.0.1:{port}" for port in ports)
         self.start()
 
     def start(self) -> None:
@@ -73,14 +73,30 @@ class Registry:
         return {server.registration.address: server for server in reply.servers}
 
     def wait_for(self, address: str, **wanted: Any) -> None:
-        """Until the server's `alive`, or its load's `sessions`, is this."""
+        """Until the server's `alive`, `drained`, or its load's `sessions`, is this where guests are placed.
 
-        def reached() -> bool:
-            server = self.servers()[address]
-            found = {"alive": server.alive, "sessions": server.load.sessions}
-            return all(found[name] == value for name, value in wanted.items())
-
-        wait_until(reached, f"{address} {wanted}")
+        That is the registry's view; what `servers` reads from its store may be newer.
+        """
+        request = registry_pb2.WatchRequest()
+        metadata = sign(self.key, f"/{SERVICE}/Watch", request)
+        with grpc.insecure_channel(self.control) as channel:
+            watching = registry_pb2_grpc.RegistryStub(channel).Watch(
+                request, timeout=DEADLINE, metadata=metadata
+            )
+            try:
+                for view in watching:
+                    for server in view.servers:
+                        found = {
+                            "alive": server.alive,
+                            "drained": server.registration.drained,
+                            "sessions": server.load.sessions,
+                        }
+                        if server.registration.address == address and wanted.items() <= found.items():
+                            return
+            except grpc.RpcError as error:
+                raise AssertionError(f"{address} {wanted}: {error.code().name}") from error  # type: ignore[attr-defined]
+            finally:
+                watching.cancel()
 
     def run(self, *arguments: str, **changes: str | None) -> subprocess.CompletedProcess[str]:
         """A command of the CLI, as the registry's user."""
@@ -100,15 +116,16 @@ def registry(*options: str, state: Path | None = None) -> Iterator[Registry]:
     """Nothing of it is left afterwards but the state, if that is given."""
     folder = Path(tempfile.mkdtemp(prefix="gf-", dir="/tmp"))
     running = None
-    try:
-        running = Registry(folder, options, state or folder / "state")
-        yield running
-    finally:
-        if running and running.process.poll() is None:
-            running.process.terminate()
-            try:
-                running.process.wait(DEADLINE)
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(running.process.pid, signal.SIGKILL)
-        shutil.rmtree(folder, ignore_errors=True)
+    with lasting_ports(2) as ports:
+        try:
+            running = Registry(folder, options, state or folder / "state", ports)
+            yield running
+        finally:
+            if running and running.process.poll() is None:
+                running.process.terminate()
+                try:
+                    running.process.wait(DEADLINE)
+                finally:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(running.process.pid, signal.SIGKILL)
+            shutil.rmtree(folder, ignore_errors=True)

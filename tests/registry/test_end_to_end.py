@@ -28,7 +28,7 @@ pytestmark = pytest.mark.xdist_group("registry")
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Registry]:
-    with registry("--max-wait", "0.5") as running:
+    with registry("--max-wait", "2") as running:
         joined = ("--registry", running.control, "--cluster-key-file", running.key_file, "--http", "none")
         with harness.monitor("--pool", "1", *joined, server=None) as monitor:
             running.register(monitor.tcp, zone="a")
@@ -91,7 +91,9 @@ class Circle(threading.Thread):
     def guest(self, token: str) -> subprocess.CompletedProcess[str]:
         settings = {"LD_PRELOAD": paths.guest_library(), "GPUFERRY_MONITOR": self.address}
         environment = os.environ | settings | {"GPUFERRY_TOKEN": token}
-        return subprocess.run(INIT, env=environment, capture_output=True, text=True, timeout=30, check=False)
+        return subprocess.run(
+            INIT, env=environment, capture_output=True, text=True, timeout=harness.DEADLINE, check=False
+        )
 
 
 def test_no_more_than_three_redirects() -> None:

@@ -53,7 +53,7 @@ def member(running: Registry, *options: str) -> contextlib.AbstractContextManage
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     with contextlib.ExitStack() as stack:
-        running = stack.enter_context(registry("--lease", "2", "--max-wait", "0.5"))
+        running = stack.enter_context(registry("--lease", "6", "--max-wait", "2"))
         monitors = [stack.enter_context(member(running)) for _ in range(3)]
         for monitor, zone in zip(monitors, "abb", strict=True):
             running.register(monitor.tcp, zone=zone)
@@ -81,7 +81,8 @@ def test_guests_are_packed_if_that_is_the_policy(cluster: Cluster) -> None:
     """A second registry on the same state, with another opinion."""
     options = ("--policy", "most-packed", "--cluster-key-file", cluster.registry.key_file)
     with registry(*options, state=cluster.registry.state) as packing, contextlib.ExitStack() as stack:
-        harness.wait_until(lambda: len(packing.servers()) == 3, "the servers")
+        for name in cluster.names:
+            packing.wait_for(name, alive=True)
         guests = [stack.enter_context(Guest(packing.address, packing.token)) for _ in range(POOL + 1)]
         assert sorted(Counter(guest.server for guest in guests).values()) == [1, POOL]
 
@@ -111,6 +112,7 @@ def test_a_drained_server_finishes_what_it_has(cluster: Cluster) -> None:
     with cluster.guest(labels="zone=a") as old:
         invited = redirect_of(cluster.registry.address, cluster.identity, Request("zone=a"))
         assert cluster.registry.on("Drain", address).registration.drained
+        cluster.registry.wait_for(address, drained=True)
         with pytest.raises(Refused, match="zone=a"):
             cluster.guest(labels="zone=a")
         # Whoever comes directly is sent to the registry once the drained server knows.
@@ -130,7 +132,7 @@ def test_a_drained_server_finishes_what_it_has(cluster: Cluster) -> None:
     assert cluster.registry.on("Remove", address).registration.address == address
     assert address not in cluster.registry.servers()
     cluster.registry.register(address, zone="a")
-    cluster.registry.wait_for(address, alive=True)
+    cluster.registry.wait_for(address, alive=True, drained=False)
     with cluster.guest(labels="zone=a") as guest:
         assert guest.server == address
 
@@ -244,6 +246,7 @@ def test_calls_are_signed(cluster: Cluster) -> None:
     used = sign(cluster.registry.key, drain, request)
     cluster.registry.call("Drain", request, metadata=used)
     cluster.registry.on("Undrain", cluster.names[0])
+    cluster.registry.wait_for(cluster.names[0], drained=False)
     for metadata in (wrong_key, other_method, other_request, used, (("authorization", "gpuferry-1 x y z"),)):
         with pytest.raises(grpc.RpcError) as caught:
             cluster.registry.call("Drain", request, metadata=metadata)

@@ -47,7 +47,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     key.write_text(secrets.token_hex(32))
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(etcd(3))
-        options = ("--store", store.store, "--cluster-key-file", str(key), "--lease", "3")
+        options = ("--store", store.store, "--cluster-key-file", str(key), "--lease", "10")
         replicas = [stack.enter_context(registry(*options)) for _ in range(REPLICAS)]
         where = ",".join(replica.control for replica in replicas)
         joined = ("--registry", where, "--cluster-key-file", str(key), "--http", "none")

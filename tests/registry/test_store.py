@@ -24,7 +24,7 @@ from tests.registry.etcd import Etcd, etcd
 pytestmark = pytest.mark.xdist_group("store")
 Use = Callable[[Store], Awaitable[None]]
 Run = Callable[[Use], None]
-SECONDS = 20.0
+SECONDS = 120.0
 
 
 @pytest.fixture(params=["sqlite", "etcd"])
@@ -224,7 +224,7 @@ def test_sqlite_survives_a_kill_in_the_middle_of_writing(tmp_path: Path) -> None
 
 
 def _run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 60))
+    asyncio.run(asyncio.wait_for(work, SECONDS))
 
 
 def test_etcd_goes_on_without_its_leader() -> None:
@@ -254,11 +254,10 @@ def test_etcd_goes_on_without_its_leader() -> None:
 
 
 def test_without_a_majority_nothing_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuferry.monitor.store.etcd.PATIENCE_SECONDS", 1.0)
-
     async def main(cluster: Etcd) -> None:
         store = EtcdStore(cluster.addresses)
         await store.put("t/a", b"1")
+        monkeypatch.setattr("gpuferry.monitor.store.etcd.PATIENCE_SECONDS", 1.0)
         for member in cluster.members[:2]:
             member.kill()
         with pytest.raises(StoreError, match="etcd at"):
@@ -300,6 +299,7 @@ def test_a_watch_leaves_a_member_that_says_nothing(monkeypatch: pytest.MonkeyPat
 def test_a_quiet_watch_stays_at_its_member(etcd_cluster: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
     """The member is asked whether it is there, and its answer is no change."""
     monkeypatch.setattr("gpuferry.monitor.store.etcd_watch.SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr("gpuferry.monitor.store.etcd_watch.ANSWER_SECONDS", 60.0)
     prefix = fresh()
 
     async def main() -> None:

@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 import pytest
 from gpuferry.specs._generated import control_pb2
 
+from tests.helpers.ports import lasting_ports
+
 from .browser import Browser
 from .stage import GIB, Stage, device, empty, monitor, server, session
 
@@ -182,22 +184,20 @@ def test_drained(browser: Browser, stage: Stage) -> None:
 
 
 def test_the_monitor_goes_and_comes_back(browser: Browser) -> None:
-    stage = Stage(busy())
-    address = urlsplit(stage.url).netloc
-    try:
-        browser.open(stage.url)
-        browser.wait("document.querySelectorAll('#sessions tbody tr').length === 2", "sessions")
-    finally:
-        stage.close()
-    browser.wait("document.body.dataset.link === 'gone'", "the end")
-    assert browser.text("#link") == "Monitor gone"
-    assert "does not answer" in browser.text("#notices")
-    assert "train.py" in browser.text("#sessions")  # the last that was known
-    with Stage(empty(), address):
-        browser.wait("document.querySelector('#link').textContent === 'Live'", "the return")
-        assert browser.text("#notices") == ""
-        assert browser.run("return document.querySelector('#sessions').hidden") is True
-    browser.complaints()
+    with lasting_ports(1) as (port,):
+        address = f"127.0.0.1:{port}"
+        with Stage(busy(), address) as stage:
+            browser.open(stage.url)
+            browser.wait("document.querySelectorAll('#sessions tbody tr').length === 2", "sessions")
+        browser.wait("document.body.dataset.link === 'gone'", "the end")
+        assert browser.text("#link") == "Monitor gone"
+        assert "does not answer" in browser.text("#notices")
+        assert "train.py" in browser.text("#sessions")  # the last that was known
+        with Stage(empty(), address):
+            browser.wait("document.querySelector('#link').textContent === 'Live'", "the return")
+            assert browser.text("#notices") == ""
+            assert browser.run("return document.querySelector('#sessions').hidden") is True
+        browser.complaints()
 
 
 def test_migrations_are_a_timeline(browser: Browser, stage: Stage) -> None:
