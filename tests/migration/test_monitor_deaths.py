@@ -16,7 +16,7 @@ import pytest
 from gpuferry.specs._generated import control_pb2
 
 from tests.migration.rounds import Program, migrate, program, resume, session_of
-from tests.migration.test_monitor import DONE, SIMULATED, undisturbed
+from tests.migration.test_monitor import DONE, SIMULATED, at_rest, undisturbed
 from tests.monitor import harness
 
 NAME, ROUNDS = "moving_structures", 2
@@ -35,11 +35,9 @@ def shared() -> Iterator[harness.Monitor]:
 @pytest.fixture
 def monitor(shared: harness.Monitor) -> Iterator[harness.Monitor]:
     """Whole before and after each test."""
-    shared.wait_idle(2)
+    at_rest(shared)
     yield shared
-    status = shared.wait_idle(2)
-    assert not status.sessions
-    assert [device.memory_granted for device in status.devices] == [0, 0]
+    at_rest(shared)
 
 
 @contextlib.contextmanager
@@ -157,8 +155,7 @@ def test_the_monitor_is_killed_and_another_comes() -> None:
         assert over.sessions[0].id == before.id
         assert over.sessions[0].device == (over.migrations[-1].state == DONE)
         goes_on(running)
-        status = second.wait_idle(2)
-        assert [device.memory_granted for device in status.devices] == [0, 0]
+        at_rest(second)
 
 
 def test_the_monitor_is_killed_while_a_session_is_suspended(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ class Refused(Exception):
     text: str
 
 
-def connect(address: str, timeout: float = 20.0) -> socket.socket:
+def connect(address: str, timeout: float = 120.0) -> socket.socket:
     target = split_address(address)
     family = socket.AF_UNIX if isinstance(target, str) else socket.AF_INET
     connection = socket.socket(family, socket.SOCK_STREAM)

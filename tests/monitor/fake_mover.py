@@ -109,13 +109,13 @@ class FakeMover(FakeServer):
             except OSError:
                 self.reason = "connection lost"
                 break
-        self.cancelled = self.cancelled or "its program ended"
         guest.close()
         self.over(self.reason)
 
     def over(self, reason: str) -> None:
         ended = node_pb2.SessionEnded(session=self.session, reason=reason, clean=True, stats=self.stats())
         self.tell(ended=ended)
+        self.cancelled = self.cancelled or "its program ended"  # the monitor knows it first
         self.ready()
 
     def obey(self, message: node_pb2.ToServer, descriptors: list[int]) -> None:
@@ -153,13 +153,13 @@ class FakeMover(FakeServer):
     def go(self, order: migration_pb2.Migrate, sockets: list[socket.socket]) -> None:
         assert self.grant
         assert self.guest
-        link = sockets[0]
+        function, link = self.grant.function, sockets[0]
         if order.HasField("local"):
             read_frame(link)  # WELCOME
         self.tell(moving=moving(order.session, 1))
-        if self.grant.function == "stuck":
+        if function == "stuck":
             raise GivenUp("a kernel runs on")
-        while self.grant.function == "gated" and not runtime("go").exists():
+        while function == "gated" and not runtime("go").exists():
             if self.cancelled:
                 raise GivenUp(self.cancelled)
             if select.select([link], [], [], 0.01)[0]:
@@ -167,7 +167,7 @@ class FakeMover(FakeServer):
         if self.cancelled:
             raise GivenUp(self.cancelled)
         self.wake.send(b"\0")
-        assert self.idle.wait(10)
+        assert self.idle.wait(60)
         guest = self.guest.fileno()
         descriptors = [guest] if len(sockets) == 1 else [guest, link.fileno()]
         socket.send_fds(sockets[-1], [TAKE_OVER], descriptors)

@@ -296,6 +296,7 @@ def test_env_is_what_run_sets(monitor: harness.Monitor) -> None:
 
 def test_status_json(monitor: harness.Monitor) -> None:
     with FakeGuest(monitor.address, monitor.token, function=b"f", program=b"p"):
+        monitor.wait_for(lambda s: s.sessions and s.sessions[0].calls_async, "its API server's figures")
         status = json.loads(monitor.run("status", "--json").stdout)
     assert status["schema"] == "gpuferry.status/1"
     assert set(status) == {"schema", "monitor", "devices", "servers", "sessions", "queue", "migrations"}
@@ -311,6 +312,7 @@ def test_status_json(monitor: harness.Monitor) -> None:
 
 
 def test_status_for_eyes(monitor: harness.Monitor) -> None:
+    monitor.wait_idle(1)
     completed = monitor.run("status")
     assert completed.returncode == 0
     assert "Fake 0" in completed.stdout
@@ -352,11 +354,13 @@ def test_health_and_reflection_need_no_token(monitor: harness.Monitor) -> None:
     from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
     health = health_pb2_grpc.HealthStub(monitor.channel)
-    answer = health.Check(health_pb2.HealthCheckRequest(service="gpuferry.control.v1.Monitor"), timeout=10)
+    answer = health.Check(
+        health_pb2.HealthCheckRequest(service="gpuferry.control.v1.Monitor"), timeout=harness.DEADLINE
+    )
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
     reflection = reflection_pb2_grpc.ServerReflectionStub(monitor.channel)
     request = reflection_pb2.ServerReflectionRequest(list_services="")
-    (reply,) = reflection.ServerReflectionInfo(iter([request]), timeout=10)
+    (reply,) = reflection.ServerReflectionInfo(iter([request]), timeout=harness.DEADLINE)
     assert "gpuferry.control.v1.Monitor" in {service.name for service in reply.list_services_response.service}
 
 

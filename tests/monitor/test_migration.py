@@ -79,7 +79,7 @@ def begin(monitor: harness.Monitor, number: int, device: int = 1, **more: Any) -
 
     thread = threading.Thread(target=follow)
     thread.start()
-    monitor.wait_for(lambda s: s.migrations and s.migrations[-1].bytes, "under way")
+    monitor.wait_for(lambda s: any(one.session == number and one.bytes for one in s.migrations), "under way")
     return [thread, told]
 
 
@@ -112,7 +112,8 @@ def test_a_session_moves(monitor: harness.Monitor) -> None:
         assert after.server_pid != before.server_pid == one.server_pid
         assert after.age_seconds > before.age_seconds
         settled(monitor, [0, 100])
-        # And back: the API server that it left serves again.
+        # And back: the API server that it left serves again, as soon as it is ready.
+        monitor.wait_for(lambda s: s.devices[0].pool_idle == 1, "it is idle")
         assert migrate(monitor, before.id, "--to", "gpu:0").returncode == 0
         assert one.echo(b"again") == b"again"
         assert session(monitor).server_pid == before.server_pid
