@@ -19,7 +19,7 @@ from tests.apiserver.guest import Guest
 
 SIZE = struct.Struct("<Q")
 DESCRIPTORS = 4
-DEADLINE = 60.0
+DEADLINE = 120.0
 
 
 def send(connection: socket.socket, value: Any, descriptors: list[int] | None = None) -> None:

@@ -85,7 +85,7 @@ class Guest:
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
-        self.socket.settimeout(30)
+        self.socket.settimeout(120)
         self._request = 0
         self.window = self.window_size = self.quota = self.granularity = 0
         self.device: tuple[Any, ...] = ()

@@ -106,8 +106,8 @@ def move(source: Engine, target: Engine, link: Guest, connection: socket.socket)
     """All of it; `connection` is a second descriptor of the source's end of the guest's connection."""
     rebuild(source, link)
     copy(source, link)
-    assert source.call("hold", 10.0)
-    assert source.call("drain", 10.0) == ""
+    assert source.call("hold", 60.0)
+    assert source.call("drain", 60.0) == ""
     replay(link, source.call("tail"))
     copy(source, link)
     tell_state(source, link)

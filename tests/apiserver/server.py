@@ -16,7 +16,7 @@ from gpuferry.specs._generated import node_pb2
 
 from tests.apiserver.guest import Guest
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 GIB = 1 << 30
 Self = TypeVar("Self", bound="Process")
 

@@ -50,7 +50,7 @@ def is_silent(guest: Guest) -> bool:
 def test_nothing_is_served_while_it_stands_still(engine: Engine, resumable: bool) -> None:
     with session(engine, resumable) as guest:
         guest.sync()
-        assert engine.call("hold", 10.0)
+        assert engine.call("hold", 60.0)
         request = guest.ask("cuCtxSynchronize")
         assert is_silent(guest)
         engine.call("proceed")
@@ -62,7 +62,7 @@ def test_a_busy_session_stands_still_too(engine: Engine) -> None:
         requests = []
         for _ in range(20):
             requests += [guest.ask("cuCtxSynchronize") for _ in range(50)]
-            assert engine.call("hold", 10.0)
+            assert engine.call("hold", 60.0)
             engine.call("proceed")
         assert all(guest.answer(request).status == 0 for request in requests)
 
@@ -72,7 +72,7 @@ def test_half_a_call_is_taken_along(engine: Engine) -> None:
         frame = encode("cuCtxSynchronize", 1000, 1, b"", {})
         guest.socket.sendall(frame[:10])
         while True:
-            assert engine.call("hold", 10.0)
+            assert engine.call("hold", 60.0)
             unread = engine.call("unread")
             engine.call("proceed")
             if unread:
@@ -95,7 +95,7 @@ def test_in_the_middle_of_a_large_payload_it_cannot(engine: Engine) -> None:
             engine.call("proceed")
         guest.socket.sendall(frame[len(frame) // 2 :])
         assert guest.read(address, len(data)) == data
-        assert engine.call("hold", 10.0)
+        assert engine.call("hold", 60.0)
         engine.call("proceed")
 
 
@@ -109,8 +109,8 @@ def test_what_the_guest_did_not_read_is_taken_along(engine: Engine) -> None:
             guest.ask_read(address, len(data))
         guest.ask("cuCtxSynchronize")
         until_called(engine, 9)
-        assert engine.call("hold", 10.0)
-        assert engine.call("drain", 10.0) == ""
+        assert engine.call("hold", 60.0)
+        assert engine.call("drain", 60.0) == ""
         rest, head = engine.call("unsent"), engine.call("unsent_head")
         stream = bytearray()
         while not is_silent(guest):
@@ -136,8 +136,8 @@ def test_nothing_is_written_before_it_goes_on(engine: Engine) -> None:
         address = guest.map(2)
         requests = [guest.ask_read(address, 1 << 20) for _ in range(8)]
         until_called(engine, 8)
-        assert engine.call("hold", 10.0)
-        assert engine.call("drain", 10.0) == ""
+        assert engine.call("hold", 60.0)
+        assert engine.call("drain", 60.0) == ""
         assert engine.call("unsent")
         engine.call("proceed")
         assert all(guest.answer(request).status == 0 for request in requests)
@@ -151,13 +151,13 @@ def test_a_kernel_that_runs_is_waited_for_only_so_long(engine: Engine) -> None:
         stream = handle("stream", 0)
         guest.send("cuStreamCreateWithPriority", phStream=stream, flags=1, priority=0)
         guest.call("cuStreamQuery", hStream=stream)
-        assert engine.call("hold", 10.0)
+        assert engine.call("hold", 60.0)
         assert engine.call("drain", 0.05) == "the device is still at work after 0.05 s"
         engine.call("proceed")
         guest.write(flag, struct.pack("<I", 1), stream)
         guest.sync()
-        assert engine.call("hold", 10.0)
-        assert engine.call("drain", 10.0) == ""
+        assert engine.call("hold", 60.0)
+        assert engine.call("drain", 60.0) == ""
         engine.call("proceed")
 
 
@@ -165,7 +165,7 @@ def test_a_kernel_that_runs_is_waited_for_only_so_long(engine: Engine) -> None:
 def test_who_leaves_says_nothing(engine: Engine, resumable: bool) -> None:
     guest = engine.session(resumable=resumable)
     guest.sync()
-    assert engine.call("hold", 10.0)
+    assert engine.call("hold", 60.0)
     engine.call("leave")
     assert engine.ended() == ("moved", True)
     assert is_silent(guest)
@@ -247,15 +247,15 @@ def test_moving_leaves_no_trace_in_the_counters(engine: Engine) -> None:
     with session(engine) as guest:
         address = guest.map(2)
         guest.sync()
-        assert engine.call("hold", 10.0)
-        assert engine.call("drain", 10.0) == ""
+        assert engine.call("hold", 60.0)
+        assert engine.call("drain", 60.0) == ""
         engine.call("proceed")
         before, calls = engine.call("stats"), engine.call("calls")
         engine.call("snapshot")
         engine.call("alias")
         engine.call("hashes", [address])
-        assert engine.call("hold", 10.0)
-        assert engine.call("drain", 10.0) == ""
+        assert engine.call("hold", 60.0)
+        assert engine.call("drain", 60.0) == ""
         engine.call("proceed")
         after = engine.call("stats")
         before.pop("busy_nanoseconds"), after.pop("busy_nanoseconds")

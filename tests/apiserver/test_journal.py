@@ -144,8 +144,8 @@ def test_frames_make_the_same_session(
 
 
 def held_events(engine: Engine) -> list[tuple[int, int, int]]:
-    assert engine.call("hold", 10.0)
-    assert engine.call("drain", 10.0) == ""
+    assert engine.call("hold", 60.0)
+    assert engine.call("drain", 60.0) == ""
     events: list[tuple[int, int, int]] = engine.call("events")
     engine.call("proceed")
     return events

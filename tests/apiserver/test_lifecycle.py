@@ -99,31 +99,30 @@ def test_revoked_session_is_told_why(server: Server, guest: Guest) -> None:
 
 def test_a_session_lives_as_long_as_it_may(server: Server) -> None:
     guest = server.connect(wall_seconds=0.2)
-    guest.map()
     assert guest.expect_end().text == "revoked: the time limit of 0.2 s is over"
     assert server.ended().clean
     server.ready()
 
 
 def test_a_session_is_silent_as_long_as_it_may(server: Server) -> None:
-    guest = server.connect(idle_seconds=0.4)
-    for _ in range(40):
+    guest = server.connect(idle_seconds=3)
+    for _ in range(20):  # longer than that, and never silent for nearly as long
         assert guest.sync().status == 0
-        time.sleep(0.02)
-    assert guest.expect_end().text == "revoked: no CUDA call for 0.4 s, which is the limit"
+        time.sleep(0.2)
+    assert guest.expect_end().text == "revoked: no CUDA call for 3 s, which is the limit"
     assert server.ended().clean
     server.ready()
 
 
 def test_who_waits_for_the_device_is_not_idle(server: Server) -> None:
-    guest = server.connect(idle_seconds=1)
+    guest = server.connect(idle_seconds=3)
     address = guest.map(2)
     stream = handle("stream", 1)
     guest.send("cuStreamCreateWithPriority", phStream=stream, flags=1, priority=0)
     kernel = kernels.bind(guest, "wait_for")
     guest.launch(kernel, struct.pack("<QQ", address, address + 8), block=(1, 1, 1))
     waiting = guest.ask("cuCtxSynchronize")
-    time.sleep(2)
+    time.sleep(5)
     guest.write(address, b"\1\0\0\0", stream)
     assert guest.answer(waiting).status == 0
 

@@ -21,7 +21,7 @@ def killed_while_copying(environment: Mapping[str, str]) -> tuple[int, str]:
             seen.append(line)
             if line == "copying\n":
                 process.send_signal(signal.SIGKILL)
-        return process.wait(30), "".join(seen)
+        return process.wait(120), "".join(seen)
 
 
 def test_killed_in_mid_copy(shared_monitor: Monitor) -> None:

@@ -19,8 +19,8 @@ from typing import Any
 from .paths import GPUFERRY
 from .running import Command, Outcome, guest_environment, run, server_environment
 
-READY_SECONDS = 60.0
-STOP_SECONDS = 15.0
+READY_SECONDS = 120.0
+STOP_SECONDS = 60.0
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,12 @@ def servers_of(monitor: harness.Monitor, guests: list[Guest]) -> list[int]:
     assert len(pids) == len(guests)
 
     def at_rest() -> bool:
-        before = [naps(pid) for pid in pids]
-        time.sleep(REST_SECONDS)
-        return [naps(pid) for pid in pids] == before
+        try:
+            before = [naps(pid) for pid in pids]
+            time.sleep(REST_SECONDS)
+            return [naps(pid) for pid in pids] == before
+        except (FileNotFoundError, ProcessLookupError):  # a thread retired while it was looked at
+            return False
 
     harness.wait_until(at_rest, "API servers at rest")
     return pids

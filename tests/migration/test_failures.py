@@ -237,9 +237,9 @@ def test_the_monitor_dies(tmp_path: Path, destination: Server) -> None:
     with door, Faulty(tmp_path / "faulty", 0, **devices(MEMORY)) as source:
         door.bind(str(tmp_path / "door"))
         door.listen()
-        door.settimeout(30)
+        door.settimeout(120)
         source.ready()
-        home = node_pb2.Home(path=str(tmp_path / "door"), secret=b"s", grace_seconds=30)
+        home = node_pb2.Home(path=str(tmp_path / "door"), secret=b"s", grace_seconds=120)
         source.order(home=home)
         guest = source.connect()
         work = Work(guest)
@@ -296,7 +296,7 @@ def test_a_kernel_that_runs_on(source: Server, destination: Server) -> None:
     stayed(source, destination, moved)
     guest.write(flag, b"\1\0\0\0", work.stream)
     assert guest.call("cuStreamSynchronize", hStream=other).status == 0
-    settled(source, destination, move(source, destination, guest.session, drain_seconds=5))
+    settled(source, destination, move(source, destination, guest.session, drain_seconds=120))
     work.check()
     close(guest, destination)
 
@@ -436,7 +436,7 @@ def test_the_program_comes_back_on_another_connection(faulty: Faulty, destinatio
     faulty.wait_until_reached()
     guest.socket.close()
     guest.socket, theirs = socket.socketpair()
-    guest.socket.settimeout(30)
+    guest.socket.settimeout(120)
     order(faulty, [theirs], resume={"session": guest.session, "proof": b"r" * 32, "received": 0})
     hear(faulty)
     faulty.go_on()

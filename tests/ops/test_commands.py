@@ -170,7 +170,7 @@ def test_nobody_reads_the_output(tmp_path: Path, command: list[str], unbuffered:
     environment = harness.environment(str(tmp_path), PYTHONUNBUFFERED=unbuffered)
     try:
         completed = subprocess.run(
-            [*harness.CLI, *command], env=environment, stdout=writing, stderr=subprocess.PIPE, timeout=60
+            [*harness.CLI, *command], env=environment, stdout=writing, stderr=subprocess.PIPE, timeout=240
         )
     finally:
         os.close(writing)
@@ -185,7 +185,7 @@ def test_no_room_for_the_output(tmp_path: Path) -> None:
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=240,
         )
     assert completed.returncode == 1
     assert completed.stderr.count("\n") == 2
@@ -198,7 +198,7 @@ def test_codegen_whose_output_nobody_reads() -> None:
     root = Path(__file__).parents[2]
     command = [harness.CLI[0], "-m", "codegen", "coverage"]
     try:
-        completed = subprocess.run(command, cwd=root, stdout=writing, stderr=subprocess.PIPE, timeout=60)
+        completed = subprocess.run(command, cwd=root, stdout=writing, stderr=subprocess.PIPE, timeout=240)
     finally:
         os.close(writing)
     assert (completed.returncode, completed.stderr) == (-signal.SIGPIPE, b"")

@@ -212,7 +212,7 @@ def test_a_monitors_failed_device() -> None:
         published = Path(monitor.runtime, "endpoint").read_text()
         page = re.search("GPUFERRY_HTTP=(.*)", published)
         assert page
-        with urllib.request.urlopen(f"http://{page[1]}/readyz", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://{page[1]}/readyz", timeout=120) as answer:
             text = answer.read().decode()
         assert "no driver to be found" in monitor.run("status").stdout
     report = json.loads(completed.stdout)

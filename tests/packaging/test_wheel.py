@@ -156,7 +156,7 @@ def test_doctor_and_a_program(installed: Installed, page: str) -> None:
 
 def test_the_page_has_all_its_parts(installed: Installed, page: str) -> None:
     def get(path: str) -> str:
-        with urllib.request.urlopen(f"http://{page}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://{page}{path}", timeout=120) as answer:
             return str(answer.read().decode())
 
     parts = re.findall(r'(?:src|href)="(/[^"]*)"', get("/"))

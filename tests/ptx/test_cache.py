@@ -181,7 +181,7 @@ def test_the_service_is_no_child_of_the_program(tmp_path: Path) -> None:
         cwd=paths.ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert result.stdout == "well\nnone\n", result.stderr
 

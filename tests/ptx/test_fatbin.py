@@ -150,7 +150,7 @@ def test_nvcc(tmp_path: Path, mode: str, code: str) -> None:
     (tmp_path / "k.cu").write_text(SOURCE)
     generate = [f"arch=compute_80,code=[{code}]", "-fatbin", f"--compress-mode={mode}"]
     subprocess.run(
-        [nvcc, "-ccbin", "g++", "-gencode", *generate, "k.cu"], cwd=tmp_path, check=True, timeout=100
+        [nvcc, "-ccbin", "g++", "-gencode", *generate, "k.cu"], cwd=tmp_path, check=True, timeout=240
     )
     assert result((tmp_path / "k.fatbin").read_bytes()) == 77
 

@@ -110,7 +110,7 @@ def process(device: int, *steps: str) -> dict[str, list[int]]:
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -35,7 +35,7 @@ def python(code: str, **settings: str) -> subprocess.CompletedProcess[str]:
         env={**environment, "GPUFERRY_SIM_PYTHON": sys.executable, **settings},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
 
@@ -288,7 +288,7 @@ def test_processes_take_turns_on_a_device_if_wanted(tmp_path: Path) -> None:
         assert process.stdout
         assert process.stdout.readline() == "600\n"  # CUDA_ERROR_NOT_READY
         fcntl.flock(other, fcntl.LOCK_UN)
-        assert process.communicate("\n", timeout=60)[0] == "0\n"
+        assert process.communicate("\n", timeout=240)[0] == "0\n"
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it was given back
 
 

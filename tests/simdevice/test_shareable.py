@@ -249,7 +249,7 @@ def test_one_open_file_each_up_to_the_hard_limit() -> None:
         env={**os.environ, "GPUFERRY_SIM_LOG": "info"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.stdout == f"{OUT_OF_MEMORY} True True\n0 (100, 100)\n", done.stderr

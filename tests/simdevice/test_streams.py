@@ -88,7 +88,7 @@ def test_per_thread_stream_is_a_blocking_stream_of_each_thread(cu: Driver, conte
 
     thread = threading.Thread(target=body)
     thread.start()
-    assert finished.wait(30)  # it is not behind our gate
+    assert finished.wait(120)  # it is not behind our gate
     thread.join()
     assert cu.status("cuStreamQuery", LEGACY) == NOT_READY
     gate.open()
@@ -189,7 +189,7 @@ def test_batches_of_values(cu: Driver, context: int) -> None:
 def test_host_functions_that_wait_hold_up_nobody(cu: Driver, context: int) -> None:
     """More streams than there are threads for busy work, all waiting for the last one."""
     release, streams = threading.Event(), [cu.stream() for _ in range(60)]
-    keep = [on_stream(cu, stream, lambda: release.wait(60)) for stream in streams[:-1]]
+    keep = [on_stream(cu, stream, lambda: release.wait(120)) for stream in streams[:-1]]
     keep.append(on_stream(cu, streams[-1], release.set))
     cu.ok("cuCtxSynchronize")
     del keep

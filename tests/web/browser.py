@@ -23,7 +23,7 @@ FLAGS = (
     "--disable-sync",
 )
 PACKAGES = {"chromium": "chromium", "chromedriver": "chromium-driver"}
-SECONDS = 20.0
+SECONDS = 120.0
 
 
 def _program(name: str) -> str:

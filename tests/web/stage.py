@@ -34,7 +34,7 @@ class Stage:
         self.url = f"http://{self._server.name}"
 
     def _call(self, coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(120)
 
     async def _open(self, address: str) -> None:
         async def report() -> control_pb2.StatusReply:

@@ -26,7 +26,7 @@ def stage() -> Iterator[Stage]:
 
 
 def ask(url: str, path: str, method: str = "GET", **headers: str) -> tuple[int, Any, bytes]:
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=120)
     try:
         connection.request(method, path, headers=headers)
         answer = connection.getresponse()
@@ -153,7 +153,7 @@ def test_status_is_that_of_the_command(stage: Stage) -> None:
 
 
 def test_events_begin_with_the_past_and_the_present(stage: Stage) -> None:
-    connection = http.client.HTTPConnection(urlsplit(stage.url).netloc, timeout=20)
+    connection = http.client.HTTPConnection(urlsplit(stage.url).netloc, timeout=120)
     connection.request("GET", "/api/events")
     answer = connection.getresponse()
     assert answer.headers.get_content_type() == "text/event-stream"

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.xdist_group("chromium")
 
 
 def test_a_session_comes_and_goes_and_the_monitor_stops(browser: Browser) -> None:
-    with harness.monitor("--pool", "1", "--grace", "30", "--http", "127.0.0.1:0") as monitor:
+    with harness.monitor("--pool", "1", "--grace", "200", "--http", "127.0.0.1:0") as monitor:
         lines = Path(monitor.runtime, "endpoint").read_text().splitlines()
         address = dict(line.split("=", 1) for line in lines)["GPUFERRY_HTTP"]
         browser.open(f"http://{address}")
