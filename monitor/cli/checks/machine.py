@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import importlib.util
 import os
@@ -256,13 +257,21 @@ def _usable(folder: Path) -> bool:
     return stat.S_ISDIR(status.st_mode) and private and os.access(folder, os.W_OK)
 
 
+def _sizes(folder: Path) -> Iterator[int]:
+    """Of its files. Programs write there all the time: one may get another name while it is looked at."""
+    for entry in os.scandir(folder):
+        with contextlib.suppress(FileNotFoundError):
+            if entry.is_file():
+                yield entry.stat().st_size
+
+
 def _cache() -> Check:
     name, folders = "cache of compiled kernels", list(_cache_folders())
     chosen = next((folder for folder in folders if _usable(folder)), None)
     if not chosen:
         detail = f"{folders[0]}: not there, not writable, or not private: each start compiles again"
         return Check(name, "note", detail, f"`mkdir -p -m 700 {folders[0]}`")
-    entries = [entry.stat().st_size for entry in os.scandir(chosen) if entry.is_file()]
+    entries = list(_sizes(chosen))
     detail = f"{chosen}, {len(entries)} files, {format_size(sum(entries))}"
     if chosen != folders[0]:
         return Check(name, "note", f"{detail}; {folders[0]} is not usable", f"`chmod 700 {folders[0]}`")

@@ -73,6 +73,14 @@ def _ports(values: MonitorOptions) -> Iterator[Check]:
             yield Check("port", "ok", f"{address} is free")
 
 
+def _leads_to(descriptor: Path) -> str:
+    """Nowhere, if it was closed meanwhile."""
+    try:
+        return os.readlink(descriptor)
+    except FileNotFoundError:
+        return ""
+
+
 def _holder(port: int) -> str:
     """The process that listens there, if it is one that we may look at."""
     inodes = set()
@@ -84,7 +92,7 @@ def _holder(port: int) -> str:
                     inodes.add(f"socket:[{fields[9]}]")
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if any(os.readlink(entry) in inodes for entry in (process / "fd").iterdir()):
+            if any(_leads_to(entry) in inodes for entry in (process / "fd").iterdir()):
                 return f": process {process.name} ({(process / 'comm').read_text().strip()}) has it"
         except OSError:
             continue
