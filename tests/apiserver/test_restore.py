@@ -105,19 +105,25 @@ def test_nothing_is_lost_on_the_way(pair: tuple[Engine, Engine], resumable: bool
     requests = [guest.ask_read(address, len(data)) for _ in range(6)]
     last = encode("cuCtxSynchronize", 1000, 1, b"", {})
     guest.socket.sendall(last[:7])
-    while source.call("stats")["calls_sync"] < 2:  # who is not read from reads no further
+    while source.call("stats")["calls_sync"] < 2:  # the rest is read here, or there
         time.sleep(0.001)
     connection = source.theirs
     link = target.session(restore=True, resumable=resumable)
     migrant.move(source, target, link, connection)
     connection.close()
-    assert target.call("calls") == source.call("calls")
+    here = source.call("calls")
     guest.socket.sendall(last[7:])
     guest._waiting[1000] = "cuCtxSynchronize"
     replies = [guest.answer(request) for request in requests]
     assert all(reply.payload == data for reply in replies)
     assert guest.answer(1000).status == 0
     assert target.call("stats")["calls_sync"] == 8
+    there = {op: counted for op, *counted in target.call("calls")}
+    for op, *counted in here:
+        assert all(now >= then for now, then in zip(there[op], counted, strict=True)), op
+    ops = operations()
+    for name, calls in {"sessionCopyIn": 1, "sessionCopyOut": 6, "cuCtxSynchronize": 2}.items():
+        assert there[ops[name].variant.id][:2] == [calls, 0], name
     guest.socket.close()
     if resumable:
         target.call("end", "closed")
