@@ -56,11 +56,17 @@ class Gate:
         self._changed = threading.Condition()
         self.calls = 0
         self.closing = False  # all that is left to do is to end
-        self.over = False  # the guest is gone
+        self._open = 0  # connections
+        self._left = self._ended = False  # the guest, without a word of coming back; its process
 
     def stops(self) -> Sequence[Stop]:
         """Those that were not gone past."""
         return tuple(self._stops)
+
+    @property
+    def over(self) -> bool:
+        """Nothing comes any more."""
+        return self._left or (self._ended and not self._open)
 
     def reached(self, stop: Stop) -> bool:
         """Waits for it; False: the program ended before."""
@@ -76,9 +82,21 @@ class Gate:
             self._changed.notify_all()
 
     def end(self) -> None:
-        """The guest is gone."""
+        """The process is gone; what it said last may still be on its way."""
         with self._changed:
-            self.over = True
+            self._ended = True
+            self._changed.notify_all()
+
+    def enter(self) -> None:
+        """By one more connection."""
+        with self._changed:
+            self._open += 1
+
+    def leave(self, follows: bool) -> None:
+        """All that was said on a connection has passed."""
+        with self._changed:
+            self._open -= 1
+            self._left = self._left or not follows
             self._changed.notify_all()
 
     def holds(self, call: int) -> bool:
@@ -115,6 +133,7 @@ class Passage:
         self._down = threading.Thread(target=self._pass_down, daemon=True)
 
     def start(self) -> None:
+        self._gate.enter()
         self._up.start()
         self._down.start()
 
@@ -129,8 +148,7 @@ class Passage:
                 self._pass(data)
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_WR)
-        if not self._follows:
-            self._gate.end()
+        self._gate.leave(self._follows)
 
     def _pass(self, data: bytes) -> None:
         at = len(self._kept)
