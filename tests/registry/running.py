@@ -94,7 +94,7 @@ class Registry:
                         if server.registration.address == address and wanted.items() <= found.items():
                             return
             except grpc.RpcError as error:
-                raise AssertionError(f"{address} {wanted}: {error.code().name}") from error  # type: ignore[attr-defined]
+                raise AssertionError(f"{address} {wanted}: {error.code().name}") from error
             finally:
                 watching.cancel()
 
