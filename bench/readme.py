@@ -80,6 +80,7 @@ def coverage() -> str:
 def numbers() -> str:
     """One table for each kind of device that was measured."""
     blocks = [_table(json.loads(path.read_text())) for path in sorted(RESULTS.glob("*.json"))]
+    blocks += [_figure8(json.loads(path.read_text())) for path in RESULTS.glob("policy/figure8.json")]
     return "\n".join(blocks) or "Nothing measured yet.\n"
 
 
@@ -98,6 +99,27 @@ def _table(results: dict[str, Any]) -> str:
         lines.append(
             f"| {promise.title} | {value} | {floor} ({promise.floor}) "
             f"| {row['ratio']:.2f} | {row['target']:.3g}{verdict} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _figure8(results: dict[str, Any]) -> str:
+    def spread(seconds: dict[str, float]) -> str:
+        return f"{seconds['median']:.1f} ({seconds['least']:.1f} to {seconds['most']:.1f})"
+
+    lines = [
+        f"DGSF's figure 8 on four simulated devices, {results['date']}, {results['machine']} "
+        f"(`python -m bench.figure8`); seconds, median of {results['rounds']} rounds "
+        f"(least to most); in real time, with memory of {results['memory']}:",
+        "",
+        "| placement, migration | published | simulated | measured | sum of all functions | migrations |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for row in results["configurations"]:
+        lines.append(
+            f"| {row['policy']}, {row['migration']} | {row['published'] or ''} | {row['simulated']:.1f} "
+            f"| {spread(row['end_to_end'])} | {spread(row['total'])} "
+            f"| {', '.join(map(str, row['migrations']))} |"
         )
     return "\n".join(lines) + "\n"
 
