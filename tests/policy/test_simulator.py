@@ -41,6 +41,14 @@ def test_two_on_a_gpu_slow_each_other_down_while_they_are_two() -> None:
     assert ends(result) == [7.5, 4.5]
 
 
+@pytest.mark.parametrize(("loads", "part"), [((0.9, 0.9), 1.0), ((0.9, 0.5), 1.0), ((0.3, 0.5), 0.8)])
+def test_a_gpu_is_used_by_all_that_share_it_up_to_the_whole_of_it(
+    loads: tuple[float, float], part: float
+) -> None:
+    result = simulate([Job(0.0, "f", memory=10, work=4.0, load=load) for load in loads])
+    assert result.summary().utilisation == pytest.approx(ONE.intensity * part)
+
+
 def test_those_who_do_not_fit_wait() -> None:
     result = simulate([Job(0.0, "f", memory=60, work=3.0), Job(1.0, "g", memory=60, work=3.0)])
     assert ends(result) == [3.0, 6.0]
