@@ -87,7 +87,7 @@ cdef bint flush_log(Session *s) noexcept nogil:
     cdef ssize_t n
     while s.log_written < s.log_end and s.attached and not s.frozen:
         part = s.log_next
-        if s.log_written == part.start + part.used:
+        if s.log_written >= part.start + part.used:
             s.log_next = part.next
             continue
         n = write_some(s, part.data + (s.log_written - part.start), part.start + part.used - s.log_written, NULL, 0, 0)

@@ -23,6 +23,7 @@ from tests.migration.moving import (
     order_move,
     settled,
 )
+from tests.resume.guest import CountingGuest
 
 
 @pytest.mark.parametrize("strategy", [STOP, PRECOPY], ids=["stop", "precopy"])
@@ -50,6 +51,21 @@ def test_there_and_back_again(source: Server, destination: Server, strategy: mig
         work.check()
         here, there = there, here
     close(guest, here)
+
+
+def test_what_a_guest_has_and_did_not_acknowledge(source: Server, destination: Server) -> None:
+    """Is kept for a connection that breaks, and not sent again while it does not."""
+    guest = source.connect(resume_seconds=60)
+    guest.__class__ = CountingGuest
+    assert isinstance(guest, CountingGuest)
+    guest.received = 0
+    guest.adopt(guest.socket, 0)
+    work = Work(guest)
+    for i, page in enumerate(work.contents):
+        assert guest.read(work.memory + i * PAGE, PAGE) == page
+    settled(source, destination, move(source, destination, guest.session, resume_seconds=60))
+    work.check()
+    close(guest, destination)
 
 
 def test_memory_comes_and_goes_meanwhile(faulty: Faulty, destination: Server) -> None:
