@@ -168,6 +168,16 @@ cdef class Core:
         """Whether the guest has taken leave of where it was, and is expected to resume the session here."""
         return self.s.following
 
+    @property
+    def relayed(self) -> bool:
+        """Whether the guest speaks by way of where it was before."""
+        return self.s.by_link
+
+    @property
+    def arriving(self) -> bool:
+        """Whether the guest is taking leave of where it was before, or has, and is not here yet."""
+        return self.s.following or self.s.relayed_tail > 0
+
     def end(self, reason: str) -> None:
         """Ends the session from another thread."""
         cdef bytes text = reason.encode()[:REASON_SIZE - 1]

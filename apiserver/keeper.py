@@ -22,6 +22,7 @@ from pathlib import Path
 from gpuferry.migration import follow, handover
 from gpuferry.migration.errors import Cancelled, LinkBroken, Lost, MigrationError, Refused
 from gpuferry.migration.file import Reader
+from gpuferry.migration.frames import OPERATIONS
 from gpuferry.migration.link import Link
 from gpuferry.migration.play import Player
 from gpuferry.migration.targets import take_over
@@ -31,13 +32,17 @@ from .control import PR_SET_PDEATHSIG, RETRY_SECONDS, Control
 from .log import Log
 from .process import rss
 from .progress import Progress
-from .relay import Frames, Relay
+from .relay import RECEIVE, Frames, Malformed, Relay
 
 HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 REFUSED = struct.Struct("<IHHIIII")  # a frame that begins with the reason and a CUDA error
-OP_REFUSED, BAD_REQUEST, DEVICE_UNAVAILABLE = 0xFF04, 5, 46
+RESUMED = struct.Struct("<IHHII32sQ")
+OP_REFUSED, OP_RESUMED = 0xFF04, 0xFF08
+BAD_REQUEST, NO_SESSION, DEVICE_UNAVAILABLE = 5, 9, 46
 LINGER_SECONDS = 5.0  # in which the monitor should take what it was told last
 ASK_SECONDS = 30.0
+CLOSE = OPERATIONS["sessionClose"]
+UNWAITING = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 Custody = handover_pb2.Custody
 
 
@@ -56,6 +61,11 @@ class Keeper:
         self._playing: Playing | None = None
         self._over: float | None = None  # when, if the session is over
         self._end_after = ""
+        self._away_until: float | None = None  # the guest lost its connection, and may come back until then
+        self._came_back = False  # and has a part of its stream again, perhaps not up to the end of a frame
+        self._comeback: tuple[node_pb2.Resume, socket.socket] | None = (
+            None  # until it is known who has the session
+        )
 
     def run(self) -> int:
         """Until the session is over, or the monitor says otherwise."""
@@ -73,16 +83,21 @@ class Keeper:
             if self._relay is not None:
                 self._pass_on(self._relay)
             elif self._guest is not None and found.get(self._guest.fileno(), 0) & HUNG_UP:
-                self._end("closed")
+                self._hung_up(self._guest)
+            if self._away_until is not None and time.monotonic() > self._away_until:
+                self._away_until = None
+                self._end("connection lost")
         return 0
 
     def _poll(self) -> list[tuple[int, int]]:
         poller = select.poll()
-        timeout = None
+        waits = []
+        if self._away_until is not None:
+            waits.append(max(0.0, self._away_until - time.monotonic()) * 1000 + 1)
         if self._control.lost_at is None:
             poller.register(self._control, select.POLLIN)
         else:
-            timeout = RETRY_SECONDS * 1000
+            waits.append(RETRY_SECONDS * 1000)
         if self._pair is not None:
             poller.register(self._pair, select.POLLIN)
         if self._playing is not None:
@@ -90,9 +105,9 @@ class Keeper:
         if self._relay is not None:
             for fd, events in self._relay.events().items():
                 poller.register(fd, events)
-        elif self._guest is not None and not self._end_after:
+        elif self._guest is not None and not self._end_after and self._away_until is None:
             poller.register(self._guest, select.POLLRDHUP)
-        return poller.poll(timeout)
+        return poller.poll(min(waits, default=None))
 
     def _obey(self) -> bool:
         message, sockets = self._control.receive()
@@ -104,12 +119,15 @@ class Keeper:
             self._since = time.monotonic() - self._keep.session_seconds
         elif kind == "play" and len(sockets) == 1:
             self._play(message.play, sockets.pop())
+        elif kind == "resume" and len(sockets) == 1:
+            self._resume(message.resume, sockets.pop())
         elif kind == "revoke" and self._is(message.revoke.session):
             self._revoke(f"revoked: {message.revoke.reason}")
         elif kind == "cancel" and self._is(message.cancel.session) and self._playing is not None:
             self._playing.progress.cancel(message.cancel.reason)
         elif kind == "stats":
-            stats = node_pb2.Stats(session=self._session(), rss=rss())
+            away = self._away_until is not None
+            stats = node_pb2.Stats(session=self._session(), rss=rss(), disconnected=away)
             self._control.send(node_pb2.FromServer(stats=stats))
         elif kind == "home":
             self._control.settle(message.home)
@@ -186,6 +204,63 @@ class Keeper:
         if not relay.move():
             self._end("moved" if relay.followed else "connection lost")
 
+    @property
+    def _stream(self) -> handover_pb2.Stream | None:
+        """Of a suspended session that outlives its connection."""
+        suspended = self._handover is not None and self._relay is None and self._handover.HasField("stream")
+        return self._handover.stream if suspended and self._handover is not None else None
+
+    def _hung_up(self, guest: socket.socket) -> None:
+        """A guest that did not close the session may come back."""
+        if self._stream is None or self._has_closed(guest):
+            self._end("closed")
+            return
+        assert self._keep is not None
+        self._away_until = time.monotonic() + self._keep.grant.resume_seconds
+
+    def _has_closed(self, guest: socket.socket) -> bool:
+        """Reads what the guest has said; what was not its last word it says again."""
+        assert self._handover is not None
+        said = Frames(self._handover.request_head, self._handover.request_missing)
+        op = 0
+        with contextlib.suppress(OSError, Malformed):
+            while data := guest.recv(RECEIVE, socket.MSG_DONTWAIT):
+                for end in said.feed(data):
+                    op = end[1]
+        return op == CLOSE and said.between
+
+    def _resume(self, resume: node_pb2.Resume, connection: socket.socket) -> None:
+        """The guest, by another connection. Where the session may be gone nothing is said: it asks again."""
+        stream = self._stream
+        if stream is None or not self._is(resume.session):
+            connection.close()
+            return
+        if self._playing is not None:
+            self._playing.progress.cancel("its program lost its connection and came back with another")
+            if self._comeback is not None:
+                self._comeback[1].close()
+            self._comeback = resume, connection
+            return
+        if not stream.kept <= resume.received <= stream.sent:
+            with contextlib.suppress(OSError):
+                connection.send(refusal(NO_SESSION, "the session cannot go on from there"), UNWAITING)
+            connection.close()
+            return
+        answer = RESUMED.pack(RESUMED.size, OP_RESUMED, 0, 0, 0, resume.proof, stream.received)
+        try:
+            fine = connection.send(answer, UNWAITING) == len(answer)
+        except OSError:
+            fine = False
+        if not fine:
+            connection.close()  # it asks again
+            return
+        assert self._guest is not None
+        self._guest.close()
+        self._guest = connection
+        self._came_back, self._away_until = True, None
+        stream.sent = resume.received
+        self._log.info("guest came back", session=resume.session, received=resume.received)
+
     def _play(self, play: node_pb2.Play, link: socket.socket) -> None:
         refusal = ""
         if not self._is(play.session):
@@ -197,25 +272,34 @@ class Keeper:
             moved = migration_pb2.Moved(session=play.session, reason=refusal)
             self._control.send(node_pb2.FromServer(moved=moved))
             return
-        self._playing = Playing(play, link, self._guest)
+        assert self._handover is not None
+        self._playing = Playing(play, link, self._guest, self._handover)
 
     def _listen(self, playing: Playing) -> None:
         for message in playing.progress.messages():
+            self._control.send(message)
             if message.WhichOneof("message") == "moved":
                 self._played(playing, message.moved)
-            self._control.send(message)
 
     def _played(self, playing: Playing, moved: migration_pb2.Moved) -> None:
         playing.close()
         self._playing = None
-        if moved.moved and playing.play.HasField("remote"):
+        comeback, self._comeback = self._comeback, None
+        if moved.moved and playing.play.HasField("remote") and not (self._came_back or comeback):
             self._start_relay(playing.link, playing.play.remote)
             return
         playing.link.close()
-        if moved.moved or moved.lost:
+        if moved.moved and playing.play.HasField("remote"):
+            self._end("moved")  # it finds its session by way of the monitor, as whoever lost the connection
+        elif moved.moved or moved.lost:
             self._leave()
         elif self._end_after:
             self._revoke(self._end_after)
+        elif comeback:
+            self._resume(*comeback)
+            return
+        if comeback:
+            comeback[1].close()
 
     def _revoke(self, reason: str) -> None:
         """Tells the guest, if it is between two replies; else the end of the connection must do."""
@@ -225,13 +309,9 @@ class Keeper:
             return
         assert self._guest is not None
         assert self._handover is not None
-        if self._relay is None and self._handover.reply_begun == 0:
-            text = reason.encode()
-            frame = REFUSED.pack(
-                REFUSED.size + len(text), OP_REFUSED, 0, 0, 0, BAD_REQUEST, DEVICE_UNAVAILABLE
-            )
+        if self._relay is None and self._handover.reply_begun == 0 and not self._came_back:
             with contextlib.suppress(OSError):
-                self._guest.send(frame + text, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                self._guest.send(refusal(BAD_REQUEST, reason), UNWAITING)
         self._end(reason)
 
     def _end(self, reason: str) -> None:
@@ -273,11 +353,15 @@ class Keeper:
 class Playing:
     """The thread that plays the file."""
 
-    def __init__(self, play: node_pb2.Play, link: socket.socket, guest: socket.socket) -> None:
+    def __init__(
+        self, play: node_pb2.Play, link: socket.socket, guest: socket.socket, custody: handover_pb2.Handover
+    ) -> None:
         self.play = play
         self.link = link
         self.progress = Progress(play.session)
         self._guest = guest
+        self._relayed = custody.relayed
+        self._written = custody.stream.sent if custody.HasField("stream") else None
         self._thread = threading.Thread(target=self._run, name="player", daemon=True)
         self._thread.start()
 
@@ -291,9 +375,10 @@ class Playing:
         player = None
         try:
             with Reader(Path(self.play.path)) as reader:
-                player = Player(reader, Link(self.link, self.progress.stop), self.progress)
-                guest = [] if remote else [self._guest.fileno()]
-                moved.report.CopyFrom(player.run(remote.welcome if remote else None, guest))
+                link = Link(self.link, self.progress.stop)
+                player = Player(reader, link, self.progress, self._written)
+                welcome, guest = (remote.welcome, []) if remote else (None, [self._guest.fileno()])
+                moved.report.CopyFrom(player.run(welcome, guest, self._relayed))
             moved.moved = True
         except Lost as error:
             moved.moved = remote is not None and certain(remote)
@@ -306,6 +391,12 @@ class Playing:
         if player is not None and not moved.moved:
             moved.report.CopyFrom(player.report())
         self.progress.say(node_pb2.FromServer(moved=moved))
+
+
+def refusal(reason: int, text: str) -> bytes:
+    said = text.encode()
+    size = REFUSED.size + len(said)
+    return REFUSED.pack(size, OP_REFUSED, 0, 0, 0, reason, DEVICE_UNAVAILABLE) + said
 
 
 def certain(remote: migration_pb2.RemoteTarget) -> bool:

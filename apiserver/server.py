@@ -12,6 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from gpuferry.migration.errors import ARRIVING
 from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
 from ._core import Core, DeviceError
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
 HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 PAUSE_LEAST, PAUSE_MOST = 0.5, 64.0  # seconds between looks at what kernels printed
 LEAVE_SECONDS = 0.6  # for the engine to stop once its guest is gone; a running kernel cannot be stopped
+LOOK_SECONDS = 0.05
+COPY_SECONDS = 10.0  # likewise, if it launched none: copies end by themselves, on a busy machine later
 RESTORE_SECONDS = 10.0  # likewise, if it is the source of a session that is gone
 STOP_SECONDS = 30.0  # for a migration; what it waits for has shorter limits
 FOLLOW_SECONDS = 30.0  # for a guest to come after its session, once it has left where it was
-SCRUB_SECONDS = 2.0  # to reset a context takes a real driver a while
+SCRUB_SECONDS = 10.0  # to reset a context takes a real driver a while
 
 
 class Session:
@@ -44,6 +47,7 @@ class Session:
         self.clean = False
         self.stats: dict[str, int] = {}  # once it is over: a scrub leaves none
         self.deadline: float | None = None  # when the process ends if the session has not
+        self._leaving = -math.inf  # since when its guest is gone
         self.watched = False  # the monitor wants to know of the next launch
         self.away_until: float | None = None  # the guest lost its connection, and may come back until then
         self.mover: Mover | None = None  # until its end was told
@@ -126,7 +130,13 @@ class Session:
     def leave(self) -> None:
         """The guest is gone, or must go: the session has this long to end."""
         if self.deadline is None:
-            self.deadline = time.monotonic() + LEAVE_SECONDS
+            self._leaving = time.monotonic()
+            self.deadline = self._leaving + LEAVE_SECONDS
+
+    def may_take_longer(self) -> bool:
+        """After the deadline: whether there is nothing that would have to be stopped."""
+        late = self.stats or time.monotonic() > self._leaving + COPY_SECONDS
+        return not late and not self._core.stats()["launches"]
 
     def launched(self) -> None:
         """It may print, and its guest may ask nothing."""
@@ -315,7 +325,9 @@ class Server:
             deadline = self._session.deadline
             if deadline is not None and self._session.mover is not None:
                 deadline += STOP_SECONDS
-            left = self._session.look_again() if deadline is None else max(0.0, deadline - time.monotonic())
+            left = self._session.look_again() if deadline is None else deadline - time.monotonic()
+            if left < 0:  # it may take longer
+                left = LOOK_SECONDS
             if self._session.away_until is not None:
                 left = min(left, max(0.0, self._session.away_until - time.monotonic()))
             if left < math.inf:
@@ -384,6 +396,8 @@ class Server:
             refusal = "it is being moved already"
         elif session.grant.restore:
             refusal = "it is just arriving"
+        elif self._core.arriving:
+            refusal = ARRIVING
         elif session.away_until is not None:
             refusal = "its program has lost its connection, and may come back"
         if session is None or refusal:
@@ -441,7 +455,9 @@ class Server:
                 self._comeback[1].close()
             self._comeback = resume, guest
             return
-        if session is not None and session.id == resume.session and session.resume(guest, resume):
+        if session is None or session.id != resume.session or session.restoring:
+            pass  # the monitor is about to hear where it is, or that it is here: the guest asks again
+        elif session.resume(guest, resume):
             self._poller.register(session.guest, select.POLLRDHUP)
         else:
             with contextlib.suppress(OSError):
@@ -475,6 +491,8 @@ class Server:
             return False
         if session.mover is not None and time.monotonic() < session.deadline + STOP_SECONDS:
             return False  # it is being stopped
+        if session.may_take_longer():
+            return False
         self._log.error("session does not end", session=session.id, reason=session.reason)
         self._report(session, session.reason or "connection lost", clean=False)
         return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+ARRIVING = "its program is just coming after it from where it was before: try again"
+
 
 class MigrationError(Exception):
     """The migration is given up; `reason` says why. Unless it is `Lost`, the session goes on where it was."""

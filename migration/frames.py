@@ -27,6 +27,7 @@ LOADED = struct.Struct("<4I")  # known, kernel_count, table_size, log_size
 IMAGE_DATA = struct.Struct("<32sQQ")
 HANDLE = struct.Struct("<Q")
 COPY_IN = struct.Struct("<5Q")
+RESUMABLE = struct.Struct("<5Q")  # received, told, begin, boundary, written
 REFUSED = struct.Struct("<II")
 KIND_LIBRARY = 3
 

@@ -9,7 +9,7 @@ from . import devices, frames
 from .abc import Observer
 from .errors import SnapshotError
 from .file import Reader
-from .frames import COPY_IN, PAGE, PRIMARY, Kept
+from .frames import COPY_IN, HEADER, PAGE, PRIMARY, RESUMABLE, Kept
 from .link import PAUSE_PATIENCE, REBUILD_PATIENCE, SLOWEST, Link
 from .report import Progress
 from .targets import DONE, take_over
@@ -18,12 +18,14 @@ from .targets import DONE, take_over
 class Player:
     """One attempt. The program waits all the time, so nothing is a pause."""
 
-    def __init__(self, reader: Reader, link: Link, observer: Observer) -> None:
+    def __init__(self, reader: Reader, link: Link, observer: Observer, written: int | None = None) -> None:
+        """`written`: as much of its stream the guest has, if it came back by another connection meanwhile."""
         self._reader = reader
         self._link = link
         self._progress = Progress(observer)
+        self._written = written
 
-    def run(self, welcome: bytes | None, guest: list[int]) -> migration_pb2.Report:
+    def run(self, welcome: bytes | None, guest: list[int], relayed: bool = False) -> migration_pb2.Report:
         """Without a welcome the link begins with it. With the guest's socket the destination gets that."""
         self._prepare(welcome)
         with self._link.patient(REBUILD_PATIENCE):
@@ -35,7 +37,7 @@ class Player:
             )
             self._link.settle()
             self._progress.enter(migration_pb2.PHASE_TAKE_OVER)
-            take_over(self._link, guest)
+            take_over(self._link, guest, relayed)
         return self._progress.finish()
 
     def report(self) -> migration_pb2.Report:
@@ -60,7 +62,7 @@ class Player:
         done = 0
         for item in self._reader.contents():
             if isinstance(item, Kept):
-                self._link.replay(item, frames.describe(item.frame))
+                self._link.replay(self._up_to_date(item), frames.describe(item.frame))
                 done += len(item.frame)
             else:
                 address, page = item
@@ -69,3 +71,11 @@ class Player:
                 done += PAGE
             self._progress.advance(done, total)
         self._link.settle()
+
+    def _up_to_date(self, kept: Kept) -> Kept:
+        """What the file says of the guest's stream was so when it was written."""
+        head = frames.header(kept.frame)
+        if self._written is None or head.op != frames.OPERATIONS["sessionRestoreResumable"]:
+            return kept
+        *others, _ = RESUMABLE.unpack_from(kept.frame, HEADER.size)
+        return Kept(kept.frame[: HEADER.size] + RESUMABLE.pack(*others, self._written), kept.answer)

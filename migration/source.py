@@ -12,7 +12,7 @@ from gpuferry.specs._generated import migration_pb2
 from . import frames, mapped, variables
 from .abc import Movable, Observer
 from .copy import Contents, Precopy, choose, hot_last
-from .errors import Cancelled, LinkBroken, MigrationError, Refused
+from .errors import ARRIVING, Cancelled, LinkBroken, MigrationError, Refused
 from .frames import CHUNK, COPY_IN, HANDLE, IMAGE_DATA, PRIMARY, Kept
 from .link import PAUSE_PATIENCE, REBUILD_PATIENCE, RUN_PATIENCE, SLOWEST
 from .mapped import Mapped
@@ -121,6 +121,8 @@ class Source:
         undo.callback(self._core.proceed)
         if not self._core.hold(HOLD_SECONDS):
             raise Refused(f"the program has sent half a call for {HOLD_SECONDS:g} s")
+        if self._core.arriving:
+            raise Refused(ARRIVING)
 
     def _drain(self) -> None:
         self._progress.enter(migration_pb2.PHASE_DRAIN)

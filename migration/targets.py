@@ -16,11 +16,11 @@ from .abc import Memory, Movable, Wire
 from .copy import Filed, Shared, Streamed
 from .errors import LinkBroken, Lost
 from .file import Writer
-from .frames import HEADER, PRIMARY
+from .frames import HEADER, PRIMARY, RESUMABLE
 from .link import Link, require
 
 TAKE_OVER = struct.Struct("<I")
-SOCKET_BESIDE = 1
+SOCKET_BESIDE, RELAYED = 1, 2
 DONE = struct.Struct("<Q")
 
 
@@ -74,12 +74,13 @@ class Local(_Linked):
     def __init__(self, core: Movable, link: Link) -> None:
         super().__init__(link)
         self.memory = Shared(core, link)
+        self._core = core
 
     def prepare(self, core: Movable) -> None:
         devices.compare(devices.of_welcome(devices.welcome(core, 0)), devices.of_welcome(self.link.welcome()))
 
     def take_over(self, guest: int, unread: bytes, reply_begun: int) -> None:
-        take_over(self.link, [guest])
+        take_over(self.link, [guest], self._core.relayed)
 
 
 class Remote(_Linked):
@@ -130,7 +131,12 @@ class Suspended:
         self.writer.finish(self._snapshot)
 
     def take_over(self, guest: int, unread: bytes, reply_begun: int) -> None:
-        handover.give(self._pair, custody(self._snapshot.grant.session, unread, reply_begun), [guest])
+        message = custody(self._snapshot.grant.session, unread, reply_begun)
+        message.relayed = self._core.relayed
+        if (state := self._core.resume_state()) is not None:
+            received, _, kept, _, sent = RESUMABLE.unpack(state)
+            message.stream.CopyFrom(handover_pb2.Stream(received=received, kept=kept, sent=sent))
+        handover.give(self._pair, message, [guest])
 
     def undo(self) -> None:
         self.writer.withdraw()
@@ -139,14 +145,16 @@ class Suspended:
         return nullcontext()
 
 
-def take_over(link: Link, guest: list[int]) -> None:
-    """Asks the destination to have the session; with the guest's socket, or with the link for it."""
+def take_over(link: Link, guest: list[int], relayed: bool = False) -> None:
+    """Asks the destination to have the session; with the guest's socket, or with the link for it. If it is
+    relayed, the guest has yet to leave where it was before, and will say so."""
     sent = link.sent
+    flags = (SOCKET_BESIDE if guest else 0) | (RELAYED if relayed else 0)
     link.commit()
     try:
         link.ask(
             "sessionRestoreTakeOver",
-            TAKE_OVER.pack(SOCKET_BESIDE if guest else 0),
+            TAKE_OVER.pack(flags),
             lambda status, _: require(status, "taking over"),
             context=PRIMARY,
             descriptors=guest,

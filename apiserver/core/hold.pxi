@@ -33,6 +33,7 @@ cdef void end_service(Session *s) noexcept nogil:
 cdef void stand_still(Session *s) noexcept nogil:
     """The dispatcher, while somebody wants it."""
     pthread_mutex_lock(&s.lock)
+    drop_stale(s)
     s.held = True
     pthread_cond_broadcast(&s.changed)
     while s.holding and not s.ending:
@@ -99,7 +100,7 @@ cdef void leave_session(Session *s) noexcept nogil:
 
 
 cdef void drop_unsent(Session *s) noexcept nogil:
-    """It was taken along."""
+    """It was taken along, or cannot be sent any more: the next session's guest must not get it."""
     if s.resumable:
         drop_log(s)
     pthread_mutex_lock(&s.send_lock)

@@ -90,7 +90,7 @@ cdef bint serve_stream(Session *s, Frame *f) noexcept nogil:
     cdef size_t size = 0
     if f.op == GF_OP_ACKNOWLEDGE and s.resumable:
         size = sizeof(received)
-    elif f.op != GF_OP_MOVED or not s.by_link:
+    elif f.op != GF_OP_MOVED or not (s.by_link or s.stale > 0):
         malformed(s, f, b"no such operation")
         return False
     if f.size != size:
@@ -177,6 +177,10 @@ cdef void serve_frames(Session *s) noexcept nogil:
             wait_for_room(s)
         if s.ending:
             break
+        if s.stale > 0:
+            pthread_mutex_lock(&s.lock)
+            drop_stale(s)
+            pthread_mutex_unlock(&s.lock)
         if s.holding:
             s.stats.busy_nanoseconds += now() - since
             stand_still(s)

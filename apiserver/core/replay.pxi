@@ -1,6 +1,38 @@
 # A session that outlives its connection (WIRE.md 9). What goes to the guest is copied into a log and written from there;
 # the log keeps it until the guest says that it has it. Another connection goes on at the byte that the guest lacks.
 
+cdef Part *new_part(Session *s) noexcept nogil:
+    """At the end of the log. s.send_lock is held."""
+    cdef Part *part = s.spare
+    if part != NULL:
+        s.spare = part.next
+        s.spares -= 1
+    else:
+        part = <Part *>malloc(sizeof(Part))
+    part.next = NULL
+    part.start = s.log_end
+    part.used = 0
+    return part
+
+
+cdef void free_part(Session *s, Part *part) noexcept nogil:
+    """The last ones are kept: what comes from the system anew costs more than the copy into it. s.send_lock is held."""
+    if s.spares < SPARE_PARTS:
+        part.next = s.spare
+        s.spare = part
+        s.spares += 1
+    else:
+        free(part)
+
+
+cdef void free_parts(Part **first) noexcept nogil:
+    cdef Part *part
+    while first[0] != NULL:
+        part = first[0]
+        first[0] = part.next
+        free(part)
+
+
 cdef void log_bytes(Session *s, const uint8_t *data, size_t size) noexcept nogil:
     """s.send_lock is held."""
     cdef Part *part
@@ -8,10 +40,7 @@ cdef void log_bytes(Session *s, const uint8_t *data, size_t size) noexcept nogil
     while size > 0:
         part = s.log_tail
         if part == NULL or part.used == PART_SIZE:
-            part = <Part *>malloc(sizeof(Part))
-            part.next = NULL
-            part.start = s.log_end
-            part.used = 0
+            part = new_part(s)
             if s.log == NULL:
                 s.log = part
             else:
@@ -63,18 +92,16 @@ cdef void forget_log(Session *s, uint64_t until) noexcept nogil:
             s.log_next = part.next
         if s.log_tail == part:
             s.log_tail = NULL
-        free(part)
+        free_part(s, part)
 
 
 cdef void drop_log(Session *s) noexcept nogil:
     """The session is over."""
-    cdef Part *part
     pthread_mutex_lock(&s.send_lock)
     s.unwritable = True
-    while s.log != NULL:
-        part = s.log
-        s.log = part.next
-        free(part)
+    free_parts(&s.log)
+    free_parts(&s.spare)
+    s.spares = 0
     s.log_tail = NULL
     s.log_next = NULL
     s.queued = 0
@@ -176,9 +203,9 @@ cdef ssize_t receive_attached(Session *s, void *target, size_t size, bint betwee
     cdef bint interrupted
     while True:
         pthread_mutex_lock(&s.lock)
-        while not s.attached and not s.ending and not (between and s.holding):
+        while not s.attached and not s.ending and not (between and (s.holding or s.stale > 0)):
             wait_briefly(&s.changed, &s.lock)
-        if s.ending or (between and s.holding):
+        if s.ending or (between and (s.holding or s.stale > 0)):
             pthread_mutex_unlock(&s.lock)
             return 0 if s.ending else HELD
         s.receiving = True
@@ -192,14 +219,12 @@ cdef ssize_t receive_attached(Session *s, void *target, size_t size, bint betwee
         s.receiving = False
         if n > 0:
             s.received += n
-        elif not interrupted and between and s.by_link and s.end > s.begin and s.end - s.begin < sizeof(gf_header):
-            # The beginning of a header may be MOVED's: the guest says it again, or comes with none.
-            s.received -= s.end - s.begin
-            s.end = s.begin
-            s.attached = False
-            interrupted = True
+            if s.by_link:
+                find_relayed_tail(s, <const uint8_t *>target, n)
         elif not interrupted and not s.ending:
             s.attached = False
+            leave_relayed_tail(s)
+            interrupted = s.stale > 0
         pthread_cond_broadcast(&s.changed)
         pthread_mutex_unlock(&s.lock)
         if n > 0 and s.received - s.received_told >= GF_ACKNOWLEDGE_EVERY:
@@ -215,7 +240,6 @@ cdef bint resume_session(Session *s, int fd, const uint8_t *proof, uint64_t thei
     cdef gf_header *header = <gf_header *>frame
     cdef gf_resumed *resumed = <gf_resumed *>(frame + sizeof(gf_header))
     cdef size_t size = sizeof(gf_header) + sizeof(gf_resumed)
-    cdef bint was_following = s.following
     cdef bint fine
     pthread_mutex_lock(&s.send_lock)
     fine = (s.resumable or s.following) and not s.ending and not s.unwritable and s.log_begin <= theirs <= s.log_written
@@ -225,6 +249,7 @@ cdef bint resume_session(Session *s, int fd, const uint8_t *proof, uint64_t thei
     if fine:
         while s.receiving:      # the dispatcher, which the end of the old connection wakes
             pthread_cond_wait(&s.changed, &s.lock)
+        leave_relayed_tail(s)
         memset(frame, 0, size)
         header.size = <uint32_t>size
         header.op = GF_OP_RESUMED
@@ -233,14 +258,13 @@ cdef bint resume_session(Session *s, int fd, const uint8_t *proof, uint64_t thei
         # A connection as fresh as this one takes it at once; if it does not, the guest comes again.
         if dup3(fd, s.fd, O_CLOEXEC) >= 0 and send(s.fd, frame, size, MSG_NOSIGNAL) == <ssize_t>size:
             s.attached = True
+            s.frozen = s.frozen and not s.following
             s.following = False
             s.by_link = False
             s.received_told = s.received
     pthread_cond_broadcast(&s.changed)
     pthread_mutex_unlock(&s.lock)
     if fine:
-        if was_following:
-            s.frozen = not s.attached
         if s.resumable:
             forget_log(s, theirs)
             s.log_written = theirs
@@ -253,21 +277,89 @@ cdef bint resume_session(Session *s, int fd, const uint8_t *proof, uint64_t thei
 
 # The guest of a session that came from another machine still speaks over the link, by way of a relay, until it follows (WIRE.md 10).
 
+cdef void find_relayed_tail(Session *s, const uint8_t *data, size_t size) noexcept nogil:
+    """Of what came by way of a relay. Whoever resumes the session must not be told that it was received. s.lock is held."""
+    cdef gf_header *header = &s.relayed_head
+    cdef bint moved = s.relayed_tail == sizeof(gf_header)
+    cdef size_t some
+    while size > 0 and not moved:
+        if s.relayed_missing > 0:
+            some = min(size, s.relayed_missing)
+            s.relayed_missing -= some
+        else:
+            some = min(size, sizeof(gf_header) - s.relayed_tail)
+            memcpy(<uint8_t *>header + s.relayed_tail, data, some)
+            s.relayed_tail += some
+            moved = s.relayed_tail == sizeof(gf_header) and header.op == GF_OP_MOVED
+            if s.relayed_tail == sizeof(gf_header) and not moved:
+                s.relayed_tail = 0
+                s.relayed_missing = max(<size_t>header.size, sizeof(gf_header)) - sizeof(gf_header)
+        data += some
+        size -= some
+
+
+cdef void leave_relayed_tail(Session *s) noexcept nogil:
+    """The connection that it came by is no more. The dispatcher takes it out of its buffer. s.lock is held."""
+    s.received -= s.relayed_tail
+    s.stale += s.relayed_tail
+    s.relayed_tail = 0
+
+
+cdef void drop_stale(Session *s) noexcept nogil:
+    """The dispatcher, between two frames. s.lock is held."""
+    s.end -= s.stale
+    s.stale = 0
+
+
+cdef void say_last(Session *s) noexcept nogil:
+    """To a guest that does not count bytes, so that it knows that it has got everything. Nobody else writes."""
+    cdef gf_header header
+    cdef size_t sent = 0
+    cdef ssize_t n = 0
+    cdef pollfd poller
+    memset(&header, 0, sizeof(header))
+    header.size = sizeof(header)
+    header.op = GF_OP_MOVED
+    poller.fd = s.fd
+    poller.events = POLLOUT
+    while sent < sizeof(header) and n >= 0 and not s.ending:
+        n = write_some(s, <uint8_t *>&header, sizeof(header), NULL, 0, sent)
+        if n > 0:
+            sent += n
+        elif n == 0:
+            poll(&poller, 1, 100)
+
+
 cdef int guest_moved(Session *s, Frame *f) noexcept nogil:
     """It comes with another connection; what is to be said on this one is said to the end."""
+    cdef bint here
     if s.end > s.begin:
         return malformed(s, f, b"more after the last frame of a connection")
-    if s.resumable:
-        s.received -= sizeof(gf_header)
-    pthread_mutex_lock(&s.send_lock)
-    while (s.log_written < s.log_end and s.attached if s.resumable else s.queue != NULL) and not s.ending:
-        wait_briefly(&s.drained, &s.send_lock)
-    s.frozen = True
     pthread_mutex_lock(&s.lock)
-    s.attached = False
-    s.following = True
+    here = s.stale > 0          # quicker than the end of its old connection, if that had one
+    s.stale = 0
+    if s.resumable and not here:
+        s.received -= sizeof(gf_header)
+        s.relayed_tail = 0
     pthread_mutex_unlock(&s.lock)
-    shutdown(s.fd, SHUT_WR)
+    if here:
+        return cu.CUDA_SUCCESS
+    pthread_mutex_lock(&s.send_lock)
+    while (s.log_written < s.log_end and s.attached and s.by_link if s.resumable else s.queue != NULL) and not s.ending:
+        wait_briefly(&s.drained, &s.send_lock)
+    pthread_mutex_lock(&s.lock)
+    here = not s.by_link
+    if not here:
+        s.attached = False
+        s.following = True
+        s.frozen = True
+    pthread_mutex_unlock(&s.lock)
+    if not here and not s.resumable:
+        pthread_mutex_unlock(&s.send_lock)
+        say_last(s)
+        pthread_mutex_lock(&s.send_lock)
+    if s.following:
+        shutdown(s.fd, SHUT_WR)
     pthread_mutex_unlock(&s.send_lock)
     eventfd_write(s.bell, 1)
     return cu.CUDA_SUCCESS

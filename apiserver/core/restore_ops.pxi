@@ -6,6 +6,7 @@ cdef enum:
     COPY_PART = 16 << 20
     OUTPUT_MAX = 256 << 20      # more than any honest session has unsent
     SOCKET_BESIDE = 1           # in the flags of TAKE OVER
+    RELAYED = 2
 
 
 cdef void take_descriptors(Session *s, msghdr *message) noexcept nogil:
@@ -306,7 +307,7 @@ cdef void carry_output(Session *s) noexcept nogil:
     pthread_mutex_unlock(&s.send_lock)
 
 
-cdef void settle_in(Session *s, int guest) noexcept nogil:
+cdef void settle_in(Session *s, int guest, bint relayed) noexcept nogil:
     """After the answer on the link: from here on this is a session like any other."""
     stop_sender(s)
     s.sender_started = False
@@ -314,8 +315,7 @@ cdef void settle_in(Session *s, int guest) noexcept nogil:
     if guest >= 0:
         dup3(guest, s.fd, O_CLOEXEC)
         close(guest)
-    else:
-        s.by_link = True
+    s.by_link = relayed
     if s.carried.counted:
         s.stats = s.carried.stats
     pthread_mutex_lock(&s.lock)
@@ -326,6 +326,8 @@ cdef void settle_in(Session *s, int guest) noexcept nogil:
     memcpy(s.buffer, s.carried.input.data(), s.carried.input.size())
     s.end = s.end - s.begin + s.carried.input.size()
     s.begin = 0
+    if relayed and s.carried.resumable:
+        find_relayed_tail(s, s.buffer, s.end)
     s.restoring = False
     s.sizes = served_sizes
     carry_output(s)
@@ -337,7 +339,7 @@ cdef void settle_in(Session *s, int guest) noexcept nogil:
 cdef int on_sessionRestoreTakeOver(Session *s, Frame *f) noexcept nogil:
     cdef gf_req_sessionRestoreTakeOver *q = <gf_req_sessionRestoreTakeOver *>f.body
     cdef int guest = -1
-    if q.flags & ~<uint32_t>SOCKET_BESIDE:
+    if q.flags & ~<uint32_t>(SOCKET_BESIDE | RELAYED):
         return malformed(s, f, b"unknown flags")
     if not s.carried.complete:
         return malformed(s, f, b"it was not said to be done")
@@ -364,7 +366,7 @@ cdef int on_sessionRestoreTakeOver(Session *s, Frame *f) noexcept nogil:
         s.parting = False
         s.unwritable = False
     pthread_mutex_unlock(&s.send_lock)
-    settle_in(s, guest)
+    settle_in(s, guest, guest < 0 or q.flags & RELAYED != 0)
     return DEFERRED
 
 

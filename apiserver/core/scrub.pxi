@@ -178,6 +178,9 @@ cdef void begin_session(Session *s, int fd, uint64_t quota, bint resumable, bint
     s.taken_over = False
     s.by_link = False
     s.following = False
+    s.relayed_tail = 0
+    s.relayed_missing = 0
+    s.stale = 0
     s.restoring = False
     s.sizes = served_sizes
     if restore:
@@ -205,5 +208,4 @@ cdef void run_session(Session *s) noexcept nogil:
         refuse(s, GF_REFUSED_SHUTTING_DOWN)
     shutdown(s.fd, 2)
     stop_sender(s)
-    if s.resumable:
-        drop_log(s)
+    drop_unsent(s)

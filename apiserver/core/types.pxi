@@ -30,6 +30,7 @@ cdef enum:
     OPERATIONS = 1 << 16
     ACKNOWLEDGE_SIZE = 24
     PART_SIZE = (256 << 10) - 64
+    SPARE_PARTS = 16            # kept by a session for what it will send: 4 MiB
     LAUNCH_ATTRIBUTES = 16
     MISSING = 0xffff            # request size of an operation that does not exist
     TIMED_EVERY = 61            # a prime: no loop of a program keeps step with it
@@ -340,6 +341,10 @@ cdef struct Session:
     bint attached               # the connection lives, as far as we know
     bint by_link                # the guest speaks by way of where it was before,
     bint following              # and has taken leave there
+    gf_header relayed_head
+    size_t relayed_tail         # bytes at the end of what it sent that begin a header, or are MOVED: no part of the stream, maybe
+    size_t relayed_missing      # bytes of the frame whose header was the last to be complete
+    size_t stale                # bytes at the end of the buffer that the guest says again, or does not
     bint receiving              # the dispatcher is in recv
     uint64_t received           # bytes after WELCOME
     bint broken                 # the context is lost: only a reset mends it
@@ -378,6 +383,8 @@ cdef struct Session:
     size_t queued
     Part *log                   # of a resumable session, in place of the queue
     Part *log_tail
+    Part *spare                 # parts that were acknowledged
+    int spares
     Part *log_next              # the one that holds the next byte to be written
     uint64_t log_begin          # the guest has everything before
     uint64_t log_written

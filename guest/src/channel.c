@@ -492,10 +492,10 @@ void gf_channel_moved(void) {
 }
 
 /* The connection ended. Without counts of bytes there is only one way to go on: both sides had said
- * everything there, and the session is elsewhere. */
+ * that they had said everything there, and the session is elsewhere. */
 static bool may_go_on(void) {
     pthread_mutex_lock(&ch.send_lock);
-    bool followed = ch.moving == GF_LEAVING && !ch.within && !gf_reader_has_input();
+    bool followed = ch.told_all && !ch.within && !gf_reader_has_input();
     pthread_mutex_unlock(&ch.send_lock);
     return (ch.resumable || followed) && !gf_channel_lost();
 }
@@ -537,6 +537,7 @@ bool gf_channel_resume(void) {
         }
         ch.resuming = false;
         ch.moving = GF_HERE;
+        ch.told_all = false;
         atomic_fetch_add(&ch.connection, 1);
         pthread_cond_broadcast(&ch.sent);
     }

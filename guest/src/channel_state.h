@@ -40,6 +40,7 @@ struct gf_channel {
     _Atomic bool leaving; /* sessionClose is on its way: the server's hanging up is no news */
     bool resumable;
     enum gf_moving moving;
+    bool told_all;               /* before we follow: nothing more comes on this connection */
     _Atomic bool resuming;       /* the connection broke: nobody writes until there is another */
     _Atomic unsigned connection; /* counts them */
 

@@ -235,6 +235,15 @@ static bool read_moved(const struct gf_header *header) {
     return !gf_channel_lost();
 }
 
+/* Whoever does not count bytes is told that this was all: a connection that ends without it broke. */
+static bool read_farewell(const struct gf_header *header) {
+    pthread_mutex_lock(&ch.send_lock);
+    ch.told_all = ch.moving == GF_LEAVING && !ch.resumable;
+    bool fine = ch.told_all;
+    pthread_mutex_unlock(&ch.send_lock);
+    return fine || malformed("nothing was to be ended", header);
+}
+
 static bool read_acknowledgement(const struct gf_header *header) {
     uint64_t received;
     if (header->size != sizeof *header + sizeof received) {
@@ -254,7 +263,8 @@ static bool read_frame(void) {
     if (header.op == GF_OP_MOVED) {
         /* Of this one all or nothing: it is no part of the stream that another connection would go on with.
          */
-        if (header.size < sizeof header + sizeof(struct gf_moved) || header.size > MOVED_MAX) {
+        if (header.size != sizeof header &&
+            (header.size < sizeof header + sizeof(struct gf_moved) || header.size > MOVED_MAX)) {
             return malformed("moved", &header);
         }
         if (!fill(header.size, false)) {
@@ -271,7 +281,7 @@ static bool read_frame(void) {
         return read_output(&header);
     }
     if (header.op == GF_OP_MOVED) {
-        return read_moved(&header);
+        return header.size == sizeof header ? read_farewell(&header) : read_moved(&header);
     }
     if (header.op == GF_OP_ACKNOWLEDGE) {
         return read_acknowledgement(&header);

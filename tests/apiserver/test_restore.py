@@ -21,6 +21,7 @@ from tests.apiserver.migrant import PAGE
 RESTORE = sorted(name for name, m in operations().items() if m.variant.restore)
 STATE = struct.Struct("<iI")
 SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
+MOVED = HEADER.pack(HEADER.size, 0xFF0B, 0, 0, 0)
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +175,8 @@ def test_without_a_socket_the_link_goes_on(target: Engine) -> None:
     assert link.call("sessionRestoreTakeOver", flags=0).status == 0
     assert link.read(address, 4) == b"here"
     assert not target.call("following")
-    link.socket.sendall(HEADER.pack(HEADER.size, 0xFF0B, 0, 0, 0))
+    link.socket.sendall(MOVED)
+    assert link.socket.recv(HEADER.size, socket.MSG_WAITALL) == MOVED
     assert link.expect_end().text == ""
     assert target.call("following")
     ours, theirs = socket.socketpair()
@@ -188,6 +190,92 @@ def test_without_a_socket_the_link_goes_on(target: Engine) -> None:
     assert guest.read(address, 4) == b"here"
     assert not target.call("following")
     guest.close()
+    assert target.ended() == ("closed", True)
+
+
+def comes_back(target: Engine, link: Guest, received: int) -> tuple[Guest, int]:
+    """Another connection of a guest that has so many bytes; and how many the server has."""
+    while not target.call("taken_over"):
+        time.sleep(0.001)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        assert target.call("resume", b"p" * 32, received, descriptors=[os.dup(theirs.fileno())])
+    head = HEADER.unpack(ours.recv(HEADER.size, socket.MSG_WAITALL))
+    assert head[1] == 0xFF08
+    body = ours.recv(head[0] - HEADER.size, socket.MSG_WAITALL)
+    return moved(link, ours), int.from_bytes(body[32:], "little")
+
+
+def received_counts(link: Guest, received: int) -> None:
+    """A session that outlives its connection, and has said nothing."""
+    link.send("sessionRestoreResumable", received=received, told=0, begin=0, boundary=0, written=0)
+
+
+@pytest.mark.parametrize("size", range(HEADER.size + 1))
+@pytest.mark.parametrize("busy", [False, True], ids=["reading", "busy"])
+def test_a_guest_that_takes_leave_by_half(target: Engine, busy: bool, size: int) -> None:
+    """Its connection breaks after so many bytes of its last frame, which are no part of its stream. A busy
+    server is not reading: it cannot see the end of the connection."""
+    call = encode("cuCtxSynchronize", 9, 1, b"", {})
+    output = HEADER.pack(HEADER.size, 1, 1, 77, 0) * ((2 << 20) // HEADER.size if busy else 0)
+    link = target.session(restore=True, resumable=True)
+    received_counts(link, len(call) + size)
+    link.send("sessionRestoreInput", payload=call + MOVED[:size])
+    for at in range(0, len(output), 1 << 20):
+        link.send("sessionRestoreOutput", head=0, payload=output[at : at + (1 << 20)])
+    assert link.call("sessionRestoreDone", mapped_bytes=0).status == 0
+    assert link.call("sessionRestoreTakeOver", flags=0).status == 0
+    if not busy and size < HEADER.size:  # it has answered, and waits for more
+        link._waiting[9] = "cuCtxSynchronize"
+        assert link.answer(9).status == 0
+    guest, received = comes_back(target, link, 0)
+    assert received == len(call)
+    assert guest._exactly(len(output)) == output
+    guest._waiting[9] = "cuCtxSynchronize"
+    assert guest.answer(9).status == 0
+    for _ in range(3):
+        assert guest.sync().status == 0
+    guest.socket.close()
+    target.call("end", "enough")
+    assert target.ended() == ("enough", True)
+
+
+@pytest.mark.parametrize("split", range(1, HEADER.size))
+def test_a_last_frame_in_two_parts(target: Engine, split: int) -> None:
+    """What was there when the session came counts as little as what comes afterwards."""
+    link = target.session(restore=True, resumable=True)
+    received_counts(link, split)
+    link.send("sessionRestoreInput", payload=MOVED[:split])
+    assert link.call("sessionRestoreDone", mapped_bytes=0).status == 0
+    assert link.call("sessionRestoreTakeOver", flags=0).status == 0
+    while not target.call("taken_over"):
+        time.sleep(0.001)
+    assert target.call("arriving")
+    link.socket.sendall(MOVED[split:])
+    assert link.expect_end().text == ""
+    assert target.call("following")
+    guest, received = comes_back(target, link, 0)
+    assert received == 0
+    assert guest.sync().status == 0
+    assert not target.call("arriving")
+    guest.socket.close()
+    target.call("end", "enough")
+    assert target.ended() == ("enough", True)
+
+
+def test_a_guest_that_never_comes(target: Engine) -> None:
+    """What it would have been told the next guest is not told."""
+    link = target.session(restore=True)
+    assert link.call("sessionRestoreDone", mapped_bytes=0).status == 0
+    assert link.call("sessionRestoreTakeOver", flags=0).status == 0
+    link.socket.sendall(MOVED)
+    assert link.socket.recv(HEADER.size, socket.MSG_WAITALL) == MOVED
+    assert link.expect_end().text == ""
+    target.call("end", "revoked: it was waited for long enough")
+    assert target.ended() == ("revoked: it was waited for long enough", True)
+    again = target.session()
+    assert again.sync().status == 0
+    again.close()
     assert target.ended() == ("closed", True)
 
 

@@ -25,6 +25,7 @@ class MovingServer(FakeServer):
     resumable: bool = False
     forged: bool = False  # MOVED comes from somebody who does not know the session's key
     cut: int | None = None  # the connection breaks after so many bytes of MOVED, which then answers RESUME
+    farewell: bool = True  # says that it has said everything; without it the connection has broken
     refuses: bool = False  # nobody has the session where it should be
     key: bytes = b""
     number: int = 7
@@ -109,6 +110,8 @@ class MovingServer(FakeServer):
                 assert told
                 assert not body
                 self.answered.append(served)
+                if not self.resumable and self.farewell:
+                    super().send(follow.OP_MOVED, b"")
                 return
             self.received += size
             if op == ACKNOWLEDGE:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from gpuferry.migration import follow
 
 from tests.guest.conftest import run_guest
 from tests.guest.fake_server import REPLY_SIZE, Answer, Frame
@@ -166,6 +167,34 @@ def test_a_forged_message_is_not_followed(server: MovingServer, program: Program
     assert outcome.stdout == f"{UNAVAILABLE}\n"
     assert "not by the server that granted the session" in outcome.stderr
     assert server.connections == 1
+
+
+@pytest.mark.parametrize("resumable", [False, True], ids=["error", "reconnect"])
+def test_a_connection_that_ends_too_early(server: MovingServer, resumable: bool) -> None:
+    """A guest that counts gets what is missing where its session is; another cannot know, and is told."""
+    server.moves = lambda n: 1 if n == 1 else None
+    server.resumable, server.farewell = resumable, False
+    outcome = run_guest(
+        server,
+        'start(); [cu("cuCtxSynchronize") for _ in range(2)]; print(cu("cuCtxSynchronize"))',
+        GPUFERRY_ON_LOSS="reconnect" if resumable else "error",
+    )
+    assert outcome.stdout == f"{0 if resumable else UNAVAILABLE}\n"
+    assert ("lost the GPU server" in outcome.stderr) is not resumable
+    assert server.connections == 1 + resumable
+
+
+def test_an_end_that_nobody_wanted(server: MovingServer) -> None:
+    """Who says that it has said everything, and did not say where the session is."""
+
+    def answer(frame: Frame) -> Answer:
+        server.send(follow.OP_MOVED, b"")
+        return Answer()
+
+    server.answer = answer
+    outcome = run_guest(server, 'start(); cu("cuCtxSynchronize"); print(cu("cuCtxSynchronize"))')
+    assert outcome.stdout == f"{UNAVAILABLE}\n"
+    assert "nothing was to be ended" in outcome.stderr
 
 
 def test_nobody_has_it_there(server: MovingServer, program: Program) -> None:

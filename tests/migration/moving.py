@@ -217,10 +217,12 @@ class Keeper(Process):
         super().__init__(log, "gpuferry.apiserver.keeper", [], {})
         assert expect(self, "ready").ready.keeper
 
-    def keep(self, session: int, **terms: object) -> socket.socket:
+    def keep(self, session: int, resume_seconds: float = 60, **terms: object) -> socket.socket:
         """Tells it whose guest will come; returns the source's end of the pair."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        grant = node_pb2.Grant(session=session, memory_quota=GIB, resume_key=b"k" * 32)
+        grant = node_pb2.Grant(
+            session=session, memory_quota=GIB, resume_key=b"k" * 32, resume_seconds=resume_seconds
+        )
         order(self, [theirs], keep=node_pb2.Keep(grant=grant, **terms))  # type: ignore[arg-type]
         return ours
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -38,13 +38,17 @@ class Follower(Guest):
     """A guest that knows MOVED, and may ignore it."""
 
     moved = b""
+    told_all = False  # the server has said its last here
 
     def _frame(self) -> tuple[int, bytes, int, int]:
         frame = super()._frame()
+        assert not self.told_all
         if frame[0] != OP_MOVED:
             return frame
-        assert not self.moved
-        self.moved = frame[1]
+        self.told_all = frame[1] == b""
+        if not self.told_all:
+            assert not self.moved
+            self.moved = frame[1]
         return self._frame()
 
 
@@ -139,10 +143,13 @@ def test_the_source_dies_once_the_keeper_has_it(destination: Server, keeper: Kee
         close(guest, destination)
 
 
-def follow(guest: Follower, destination: Server) -> None:
+def follow(guest: Follower, destination: Server, meanwhile: Callable[[], object] = lambda: None) -> None:
     """What the guest library does: its last frame here, all until the end, and on by another connection."""
     guest.socket.sendall(struct.pack("<IHHII", 16, OP_MOVED, 0, 0, 0))
     assert guest.expect_end().text == ""
+    assert guest.told_all
+    guest.told_all = False
+    meanwhile()
     guest.socket.close()
     guest.socket, theirs = socket.socketpair()
     guest.socket.settimeout(30)

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import signal
+import socket
 from pathlib import Path
 
 import pytest
 
-from tests.apiserver.guest import Ended
+from tests.apiserver.guest import HEADER, REFUSED, Ended, encode
 from tests.apiserver.server import Server
-from tests.migration.moving import PAGE, Keeper, Work, close, expect, suspend, suspended
+from tests.migration.moving import (
+    PAGE,
+    Keeper,
+    Work,
+    close,
+    expect,
+    offer,
+    order,
+    order_move,
+    stayed,
+    suspend,
+    suspended,
+)
+from tests.migration.test_failures import freeze
+from tests.resume.guest import CountingGuest
+
+GRACE = 60.0
+OP_REFUSED, OP_RESUMED = 0xFF04, 0xFF08
+Resumable = tuple[CountingGuest, Work]
 
 
 @pytest.mark.parametrize("where", ["destination", "source"])
@@ -85,3 +105,155 @@ def test_the_keeper_dies(source: Server, tmp_path: Path) -> None:
         with pytest.raises(Ended):
             guest.sync()
     assert (tmp_path / "file").exists()
+
+
+@pytest.fixture
+def resumable(source: Server) -> Resumable:
+    """A guest whose session outlives its connection."""
+    guest = source.connect(resume_seconds=GRACE)
+    guest.__class__ = CountingGuest
+    assert isinstance(guest, CountingGuest)
+    guest.received = 0
+    guest.adopt(guest.socket, 0)
+    return guest, Work(guest)
+
+
+def comes_back(server: Server | Keeper, guest: CountingGuest, received: int | None = None) -> int:
+    """By another connection; how many bytes of what it said are there."""
+    guest.socket.close()
+    ours, theirs = socket.socketpair()
+    ours.settimeout(120)
+    count = guest.received if received is None else received
+    order(server, [theirs], resume={"session": guest.session, "proof": b"r" * 32, "received": count})
+    size, op, *_ = HEADER.unpack(ours.recv(HEADER.size, socket.MSG_WAITALL))
+    body = ours.recv(size - HEADER.size, socket.MSG_WAITALL)
+    assert op == OP_RESUMED, body
+    assert body[:32] == b"r" * 32
+    guest.adopt(ours)
+    return int.from_bytes(body[32:], "little")
+
+
+def goes_on(guest: CountingGuest, work: Work, server: Server) -> None:
+    work.check()
+    close(guest, server)
+
+
+@pytest.mark.parametrize("while_away", [False, True], ids=["suspended", "away"])
+def test_the_connection_breaks(
+    resumable: Resumable, source: Server, destination: Server, tmp_path: Path, while_away: bool
+) -> None:
+    """The guest comes back to the keeper, or to where its session was resumed meanwhile."""
+    guest, work = resumable
+    path = tmp_path / "file"
+    with Keeper(tmp_path / "keeper.log") as keeper:
+        suspended(source, keeper, suspend(source, keeper, guest.session, path))
+        sent = guest.sent
+        lost = encode("cuCtxSynchronize", 1000, 1, b"", {})
+        guest.socket.sendall(lost)  # nobody has read it: it is lost with the connection
+        guest.socket.shutdown(socket.SHUT_RDWR)
+        if while_away:
+            keeper.order(stats={})
+            while not expect(keeper, "stats").stats.disconnected:
+                keeper.order(stats={})
+        else:
+            assert comes_back(keeper, guest) == sent
+        assert keeper.play(guest.session, path, destination, resume_seconds=GRACE).moved
+        expect(destination, "taken_over")
+        if while_away:
+            assert comes_back(destination, guest) == sent
+        assert keeper.wait_for_exit() == 0
+    guest.socket.sent = sent
+    guest.socket.sendall(lost)
+    guest._waiting[1000] = "cuCtxSynchronize"
+    assert guest.answer(1000).status == 0
+    goes_on(guest, work, destination)
+
+
+def test_the_connection_breaks_again_and_again(
+    resumable: Resumable, source: Server, destination: Server, tmp_path: Path
+) -> None:
+    """What the guest did not get of an answer it gets, wherever in it the connection broke."""
+    guest, work = resumable
+    before = guest.received
+    request = guest.ask_read(work.memory, PAGE)
+    answer = guest.answer(request).payload
+    assert answer == work.contents[0]
+    path = tmp_path / "file"
+    with Keeper(tmp_path / "keeper.log") as keeper:
+        suspended(source, keeper, suspend(source, keeper, guest.session, path))
+        for missing in (0, 7, PAGE, PAGE + 3, guest.received - before):
+            assert comes_back(keeper, guest, guest.received - missing) == guest.sent
+        guest.received = before
+        assert keeper.play(guest.session, path, destination, resume_seconds=GRACE).moved
+        expect(destination, "taken_over")
+    guest._waiting[request] = "sessionCopyOut"
+    assert guest.answer(request).payload == answer
+    goes_on(guest, work, destination)
+
+
+def test_counts_that_cannot_be(
+    resumable: Resumable, source: Server, destination: Server, tmp_path: Path
+) -> None:
+    """The session stays suspended, with the connection that it has."""
+    guest, work = resumable
+    path = tmp_path / "file"
+    with Keeper(tmp_path / "keeper.log") as keeper:
+        suspended(source, keeper, suspend(source, keeper, guest.session, path))
+        ours, theirs = socket.socketpair()
+        with ours:
+            more = {"session": guest.session, "proof": b"r" * 32, "received": guest.received + 1}
+            order(keeper, [theirs], resume=more)
+            size, op, *_ = HEADER.unpack(ours.recv(HEADER.size, socket.MSG_WAITALL))
+            assert op == OP_REFUSED
+            assert REFUSED.unpack_from(ours.recv(size - HEADER.size))[0] == 9
+            assert ours.recv(1) == b""
+        assert keeper.play(guest.session, path, destination, resume_seconds=GRACE).moved
+        expect(destination, "taken_over")
+    goes_on(guest, work, destination)
+
+
+def test_a_guest_that_does_not_come_back(source: Server, tmp_path: Path) -> None:
+    guest = source.connect(resume_seconds=GRACE)
+    Work(guest)
+    path = tmp_path / "file"
+    with Keeper(tmp_path / "keeper.log") as keeper:
+        pair = keeper.keep(guest.session, resume_seconds=0.1, file={"path": str(path)})
+        order_move(source, [pair], guest.session, file={"path": str(path)})
+        suspended(source, keeper, expect(source, "moved").moved)
+        guest.socket.close()
+        assert expect(keeper, "ended").ended.reason == "connection lost"
+        assert keeper.wait_for_exit() == 0
+
+
+def test_a_guest_that_closes_its_session_does_not_come_back(
+    resumable: Resumable, source: Server, tmp_path: Path
+) -> None:
+    guest, _ = resumable
+    with Keeper(tmp_path / "keeper.log") as keeper:
+        suspended(source, keeper, suspend(source, keeper, guest.session, tmp_path / "file"))
+        guest.ask_read(guest.window, 4)
+        guest.close()
+        assert expect(keeper, "ended").ended.reason == "closed"
+        assert keeper.wait_for_exit() == 0
+
+
+def test_it_comes_back_while_its_session_is_resumed(
+    resumable: Resumable, source: Server, destination: Server, tmp_path: Path
+) -> None:
+    """Then that is given up, for the socket that was to be handed over is dead; and done again."""
+    guest, work = resumable
+    path = tmp_path / "file"
+    with Keeper(tmp_path / "keeper.log") as keeper:
+        suspended(source, keeper, suspend(source, keeper, guest.session, path))
+        link = offer(destination, guest.session, resume_seconds=GRACE)
+        freeze(destination)
+        order(keeper, [link], play={"session": guest.session, "path": str(path), "local": {"device": 1}})
+        assert keeper.message().HasField("moving")
+        assert comes_back(keeper, guest) == guest.sent
+        destination.process.send_signal(signal.SIGCONT)
+        moved = expect(keeper, "moved").moved
+        assert "came back with another" in moved.reason
+        stayed(source, destination, moved)
+        assert keeper.play(guest.session, path, destination, resume_seconds=GRACE).moved
+        expect(destination, "taken_over")
+    goes_on(guest, work, destination)
