@@ -345,6 +345,11 @@ class Broker:
         self._dispatch()
         self._on_pool_change()
 
+    def withhold(self, device: int, size: int) -> None:
+        """For API servers beyond those that the headroom is meant for; when they go, somebody may fit."""
+        self._placer.withhold(device, size)
+        self._dispatch()
+
     def _know(self, server: ApiServer) -> None:
         """The first API server of a device says how much memory there is."""
         assert server.ready

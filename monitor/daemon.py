@@ -97,7 +97,7 @@ class Daemon:
                 self._pool.home = node_pb2.Home(
                     path=str(door.path), secret=ledger.secret, grace_seconds=self._config.orphan_grace
                 )
-            self._pool.spare = self._spare
+            self._pool.spare, self._pool.withhold = self._spare, self._broker.withhold
             self._broker.migrations.pool = self._pool
             stack.push_async_callback(self._pool.stop)
             if not ledger.inherited:
@@ -145,9 +145,7 @@ class Daemon:
 
     def _spare(self, device: int) -> int:
         """Memory that nobody uses, by NVML's word if it has one, and nobody was promised."""
-        unpromised = [
-            room.grantable - room.granted for room in self._broker.rooms() if room.ordinal == device
-        ]
+        unpromised = [room.gpu.free for room in self._broker.rooms() if room.ordinal == device]
         known = [s.ready for s in self._pool.servers.values() if s.ready and s.device == device]
         gpu = self._observatory.gpus.get(known[0].device_uuid) if known else None
         if gpu and gpu.memory_used is not None and gpu.memory_total is not None:

@@ -90,6 +90,11 @@ class Placer:
         """An API server is gone; it may have been idle."""
         self._policy.on_worker_lost(device, server)
 
+    def withhold(self, device: int, size: int) -> None:
+        """So many bytes of it are not to be granted for now."""
+        if room := self.devices.get(device):
+            room.gpu.withhold(size)
+
     # -- sessions
 
     def arrive(

@@ -344,9 +344,9 @@ class Pool:
         self._environment = environment
         self._events = events
         self._turns = asyncio.Semaphore(STARTING_MOST)
-        self.spare: Callable[[int], int] = lambda device: (
-            0
-        )  # bytes of a device that nobody has or was promised
+        # Bytes of a device: that nobody has or was promised; that shall not be promised.
+        self.spare: Callable[[int], int] = lambda _: 0
+        self.withhold: Callable[[int, int], None] = lambda _, __: None
         self.home: node_pb2.Home | None = None  # where API servers find the next monitor
         self._tasks: set[asyncio.Task[None]] = set()
         self._health = {device: Health() for device in range(config.devices)}
@@ -450,7 +450,13 @@ class Pool:
 
     def _keep(self, server: ApiServer, life: Coroutine[None, None, None]) -> None:
         self.servers[server.key] = server
+        self._withhold_contexts(server.device)
         self._attend_to(self._attend(server, life))
+
+    def _withhold_contexts(self, device: int) -> None:
+        """Those of more API servers than the headroom is meant for."""
+        more = sum(s.device == device for s in self.servers.values()) - self._config.pool
+        self.withhold(device, max(more, 0) * self._config.context_cost)
 
     def _attend_to(self, life: Coroutine[None, None, None]) -> None:
         task = asyncio.ensure_future(life)
@@ -478,6 +484,7 @@ class Pool:
             server.end_reason = str(error)
         finally:
             del self.servers[server.key]
+            self._withhold_contexts(server.device)
             if not server.ready:
                 self.failures += 1
                 self.last_failure = server.end_reason

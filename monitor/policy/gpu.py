@@ -20,7 +20,8 @@ class Gpu:
     index: int
     memory: int
     labels: frozenset[str] = frozenset()
-    free: int = field(init=False)  # of its memory, not promised
+    free: int = field(init=False)  # of its memory, neither promised nor withheld; below 0: too much is
+    withheld: int = 0
     busy: int = 0
     home: set[int] = field(default_factory=set)  # workers that belong here
     idle: list[int] = field(default_factory=list)  # those without a session, ascending
@@ -31,7 +32,12 @@ class Gpu:
 
     @property
     def promised(self) -> int:
-        return self.memory - self.free
+        return self.memory - self.free - self.withheld
+
+    def withhold(self, size: int) -> None:
+        """So much is not to be promised for now."""
+        self.free += self.withheld - size
+        self.withheld = size
 
     @property
     def utilisation(self) -> float:

@@ -39,6 +39,30 @@ def test_who_asks_for_nothing_gets_what_is_usual() -> None:
     assert made.waiting() == [5]
 
 
+def test_what_is_withheld_is_granted_later() -> None:
+    made = placer()
+    made.withhold(0, 40)
+    arrive(made, 1, 50)
+    arrive(made, 2, 20)
+    assert made.next() == Placement(1, 0, 0, 50)
+    assert made.next() is None
+    assert (made.devices[0].granted, made.devices[0].gpu.free) == (50, 10)
+    made.withhold(0, 20)
+    assert made.next() == Placement(2, 0, 1, 20)
+    made.withhold(0, 0)
+    assert (made.devices[0].granted, made.devices[0].gpu.free) == (70, 30)
+
+
+def test_a_request_for_all_waits_for_what_is_withheld() -> None:
+    made = placer()
+    made.withhold(0, 40)
+    arrive(made, 1, GRANTABLE)
+    assert made.next() is None
+    assert made.waiting() == [1]
+    made.withhold(0, 0)
+    assert made.next() == Placement(1, 0, 0, GRANTABLE)
+
+
 def test_before_any_device_is_known_everybody_waits() -> None:
     made = Placer(build())
     arrive(made, 1, 10**9)

@@ -1,0 +1,47 @@
+"""How many API servers there are, and what their contexts take."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from gpuferry.monitor.config import Config
+from gpuferry.monitor.pool import Pool
+
+GIB = 1 << 30
+
+
+class Silent:
+    """Hears everything."""
+
+    def __getattr__(self, _: str) -> Any:
+        return lambda *_: None
+
+
+def test_contexts_beyond_the_headroom_are_withheld(tmp_path: Path) -> None:
+    config = Config(
+        runtime=tmp_path,
+        token=b"",
+        simulated=False,
+        devices=1,
+        pool=2,
+        min_idle=4,
+        server_command=("sleep", "600"),
+    )
+    withheld: list[tuple[int, int]] = []
+
+    async def life() -> None:
+        pool = Pool(config, {}, Silent())
+        pool.spare = lambda _: 4 * GIB - sum(size for _, size in withheld[-1:])
+        pool.withhold = lambda device, size: withheld.append((device, size))
+        pool.start()
+        assert len(pool.servers) == 4
+        assert withheld[-1] == (0, 2 * config.context_cost)
+        while not all(server.pid for server in pool.servers.values()):
+            await asyncio.sleep(0.01)
+        await pool.stop()
+
+    asyncio.run(life())
+    assert config.context_cost > 0
+    assert withheld == [(0, more * config.context_cost) for more in (0, 0, 1, 2, 1, 0, 0, 0)]
