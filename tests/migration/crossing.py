@@ -19,7 +19,7 @@ from gpuferry.migration.frames import HEADER
 from gpuferry.monitor import handshake
 from gpuferry.specs._generated import control_pb2
 
-from tests.migration.carriage import ATTEMPTS, SECONDS, TRY_AGAIN, exactly
+from tests.migration.carriage import ATTEMPTS, QUOTA, SECONDS, TRY_AGAIN, exactly
 from tests.migration.gate import Gate, Journey, Passage, Stop, Way
 from tests.migration.rounds import RUNNING, migrate
 from tests.monitor import harness
@@ -33,7 +33,8 @@ class Node:
 
     def __init__(self, stack: contextlib.ExitStack) -> None:
         settings: dict[str, Any] = {"GPUFERRY_SIM_DEVICES": "2", "GPUFERRY_TOKEN": TOKEN}
-        self.monitor = stack.enter_context(harness.monitor("--pool", "1", server=None, **settings))
+        options = ("--pool", "1", "--memory", str(QUOTA))  # less than all, for code takes memory too
+        self.monitor = stack.enter_context(harness.monitor(*options, server=None, **settings))
         self.listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         self.address = f"127.0.0.1:{self.listening.getsockname()[1]}"
 
