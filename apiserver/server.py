@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 PAUSE_LEAST, PAUSE_MOST = 0.5, 64.0  # seconds between looks at what kernels printed
 LEAVE_SECONDS = 0.6  # for the engine to stop once its guest is gone; a running kernel cannot be stopped
-LOOK_SECONDS = 0.05
 COPY_SECONDS = 10.0  # likewise, if it launched none: copies end by themselves, on a busy machine later
+LOOK_SECONDS = 0.05  # between looks at one that takes longer
 RESTORE_SECONDS = 10.0  # likewise, if it is the source of a session that is gone
 STOP_SECONDS = 30.0  # for a migration; what it waits for has shorter limits
 FOLLOW_SECONDS = 30.0  # for a guest to come after its session, once it has left where it was
