@@ -99,7 +99,8 @@ def cut_once(idle: harness.Monitor, *allowances: Allowance) -> None:
 def every(step: int, count: int, up: bool) -> ParameterSet:
     """One in `count` places that are `step` bytes apart."""
     name = f"{'up' if up else 'down'}-every-{step}"
-    return pytest.param(step, count, up, id=name, marks=[pytest.mark.slow] if step == 1 else [])
+    slow = [pytest.mark.slow, pytest.mark.timeout(1800)] if step == 1 else []
+    return pytest.param(step, count, up, id=name, marks=slow)
 
 
 @pytest.mark.parametrize(
