@@ -27,7 +27,7 @@ def test_contexts_beyond_the_headroom_are_withheld(tmp_path: Path) -> None:
         devices=1,
         pool=2,
         min_idle=4,
-        server_command=("sleep", "600"),
+        server_command=("sh", "-c", "exec sleep 600"),  # whatever options it gets
     )
     withheld: list[tuple[int, int]] = []
 
