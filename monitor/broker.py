@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 import structlog
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
+from .api_server import ApiServer
 from .config import Config
 from .custody import Custody
 from .events import Announcer, Event, Kind
@@ -22,7 +23,6 @@ from .migrations import Migrations
 from .node import ChannelBroken
 from .placement import DeviceRoom, Impossible, Placement, Placer
 from .policy import build
-from .pool import ApiServer
 from .reunion import Reunion
 from .session import Phase, Session
 

@@ -15,11 +15,11 @@ from collections.abc import Callable
 import structlog
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
+from .api_server import ApiServer
 from .events import Event, Kind
 from .migration import Migration, State, Target, ToDevice, ToFile, ToServer
 from .node import ChannelBroken
 from .placement import Placement, Placer
-from .pool import ApiServer
 from .session import Session
 
 KEPT = 50  # migrations that are over, for status

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from gpuferry.specs._generated import registry_pb2
 
+from .api_server import State
 from .broker import Broker
 from .config import Config
-from .pool import Pool, State
+from .pool import Pool
 from .versions import package_version
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gpuferry.specs._generated import migration_pb2
 
-from .pool import ApiServer
+from .api_server import ApiServer
 from .session import Session
 
 Phase = migration_pb2.Phase

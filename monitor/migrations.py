@@ -16,12 +16,12 @@ from typing import Protocol
 
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
+from .api_server import ApiServer
 from .custody import Custody
 from .migration import CannotMove, Migration, Strategy, Target, ToDevice, ToFile, ToServer
 from .node import ChannelBroken
 from .placement import Placement, Placer
 from .policy import Migrate
-from .pool import ApiServer
 from .session import Session
 
 DRAIN_SECONDS = 30.0  # for which a kernel may go on before the session is left where it is

@@ -7,10 +7,10 @@ import time
 import structlog
 from gpuferry.specs._generated import node_pb2
 
+from .api_server import ApiServer
 from .custody import Custody
 from .migration import Migration, Target, ToDevice, ToFile, ToServer
 from .placement import Placement, Placer
-from .pool import ApiServer
 from .session import Session
 
 log = structlog.get_logger()

@@ -8,10 +8,10 @@ import time
 
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
+from .api_server import ApiServer
 from .guests import Guest
 from .handshake import Hello
 from .placement import Placement
-from .pool import ApiServer
 
 
 class Phase(enum.Enum):

@@ -10,9 +10,10 @@ import time
 from gpuferry.specs._generated import control_pb2, node_pb2, wire
 
 from . import migration
+from .api_server import ApiServer, State
 from .broker import Broker
 from .config import Config
-from .pool import ApiServer, Pool, State
+from .pool import Pool
 from .session import Session
 from .stats.gpus import GpuStats
 from .versions import package_version

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
-from ..pool import ApiServer
+from ..api_server import ApiServer
 
 COUNTED = ("calls_async", "calls_sync", "launches", "bytes_in", "bytes_out", "busy_seconds")
 
