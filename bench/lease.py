@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.helpers import toolchain
 from tests.helpers.monitor import Monitor, monitor
@@ -24,7 +25,9 @@ READY_SECONDS = 120.0
 def rows() -> list[Row]:
     """Half of the guests have their lease within the median; nearly all within the 99th percentile.
 
-    Guests and servers share this machine: a C server that does only what it must says how much is theirs.
+    Guests and servers share this machine: how long it takes until the last one has its lease is compared with
+    a C server that does only what it must. That one keeps up with the crowd, so that nobody waits in line
+    there: its median would say how fast guests come, not how fast it is.
     """
     program = built(CROWD)
     null = {"GPUFERRY_DEVICE": "sim", "GPUFERRY_SIM_LIBRARY": str(NULL_LIBRARY)}
@@ -38,17 +41,25 @@ def rows() -> list[Row]:
             floors.append(measure(program, "plain"))
             twins.append(measure(program, twin, server.token))
             leases.append(measure(program, server.tcp, server.token))
-    (median_floor, p99_floor), (median, p99) = best(floors), best(leases)
+    floor, twin_best, lease = best(floors), best(twins), best(leases)
     return [
-        cost("lease_median", median, median_floor, "µs"),
-        cost("lease_p99", p99, p99_floor, "µs"),
-        cost("lease_twin", median, best(twins)[0], "µs"),
+        cost("lease_median", lease.median, floor.median, "µs"),
+        cost("lease_p99", lease.p99, floor.p99, "µs"),
+        cost("lease_all", lease.all, twin_best.all, "µs"),
     ]
 
 
-def best(rounds: list[tuple[float, float]]) -> tuple[float, float]:
+class Times(NamedTuple):
+    """What crowd.c prints, in microseconds."""
+
+    median: float
+    p99: float
+    all: float
+
+
+def best(rounds: list[Times]) -> Times:
     """Of each column."""
-    return min(median for median, _ in rounds), min(p99 for _, p99 in rounds)
+    return Times(*map(min, zip(*rounds, strict=True)))
 
 
 def built(source: Path) -> Path:
@@ -72,14 +83,13 @@ def lender(token: str) -> Iterator[str]:
         yield process.stdout.readline().strip()
 
 
-def measure(program: Path, *where: str) -> tuple[float, float]:
-    """Median and 99th percentile in microseconds; `where` is an address and a token, or `plain`."""
+def measure(program: Path, *where: str) -> Times:
+    """One crowd; `where` is an address and a token, or `plain`."""
     address, *token = where
     output = subprocess.check_output(
         [program, address, str(GUESTS)], env={"GPUFERRY_TOKEN": token[0]} if token else {}, text=True
     )
-    median, p99 = (float(line.split()[-1]) for line in output.splitlines())
-    return median, p99
+    return Times(*(float(line.split()[-1]) for line in output.splitlines()))
 
 
 def wait_until_idle(server: Monitor, count: int) -> None:

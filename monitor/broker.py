@@ -148,12 +148,10 @@ class Broker:
     # -- the queue
 
     def _enter_queue(self, session: Session, first: bool = False) -> None:
-        session.enter(Phase.WAITING)
-        session.placement = session.server = None
         hello = session.hello
-        labels = frozenset(f"{name}={value}" for name, value in hello.labels)
+        labels = frozenset([f"{name}={value}" for name, value in hello.labels])
         self._placer.arrive(
-            session.id, hello.memory, labels, time.monotonic(), first=first, function=hello.function
+            session.id, hello.memory, labels, session.since, first=first, function=hello.function
         )
         self._match()
         if session.phase is Phase.WAITING and session.id in self.sessions:
@@ -196,8 +194,9 @@ class Broker:
 
     def _leave_queue(self, session: Session) -> Guest:
         assert session.guest
-        session.stop_timer()
-        asyncio.get_running_loop().remove_reader(session.guest.connection)
+        if session.timer:  # it had to wait
+            session.stop_timer()
+            asyncio.get_running_loop().remove_reader(session.guest.connection)
         return session.guest
 
     def _withdraw(self, session: Session) -> Guest:
@@ -464,6 +463,8 @@ class Broker:
         if session and session.server is server:
             if session.phase is Phase.GRANTED and not self._closing:
                 self._placer.on_complete(session.id, time.monotonic())
+                session.enter(Phase.WAITING)
+                session.placement = session.server = None
                 self._enter_queue(session, first=True)
             elif not self.custody.may_go_on(session, server):
                 self._end(session, f"API server: {server.end_reason}")

@@ -137,7 +137,10 @@ class AnyOf:
 
     def at_once(self, claim: Claim) -> Proven | None:
         """Without looking anything up."""
-        return next(filter(None, (authority.at_once(claim) for authority in self._authorities)), None)
+        for authority in self._authorities:
+            if proven := authority.at_once(claim):
+                return proven
+        return None
 
     async def judge(self, claim: Claim) -> Proven | None:
         """One after another; a No needs all of them."""

@@ -33,6 +33,7 @@ from .status import StatusReporter
 from .waiting import until
 
 FAILURES_FATAL_FOR_PARENT = 3
+YOUNG_OBJECTS = 5000  # more than a hundred guests bring along: garbage can wait until they have their leases
 WATCH_SECONDS = 0.5
 
 log = structlog.get_logger()
@@ -126,6 +127,7 @@ class Daemon:
             )
             gc.collect()
             gc.freeze()  # what is there now stays; to look through it would hold up everybody for 30 ms
+            gc.set_threshold(YOUNG_OBJECTS)
             if ledger.inherited:  # what an earlier monitor left can come in now, and is worth waiting for
                 loop.call_later(RETURN_SECONDS, self._pool.start)
             self._notifier.ready(f"guests connect to {', '.join(names)}")

@@ -23,9 +23,8 @@ from .handshake import (
     Refusal,
     Resume,
     accept_hello,
+    first_frame,
     greeting,
-    hello_body_size,
-    is_resume,
     read_hello,
     read_resume,
     resume_key,
@@ -40,7 +39,7 @@ FAREWELL_BYTES = 1 << 20
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Guest:
     """A guest that proved itself and waits for WELCOME."""
 
@@ -112,13 +111,11 @@ class Handshake:
         self._data += part
         if len(self._data) < HEADER.size:
             return None
-        self._wanted = HEADER.size + hello_body_size(self._data[: HEADER.size])
+        self._wanted, resumes = first_frame(self._data)
         if len(self._data) < self._wanted:
             return None
         body = self._data[HEADER.size : self._wanted]
-        if is_resume(self._data[: HEADER.size]):
-            return read_resume(body, self._nonce)
-        return read_hello(body, self._nonce)
+        return read_resume(body, self._nonce) if resumes else read_hello(body, self._nonce)
 
 
 def admit(connection: socket.socket, peer: str, claim: Claim, proven: Proven | None) -> Guest:

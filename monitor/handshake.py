@@ -8,6 +8,7 @@ import hmac
 import os
 import struct
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gpuferry.specs._generated import wire
 
@@ -101,22 +102,45 @@ class Refusal(Exception):
 Labels = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True)
-class Claim:
+class Fields(NamedTuple):
+    """What HELLO begins with; texts are padded with zeros."""
+
+    version: int
+    flags: int
+    spec: bytes
+    nonce: bytes
+    pid: int
+    memory: int
+    devices: int
+    tenant: bytes
+    function: bytes
+    program: bytes
+    proof: bytes
+
+
+class Claim(NamedTuple):
     """A HELLO that was read and is not believed yet."""
 
     body: bytes
+    fields: Fields
     extensions: dict[Extension, bytes]
     server_nonce: bytes
-    guest_nonce: bytes
-    tenant: bytes
-    proof: bytes
+
+    @property
+    def tenant(self) -> bytes:
+        """Who the guest says it is."""
+        return self.fields.tenant.partition(b"\0")[0]
+
+    @property
+    def proof(self) -> bytes:
+        """That it holds a token."""
+        return self.fields.proof
 
     @property
     def message(self) -> bytes:
         """What the proof is over."""
         unproven = self.body[: HELLO.size - PROOF_SIZE] + self.body[HELLO.size :]
-        return guest_message(self.server_nonce, self.guest_nonce, unproven)
+        return guest_message(self.server_nonce, self.fields.nonce, unproven)
 
 
 @dataclass(frozen=True)
@@ -136,8 +160,7 @@ class Restore:
     age: float  # seconds
 
 
-@dataclass(frozen=True)
-class Hello:
+class Hello(NamedTuple):
     """What a guest that proved itself asks for."""
 
     nonce: bytes
@@ -198,21 +221,16 @@ def greeting(nonce: bytes) -> bytes:
     return _frame(OP_GREETING, GREETING.pack(MAGIC, wire.PROTOCOL_VERSION, 0, nonce))
 
 
-def is_resume(header: bytes) -> bool:
-    """Whether a RESUME comes in place of a HELLO."""
-    return bool(HEADER.unpack(header)[1] == OP_RESUME)
-
-
-def hello_body_size(header: bytes) -> int:
-    """How many bytes follow this header of what should be a HELLO or a RESUME."""
-    size, op, flags, request, context = HEADER.unpack(header)
+def first_frame(data: bytes) -> tuple[int, bool]:
+    """The size of what should be a HELLO or a RESUME and begins like this, and whether it is a RESUME."""
+    size, op, flags, request, context = HEADER.unpack_from(data)
     if op not in (OP_HELLO, OP_RESUME) or flags or request or context:
         raise Refusal(
             Reason.MALFORMED, "the first frame is not a HELLO: this port speaks gpuferry's protocol"
         )
     if not HEADER.size + 2 <= size <= FRAME_MAX:
         raise Refusal(Reason.MALFORMED, f"HELLO of {size} bytes: at most {FRAME_MAX} are allowed")
-    return int(size - HEADER.size)
+    return size, op == OP_RESUME
 
 
 def _text(field: bytes, name: str) -> str:
@@ -326,7 +344,7 @@ def _extensions(data: bytes) -> dict[Extension, bytes]:
 
 def read_hello(body: bytes, server_nonce: bytes) -> Claim:
     """What the guest claims, or the Refusal it earns. Nothing but the version is judged without proof."""
-    (version,) = struct.unpack_from("<H", body)
+    version = int.from_bytes(body[:2], "little")
     if version != wire.PROTOCOL_VERSION:
         raise Refusal(
             Reason.VERSION,
@@ -336,9 +354,8 @@ def read_hello(body: bytes, server_nonce: bytes) -> Claim:
         raise Refusal(
             Reason.MALFORMED, f"HELLO body of {len(body)} bytes: version {version} has {HELLO.size}"
         )
-    fields = HELLO.unpack_from(body)
-    nonce, tenant, proof = fields[3], fields[7].partition(b"\0")[0], fields[10]
-    return Claim(body, _extensions(body[HELLO.size :]), server_nonce, nonce, tenant, proof)
+    fields = Fields._make(HELLO.unpack_from(body))
+    return Claim(body, fields, _extensions(body[HELLO.size :]), server_nonce)
 
 
 def _labels(data: bytes) -> Labels:
@@ -372,26 +389,30 @@ def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
     """The request of a guest that proved itself, or the Refusal it earns."""
     if proven is None:
         raise Refusal(Reason.DENIED, "wrong token: GPUFERRY_TOKEN of the program is not this monitor's")
-    _, flags, spec, nonce, pid, memory, devices, tenant, function, program, _ = HELLO.unpack_from(claim.body)
-    if spec != wire.SPEC_HASH:
-        raise Refusal(
-            Reason.SPEC,
-            f"the guest was built from spec {spec.hex()}, this server from {wire.SPEC_HASH.hex()}{ADVICE}",
-        )
-    if devices > 1:
-        raise Refusal(Reason.BAD_REQUEST, f"{devices} devices asked for: a session has one")
-    return Hello(
-        nonce=nonce,
-        pid=pid,
-        memory=memory,
-        tenant=_text(tenant, "tenant") if proven.tenant is None else proven.tenant,
-        function=_text(function, "function"),
-        program=_text(program, "program"),
+    said = claim.fields
+    if said.spec != wire.SPEC_HASH:
+        theirs, ours = said.spec.hex(), wire.SPEC_HASH.hex()
+        raise Refusal(Reason.SPEC, f"the guest was built from spec {theirs}, this server from {ours}{ADVICE}")
+    if said.devices > 1:
+        raise Refusal(Reason.BAD_REQUEST, f"{said.devices} devices asked for: a session has one")
+    hello = Hello(
+        said.nonce,
+        said.pid,
+        said.memory,
+        _text(said.tenant, "tenant") if proven.tenant is None else proven.tenant,
+        _text(said.function, "function"),
+        _text(said.program, "program"),
+        resumable=bool(said.flags & RESUMABLE),
+    )
+    return _extended(hello, claim, proven) if claim.extensions else hello
+
+
+def _extended(hello: Hello, claim: Claim, proven: Proven) -> Hello:
+    return hello._replace(
         # A registry that sent the guest has chosen by them already.
         labels=() if proven.invited else _labels(claim.extensions.get(Extension.LABELS, b"")),
         max_wait=_number(claim, Extension.MAX_WAIT) / 1000,
         wall_limit=_number(claim, Extension.WALL_LIMIT),
         idle_limit=_number(claim, Extension.IDLE_LIMIT),
-        resumable=bool(flags & RESUMABLE),
         restore=_restore(claim, proven),
     )

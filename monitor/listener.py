@@ -18,8 +18,8 @@ from .handshake import Claim, Proven, Reason, Refusal, Resume
 
 BACKLOG = 512
 HANDSHAKES_MOST = 128  # at once
-ACCEPTED_MOST = 32  # before those who are further get their turn
-LOOKS_MOST = 16  # before the rest of the monitor gets its turn
+ACCEPTED_MOST = 4  # before those who are further get their turn
+LOOKS_MOST = 64  # before the rest of the monitor gets its turn
 
 log = structlog.get_logger()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .policy import Gpu, Migrate, Place, Request, Scheduler
 
@@ -32,8 +33,7 @@ class DeviceRoom:
         return self.gpu.promised
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
     """A session gets an API server."""
 
     session: int
@@ -42,8 +42,7 @@ class Placement:
     quota: int
 
 
-@dataclass(frozen=True)
-class Impossible:
+class Impossible(NamedTuple):
     """A session can never get one."""
 
     session: int
@@ -56,6 +55,7 @@ class Placer:
     def __init__(self, policy: Scheduler) -> None:
         self._policy = policy
         self._early: dict[int, tuple[int, frozenset[str], str]] = {}  # came before any device was known
+        self._usual = 0  # the smallest of the devices' default quotas
         self.devices: dict[int, DeviceRoom] = {}
 
     # -- devices and API servers
@@ -67,6 +67,7 @@ class Placer:
             return False
         if not room:
             room = self.devices[ordinal] = DeviceRoom(Gpu(ordinal, grantable, labels), default_quota)
+            self._usual = min(one.default_quota for one in self.devices.values())
         room.out = False
         self._policy.add_gpu(room.gpu)
         return True
@@ -111,8 +112,7 @@ class Placer:
         if not self.devices:
             self._early[session] = memory, labels, function
             return
-        memory = memory or min(room.default_quota for room in self.devices.values())
-        request = Request(session, memory, function, labels=labels, arrival=now)
+        request = Request(session, memory or self._usual, function, labels=labels, arrival=now)
         self._policy.on_arrival(request, now, first=first)
 
     def let_in_early(self, now: float) -> None:

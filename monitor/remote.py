@@ -8,7 +8,6 @@ import secrets
 import socket
 import struct
 from collections.abc import Sequence
-from dataclasses import replace
 
 import grpc
 import structlog
@@ -177,7 +176,7 @@ async def _shake_hands(
     if op != handshake.OP_GREETING or len(greeting) != handshake.GREETING.size:
         raise CannotMove("what answers there is no gpuferry monitor")
     server_nonce, nonce = greeting[-handshake.PROOF_SIZE :], secrets.token_bytes(handshake.PROOF_SIZE)
-    wish = replace(session.hello, memory=session.quota, resumable=session.grant.resume_seconds > 0, labels=())
+    wish = session.hello._replace(memory=session.quota, resumable=session.grant.resume_seconds > 0, labels=())
     frame = handshake.restoring_hello(key, server_nonce, nonce, wish, extensions)
     await loop.sock_sendall(connection, frame)
     op, body = await _read(connection)

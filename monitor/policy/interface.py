@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from .gpu import Gpu
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """A session that asks for GPUs; the session it becomes has the same id."""
 
     id: int
@@ -23,16 +21,14 @@ class Request:
     deadline: float = math.inf  # refused if it still waits then
 
 
-@dataclass(frozen=True)
-class Seat:
+class Seat(NamedTuple):
     """A worker on its home GPU."""
 
     gpu: int
     worker: int
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """The request becomes a session on these seats: one per device, in the order of its devices."""
 
     request: Request
@@ -47,8 +43,7 @@ class Place:
         return self.seats[0].worker
 
 
-@dataclass(frozen=True)
-class Migrate:
+class Migrate(NamedTuple):
     """The session moves to a worker of another GPU; whoever carries it out reports by `on_migrated`."""
 
     session: int
@@ -57,8 +52,7 @@ class Migrate:
     worker: int  # taken from the target's idle ones
 
 
-@dataclass(frozen=True)
-class Refuse:
+class Refuse(NamedTuple):
     """The request leaves the queue; the reason is for its user."""
 
     request: Request

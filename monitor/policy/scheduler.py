@@ -204,7 +204,7 @@ class Scheduler:
             gpu.busy += 1
             gpu.free -= request.memory
         self._sessions[request.id] = Session(request, gpus, self._now)
-        return Place(request, tuple(Seat(gpu.index, gpu.idle.pop(0)) for gpu in gpus))
+        return Place(request, tuple([Seat(gpu.index, gpu.idle.pop(0)) for gpu in gpus]))
 
     def _refuse(self, request: int, reason: str) -> None:
         dropped = self._queue.drop(request)

@@ -221,6 +221,7 @@ def test_a_server_that_the_registry_knows(cluster: Any) -> None:
         assert done.returncode == 0, done.stderr
         assert inside.echo(b"with a ticket") == b"with a ticket"
         assert session(two).state == STATE.SESSION_STATE_RUNNING
+    one.wait_for(lambda s: not s.sessions, "the end of the keeper's session")
     one.wait_idle(1)
     with guest(one) as inside:
         several = migrate(one, session(one).id, "--to", "127.0.0.1")

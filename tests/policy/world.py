@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from gpuferry.monitor.policy import Decision, Gpu, Migrate, Place, Policy, Refuse, Request, Seat, build
 
@@ -117,7 +117,7 @@ class World:
         old, new = self.moving.pop(session)
         source, target = old.gpu, new.gpu
         if done:
-            self.live[session] = replace(self.live[session], seats=(new,))
+            self.live[session] = self.live[session]._replace(seats=(new,))
             if source in self.cards:
                 del self.cards[source].held[-1 - session]
         else:
