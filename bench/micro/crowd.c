@@ -6,7 +6,8 @@
 //   crowd HOST:PORT COUNT hold    prints, and keeps its sessions until its standard input ends
 //
 // One thread and epoll, so that what is measured is the other side. No guest waits for another: whoever was
-// answered goes on while others still connect. It does not sleep: to wake a guest would be the other side's work.
+// answered goes on while others still connect. It does not sleep: to wake a guest would be the other side's
+// work.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
