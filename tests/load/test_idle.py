@@ -33,7 +33,7 @@ def crowd(pool: int, guests: int) -> Iterator[tuple[harness.Monitor, list[Guest]
                 GPUFERRY_SIM_MEMORY=str(1024 * GIB),
             )
         )
-        monitor.wait_idle(pool, 300)
+        monitor.wait_idle(pool, 1200)
         found = [stack.enter_context(session(monitor, memory=8 * PAGE)) for _ in range(guests)]
         for guest in found:
             Bystander(guest)
@@ -67,7 +67,7 @@ def test_an_idle_session_wakes_nobody() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_thousand_guests_of_which_most_are_idle() -> None:
     count, active = 1000, 50
     if available() < count * PER_SERVER:
