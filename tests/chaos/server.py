@@ -20,24 +20,29 @@ from tests.monitor import harness
 TOKEN = "chaos" * 8
 MARK = "GPUFERRY_RUNTIME_DIR"
 WHOLE_SECONDS = 90.0
+MOVE_SECONDS = 40.0  # by then a migration has ended somehow
 RESUME_GRACE = 20.0  # a monitor that was killed must be back by then, however busy the machine is
 
 
 class GpuServer:
     """Use as a context manager; nothing of it is left afterwards."""
 
-    def __init__(self, pool: int, *options: str) -> None:
+    def __init__(self, devices: int, pool: int, *options: str) -> None:
         self._folder = tempfile.mkdtemp(prefix="gf-", dir="/tmp")  # short: it holds Unix sockets
         self.runtime = Path(self._folder, "run")
         self._ports = contextlib.ExitStack()
         (port,) = self._ports.enter_context(lasting_ports(1))
         self.tcp = f"127.0.0.1:{port}"
         self.unix = f"unix:{self._folder}/guests"
-        self.pool = pool
+        self._devices = devices
+        self.pool = devices * pool
+        self.files = Path(self._folder, "files")
+        self.files.mkdir()
         self.log = Path(self._folder, "log")
         self._options = (
             *("--listen", self.tcp, "--socket", self.unix.removeprefix("unix:"), "--http", "none"),
             *("--control", f"unix:{self._folder}/control", "--pool", str(pool)),
+            *("--memory", "128MiB"),  # so that there is room for all of them on each device
             *("--grace", "0", "--max-wait", "20", "--resume-grace", str(RESUME_GRACE)),
             *options,
         )
@@ -63,7 +68,12 @@ class GpuServer:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*harness.CLI, "monitor", *self._options],
-                env=harness.environment(str(self.runtime), GPUFERRY_TOKEN=TOKEN),
+                env=harness.environment(
+                    str(self.runtime),
+                    GPUFERRY_TOKEN=TOKEN,
+                    GPUFERRY_SIM_DEVICES=str(self._devices),
+                    GPUFERRY_SIM_MEMORY="2GiB",
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -97,12 +107,36 @@ class GpuServer:
         except grpc.RpcError:
             return None
 
+    def migrate(self, session: int, **target: Any) -> Any:
+        """How it ended; None: there was no point in it, or the monitor is gone and nobody knows."""
+        return self._last(self._stub.Migrate, control_pb2.MigrateRequest(session=session, **target))
+
+    def resume(self, file: Path, **target: Any) -> Any:
+        """Likewise."""
+        return self._last(
+            self._stub.ResumeSession, control_pb2.ResumeSessionRequest(file=str(file), **target)
+        )
+
+    def _last(self, ask: Any, request: Any) -> Any:
+        metadata = (("authorization", f"Bearer {TOKEN}"),)
+        try:
+            *_, last = ask(request, metadata=metadata, timeout=MOVE_SECONDS, wait_for_ready=True)
+        except grpc.RpcError:
+            return None
+        return last
+
     def wait_whole(self) -> Any:
         """Until every API server is idle and nobody waits; the status."""
 
         def whole() -> Any:
             status = self.status()
-            return status if status and sum(d.pool_idle for d in status.devices) == self.pool else None
+            if not status or status.sessions or status.queue:
+                return None
+            return (
+                status
+                if sum(d.pool_idle for d in status.devices) == len(status.servers) == self.pool
+                else None
+            )
 
         try:
             return harness.wait_until(whole, "a whole pool", WHOLE_SECONDS)
@@ -126,10 +160,11 @@ class GpuServer:
         return found
 
     def api_servers(self) -> list[int]:
-        """Whether a monitor knows them or not."""
+        """Whether a monitor knows them or not; and keepers."""
         found = []
         for pid in self.processes():
             with contextlib.suppress(OSError):
-                if b"gpuferry.apiserver\0" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if b"gpuferry.apiserver\0" in command or b"gpuferry.apiserver.keeper\0" in command:
                     found.append(pid)
         return sorted(found)

@@ -19,6 +19,8 @@ from tests.helpers.running import Outcome, guest_environment, native_environment
 RETRY_SECONDS = 0.2  # a monitor takes a while to come back
 ENDS_WITHIN = 90.0  # seconds, whatever breaks
 RECONNECT = (("GPUFERRY_ON_LOSS", "reconnect"),)
+LASTS_SECONDS = 20.0
+LOST = (46, 802)  # CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_SYSTEM_NOT_READY
 SIZE = 5 << 20  # bytes that a resident writes and reads
 
 
@@ -117,9 +119,33 @@ class Stage:
         finally:
             self.over.set()
 
+    def travel(self, number: int) -> None:
+        """One session after another, each for a while: what is there long is moved most."""
+        chance = random.Random(f"traveller {number} of {self._seed}")
+        try:
+            while not self.over.is_set():
+                way = chance.choice(self._ways)
+                try:
+                    with Resident(way, chance.getrandbits(30)) as resident:
+                        until = time.monotonic() + chance.uniform(1.0, LASTS_SECONDS)
+                        while not self.over.is_set() and time.monotonic() < until:
+                            resident.work()
+                        resident.finish()
+                    self.verdicts[way.name, "right"] += 1
+                except Lost:
+                    self.verdicts[way.name, "error"] += 1
+                    self.over.wait(RETRY_SECONDS)
+        finally:
+            self.over.set()
+
+
+class Lost(Exception):
+    """A program got the error that CUDA has for it: its GPU server is gone."""
+
 
 class Resident:
-    """A program that is not killed, nor its API server: whatever else is, it goes on. A context manager."""
+    """A program that holds memory. If neither it nor its API server is killed, it goes on whatever else is.
+    A context manager."""
 
     def __init__(self, way: Way, seed: int) -> None:
         self.way = way
@@ -129,9 +155,13 @@ class Resident:
         self.pid = self._program.process.pid
 
     def __enter__(self) -> Resident:
-        self._must("start")
-        self._kept, self._content = int(self._must("alloc", SIZE)), self._chance.getrandbits(30)
-        self._must("write", self._kept, SIZE, self._content)
+        try:
+            self._must("start")
+            self._kept, self._content = int(self._must("alloc", SIZE)), self._chance.getrandbits(30)
+            self._must("write", self._kept, SIZE, self._content)
+        except BaseException:
+            self._program.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -160,7 +190,8 @@ class Resident:
         status, result = self._program.call(verb, *arguments)
         if status:
             errors = self._program.finish()[1]
-            raise Wrong(f"resident by {self.way.name}: {verb} after {self.rounds} rounds: {status}: {errors}")
+            text = f"resident by {self.way.name}: {verb} after {self.rounds} rounds: {status}: {errors}"
+            raise (Lost if status in LOST else Wrong)(text)
         return result
 
     def _is(self, address: int, seed: int) -> None:

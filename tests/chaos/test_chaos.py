@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,6 +18,7 @@ import pytest
 
 from bench import picture
 from tests.chaos.cluster import Clerk
+from tests.chaos.porter import Porter
 from tests.chaos.reign import Reign
 from tests.chaos.score import DEEDS, score
 from tests.chaos.stage import Play, Resident, Stage, rehearse
@@ -25,7 +27,7 @@ from tests.helpers import programs, toolchain
 from tests.helpers.paths import ROOT
 from tests.monitor import harness
 
-ACTORS = 3
+ACTORS, TRAVELLERS, PORTERS = 2, 2, 2
 LOG_LINES = 60
 # None that goes on to write to memory that it was refused.
 CAST = [
@@ -70,6 +72,8 @@ def chaos(all_of: World, plays: list[Play], seed: int, seconds: float, log: list
     ways = {way.name: way for way in all_of.ways}
     with Resident(ways["unix"], seed) as local, Resident(ways["tcp, reconnecting"], seed) as remote:
         spared = {server.server_of(resident.pid) for resident in (local, remote)}
+        stay = {resident.pid for resident in (local, remote)}
+        porters = [Porter(server, stay, number, seed, stage.over) for number in range(PORTERS)]
         reign = Reign(server, all_of.proxy, all_of.registries, stage.parts, spared, stage.over, log)
         jobs: list[Callable[[], object]] = [
             clerk.work,
@@ -77,6 +81,8 @@ def chaos(all_of: World, plays: list[Play], seed: int, seconds: float, log: list
             partial(stage.reside, remote),
         ]
         jobs += [partial(stage.act, number) for number in range(ACTORS)]
+        jobs += [partial(stage.travel, number) for number in range(TRAVELLERS)]
+        jobs += [porter.work for porter in porters]
         with ThreadPoolExecutor(len(jobs)) as threads:
             running = [threads.submit(job) for job in jobs]
             try:
@@ -85,11 +91,14 @@ def chaos(all_of: World, plays: list[Play], seed: int, seconds: float, log: list
                 stage.over.set()
         for job in running:
             job.result()
-        print(dict(stage.verdicts), clerk.acknowledged, local.rounds, remote.rounds)
+        ends = sum((porter.ends for porter in porters), Counter[tuple[str, str]]())
+        print(dict(stage.verdicts), clerk.acknowledged, local.rounds, remote.rounds, dict(ends))
         assert {server.server_of(resident.pid) for resident in (local, remote)} == spared
-        local.finish()
-        remote.finish()
+        for resident in (local, remote):
+            porters[0].carry_around(resident.pid)
+            resident.finish()
     assert {verdict for _, verdict in stage.verdicts} >= {"right", "error"}
+    assert any(end == "done" for _, end in ends)
     all_of.check_rest(fresh)
     all_of.check_registries(clerk)
     all_of.check_ways(plays[-1])

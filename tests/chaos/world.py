@@ -15,7 +15,7 @@ from tests.helpers.ports import lasting_ports
 from tests.helpers.proxy import Proxy
 from tests.monitor import harness
 
-POOL = 6
+DEVICES, POOL = 2, 3
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class World:
         """At rest, when each API server has served: what it keeps after its first session it may keep."""
         self.server.wait_whole()
         with ExitStack() as stack:
-            guests = [stack.enter_context(Resident(self.ways[0], seed)) for _ in range(POOL)]
+            guests = [stack.enter_context(Resident(self.ways[0], seed)) for _ in range(self.server.pool)]
             for guest in guests:
                 guest.work()
                 guest.finish()
@@ -90,6 +90,6 @@ def world(folder: Path) -> Iterator[World]:
         # Guests that come by way of a registry are sent through the proxy too.
         (port,) = stack.enter_context(lasting_ports(1))
         joined = (*registries.join, "--advertise", f"127.0.0.1:{port}")
-        server = stack.enter_context(GpuServer(POOL, *joined))
+        server = stack.enter_context(GpuServer(DEVICES, POOL, *joined))
         proxy = stack.enter_context(Proxy(server.tcp, port=port))
         yield World(server, proxy, registries)

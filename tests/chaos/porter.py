@@ -1,0 +1,99 @@
+"""Moves sessions from device to device, into files and out of them, whatever else goes on."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+from gpuferry.specs._generated import control_pb2
+
+from tests.chaos.judge import Wrong
+from tests.chaos.server import GpuServer
+from tests.monitor import harness
+
+RUNNING = control_pb2.SESSION_STATE_RUNNING
+SUSPENDED = control_pb2.SESSION_STATE_SUSPENDED
+DONE, FAILED = control_pb2.MIGRATION_STATE_DONE, control_pb2.MIGRATION_STATE_FAILED
+SUSPENDS = 0.3  # of all that it does
+AWAY_SECONDS = 2.0  # in a file, at most
+SETTLED_SECONDS = 60.0  # by then a session that was to be suspended runs, or is over
+GONE_SECONDS = 5.0  # not known to a monitor for so long: it is over
+LOOK_SECONDS = 0.1
+
+
+class Porter:
+    """One of several; which session goes where is drawn from the seed."""
+
+    def __init__(
+        self, server: GpuServer, spared: set[int], number: int, seed: int, over: threading.Event
+    ) -> None:
+        self._server = server
+        self._spared = spared  # guests that stay where they are
+        self._number = number
+        self._chance = random.Random(f"porter {number} of {seed}")
+        self._over = over
+        self.ends: Counter[tuple[str, str]] = Counter()
+
+    def work(self) -> None:
+        """Until it is over; nobody is left in a file."""
+        try:
+            while not self._over.wait(self._chance.uniform(0.05, 0.5)):
+                session = self._some_session()
+                if session is None:
+                    continue
+                if self._chance.random() < SUSPENDS:
+                    self._suspend(session)
+                else:
+                    self._note("move", self._server.migrate(session.id, device=1 - session.device))
+        finally:
+            self._over.set()
+
+    def carry_around(self, guest: int) -> None:
+        """When nothing else goes on, what is moved arrives."""
+        status = harness.wait_until(self._server.status, "a monitor")
+        (session,) = [one for one in status.sessions if one.guest_pid == guest]
+        file, there = self._server.files / f"of {guest}", 1 - session.device
+        for last in (
+            self._server.migrate(session.id, device=there),
+            self._server.migrate(session.id, file=str(file)),
+            self._server.resume(file, device=session.device),
+        ):
+            assert last
+            assert last.state == DONE, last.reason
+        file.unlink()
+
+    def _some_session(self) -> Any:
+        status = self._server.status()
+        found = [s for s in status.sessions if s.state == RUNNING] if status else []
+        found = [session for session in found if session.guest_pid not in self._spared]
+        return self._chance.choice(found) if found else None
+
+    def _suspend(self, session: Any) -> None:
+        file = self._server.files / f"{session.id} by {self._number}"
+        self._note("suspend", self._server.migrate(session.id, file=str(file)))
+        self._over.wait(self._chance.uniform(0.0, AWAY_SECONDS))
+        until, seen = time.monotonic() + SETTLED_SECONDS, time.monotonic()
+        while (state := self._state(session.id)) != RUNNING and time.monotonic() < seen + GONE_SECONDS:
+            if state == SUSPENDED:
+                target = self._chance.choice([{}, {"device": 0}, {"device": 1}])
+                self._note("resume", self._server.resume(file, **target))
+            if state != 0:
+                seen = time.monotonic()
+            if time.monotonic() > until:
+                raise Wrong(f"session {session.id} is still in state {state}: {self._server.status()}")
+            time.sleep(LOOK_SECONDS)
+        file.unlink(missing_ok=True)
+
+    def _state(self, number: int) -> int | None:
+        """0: it is not known. None: there is no monitor."""
+        status = self._server.status()
+        if not status:
+            return None
+        return next((int(session.state) for session in status.sessions if session.id == number), 0)
+
+    def _note(self, what: str, last: Any) -> None:
+        states = {DONE: "done", FAILED: "failed"}
+        self.ends[what, states.get(last.state, "unknown") if last else "unknown"] += 1
