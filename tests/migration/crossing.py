@@ -143,7 +143,10 @@ class Crossing:
         if op == handshake.OP_RESUME:
             number = handshake.read_resume(body, b"").session
             pids = [one.guest_pid for one in node.monitor.status().sessions if one.id == number]
-            return self._gates[pids[0]] if pids else Gate([])  # it is told that its session went on
+            if not pids:  # it is told that its session went on
+                return Gate([])
+            journey.followed += 1
+            return self._gates[pids[0]]
         if handshake.Extension.RESTORE in handshake.read_hello(body, b"").extensions:
             return Gate([])
         pid = HELLO_PID.unpack_from(body)[4]

@@ -44,6 +44,7 @@ class Journey:
     calls: int = 0  # of its longest session
     sessions: int = 0
     moved: int = 0
+    followed: int = 0  # times that a guest came after its session to another server
     refused: list[str] = field(default_factory=list)
     failures: list[BaseException] = field(default_factory=list)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -180,7 +180,12 @@ CASES = [case(program, seed, way) for program in ALL for way in Way for seed in 
 
 @pytest.mark.parametrize(("program", "seed", "way", "road"), CASES)
 def test_a_program_that_is_moved(
-    request: pytest.FixtureRequest, program: Program, seed: int, way: Way, road: str
+    request: pytest.FixtureRequest,
+    record_property: Callable[[str, int], None],
+    program: Program,
+    seed: int,
+    way: Way,
+    road: str,
 ) -> None:
     """Every stop counts: a program that gets past one unmoved proves nothing."""
     through: Road = request.getfixturevalue(road)
@@ -188,6 +193,8 @@ def test_a_program_that_is_moved(
     wanted = stops(chance, calls(program, through), way)
     loss = chance.choice(LOSSES) if way is Way.SERVER else "error"
     journey = carried(program, through, wanted, way, loss)
+    record_property("moved", journey.moved)
+    record_property("followed", journey.followed)
     if program.name in FAILING:
         assert all(any(known in reason for known in REFUSALS) for reason in journey.refused), journey
         assert journey.moved + len(journey.refused) >= len(wanted), journey
