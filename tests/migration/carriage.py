@@ -20,7 +20,7 @@ from gpuferry.monitor import handshake
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from tests.apiserver.server import Server
-from tests.migration.gate import Gate, Journey, Passage, Stop, Way
+from tests.migration.gate import SECONDS, TRY_AGAIN, Gate, Journey, Passage, Stop, Way, attempts
 from tests.migration.moving import (
     Keeper,
     expect,
@@ -34,10 +34,7 @@ from tests.migration.moving import (
 HEADER = 16
 HELLO = struct.Struct("<HH32s32sIQ")  # version, flags, spec hash, nonce, pid, memory
 TOKEN = "a token of the tests"
-SECONDS = 60.0
 QUOTA = 3 << 30
-TRY_AGAIN = "try again"  # said of what is just under way and will soon be over
-ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
@@ -163,7 +160,7 @@ class Carriage:
 
     def _move(self, server: Server, session: int, stop: Stop, journey: Journey) -> tuple[Server, Over | None]:
         """Returns the server that has it afterwards; and how it ended, if it did so meanwhile."""
-        for _ in range(ATTEMPTS):
+        for _ in attempts():
             server, over, reason = self._try(server, session, stop, journey)
             if TRY_AGAIN not in reason:
                 break

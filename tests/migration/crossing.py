@@ -19,8 +19,8 @@ from gpuferry.migration.frames import HEADER
 from gpuferry.monitor import handshake
 from gpuferry.specs._generated import control_pb2
 
-from tests.migration.carriage import ATTEMPTS, QUOTA, SECONDS, TRY_AGAIN, exactly
-from tests.migration.gate import Gate, Journey, Passage, Stop, Way
+from tests.migration.carriage import QUOTA, exactly
+from tests.migration.gate import SECONDS, TRY_AGAIN, Gate, Journey, Passage, Stop, Way, attempts
 from tests.migration.rounds import RUNNING, migrate
 from tests.monitor import harness
 
@@ -94,12 +94,12 @@ class Crossing:
 
     def finish(self) -> None:
         """After the program's end: waits until nothing is left of it anywhere, and raises what went wrong."""
-        for gate in self._gates.values():
+        for gate in list(self._gates.values()):
             gate.end()
         for thread in self._threads:
             thread.join(SECONDS)
             assert not thread.is_alive(), "a connection does not end"
-        for gate in self._gates.values():
+        for gate in list(self._gates.values()):
             self._journey.calls = max(self._journey.calls, gate.calls)
         self._journey.sessions = len(self._gates)
         for failure in self._journey.failures:
@@ -169,7 +169,7 @@ class Crossing:
 
     def _move(self, pid: int, gate: Gate, stop: Stop, here: Node, there: Node, journey: Journey) -> bool:
         """Whether it is there now."""
-        for _ in range(ATTEMPTS):
+        for _ in attempts():
             session = here.session_of(pid, gate)
             if session is None:
                 journey.refused.append("the session is over")
@@ -186,6 +186,13 @@ class Crossing:
                 break
         journey.refused.append(reason)
         return False
+
+
+def as_before(status: control_pb2.StatusReply) -> bool:
+    """No session is left, and all that was given to one is free."""
+    return not status.sessions and all(
+        device.pool_idle == 1 and device.memory_granted == 0 for device in status.devices
+    )
 
 
 def frame(connection: socket.socket) -> bytes:

@@ -6,7 +6,8 @@ import contextlib
 import enum
 import socket
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gpuferry.apiserver.relay import OP_MOVED, Frames
@@ -17,6 +18,17 @@ from tests.migration.moving import STOP
 
 CLOSE = OPERATIONS["sessionClose"]
 CONTROL = 0xFF00  # from here on operations are the connection's own, and no calls
+
+
+SECONDS = 60.0
+TRY_AGAIN = "try again"  # said of what is just under way and will soon be over
+
+
+def attempts() -> Iterator[None]:
+    """For as long as it may take until that is over."""
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until:
+        yield
 
 
 class Way(enum.Enum):
@@ -102,7 +114,8 @@ class Gate:
 
     def holds(self, call: int) -> bool:
         """Whether what comes after this call waits."""
-        return any(stop.hold == call for stop in self._stops)
+        with self._changed:
+            return any(stop.hold == call for stop in self._stops)
 
     def passed(self, calls: int) -> None:
         """So many more, all of which the server has; waits if the next one must."""
