@@ -105,9 +105,7 @@ class Crossing:
         for failure in self._journey.failures:
             raise failure
         for node in self._nodes:  # a keeper is told of the end of its session after the API servers
-            node.monitor.wait_for(
-                lambda s: not s.sessions and sum(one.pool_idle for one in s.devices) == 2, "rest", SECONDS
-            )
+            node.monitor.wait_for(as_before, "everything is as it was before", SECONDS)
 
     def _thread(self, target: Any, *arguments: Any) -> threading.Thread:
         thread = threading.Thread(target=target, args=arguments, daemon=True)
