@@ -113,7 +113,9 @@ class Session:
         if self.grant.restore:  # the engine sees it after what came before it, which may be TAKE OVER
             self.deadline = time.monotonic() + RESTORE_SECONDS
             return
-        grace = FOLLOW_SECONDS if self._core.following else self.grant.resume_seconds
+        grace = self.grant.resume_seconds
+        if self._core.following:
+            grace = max(grace, FOLLOW_SECONDS)
         if not grace:
             self.leave()
         elif self.away_until is None:

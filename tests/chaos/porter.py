@@ -19,7 +19,7 @@ SUSPENDED = control_pb2.SESSION_STATE_SUSPENDED
 DONE, FAILED = control_pb2.MIGRATION_STATE_DONE, control_pb2.MIGRATION_STATE_FAILED
 SUSPENDS = 0.3  # of all that it does
 AWAY_SECONDS = 2.0  # in a file, at most
-SETTLED_SECONDS = 60.0  # by then a session that was to be suspended runs, or is over
+SETTLED_SECONDS = 80.0  # by then a session that was to be suspended runs, or is over
 GONE_SECONDS = 5.0  # not known to a monitor for so long: it is over
 LOOK_SECONDS = 0.1
 

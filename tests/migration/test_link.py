@@ -14,6 +14,7 @@ from gpuferry.migration import frames
 from gpuferry.migration.errors import Cancelled, LinkBroken, MigrationError, Refused
 from gpuferry.migration.frames import HEADER, Kept
 from gpuferry.migration.link import Link
+from gpuferry.migration.targets import take_over
 
 LOAD, EVENT, IMAGE = (
     frames.OPERATIONS[name] for name in ("sessionLoadImage", "cuEventCreate", "sessionImageData")
@@ -215,6 +216,15 @@ def test_somebody_stops_it(connect: Callable[..., tuple[Link, Destination]]) -> 
             link.settle()
     finally:
         os.close(wake)
+
+
+def test_nobody_stops_a_take_over(connect: Callable[..., tuple[Link, Destination]]) -> None:
+    """It may have happened: who gave up now would serve a session that another has."""
+    wake = os.eventfd(1)
+    link, destination = connect(fine, wake)
+    take_over(link, [])
+    assert destination.seen == [frames.OPERATIONS["sessionRestoreTakeOver"]]
+    os.close(wake)
 
 
 def test_the_destination_goes_away(connect: Callable[..., tuple[Link, Destination]]) -> None:
