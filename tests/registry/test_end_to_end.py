@@ -84,7 +84,7 @@ class Circle(threading.Thread):
                 self.proofs_right += claim.proof == expected
                 self.guests += 1
                 session_key, ticket = secrets.token_bytes(32), secrets.token_bytes(136)
-                nonces = nonce + claim.guest_nonce
+                nonces = nonce + claim.fields.nonce
                 connection.sendall(handshake.redirect(self.key, nonces, session_key, ticket, self.address))
                 self.key = session_key
 

@@ -89,6 +89,8 @@ def test_tokens_are_known_to_all_replicas(cluster: Cluster) -> None:
     )
     assert create.returncode == 0, create.stderr
     token = create.stdout.strip()
+    one.register(cluster.monitor.tcp, zone="a")
+    other.wait_for(cluster.monitor.tcp, alive=True)
     cluster.monitor.wait_idle(1)
     with Guest(other.address, token) as guest:
         assert guest.echo(b"x") == b"x"
