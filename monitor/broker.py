@@ -31,7 +31,7 @@ QUEUE_MOST = 1000
 TELL_PLACES = 1.0  # seconds between looks at who moved up
 TELL_ANYWAY = 30  # looks after which a waiting guest is told that it still waits
 LAST_WORDS = 1.0  # for sessions that are told at the end of the grace
-HAND_OVER_SECONDS = 0.005  # for which a granted session may wait while other guests are at the door
+HAND_OVER_SECONDS = 0.01  # for which a granted session may wait while other guests are at the door
 REVOKE_SECONDS = 2.0  # then an API server that does not end its session is ended
 
 log = structlog.get_logger()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
+import os
 import socket
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -96,7 +96,7 @@ class Handshake:
         self.connection = connection
         self.peer = peer
         self.ends = ends  # when it must be over
-        self._nonce = secrets.token_bytes(NONCE_SIZE)
+        self._nonce = os.urandom(NONCE_SIZE)
         self._data = b""
         self._wanted = HEADER.size + HELLO.size
         with contextlib.suppress(OSError):  # told again by the next read

@@ -176,8 +176,8 @@ class Placer:
         """One decision."""
         decision = self._policy.next()
         if isinstance(decision, Place):
-            request = decision.request
-            return Placement(request.id, decision.gpu, decision.worker, request.memory)
+            request, (seat,) = decision
+            return Placement(request.id, seat.gpu, seat.worker, request.memory)
         if decision is None or isinstance(decision, Migrate):
             return decision
         return Impossible(decision.request.id, decision.reason)
