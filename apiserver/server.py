@@ -434,13 +434,19 @@ class Server:
 
     def _rung(self, session: Session) -> None:
         """The engine has something to say."""
-        if session.taken_over():
+        if self._tell_taken_over(session):
             self._poller.register(session.guest, select.POLLRDHUP)  # it is another one now
-            self._control.send(node_pb2.FromServer(taken_over=migration_pb2.TakenOver(session=session.id)))
         session.launched()
         if session.watched:
             session.watched = False
             self._control.send(node_pb2.FromServer(launched=node_pb2.Launched(session=session.id)))
+
+    def _tell_taken_over(self, session: Session) -> bool:
+        """Once, and before anything else is said of a session that was restored here."""
+        if not session.taken_over():
+            return False
+        self._control.send(node_pb2.FromServer(taken_over=migration_pb2.TakenOver(session=session.id)))
+        return True
 
     def _tell_next_launch(self, number: int) -> None:
         """The monitor waits for a moment at which the session is at work."""
@@ -471,6 +477,7 @@ class Server:
         session = self._session
         assert session is not None
         self._dispatcher.over()
+        self._tell_taken_over(session)
         if session.mover is not None:
             self._tell_moving(session)
         with contextlib.suppress(KeyError):  # it hung up first

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import socket
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from gpuferry.migration import frames
 from gpuferry.migration.errors import Refused, SnapshotError
 from gpuferry.migration.file import HEAD_SIZE, Reader, Writer
 from gpuferry.migration.frames import PAGE, Kept
+from gpuferry.migration.link import Link
+from gpuferry.migration.play import Player
 from gpuferry.specs._generated import node_pb2, snapshot_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -170,3 +173,19 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     writer.close()
     with pytest.raises(SnapshotError, match="impossible size"), Reader(tmp_path / "s") as reader:
         reader.check()
+
+
+def test_what_another_version_wrote_is_not_played(tmp_path: Path) -> None:
+    """Its frames may mean something else here; the link is not touched."""
+    write(tmp_path / "s", ITEMS)
+    with Reader(tmp_path / "s") as reader, socket.socket() as unconnected:
+        player = Player(reader, Link(unconnected), Unheard())
+        with pytest.raises(SnapshotError, match="another version of the wire"):
+            player.run(bytes(3000), [])
+
+
+class Unheard:
+    """Nobody is told how it goes."""
+
+    def phase(self, phase: int, done: int = 0, total: int = 0) -> None:
+        """And nobody stops it."""

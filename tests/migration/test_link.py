@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -113,25 +114,33 @@ def test_what_comes_after_an_image_waits_for_it(connect: Callable[..., tuple[Lin
     loading: list[bytes] = []
 
     def slow(head: frames.Header, body: bytes) -> bytes:
-        if head.op == LOAD:
-            assert not loading
-            loading.append(reply(head.op, head.request, 0, bytes(16)))
+        if head.op in (LOAD, IMAGE):
+            loading.append(reply(head.op, head.request, 0, bytes(16) if head.op == LOAD else b""))
             return b""
-        if head.op == IMAGE and body.endswith(b"last piece"):
-            loading.append(reply(head.op, head.request))
-            answers = b"".join(loading)
-            loading.clear()
-            return answers
-        assert not loading
         return reply(head.op, head.request)
 
     link, destination = connect(slow)
     digest = frames.digest(LOAD, 0, bytes(16))
-    for _ in range(2):
-        link.replay(kept("sessionLoadImage", digest, bytes(48)), "an image")
-        link.tell("sessionImageData", bytes(48), b"last piece")
-    link.replay(kept("cuEventCreate"), "an event")
-    link.settle()
+
+    def send() -> None:
+        for _ in range(2):
+            link.replay(kept("sessionLoadImage", digest, bytes(48)), "an image")
+            link.tell("sessionImageData", bytes(48), b"last piece")
+        link.replay(kept("cuEventCreate"), "an event")
+        link.settle()
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    for images in (1, 2):
+        while len(loading) < 2:
+            assert sender.is_alive()
+            time.sleep(0.001)
+        time.sleep(0.1)
+        assert destination.seen == [LOAD, IMAGE] * images
+        answers = b"".join(loading)
+        loading.clear()
+        destination.connection.sendall(answers)
+    sender.join()
     assert destination.seen == [LOAD, IMAGE, LOAD, IMAGE, EVENT]
 
 

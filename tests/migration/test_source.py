@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from gpuferry.migration import frames
+from gpuferry.migration.copy import Shared
 from gpuferry.migration.errors import Cancelled, LinkBroken, Lost, MigrationError, Refused
 from gpuferry.migration.frames import PAGE, RANGE, Kept
 from gpuferry.migration.source import Order, Source
@@ -227,3 +229,30 @@ def test_what_precopy_copied_is_not_copied_again() -> None:
     move(session, migration_pb2.STRATEGY_PRECOPY)
     assert session.log.index("copy") < session.log.index("hold")
     assert "copy" not in session.log[session.log.index("hold") :]
+
+
+def test_no_copy_goes_across_the_beginning_of_a_mapping() -> None:
+    """What lies side by side is other physical memory, which a device need not copy in one go."""
+    session = Copied()
+    shared = Shared(session, session)  # type: ignore[arg-type]
+    shared.add([(BASE, 2 * PAGE), (BASE + 2 * PAGE, PAGE)])
+    shared.copy([BASE, BASE + PAGE, BASE + 2 * PAGE], lambda _: None)
+    assert session.copies == [(BASE, 2 * PAGE), (BASE + 2 * PAGE, PAGE)]
+
+
+class Copied(Session):
+    """Notes what is copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.copies: list[tuple[int, ...]] = []
+
+    def share(self, address: int) -> int:
+        return os.memfd_create("memory")
+
+    def ask(self, op: str, *_: object, **__: object) -> None:
+        assert op == "sessionRestoreShare"
+
+    def tell(self, op: str, body: bytes = b"", payload: bytes = b"", context: int = 0) -> None:
+        assert op == "sessionRestoreCopy"
+        self.copies.append(RANGE.unpack(body))
