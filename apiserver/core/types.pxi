@@ -30,7 +30,7 @@ cdef enum:
     OPERATIONS = 1 << 16
     ACKNOWLEDGE_SIZE = 24
     PART_SIZE = (256 << 10) - 64
-    SPARE_PARTS = 16            # kept by a session for what it will send: 4 MiB
+    SPARE_PARTS = 256           # kept by a session for what it will send: as much as staging holds
     LAUNCH_ATTRIBUTES = 16
     MISSING = 0xffff            # request size of an operation that does not exist
     TIMED_EVERY = 61            # a prime: no loop of a program keeps step with it
