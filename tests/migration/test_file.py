@@ -10,19 +10,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from gpuferry.migration import frames
-from gpuferry.migration.errors import Refused, SnapshotError
+from gpuferry.migration import devices, frames
+from gpuferry.migration.errors import MigrationError, Refused, SnapshotError
 from gpuferry.migration.file import HEAD_SIZE, Reader, Writer
 from gpuferry.migration.frames import PAGE, Kept
 from gpuferry.migration.link import Link
 from gpuferry.migration.play import Player
 from gpuferry.specs._generated import node_pb2, snapshot_pb2
+from gpuferry.specs._generated.wire import SPEC_HASH
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 FRAME = frames.HEADER.pack(frames.HEADER.size + 5, 300, 0, 1, 1) + b"hello"
 SNAPSHOT = snapshot_pb2.Snapshot(grant=node_pb2.Grant(session=7, program="p"), mapped_bytes=3 * PAGE)
 Item = Kept | tuple[int, bytes]
+WELCOME_SIZE = devices.WELCOME.size + devices.DEVICE.size
 
 
 def page(seed: int) -> bytes:
@@ -175,13 +177,19 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         reader.check()
 
 
-def test_what_another_version_wrote_is_not_played(tmp_path: Path) -> None:
-    """Its frames may mean something else here; the link is not touched."""
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [(b"", "another version of the wire"), (SPEC_HASH, "another address window")],
+    ids=["wire", "device"],
+)
+def test_what_does_not_fit_here_is_not_played(tmp_path: Path, spec: bytes, reason: str) -> None:
+    """Its frames may mean something else here, or its addresses cannot be had; the link is not touched."""
     write(tmp_path / "s", ITEMS)
     with Reader(tmp_path / "s") as reader, socket.socket() as unconnected:
+        reader.snapshot.spec_hash, reader.snapshot.welcome = spec, bytes(WELCOME_SIZE)
         player = Player(reader, Link(unconnected), Unheard())
-        with pytest.raises(SnapshotError, match="another version of the wire"):
-            player.run(bytes(3000), [])
+        with pytest.raises(MigrationError, match=reason):
+            player.run(bytes(40) + b"w" + bytes(WELCOME_SIZE - 41), [])
 
 
 class Unheard:

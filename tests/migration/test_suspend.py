@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from gpuferry.specs._generated import handover_pb2
 
 from tests.apiserver.guest import HEADER, REFUSED, Ended, encode
 from tests.apiserver.server import Server
@@ -24,7 +25,7 @@ from tests.migration.moving import (
     suspended,
 )
 from tests.migration.test_failures import freeze
-from tests.resume.guest import CountingGuest
+from tests.resume.guest import ACKNOWLEDGE, CountingGuest
 
 GRACE = 60.0
 OP_REFUSED, OP_RESUMED = 0xFF04, 0xFF08
@@ -191,18 +192,25 @@ def test_the_connection_breaks_again_and_again(
     goes_on(guest, work, destination)
 
 
+@pytest.mark.parametrize("wrong", [1, -1], ids=["never sent", "given up"])
 def test_counts_that_cannot_be(
-    resumable: Resumable, source: Server, destination: Server, tmp_path: Path
+    resumable: Resumable, source: Server, destination: Server, tmp_path: Path, wrong: int
 ) -> None:
     """The session stays suspended, with the connection that it has."""
     guest, work = resumable
+    acknowledged = guest.received
+    guest.socket.sendall(
+        HEADER.pack(HEADER.size + 8, ACKNOWLEDGE, 0, 0, 0) + acknowledged.to_bytes(8, "little")
+    )
+    guest.sync()
+    count = guest.received + wrong if wrong > 0 else acknowledged + wrong
     path = tmp_path / "file"
     with Keeper(tmp_path / "keeper.log") as keeper:
         suspended(source, keeper, suspend(source, keeper, guest.session, path))
         ours, theirs = socket.socketpair()
         with ours:
-            more = {"session": guest.session, "proof": b"r" * 32, "received": guest.received + 1}
-            order(keeper, [theirs], resume=more)
+            come_back = {"session": guest.session, "proof": b"r" * 32, "received": count}
+            order(keeper, [theirs], resume=come_back)
             size, op, *_ = HEADER.unpack(ours.recv(HEADER.size, socket.MSG_WAITALL))
             assert op == OP_REFUSED
             assert REFUSED.unpack_from(ours.recv(size - HEADER.size))[0] == 9
@@ -257,3 +265,17 @@ def test_it_comes_back_while_its_session_is_resumed(
         assert keeper.play(guest.session, path, destination, resume_seconds=GRACE).moved
         expect(destination, "taken_over")
     goes_on(guest, work, destination)
+
+
+def test_a_source_that_has_lost_its_patience(tmp_path: Path) -> None:
+    """It cannot hear that the keeper has the guest, so the keeper does not have it."""
+    with Keeper(tmp_path / "keeper.log") as keeper:
+        program, guest = socket.socketpair()
+        with program, keeper.keep(7, file={"path": str(tmp_path / "file")}) as pair:
+            pair.shutdown(socket.SHUT_RD)
+            message = handover_pb2.Handover(session=7)
+            with guest:
+                socket.send_fds(pair, [message.SerializeToString()], [guest.fileno()])
+            assert keeper.wait_for_exit() == 0
+            assert program.recv(1) == b""
+        assert keeper.control.recv(1 << 16) == b""  # nobody was told that it has taken over
