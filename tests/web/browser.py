@@ -59,6 +59,7 @@ class Browser:
         """A page, of which nothing is remembered."""
         self.driver.get("about:blank")
         self.requests()
+        self.complaints()  # of a page whose monitor is gone, up to its very end
         self.driver.get(url)
 
     def run(self, script: str, *arguments: Any) -> Any:
