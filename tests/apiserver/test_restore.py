@@ -235,7 +235,10 @@ def test_a_guest_that_takes_leave_by_half(target: Engine, busy: bool, size: int)
     assert guest.answer(9).status == 0
     for _ in range(3):
         assert guest.sync().status == 0
+    again, received = comes_back(target, guest, 0)
+    assert received == 4 * len(call)
     guest.socket.close()
+    again.socket.close()
     target.call("end", "enough")
     assert target.ended() == ("enough", True)
 
