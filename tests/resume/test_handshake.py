@@ -283,8 +283,7 @@ def test_an_acknowledgement_of_what_was_never_sent(running: Monitor) -> None:
     with held(running) as session:
         body = (1 << 50).to_bytes(8, "little")
         session.guest.socket.sendall(HEADER.pack(24, ACKNOWLEDGE, 0, 0, 0) + body)
-        with pytest.raises(Ended, match="never sent"):
-            session.guest.sync()
+        assert "never sent" in session.guest.expect_end().text
     wait_gone(running)
 
 
@@ -298,6 +297,6 @@ def test_a_guest_that_acknowledges_nothing(running: Monitor) -> None:
             for _ in range(100):
                 guest.read(address, 4 << 20)
 
-        with pytest.raises(Ended):
+        with pytest.raises((Ended, ConnectionError)):
             read_much()
     wait_gone(running)
