@@ -23,6 +23,7 @@ from gpuferry.monitor.versions import spec_hash
 from tests.monitor import harness
 
 NOWHERE = "127.0.0.1:9"
+NO_DESCRIPTOR = str(2**31 - 1)  # this process would become an API server if it were open
 TOKEN = "t" * 64
 
 
@@ -107,7 +108,7 @@ def test_an_unknown_option_is_wrong_usage(call: Call, command: tuple[str, ...]) 
             "/no/such: No such file",
         ),
         (["env"], 5, "no monitor"),
-        (["apiserver", "--device", "0", "--control-fd", "77"], 2, "the monitor starts API servers"),
+        (["apiserver", "--device", "0", "--control-fd", NO_DESCRIPTOR], 2, "the monitor starts API servers"),
         (["completion", "ksh"], 2, "choose bash, zsh or fish"),
         (["simulate", "no-such-recipe"], 2, "choose from"),
         (["simulate", "--azure", "/no/such.csv"], 1, "/no/such.csv"),
