@@ -37,21 +37,23 @@ class Shared:
         self._link = link
         self._starts: frozenset[int] = frozenset()
 
-    def add(self, mappings: Sequence[mapped.Mapping]) -> None:
-        """Shares physical memory; again where other memory lies there now."""
+    def add(self, mappings: Sequence[mapped.Mapping]) -> bool:
+        """Shares physical memory, again where it is other than before. Whether the destination reaches it."""
+        statuses: list[int] = []
         for address, size in mappings:
             descriptor = self._core.share(address)
             try:
                 self._link.ask(
                     "sessionRestoreShare",
                     RANGE.pack(address, size),
-                    lambda status, _: require(status, "sharing memory"),
+                    lambda status, _: statuses.append(status),
                     descriptors=[descriptor],
                 )
             finally:
                 os.close(descriptor)
         self._starts |= {address for address, _ in mappings}
         self._link.settle()
+        return not any(statuses)
 
     def copy(self, pages: Sequence[int], advance: Advance) -> int:
         for address, size in mapped.runs(pages, SHARED_CHUNK, self._starts):
@@ -70,11 +72,11 @@ class Streamed:
     def __init__(self, core: Movable, link: Link) -> None:
         self._reader = ReadAhead(core)
         self._link = link
-        self._written: set[int] = set()
+        self.written: set[int] = set()  # pages that may be other than zero there
 
     def add(self, mappings: Sequence[mapped.Mapping]) -> None:
         """New memory is zero."""
-        self._written.difference_update(mapped.pages(mappings))
+        self.written.difference_update(mapped.pages(mappings))
 
     def copy(self, pages: Sequence[int], advance: Advance) -> int:
         copied = 0
@@ -93,9 +95,31 @@ class Streamed:
     def _worth_sending(self, address: int, contents: memoryview) -> Iterator[int]:
         for at in range(0, len(contents), PAGE):
             page = address + at
-            if page in self._written or contents[at : at + PAGE] != ZEROES:
-                self._written.add(page)
+            if page in self.written or contents[at : at + PAGE] != ZEROES:
+                self.written.add(page)
                 yield page
+
+
+class Nearby:
+    """On this machine: shared, or staged in host memory once a device does not reach the other's."""
+
+    def __init__(self, core: Movable, link: Link) -> None:
+        self._shared = Shared(core, link)
+        self._streamed = Streamed(core, link)
+        self._way: Shared | Streamed = self._shared
+
+    def add(self, mappings: Sequence[mapped.Mapping]) -> None:
+        self._streamed.add(mappings)
+        if self._way is self._shared and not self._shared.add(mappings):
+            self._way = self._streamed
+
+    def copy(self, pages: Sequence[int], advance: Advance) -> int:
+        if self._way is self._shared:
+            self._streamed.written.update(pages)
+        return self._way.copy(pages, advance)
+
+    def hashes(self, pages: Sequence[int]) -> bytes:
+        return self._way.hashes(pages)
 
 
 class Filed:

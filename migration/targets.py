@@ -13,7 +13,7 @@ from gpuferry.specs._generated.wire import SPEC_HASH
 
 from . import devices, handover
 from .abc import Memory, Movable, Wire
-from .copy import Filed, Shared, Streamed
+from .copy import Filed, Nearby, Streamed
 from .errors import LinkBroken, Lost
 from .file import Writer
 from .frames import HEADER, PRIMARY, RESUMABLE
@@ -73,7 +73,7 @@ class Local(_Linked):
 
     def __init__(self, core: Movable, link: Link) -> None:
         super().__init__(link)
-        self.memory = Shared(core, link)
+        self.memory = Nearby(core, link)
         self._core = core
 
     def prepare(self, core: Movable) -> None:

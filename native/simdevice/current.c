@@ -208,7 +208,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer_handle, unsigned int flags) {
     SIM_REQUIRE(flags == 0);
     if (!peer || peer == context)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (peer->device == context->device)
+    if (peer->device == context->device || !sim_config_get()->peers)
         return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     uint64_t bit = UINT64_C(1) << peer->device->ordinal;
     return atomic_fetch_or(&context->peers, bit) & bit ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED

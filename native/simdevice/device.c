@@ -184,7 +184,7 @@ CUresult cuDeviceCanAccessPeer(int *can, CUdevice ordinal, CUdevice peer_ordinal
     SIM_TRY(find_device(ordinal, &device));
     SIM_TRY(find_device(peer_ordinal, &peer));
     SIM_REQUIRE(can);
-    *can = device != peer;
+    *can = device != peer && sim_config_get()->peers;
     return CUDA_SUCCESS;
 }
 
@@ -200,7 +200,7 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CU
         return CUDA_SUCCESS;
     case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
     case CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED:
-        *value = 1;
+        *value = sim_config_get()->peers;
         return CUDA_SUCCESS;
     case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED:
         *value = 0;

@@ -414,6 +414,15 @@ static CUresult set_access(uint64_t pointer, uint64_t size, struct rights rights
     return CUDA_SUCCESS;
 }
 
+/* Whether that device could use it. Lock held. */
+static bool reaches(uint64_t pointer, uint64_t size, int device) {
+    struct sim_range range;
+    for (uint64_t at = pointer; at < pointer + size; at = range.base + range.size)
+        if (sim_ranges_find(&sim_memory, at, &range) && range.device->ordinal != device)
+            return sim_config_get()->peers;
+    return true;
+}
+
 CUresult cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc *descriptions, size_t count) {
     SIM_TRY(sim_enter());
     SIM_REQUIRE(descriptions && count);
@@ -430,10 +439,13 @@ CUresult cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc 
     CUresult result = covered(pointer, size, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         const CUmemAccessDesc *one = &descriptions[i];
-        result = set_access(pointer, size,
-                            (struct rights){.device = UINT64_C(1) << one->location.id,
-                                            .read = one->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE,
-                                            .write = one->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
+        if (one->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && !reaches(pointer, size, one->location.id))
+            result = CUDA_ERROR_INVALID_DEVICE;
+        else
+            result = set_access(pointer, size,
+                                (struct rights){.device = UINT64_C(1) << one->location.id,
+                                                .read = one->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE,
+                                                .write = one->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE});
     }
     pthread_mutex_unlock(&lock);
     return result;

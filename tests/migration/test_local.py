@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import pytest
 from gpuferry.specs._generated import migration_pb2
@@ -11,12 +12,14 @@ from tests.apiserver import kernels
 from tests.apiserver.guest import handle
 from tests.apiserver.server import Server
 from tests.migration.moving import (
+    MEMORY,
     PAGE,
     PRECOPY,
     STOP,
     Faulty,
     Work,
     close,
+    devices,
     expect,
     move,
     offer,
@@ -51,6 +54,22 @@ def test_there_and_back_again(source: Server, destination: Server, strategy: mig
         work.check()
         here, there = there, here
     close(guest, here)
+
+
+@pytest.mark.parametrize("strategy", [STOP, PRECOPY], ids=["stop", "precopy"])
+def test_devices_that_do_not_reach_each_other(tmp_path: Path, strategy: migration_pb2.Strategy) -> None:
+    """Contents are staged in host memory."""
+    apart = devices(MEMORY) | {"GPUFERRY_SIM_PEERS": "0"}
+    with Server(tmp_path / "one", 0, **apart) as here, Server(tmp_path / "other", 1, **apart) as there:
+        here.ready()
+        there.ready()
+        guest = here.connect()
+        work = Work(guest)
+        for _ in range(3):
+            settled(here, there, move(here, there, guest.session, strategy))
+            work.check()
+            here, there = there, here
+        close(guest, here)
 
 
 def test_what_a_guest_has_and_did_not_acknowledge(source: Server, destination: Server) -> None:

@@ -73,6 +73,7 @@ def test_driver_version_needs_no_init() -> None:
         ("GPUFERRY_SIM_DRIVER_VERSION", "1", "driver version"),
         ("GPUFERRY_SIM_LOG", "loud", "info or debug"),
         ("GPUFERRY_SIM_DIRTY", "yes", "0 or 1"),
+        ("GPUFERRY_SIM_PEERS", "2", "0 or 1"),
     ],
 )
 def test_a_bad_setting_is_named_and_init_fails(name: str, value: str, word: str) -> None:
@@ -88,6 +89,26 @@ def test_a_bad_setting_is_named_and_init_fails(name: str, value: str, word: str)
 def test_memory_sizes(text: str, size: int) -> None:
     code = "cu.cuInit(0); n = ctypes.c_size_t(); cu.cuDeviceTotalMem_v2(ctypes.byref(n), 0); print(n.value)"
     assert output(code, GPUFERRY_SIM_MEMORY=text) == str(size)
+
+
+@pytest.mark.parametrize(("peers", "expected"), [("1", "1 1 0 0"), ("0", "0 0 217 101")])
+def test_devices_reach_each_other_or_not(peers: str, expected: str) -> None:
+    code = """
+cu.cuInit(0); c = ctypes.c_void_p(); cu.cuDevicePrimaryCtxRetain(ctypes.byref(c), 1)
+other = ctypes.c_void_p(c.value); cu.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0); cu.cuCtxSetCurrent(c)
+can = ctypes.c_int(); attribute = ctypes.c_int()
+cu.cuDeviceCanAccessPeer(ctypes.byref(can), 0, 1)
+cu.cuDeviceGetP2PAttribute(ctypes.byref(attribute), 2, 0, 1)
+size = ctypes.c_size_t(2 << 20); at = ctypes.c_uint64(); handle = ctypes.c_uint64()
+properties = (ctypes.c_int * 8)(1, 0, 1, 0)
+cu.cuMemAddressReserve(ctypes.byref(at), size, size, ctypes.c_uint64(0), ctypes.c_uint64(0))
+cu.cuMemCreate(ctypes.byref(handle), size, properties, ctypes.c_uint64(0))
+cu.cuMemMap(at, size, ctypes.c_size_t(0), handle, ctypes.c_uint64(0))
+assert cu.cuMemSetAccess(at, size, (ctypes.c_int * 3)(1, 0, 3), ctypes.c_size_t(1)) == 0
+peer = cu.cuMemSetAccess(at, size, (ctypes.c_int * 3)(1, 1, 3), ctypes.c_size_t(1))
+print(can.value, attribute.value, cu.cuCtxEnablePeerAccess(other, 0), peer)
+"""
+    assert output(code, GPUFERRY_SIM_DEVICES="2", GPUFERRY_SIM_PEERS=peers) == expected
 
 
 @pytest.mark.parametrize("shareable", [0, 1])
