@@ -18,8 +18,6 @@ from tests.migration.moving import STOP
 
 CLOSE = OPERATIONS["sessionClose"]
 CONTROL = 0xFF00  # from here on operations are the connection's own, and no calls
-
-
 SECONDS = 60.0
 TRY_AGAIN = "try again"  # said of what is just under way and will soon be over
 

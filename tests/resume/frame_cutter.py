@@ -7,7 +7,7 @@ import socket
 import threading
 from dataclasses import dataclass
 
-from gpuferry.guest.endpoint import split_address
+from .cutter import Cutter
 
 HEADER = 16
 
@@ -22,34 +22,17 @@ class Cut:
     size: int | None
 
 
-class FrameCutter:
-    """Stands before a monitor, until cut after cut is done. Use as a context manager."""
+class FrameCutter(Cutter):
+    """Stands before a monitor, until cut after cut is done."""
 
     def __init__(self, target: str) -> None:
-        where = split_address(target)
-        assert isinstance(where, tuple)
-        self._target = where
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        super().__init__(target)
         self._cuts: list[Cut] = []
         self._lock = threading.Lock()
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._pairs: list[tuple[socket.socket, socket.socket]] = []
 
     def __enter__(self) -> FrameCutter:
-        self._threads[0].start()
+        super().__enter__()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        for pair in list(self._pairs):
-            _end(pair)
-        for thread in self._threads:
-            thread.join()
-        for pair in self._pairs:
-            for connection in pair:
-                connection.close()
 
     def expect(self, *cuts: Cut) -> None:
         """What is to be done next, in this order."""
@@ -62,28 +45,17 @@ class FrameCutter:
             left, self._cuts = self._cuts, []
         return left
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self._listening.accept()
-            except OSError:
-                return
-            far = socket.create_connection(self._target)
-            pair = (near, far)
-            self._pairs.append(pair)
-            for source, sink, up in ((near, far, True), (far, near, False)):
-                sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                thread = threading.Thread(target=self._pump, args=(source, sink, pair, up), daemon=True)
-                self._threads.append(thread)
-                thread.start()
-
     def _pump(
-        self, source: socket.socket, sink: socket.socket, pair: tuple[socket.socket, socket.socket], up: bool
+        self,
+        source: socket.socket,
+        sink: socket.socket,
+        pair: tuple[socket.socket, socket.socket],
+        allowance: int | None,
     ) -> None:
         with contextlib.suppress(OSError, EOFError):
-            while not self._pass_frame(source, sink, up):
+            while not self._pass_frame(source, sink, source is pair[0]):
                 pass
-        _end(pair)
+        self._end(pair)
 
     def _pass_frame(self, source: socket.socket, sink: socket.socket, up: bool) -> bool:
         """Whether the connection is to be cut."""
@@ -115,9 +87,3 @@ def _some(source: socket.socket, most: int) -> bytes:
     if not data:
         raise EOFError
     return data
-
-
-def _end(pair: tuple[socket.socket, socket.socket]) -> None:
-    for connection in pair:
-        with contextlib.suppress(OSError):
-            connection.shutdown(socket.SHUT_RDWR)
