@@ -1,4 +1,4 @@
-"""How hypothesis looks for examples.
+"""How hypothesis looks for examples, and what is shown of a test that fails.
 
 `make test` tries the same ones every time, so that its verdict is about the change; GPUFERRY_FUZZ=1
 (`make test-all`)
@@ -6,11 +6,24 @@ looks for new ones. No deadlines: the machine is shared.
 """
 
 import os
+from collections.abc import Generator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.helpers import logs
 
 settings.register_profile(
     "fuzz", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.register_profile("steady", settings.get_profile("fuzz"), derandomize=True)
 settings.load_profile("fuzz" if os.environ.get("GPUFERRY_FUZZ") else "steady")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Other processes' words are gone when the test is."""
+    report = yield
+    if report.failed:
+        report.sections += logs.sections()
+    return report

@@ -70,7 +70,8 @@ def program(name: str, monitor: Monitor | None, rounds: int, **settings: str) ->
         yield running
     finally:
         running.process.kill()
-        running.process.communicate()
+        if said := running.process.communicate()[1]:
+            print(said)  # shown with a failure
 
 
 def native(name: str, rounds: int) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 import grpc
 from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 
+from tests.helpers.logs import shown_on_failure
 from tests.helpers.ports import lasting_ports
 
 HERE = Path(__file__).parent
@@ -226,8 +227,9 @@ def _started(*options: str, server: str | None, **changes: str | None) -> Iterat
     ours.settimeout(DEADLINE)
     log = Path(folder, "log")
     successors: list[subprocess.Popen[str]] = []
-    ports = contextlib.ExitStack()  # until all has ended: a successor has the same
-    (port,) = ports.enter_context(lasting_ports(1))
+    lasting = contextlib.ExitStack()  # until all has ended: a successor has the same
+    (port,) = lasting.enter_context(lasting_ports(1))
+    lasting.enter_context(shown_on_failure(log))
     defaults = ["--listen", f"127.0.0.1:{port}", "--grace", "0", "--orphan-grace", "0"]
     defaults += ["--parent-fd", str(theirs.fileno())]
     with theirs, log.open("w") as stderr:
@@ -257,4 +259,4 @@ def _started(*options: str, server: str | None, **changes: str | None) -> Iterat
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             shutil.rmtree(folder, ignore_errors=True)
-            ports.close()
+            lasting.close()
