@@ -51,6 +51,7 @@ class Session:
         self.watched = False  # the monitor wants to know of the next launch
         self.away_until: float | None = None  # the guest lost its connection, and may come back until then
         self.mover: Mover | None = None  # until its end was told
+        self.left = False  # it is another's, and only has to be cleared away here
         self._end_after = ""  # the reason why the session ends, once it is known that it stays
         self._core = core
         self._guest = guest
@@ -88,6 +89,11 @@ class Session:
         """Whether the session is still another's."""
         return self.grant.restore and not self._core.taken_over
 
+    @property
+    def ours(self) -> bool:
+        """Whether nobody else has it, or is about to."""
+        return not self.left and not self.restoring
+
     def taken_over(self) -> bool:
         """Whether a session that was restored here has just become ours."""
         if not (self.grant.restore and self._core.taken_over):
@@ -101,7 +107,8 @@ class Session:
         mover, self.mover = self.mover, None
         assert mover is not None
         mover.close()
-        if mover.left:
+        self.left = mover.left
+        if self.left:
             self.leave()
         elif self._end_after:
             self.end(self._end_after)
@@ -463,7 +470,7 @@ class Server:
                 self._comeback[1].close()
             self._comeback = resume, guest
             return
-        if session is None or session.id != resume.session or session.restoring:
+        if session is None or session.id != resume.session or not session.ours:
             pass  # the monitor is about to hear where it is, or that it is here: the guest asks again
         elif session.resume(guest, resume):
             self._poller.register(session.guest, select.POLLRDHUP)

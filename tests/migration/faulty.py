@@ -3,6 +3,7 @@
 What to do lies in the file `fault` of the folder GPUFERRY_TEST_FAULTS: `STEP:raise`, `STEP:kill` or
 `STEP:wait`, with a STEP like `rebuild` or `after_take_over`. With `wait` it says so by a file `reached` and
 stands still until there is a file `go`. What that file holds, if anything, is its patience from there on.
+Beside the phases there is the step `after_serve`: the session is over, and the server has yet to hear of it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gpuferry.apiserver import server
 from gpuferry.apiserver.__main__ import main
 from gpuferry.migration import source
 
@@ -48,8 +50,9 @@ def limit_patience(limits: dict[str, float]) -> None:
         setattr(source, name, seconds)
 
 
-def make_breakable(step: str) -> None:
-    works: Callable[..., Any] = getattr(source.Source, f"_{step}")
+def make_breakable(owner: type, name: str) -> None:
+    works: Callable[..., Any] = getattr(owner, name)
+    step = name.removeprefix("_")
 
     @functools.wraps(works)
     def breakable(*arguments: Any) -> Any:
@@ -60,12 +63,13 @@ def make_breakable(step: str) -> None:
         fail_if_wanted(f"after_{step}")
         return result
 
-    setattr(source.Source, f"_{step}", breakable)
+    setattr(owner, name, breakable)
 
 
 if __name__ == "__main__":
     for each in RUNNING + PAUSED:
-        make_breakable(each)
+        make_breakable(source.Source, f"_{each}")
+    make_breakable(server.Session, "serve")
     status = main()
     sys.stderr.flush()
     os._exit(status)

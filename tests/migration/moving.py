@@ -11,10 +11,12 @@ from pathlib import Path
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from tests.apiserver import kernels
-from tests.apiserver.guest import Guest, handle
+from tests.apiserver.guest import HEADER, Guest, handle
 from tests.apiserver.server import DEADLINE, GIB, Process, Server
+from tests.resume.guest import CountingGuest
 
 MEMORY = "512MiB"
+OP_RESUMED = 0xFF08
 PAGE = 2 << 20
 STOP = migration_pb2.STRATEGY_STOP
 PRECOPY = migration_pb2.STRATEGY_PRECOPY
@@ -247,3 +249,23 @@ def suspended(source: Server, keeper: Keeper, moved: migration_pb2.Moved) -> Non
     ended = expect(source, "ended").ended
     assert (ended.reason, ended.clean) == ("moved", True)
     expect(source, "ready")
+
+
+def ask_to_resume(server: Process, guest: Guest, received: int) -> socket.socket:
+    """By another connection; the guest's end of it."""
+    guest.socket.close()
+    ours, theirs = socket.socketpair()
+    ours.settimeout(DEADLINE)
+    order(server, [theirs], resume={"session": guest.session, "proof": b"r" * 32, "received": received})
+    return ours
+
+
+def comes_back(server: Process, guest: CountingGuest, received: int | None = None) -> int:
+    """By another connection; how many bytes of what it said are there."""
+    ours = ask_to_resume(server, guest, guest.received if received is None else received)
+    size, op, *_ = HEADER.unpack(ours.recv(HEADER.size, socket.MSG_WAITALL))
+    body = ours.recv(size - HEADER.size, socket.MSG_WAITALL)
+    assert op == OP_RESUMED, body
+    assert body[:32] == b"r" * 32
+    guest.adopt(ours)
+    return int.from_bytes(body[32:], "little")

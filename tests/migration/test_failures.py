@@ -24,18 +24,20 @@ from tests.migration.moving import (
     Faulty,
     Keeper,
     Work,
+    ask_to_resume,
     close,
+    comes_back,
     devices,
     expect,
     move,
     offer,
-    order,
     order_move,
     settled,
     stayed,
     suspend,
     suspended,
 )
+from tests.resume.guest import counting
 
 STEPS = ["prepare", "snapshot", "rebuild", "precopy", "hold", "drain", "catch_up", "verify", "take_over"]
 
@@ -434,10 +436,7 @@ def test_the_program_comes_back_on_another_connection(faulty: Faulty, destinatio
     faulty.fail("precopy", "wait")
     begin(faulty, destination, guest)
     faulty.wait_until_reached()
-    guest.socket.close()
-    guest.socket, theirs = socket.socketpair()
-    guest.socket.settimeout(120)
-    order(faulty, [theirs], resume={"session": guest.session, "proof": b"r" * 32, "received": 0})
+    guest.socket = ask_to_resume(faulty, guest, 0)
     hear(faulty)
     faulty.go_on()
     moved = expect(faulty, "moved").moved
@@ -446,3 +445,20 @@ def test_the_program_comes_back_on_another_connection(faulty: Faulty, destinatio
     stayed(faulty, destination, moved)
     assert guest.sync().status == 0
     close(guest, faulty)
+
+
+def test_the_program_comes_back_to_where_its_session_just_was(faulty: Faulty, destination: Server) -> None:
+    """Nobody tells it that the session is over: it asks again, and the monitor knows more by then."""
+    guest = counting(faulty.connect(resume_seconds=60))
+    work = Work(guest)
+    faulty.fail("after_serve", "wait")
+    moved = move(faulty, destination, guest.session, resume_seconds=60)
+    assert moved.moved, moved
+    faulty.wait_until_reached()
+    with ask_to_resume(faulty, guest, guest.received) as answer:
+        assert answer.recv(1) == b""
+    assert comes_back(destination, guest) == guest.sent
+    faulty.go_on()
+    settled(faulty, destination, moved)
+    work.check()
+    close(guest, destination)

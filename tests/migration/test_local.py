@@ -26,7 +26,7 @@ from tests.migration.moving import (
     order_move,
     settled,
 )
-from tests.resume.guest import CountingGuest
+from tests.resume.guest import counting
 
 
 @pytest.mark.parametrize("strategy", [STOP, PRECOPY], ids=["stop", "precopy"])
@@ -74,11 +74,7 @@ def test_devices_that_do_not_reach_each_other(tmp_path: Path, strategy: migratio
 
 def test_what_a_guest_has_and_did_not_acknowledge(source: Server, destination: Server) -> None:
     """Is kept for a connection that breaks, and not sent again while it does not."""
-    guest = source.connect(resume_seconds=60)
-    guest.__class__ = CountingGuest
-    assert isinstance(guest, CountingGuest)
-    guest.received = 0
-    guest.adopt(guest.socket, 0)
+    guest = counting(source.connect(resume_seconds=60))
     work = Work(guest)
     for i, page in enumerate(work.contents):
         assert guest.read(work.memory + i * PAGE, PAGE) == page

@@ -16,6 +16,7 @@ from tests.migration.moving import (
     Keeper,
     Work,
     close,
+    comes_back,
     expect,
     offer,
     order,
@@ -25,10 +26,10 @@ from tests.migration.moving import (
     suspended,
 )
 from tests.migration.test_failures import freeze
-from tests.resume.guest import ACKNOWLEDGE, CountingGuest
+from tests.resume.guest import ACKNOWLEDGE, CountingGuest, counting
 
 GRACE = 60.0
-OP_REFUSED, OP_RESUMED = 0xFF04, 0xFF08
+OP_REFUSED = 0xFF04
 Resumable = tuple[CountingGuest, Work]
 
 
@@ -110,27 +111,8 @@ def test_the_keeper_dies(source: Server, tmp_path: Path) -> None:
 @pytest.fixture
 def resumable(source: Server) -> Resumable:
     """A guest whose session outlives its connection."""
-    guest = source.connect(resume_seconds=GRACE)
-    guest.__class__ = CountingGuest
-    assert isinstance(guest, CountingGuest)
-    guest.received = 0
-    guest.adopt(guest.socket, 0)
+    guest = counting(source.connect(resume_seconds=GRACE))
     return guest, Work(guest)
-
-
-def comes_back(server: Server | Keeper, guest: CountingGuest, received: int | None = None) -> int:
-    """By another connection; how many bytes of what it said are there."""
-    guest.socket.close()
-    ours, theirs = socket.socketpair()
-    ours.settimeout(120)
-    count = guest.received if received is None else received
-    order(server, [theirs], resume={"session": guest.session, "proof": b"r" * 32, "received": count})
-    size, op, *_ = HEADER.unpack(ours.recv(HEADER.size, socket.MSG_WAITALL))
-    body = ours.recv(size - HEADER.size, socket.MSG_WAITALL)
-    assert op == OP_RESUMED, body
-    assert body[:32] == b"r" * 32
-    guest.adopt(ours)
-    return int.from_bytes(body[32:], "little")
 
 
 def goes_on(guest: CountingGuest, work: Work, server: Server) -> None:
