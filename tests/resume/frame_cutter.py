@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from .cutter import Cutter
 
 HEADER = 16
+WELCOME, RESUMED, RESUME, MOVED = 0xFF03, 0xFF08, 0xFF0A, 0xFF0B
+RESUME_RECEIVED, RESUMED_RECEIVED = slice(60, 68), slice(48, 56)  # counts of bytes in these frames
 
 
 @dataclass(frozen=True)
@@ -22,13 +24,62 @@ class Cut:
     size: int | None
 
 
+class Stream:
+    """What a guest says over all its connections, or hears. A connection may begin within a frame of it."""
+
+    def __init__(self) -> None:
+        self._frames = {0: 0}  # where they begin, as far as is known, and where they end
+
+    def begins(self, position: int, size: int) -> int:
+        """A frame; where it ends."""
+        assert size >= HEADER, "no frame begins here"
+        end = self._frames[position] = position + size
+        self._frames.setdefault(end, end)
+        return end
+
+    def end(self, position: int) -> int:
+        """Of the frame that this byte is within; the byte, if a frame begins there."""
+        if position in self._frames:
+            return position
+        return self._frames[max(begin for begin in self._frames if begin < position)]
+
+
+class Streams:
+    """Of one guest, on its way up and down, whichever cutters it goes through."""
+
+    def __init__(self) -> None:
+        self.of = {True: Stream(), False: Stream()}
+        self.begun = False
+
+
+class Connection:
+    """One that is passed on, and how far both streams have come; None: they have not begun."""
+
+    def __init__(self, streams: Streams) -> None:
+        self.streams = streams
+        self.position: dict[bool, int | None] = {True: None, False: None}
+        self._resumes_at = 0
+
+    def passes(self, op: int, frame: bytes) -> None:
+        """One of the handshake. Neither end says more before the other has this: the other pump knows in time."""
+        if op == WELCOME and not self.streams.begun:
+            self.streams.begun = True
+            self.position = {True: 0, False: 0}
+        elif op == RESUME:
+            self._resumes_at = int.from_bytes(frame[RESUME_RECEIVED], "little")
+        elif op == RESUMED:
+            self.position = {True: int.from_bytes(frame[RESUMED_RECEIVED], "little"), False: self._resumes_at}
+
+
 class FrameCutter(Cutter):
     """Stands before a monitor, until cut after cut is done."""
 
     def __init__(self, target: str) -> None:
         super().__init__(target)
+        self.streams = Streams()
         self._cuts: list[Cut] = []
         self._lock = threading.Lock()
+        self._connections: dict[tuple[socket.socket, socket.socket], Connection] = {}
 
     def __enter__(self) -> FrameCutter:
         super().__enter__()
@@ -52,27 +103,39 @@ class FrameCutter(Cutter):
         pair: tuple[socket.socket, socket.socket],
         allowance: int | None,
     ) -> None:
+        with self._lock:
+            connection = self._connections.setdefault(pair, Connection(self.streams))
         with contextlib.suppress(OSError, EOFError):
-            while not self._pass_frame(source, sink, source is pair[0]):
+            while not self._pass_frame(source, sink, source is pair[0], connection):
                 pass
         self._end(pair)
 
-    def _pass_frame(self, source: socket.socket, sink: socket.socket, up: bool) -> bool:
+    def _pass_frame(
+        self, source: socket.socket, sink: socket.socket, up: bool, connection: Connection
+    ) -> bool:
         """Whether the connection is to be cut."""
-        head = b""
-        while len(head) < HEADER:
-            head += _some(source, HEADER - len(head))
-        left, op = int.from_bytes(head[:4], "little") - HEADER, int.from_bytes(head[4:6], "little")
-        size = self._allowed(op, up)
-        if size is not None:
-            left = min(left, max(0, size - HEADER))
-            head = head[:size]
+        head = _exactly(source, 1)
+        position, stream = connection.position[up], connection.streams.of[up]
+        if position is not None and (end := stream.end(position)) > position:
+            sink.sendall(head)
+            _pass(source, sink, end - position - 1)
+            connection.position[up] = end
+            return False
+        head += _exactly(source, HEADER - 1)
+        size, op = int.from_bytes(head[:4], "little"), int.from_bytes(head[4:6], "little")
+        allowed = self._allowed(op, up)
+        if allowed is not None:
+            sink.sendall(head[:allowed])
+            _pass(source, sink, min(size, allowed) - HEADER)
+            return True
+        if position is None and op in (WELCOME, RESUME, RESUMED):
+            head += _exactly(source, size - HEADER)
+            connection.passes(op, head)
+        elif position is not None and op != MOVED:
+            connection.position[up] = stream.begins(position, size)
         sink.sendall(head)
-        while left > 0:
-            data = _some(source, min(left, 65536))
-            sink.sendall(data)
-            left -= len(data)
-        return size is not None
+        _pass(source, sink, size - len(head))
+        return False
 
     def _allowed(self, op: int, up: bool) -> int | None:
         """How much of this frame passes before the connection is cut; None: it is not."""
@@ -80,6 +143,20 @@ class FrameCutter(Cutter):
             if not self._cuts or (self._cuts[0].op, self._cuts[0].up) != (op, up):
                 return None
             return self._cuts.pop(0).size
+
+
+def _exactly(source: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        data += _some(source, size - len(data))
+    return data
+
+
+def _pass(source: socket.socket, sink: socket.socket, size: int) -> None:
+    while size > 0:
+        data = _some(source, min(size, 65536))
+        sink.sendall(data)
+        size -= len(data)
 
 
 def _some(source: socket.socket, most: int) -> bytes:

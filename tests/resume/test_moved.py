@@ -14,14 +14,13 @@ from tests.helpers.running import Outcome
 from tests.migration.rounds import Program, migrate, native, program
 from tests.monitor import harness
 
-from .frame_cutter import Cut, FrameCutter
+from .frame_cutter import MOVED, RESUME, RESUMED, Cut, FrameCutter, Streams
 from .running import RECONNECT
 
 NAME = "moving_symbols"
 RUNNING = control_pb2.SESSION_STATE_RUNNING
 MOST = 100  # rounds of a program
 DONE = control_pb2.MIGRATION_STATE_DONE
-RESUMED, RESUME, MOVED = 0xFF08, 0xFF0A, 0xFF0B
 TOLD_BYTES = 16 + 32 + 32 + 32 + 8 + 2 + len("127.0.0.1:12345")
 LEAVE_BYTES, RESUME_BYTES, RESUMED_BYTES = 16, 16 + 84, 16 + 40
 SETTINGS: dict[str, Any] = {"GPUFERRY_SIM_MEMORY": "256MiB", "GPUFERRY_TOKEN": "a token of both of them"}
@@ -129,6 +128,13 @@ def moves(running: Program, now: Place, then: Place, at: Break) -> None:
     assert done.state == DONE, done.reason
 
 
+def watch_another(places: tuple[Place, Place]) -> None:
+    """Guest, that is: the next one."""
+    streams = Streams()
+    for place in places:
+        place.cutter.streams = streams
+
+
 def all_done(places: tuple[Place, Place]) -> bool:
     """Every cut that was expected; none is from here on."""
     left = [cut for place in places for cut in place.cutter.left()]
@@ -137,8 +143,9 @@ def all_done(places: tuple[Place, Place]) -> bool:
 
 def goes_around(places: tuple[Place, Place], wanted: list[Break]) -> None:
     """From one to the other and back, in one program."""
+    watch_another(places)
     now, then = places
-    settings = {"GPUFERRY_MONITOR": now.cutter.address, **RECONNECT}
+    settings = {"GPUFERRY_MONITOR": now.cutter.address, "GPUFERRY_LOG": "info", **RECONNECT}
     with program(NAME, now.monitor, len(wanted), **settings) as running:
         for number, at in enumerate(wanted, 1):
             running.to_round(number)
@@ -189,6 +196,7 @@ def test_by_default_wherever_it_breaks(places: tuple[Place, Place]) -> None:
 
 def verdict(places: tuple[Place, Place], at: Break) -> str:
     """What becomes of a program that does not reconnect."""
+    watch_another(places)
     now, then = places
     now.monitor.wait_idle(1)
     with program(NAME, now.monitor, 2, GPUFERRY_MONITOR=now.cutter.address) as running:
