@@ -61,7 +61,7 @@ class Connection:
         self._resumes_at = 0
 
     def passes(self, op: int, frame: bytes) -> None:
-        """One of the handshake. Neither end says more before the other has this: the other pump knows in time."""
+        """One of the handshake. Neither end says more before the other has it: both pumps know in time."""
         if op == WELCOME and not self.streams.begun:
             self.streams.begun = True
             self.position = {True: 0, False: 0}
