@@ -61,7 +61,7 @@ class Custody:
 
     def open(self, session: Session, source: ApiServer | None, target: Target) -> Migration:
         """One more."""
-        came_from = session.file or (f"gpu {source.device}" if source else "")
+        came_from = session.file or (f"gpu:{source.device}" if source else "")
         migration = Migration(next(self._numbers), session, source, target, came_from)
         migration.source_holds = source is not None and not source.is_keeper
         self._active[session.id] = migration

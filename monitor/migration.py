@@ -41,7 +41,7 @@ class ToDevice:
     device: int | None
 
     def __str__(self) -> str:
-        return "any GPU" if self.device is None else f"gpu {self.device}"
+        return "any GPU" if self.device is None else f"gpu:{self.device}"
 
 
 @dataclass(frozen=True)

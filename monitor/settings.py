@@ -34,7 +34,7 @@ class ConfigError(Exception):
 
 
 class UsageError(ConfigError):
-    """The same, on the command line."""
+    """The same, as it is written, wherever that is: trying again will not help."""
 
 
 @dataclass(frozen=True)
@@ -97,21 +97,21 @@ def _read_file(file: Path, known: Mapping[str, Option]) -> dict[str, tuple[Any, 
         entries = tomllib.loads(content)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(f"cannot read {file}: {reason}") from None
+        raise UsageError(f"cannot read {file}: {reason}") from None
     except tomllib.TOMLDecodeError as error:
         message, _, place = str(error).partition(" (at ")
         digits = [word.rstrip(",)") for word in place.split() if word.rstrip(",)").isdecimal()]
         line = digits[0] if digits else len(content.splitlines())
-        raise ConfigError(f"{file}:{line}: not TOML: {message}") from None
+        raise UsageError(f"{file}:{line}: not TOML: {message}") from None
     found = {}
     for key, value in entries.items():
         where = f"{file}:{_line_of(content, key)}"
         if key not in known:
-            raise ConfigError(f"{where}: {_unknown(key, known)}")
+            raise UsageError(f"{where}: {_unknown(key, known)}")
         try:
             found[key] = (_from_toml(known[key], value), where)
         except ValueError as error:
-            raise ConfigError(f"{where}: {key}: {error}") from None
+            raise UsageError(f"{where}: {key}: {error}") from None
     return found
 
 
@@ -136,7 +136,7 @@ def load(
             try:
                 value = option.kind.parse(os.environ[option.variable])
             except ValueError as error:
-                raise ConfigError(f"environment variable {option.variable}: {error}") from None
+                raise UsageError(f"environment variable {option.variable}: {error}") from None
             found[option.name] = (value, f"environment variable {option.variable}")
     values = table(**{name: value for name, (value, _) in found.items()})
     return Settings(values, {name: found[name][1] if name in found else "default" for name in known})

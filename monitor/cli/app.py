@@ -45,7 +45,7 @@ def _delegate(name: str, summary: str) -> None:
     app.command(name, help=summary, context_settings=settings)(verb)
 
 
-_delegate("run", "Run a program on a GPU elsewhere, or with --local on a private one")
+_delegate("run", "Run a program on a GPU elsewhere, or with a private monitor")
 _delegate("sim", "Run a program natively on the simulated device")
 _delegate("env", "Print what `run` sets in the environment")
 
@@ -66,7 +66,7 @@ def monitor(
 @app.command()
 @with_options(RegistryOptions, "registry")
 def registry(flags: Flags, config: ConfigFile = None) -> None:
-    """Once per cluster: knows the GPU servers and sends each guest to one of them."""
+    """Once per cluster: sends each guest to one of the GPU servers."""
     from .registry import run_registry
 
     run_registry(flags, config)
@@ -148,7 +148,7 @@ def migrate(
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
-    """Move a session while its program runs, which does not notice but for a pause."""
+    """Move a session while its program runs. It notices nothing but a pause."""
     from . import migrate as verb
 
     if strategy not in ("stop", "precopy", "auto"):
@@ -172,7 +172,7 @@ def doctor(
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
-    """Check everything that is needed; say what to do if it is missing."""
+    """Check everything that is needed. Says what to do where it is missing."""
     from .doctor import run_doctor
 
     raise typer.Exit(run_doctor(monitor, token_file, as_json))

@@ -1,4 +1,4 @@
-"""`gpuferry env`: what `gpuferry run` would set, for a shell or a script. Standard library only."""
+"""What `gpuferry run` would set, for a shell or a script."""
 
 from __future__ import annotations
 

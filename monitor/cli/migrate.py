@@ -48,7 +48,7 @@ def report(one: control_pb2.Migration) -> str:
         return lines[0]
     found = one.report
     how = [migration_pb2.Strategy.Name(found.strategy).removeprefix("STRATEGY_").lower()]
-    how += [f"{found.rounds} rounds"] if found.rounds else []
+    how += [f"{found.rounds} round{'s' * (found.rounds > 1)}"] if found.rounds else []
     memory = [f"{format_size(found.copied_bytes)} copied"]
     memory += [f"{format_size(found.mapped_bytes)} mapped"] if found.mapped_bytes else []
     if found.pause_seconds:
@@ -87,8 +87,6 @@ def _with_bar(steps: Iterator[control_pb2.Migration]) -> control_pb2.Migration |
 
 def _refused(error: grpc.RpcError, what: str) -> CliError | None:
     code, details = error.code(), error.details() or ""
-    if code is grpc.StatusCode.NOT_FOUND:
-        return CliError(Exit.NOT_FOUND, details, "see `gpuferry session list`")
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return CliError(Exit.NO_CAPACITY, f"{what}: {details}", "see `gpuferry status` for one with room")
     if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT):

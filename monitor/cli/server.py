@@ -115,7 +115,7 @@ def register(
     key: KeyFile = None,
     timeout: Timeout = 5.0,
 ) -> None:
-    """Make a GPU server known; once more with other labels: change them."""
+    """Make a GPU server known. Once more with other labels: change them."""
     from gpuferry.specs._generated import registry_pb2
 
     request = registry_pb2.RegisterRequest(address=address)

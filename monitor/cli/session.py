@@ -19,9 +19,9 @@ Limit = Annotated[
 ]
 TIMEOUT = 5.0  # seconds for an answer
 _STATES = {
-    "running": "running on {device}",
-    "disconnected": "disconnected on {device}",
-    "migrating": "moving from {device}",
+    "running": "running on gpu:{device}",
+    "disconnected": "disconnected on gpu:{device}",
+    "migrating": "moving from gpu:{device}",
     "suspended": "suspended",
     "moved": "moved to {where}",
     "waiting": "waiting, place {place}",
@@ -71,7 +71,7 @@ def show(
     """Everything that is known of one."""
     found = [one for one in _fetch(control, token_file) if one["id"] == session]
     if not found:
-        raise CliError(Exit.FAILED, f"there is no session {session}", "see `gpuferry session list`")
+        raise CliError(Exit.NOT_FOUND, f"there is no session {session}", "see `gpuferry session list`")
     if as_json:
         print(json.dumps({"schema": SCHEMA, "sessions": found}, indent=2))
         return
@@ -86,7 +86,7 @@ def kill(
     control: Control = None,
     token_file: TokenFile = None,
 ) -> None:
-    """End one; its program gets a CUDA error, and the reason on stderr."""
+    """End one. Its program gets a CUDA error, and the reason on stderr."""
     from gpuferry.specs._generated import control_pb2
 
     from .client import monitor_client
@@ -106,7 +106,7 @@ def suspend(
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
-    """Put one into a file: its GPU is free, and its program waits at its next CUDA call."""
+    """Put one into a file. Its GPU is free, and its program waits at its next CUDA call."""
     from .migrate import suspend as put_away
 
     put_away(session, file, timeout, control, token_file, as_json)

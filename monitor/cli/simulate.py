@@ -60,7 +60,7 @@ def simulate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable, with a stable schema")] = False,
 ) -> None:
-    """Compare the monitor's scheduling policies on a recorded workload."""
+    """Compare the scheduling policies on a recorded workload."""
     try:
         from gpuferry.sim import report
     except ImportError as error:

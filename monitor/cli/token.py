@@ -25,7 +25,7 @@ SCHEMA = "gpuferry.tokens/1"
 
 app = typer.Typer(
     name="token",
-    help="Tokens of tenants: in a registry with --registry, else in this machine's state folder.",
+    help="Tokens of tenants. In a registry with --registry, else in this machine's state folder.",
     no_args_is_help=True,
 )
 
@@ -102,7 +102,7 @@ def revoke(
     state: State = None,
     timeout: Timeout = 5.0,
 ) -> None:
-    """No new sessions with a tenant's tokens; those that run may end, unless --kill."""
+    """No new sessions with a tenant's tokens. Those that run may end, unless --kill."""
     from gpuferry.specs._generated import registry_pb2
 
     _check(tenant)

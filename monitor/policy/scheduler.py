@@ -218,7 +218,8 @@ class Scheduler:
         fitting = [gpu for gpu in self._gpus.values() if request.labels <= gpu.labels]
         if len(fitting) < request.devices:
             wanted = f" with {', '.join(sorted(request.labels))}" if request.labels else ""
-            self._refuse(request.id, f"{request.devices} GPUs{wanted} asked for, there are {len(fitting)}")
+            gpus = "1 GPU" if request.devices == 1 else f"{request.devices} GPUs"
+            self._refuse(request.id, f"{gpus}{wanted} asked for, there are {len(fitting)}")
             return
         most = sorted((gpu.memory for gpu in fitting), reverse=True)[request.devices - 1]
         if request.memory > most:

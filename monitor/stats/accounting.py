@@ -48,11 +48,9 @@ class Accounting:
     def __init__(
         self,
         below: Any,
-        started: Callable[[int], None],
         from_elsewhere: Callable[[int], bool] = lambda _: False,
     ) -> None:
         self._below = below
-        self._started = started
         self._from_elsewhere = from_elsewhere  # a session that another GPU server has counted so far
         self._asking: set[asyncio.Task[None]] = set()
         self._seen: dict[int, node_pb2.Stats] = {}  # by session, wherever it goes: what is in the totals
@@ -81,7 +79,6 @@ class Accounting:
         self._below.server_ready(server)
 
     def session_started(self, session: int) -> None:
-        self._started(session)
         self._below.session_started(session)
 
     def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:

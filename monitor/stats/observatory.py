@@ -43,20 +43,18 @@ class Observatory:
         self._viewers: set[asyncio.Queue[str]] = set()
         self._lost: set[int] = set()
         self.gpus = gpu_stats(config)
-        self.accounting = Accounting(broker, self._session_starts, self._from_elsewhere)
+        self.accounting = Accounting(broker, self._from_elsewhere)
         broker.subscribe(self._happened)
-
-    def _session_starts(self, number: int) -> None:
-        session = self._broker.sessions.get(number)
-        if session:
-            self._metrics.session_start.observe(time.monotonic() - session.arrived)
 
     def _from_elsewhere(self, number: int) -> bool:
         session = self._broker.sessions.get(number)
         return bool(session and session.hello.restore)
 
     def _happened(self, event: Event) -> None:
-        if event.kind is Kind.ENDED:
+        if event.kind is Kind.STARTED:
+            arrived = self._broker.sessions[event.session].arrived
+            self._metrics.session_start.observe(time.monotonic() - arrived)
+        elif event.kind is Kind.ENDED:
             self.accounting.forget(event.session)
         elif event.kind is Kind.MIGRATED and event.migration:
             report = event.migration.report

@@ -104,7 +104,7 @@ def test_a_session_moves(monitor: harness.Monitor) -> None:
         before = session(monitor)
         done = migrate(monitor, before.id, "--to", "gpu:1")
         assert done.returncode == 0, done.stderr
-        assert "gpu 0 → gpu 1" in done.stdout
+        assert "gpu:0 → gpu:1" in done.stdout
         assert "20.0 ms" in done.stdout
         assert one.echo(b"the same connection") == b"the same connection"
         after = session(monitor)
@@ -128,7 +128,7 @@ def test_json_lines(monitor: harness.Monitor) -> None:
         assert {step["schema"] for step in steps} == {"gpuferry.migration/1"}
         assert (steps[0]["state"], steps[0]["report"]) == ("running", None)
         last = steps[-1]
-        assert (last["state"], last["session"], last["source"]) == ("done", number, "gpu 0")
+        assert (last["state"], last["session"], last["source"]) == ("done", number, "gpu:0")
         assert last["report"]["strategy"] == "stop"
         assert last["downtime_seconds"] == pytest.approx(0.02)
 
@@ -349,6 +349,7 @@ def test_metrics_and_timeline() -> None:
             metrics = urllib.request.urlopen(f"http://{status.monitor.http}/metrics").read().decode()
             assert 'gpuferry_migrations_total{result="done"} 1.0' in metrics
             assert 'gpuferry_migrations_total{result="failed"} 1.0' in metrics
+            assert "gpuferry_session_start_seconds_count 2.0" in metrics  # it did not start twice
             assert "gpuferry_migration_downtime_seconds_count 1.0" in metrics
             (copied,) = re.findall(r"^gpuferry_migration_bytes_total (\S+)", metrics, re.MULTILINE)
             assert float(copied) == 4 * MIB

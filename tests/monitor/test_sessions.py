@@ -292,8 +292,10 @@ def test_sessions_are_listed_shown_and_ended(monitor: harness.Monitor) -> None:
     monitor.run("session", "kill", str(listed[0]["id"]), "--reason", "enough")
     monitor.wait_idle(1)
     again = monitor.run("session", "kill", number)
-    assert again.returncode == 1
-    assert f"no session {number}" in again.stderr
+    shown = monitor.run("session", "show", number)
+    for gone in (again, shown):
+        assert gone.returncode == 3
+        assert gone.stderr == f"gpuferry: there is no session {number}\n  see `gpuferry session list`\n"
     for guest in running:
         guest.close()
     monitor.wait_idle(2)

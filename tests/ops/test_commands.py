@@ -82,6 +82,11 @@ def test_help(call: Call, command: tuple[str, ...]) -> None:
     assert not clean(completed)
 
 
+@pytest.mark.parametrize("group", sorted({command[:-1] for command in COMMANDS}), ids=" ".join)
+def test_the_help_of_a_group_says_all_of_what_its_verbs_do(call: Call, group: tuple[str, ...]) -> None:
+    assert "..." not in call(*group, "--help").stdout.partition("Commands:")[2]
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_an_unknown_option_is_wrong_usage(call: Call, command: tuple[str, ...]) -> None:
     completed = call(*command, "--no-such-option")

@@ -14,7 +14,7 @@ from gpuferry.monitor import options
 from gpuferry.monitor.config import MonitorOptions
 from gpuferry.monitor.options import option, options_of
 from gpuferry.monitor.registry.config import RegistryOptions
-from gpuferry.monitor.settings import ConfigError, UsageError, load
+from gpuferry.monitor.settings import UsageError, load
 
 from tests.monitor import harness
 
@@ -138,7 +138,7 @@ def test_what_is_wrong_in_a_file_is_said_with_its_line(
     tmp_path: Path, text: str, line: int, words: str
 ) -> None:
     file = toml(tmp_path, text)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(UsageError) as caught:
         load(Example, "test", config=file)
     assert str(caught.value).startswith(f"{file}:{line}: ")
     assert words in str(caught.value)
@@ -147,13 +147,13 @@ def test_what_is_wrong_in_a_file_is_said_with_its_line(
 def test_what_is_wrong_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--pool: 'x' is no whole number"):
         load(Example, "test", {"pool": "x"})
-    with pytest.raises(ConfigError, match=r"cannot read .*none.toml: No such file"):
+    with pytest.raises(UsageError, match=r"cannot read .*none.toml: No such file"):
         load(Example, "test", config=str(tmp_path / "none.toml"))
     (tmp_path / "latin.toml").write_bytes(b"place = '\xe9'")
-    with pytest.raises(ConfigError, match="not UTF-8"):
+    with pytest.raises(UsageError, match="not UTF-8"):
         load(Example, "test", config=str(tmp_path / "latin.toml"))
     monkeypatch.setenv("GPUFERRY_TEST_POOL", "0")
-    with pytest.raises(ConfigError, match="environment variable GPUFERRY_TEST_POOL: 0 is too few"):
+    with pytest.raises(UsageError, match="environment variable GPUFERRY_TEST_POOL: 0 is too few"):
         load(Example, "test")
 
 
@@ -199,8 +199,8 @@ def test_config_path(tmp_path: Path) -> None:
     ("arguments", "status", "words"),
     [
         (["config", "show", "nonsense"], 2, "no such program"),
-        (["config", "show", "--config", "/none.toml"], 1, "cannot read /none.toml"),
-        (["monitor", "--config", "/none.toml"], 1, "cannot read /none.toml"),
+        (["config", "show", "--config", "/none.toml"], 2, "cannot read /none.toml"),
+        (["monitor", "--config", "/none.toml"], 2, "cannot read /none.toml"),
         (["monitor", "--pool", "many"], 2, "--pool: 'many' is no whole number"),
         (["service", "show", "nonsense"], 2, "no such service"),
     ],

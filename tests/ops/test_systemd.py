@@ -79,6 +79,15 @@ def test_installed_units_verify(tmp_path: Path, name: str) -> None:
     assert (verified.returncode, verified.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("name", ["monitor", "registry"])
+def test_wrong_settings_are_not_tried_again(tmp_path: Path, name: str) -> None:
+    (tmp_path / "wrong.toml").write_text("polcy = 1\n")
+    completed = harness.gpuferry(str(tmp_path), name, "--config", str(tmp_path / "wrong.toml"))
+    assert "wrong.toml:1: unknown key polcy" in completed.stderr
+    unit = (UNITS / f"gpuferry-{name}.service").read_text()
+    assert f"RestartPreventExitStatus={completed.returncode}\n" in unit
+
+
 def test_a_monitors_unit_leaves_the_devices_alone() -> None:
     unit = (UNITS / "gpuferry-monitor.service").read_text()
     for line in unit.splitlines():

@@ -91,7 +91,7 @@ def test_labels_choose_the_gpus() -> None:
     assert isinstance(placed, Place)
     assert (placed.request.id, placed.gpu) == (1, 1)
     assert isinstance(refused, Refuse)
-    assert (refused.request.id, refused.reason) == (2, "1 GPUs with zone=b asked for, there are 0")
+    assert (refused.request.id, refused.reason) == (2, "1 GPU with zone=b asked for, there are 0")
 
 
 def test_several_devices_are_several_seats() -> None:

@@ -139,7 +139,7 @@ def test_a_guest_that_is_killed_is_away(monitor: harness.Monitor) -> None:
     assert session.memory_mapped >= SIZE
     listed = monitor.run("session", "list")
     assert f"{number}" in listed.stdout
-    assert "disconnected on 0" in listed.stdout
+    assert "disconnected on gpu:0" in listed.stdout
     killed = monitor.run("session", "kill", str(number))
     assert killed.returncode == 0, killed.stderr
     is_free(monitor)
