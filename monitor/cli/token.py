@@ -115,7 +115,9 @@ def revoke(
         revoked = Cluster(registry, key, timeout).call("RevokeTokens", request).revoked
     else:
         revoked = _local(state, lambda book: book.revoke(tenant, token, kill))
-    if not revoked:
+    if kill and not token and not revoked:
+        print(f"{tenant} has no tokens; sessions that it still has end", file=sys.stderr)
+    elif not revoked:
         missing = f"no token {token} of {tenant}" if token else f"{tenant} has no tokens"
         raise CliError(Exit.NOT_FOUND, missing, "see `gpuferry token list`")
 

@@ -45,7 +45,7 @@ def _errors(method: Method) -> Method:
         try:
             return await method(self, request, context)
         except Unknown as error:
-            text = f"no GPU server {error} is registered"
+            text = f"no GPU server {error} is registered: see `gpuferry server list`"
             await context.abort(grpc.StatusCode.NOT_FOUND, text)
         except NotIdle as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))

@@ -63,7 +63,7 @@ class TokenBook:
         for key, entry in entries.items():
             if not token or key.rpartition("/")[2] == token:
                 revoked += await self._store.swap(key, None, entry.version)
-        if kill and revoked:
+        if kill and (revoked or not token):  # the tokens may have been revoked before
             order = registry_pb2.Kill(tenant=tenant, time=time.time())
             await self._store.put(f"{KILLS}{tenant}", order.SerializeToString(), KILL_SECONDS)
         return revoked

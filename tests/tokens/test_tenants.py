@@ -124,6 +124,15 @@ def test_revoked_with_its_sessions(monitor: harness.Monitor) -> None:
         assert bystander.echo(b"x") == b"x"
 
 
+def test_the_sessions_of_tokens_that_were_revoked_before_can_be_ended(monitor: harness.Monitor) -> None:
+    with Guest(monitor.tcp, create(monitor)) as guest:
+        assert monitor.run("token", "revoke", "acme", "--yes").returncode == 0
+        assert guest.echo(b"on") == b"on"
+        late = monitor.run("token", "revoke", "acme", "--kill", "--yes")
+        assert (late.returncode, late.stderr) == (0, "acme has no tokens; sessions that it still has end\n")
+        assert guest.connection.recv(1) == b""
+
+
 def test_tokens_can_be_exchanged_without_a_gap(monitor: harness.Monitor) -> None:
     old, new = create(monitor), create(monitor)
     for token in (old, new):
