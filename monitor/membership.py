@@ -135,6 +135,7 @@ class Membership:
         load.address = self._config.advertise or address
         if self._desk:
             load.incarnation = self._desk.incarnation
+            load.tickets.extend(self._desk.used())
         return load
 
     def _heard(self, reply: registry_pb2.HeartbeatReply) -> None:

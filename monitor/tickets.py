@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 TICKET = struct.Struct("<16s16sQ64s32s")
+NUMBER_SIZE = 16
 MAC_SIZE = 32
 LIFETIME = 30  # seconds, for the guest's way and for clocks that differ
 
@@ -29,10 +30,15 @@ def restore_key(cluster_key: bytes, ticket: bytes) -> bytes:
     return hmac.digest(cluster_key, b"gpuferry restore key 1" + ticket, hashlib.sha256)
 
 
+def number_of(ticket: bytes) -> bytes:
+    """What tells it from all others."""
+    return ticket[:NUMBER_SIZE]
+
+
 def issue(cluster_key: bytes, incarnation: bytes, tenant: str, now: float | None = None) -> bytes:
     """A ticket for the monitor that called itself `incarnation` at its start."""
     expires = int(time.time() if now is None else now) + LIFETIME
-    fields = (secrets.token_bytes(16), incarnation, expires, tenant.encode())
+    fields = (secrets.token_bytes(NUMBER_SIZE), incarnation, expires, tenant.encode())
     unsigned = TICKET.pack(*fields, b"")
     return unsigned[:-MAC_SIZE] + _mac(cluster_key, unsigned)
 
@@ -71,7 +77,15 @@ class TicketDesk:
 
     def use(self, ticket: bytes) -> None:
         """Its bearer proved to hold the session key: nobody can use it again."""
-        now = self._clock()
-        self._used = {number: expires for number, expires in self._used.items() if expires >= now}
+        self._forget_expired()
         number, _, expires, _, _ = TICKET.unpack(ticket)
         self._used[number] = expires
+
+    def used(self) -> list[bytes]:
+        """The numbers of those that are used up, until they expire."""
+        self._forget_expired()
+        return list(self._used)
+
+    def _forget_expired(self) -> None:
+        now = self._clock()
+        self._used = {number: expires for number, expires in self._used.items() if expires >= now}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
+from dataclasses import dataclass
 
 import structlog
 from gpuferry.guest.endpoint import split_address
@@ -18,6 +20,7 @@ from .directory import Directory
 
 WAITING_MOST = 1000
 PROBE_SECONDS = 1.0
+BEATS_TO_COME = 2  # heartbeats after which a guest that none of them knows will not come
 
 log = structlog.get_logger()
 
@@ -43,6 +46,15 @@ async def _greets(address: str) -> bool:
     return greeting.endswith(handshake.MAGIC)
 
 
+@dataclass(frozen=True)
+class Sent:
+    """A guest on its way."""
+
+    address: str
+    incarnation: bytes
+    sequence: int  # of the heartbeat that it was sent at
+
+
 class Redirector:
     """The registry's Reception."""
 
@@ -53,9 +65,9 @@ class Redirector:
         self._max_wait = max_wait
         self._farewells = Farewells()
         self._tasks: set[asyncio.Task[None]] = set()
-        # Each by the heartbeat that it was true at: the next one knows better.
-        self._sent: dict[tuple[str, int], int] = {}
-        self._dead: set[tuple[str, int]] = set()
+        self._sent: dict[bytes, Sent] = {}  # by the number of its ticket
+        self._dead: set[tuple[str, int]] = set()  # by heartbeat: the next one knows better
+        self._seen: list[registry_pb2.Server] | None = None  # the view by which these are right
 
     def arrive(self, guest: Guest) -> None:
         """Choose, in the background."""
@@ -81,7 +93,7 @@ class Redirector:
 
     async def _place(self, guest: Guest) -> None:
         try:
-            server = await within(self._max_wait, self._find(guest))
+            server, ticket = await within(self._max_wait, self._find(guest))
         except asyncio.TimeoutError:
             self.turn_away(guest.connection, guest.peer, self._refusal(_wish(guest)))
             return
@@ -89,7 +101,6 @@ class Redirector:
             guest.connection.close()
             raise
         address, hello = server.registration.address, guest.hello
-        ticket = tickets.issue(self._key, server.load.incarnation, hello.tenant)
         session_key = tickets.session_key(self._key, ticket)
         frame = handshake.redirect(guest.key, guest.nonces, session_key, ticket, address)
         log.info("redirected", peer=guest.peer, program=hello.program, function=hello.function, to=address)
@@ -101,28 +112,51 @@ class Redirector:
         error = CudaError.OUT_OF_MEMORY if enough and wish.memory else None
         return Refusal(Reason.NO_CAPACITY, why_none(servers, wish), error)
 
-    async def _find(self, guest: Guest) -> registry_pb2.Server:
-        """The chosen server, which has just greeted."""
+    async def _find(self, guest: Guest) -> tuple[registry_pb2.Server, bytes]:
+        """The chosen server, which has just greeted, and a ticket for it."""
         wish = _wish(guest)
         while True:
             change = self._directory.next_change()
             while server := self._choose(wish):
-                beat = _beat(server)
-                self._sent[beat] = self._sent.get(beat, 0) + 1
-                if await _greets(server.registration.address):
-                    return server
+                ticket = tickets.issue(self._key, server.load.incarnation, guest.hello.tenant)
+                if await self._take(server, tickets.number_of(ticket)):
+                    return server, ticket
                 log.warning("server does not answer", address=server.registration.address)
-                self._dead.add(beat)
+                self._dead.add(_beat(server))
             await change.wait()
 
+    async def _take(self, server: registry_pb2.Server, number: bytes) -> bool:
+        """Whether the guest is on its way there; from here on it counts."""
+        load, address = server.load, server.registration.address
+        self._sent[number] = Sent(address, load.incarnation, load.sequence)
+        greeted = False
+        try:
+            greeted = await _greets(address)
+        finally:
+            if not greeted:
+                self._sent.pop(number, None)
+        return greeted
+
     def _choose(self, wish: Wish) -> registry_pb2.Server | None:
-        current = {_beat(server): server for server in self._directory.servers}
-        self._sent = {beat: count for beat, count in self._sent.items() if beat in current}
-        self._dead &= current.keys()
-        candidates = [server for beat, server in current.items() if beat not in self._dead]
-        pending = {address: count for (address, _), count in self._sent.items()}
+        servers = self._directory.servers
+        if servers is not self._seen:
+            self._look(servers)
+        candidates = [server for server in servers if _beat(server) not in self._dead]
+        pending = Counter(sent.address for sent in self._sent.values())
         address = choose(self._policy, candidates, wish, pending)
         return next((one for one in candidates if one.registration.address == address), None)
+
+    def _look(self, servers: list[registry_pb2.Server]) -> None:
+        """A heartbeat may be older than the arrival of a guest, and still be read later: it says who came."""
+        self._seen = servers
+        self._dead &= {_beat(server) for server in servers}
+        loads = {server.registration.address: server.load for server in servers}
+        came = {number for load in loads.values() for number in load.tickets}
+        self._sent = {
+            number: sent
+            for number, sent in self._sent.items()
+            if number not in came and _may_come(sent, loads.get(sent.address))
+        }
 
     async def close(self) -> None:
         """Guests that wait for a server are told."""
@@ -134,6 +168,15 @@ class Redirector:
 
 def _wish(guest: Guest) -> Wish:
     return Wish(guest.hello.memory, guest.hello.labels)
+
+
+def _may_come(sent: Sent, load: registry_pb2.Load | None) -> bool:
+    """Whether a guest that has not come is still waited for."""
+    return (
+        load is not None
+        and load.incarnation == sent.incarnation
+        and load.sequence < sent.sequence + BEATS_TO_COME
+    )
 
 
 def _beat(server: registry_pb2.Server) -> tuple[str, int]:

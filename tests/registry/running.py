@@ -72,8 +72,9 @@ class Registry:
         reply = self.call("List", registry_pb2.ListRequest())
         return {server.registration.address: server for server in reply.servers}
 
-    def wait_for(self, address: str, **wanted: Any) -> None:
-        """Until the server's `alive`, `drained`, or its load's `sessions`, is this where guests are placed.
+    def wait_for(self, address: str, beyond: int = 0, **wanted: Any) -> None:
+        """Until the server's `alive`, `drained`, or its load's `sessions` or `idle` API servers, is this
+        where guests are placed; after so many heartbeats.
 
         That is the registry's view; what `servers` reads from its store may be newer.
         """
@@ -90,11 +91,13 @@ class Registry:
                             "alive": server.alive,
                             "drained": server.registration.drained,
                             "sessions": server.load.sessions,
+                            "idle": sum(device.idle for device in server.load.devices),
                         }
-                        if server.registration.address == address and wanted.items() <= found.items():
+                        known = server.load.sequence > beyond and wanted.items() <= found.items()
+                        if server.registration.address == address and known:
                             return
             except grpc.RpcError as error:
-                raise AssertionError(f"{address} {wanted}: {error.code().name}") from error
+                raise AssertionError(f"{address} {wanted} beyond {beyond}: {error.code().name}") from error
             finally:
                 watching.cancel()
 

@@ -42,7 +42,14 @@ class Cluster:
 
     def wait_idle(self) -> None:
         for name in self.names:
-            self.registry.wait_for(name, alive=True, sessions=0)
+            self.registry.wait_for(name, alive=True, sessions=0, idle=POOL)
+
+    def is_idle(self, running: Registry) -> None:
+        """And this registry knows it: from a heartbeat that was written since. One may be on its way."""
+        for monitor in self.monitors.values():
+            monitor.wait_idle(POOL)
+        for name, server in self.registry.servers().items():
+            running.wait_for(name, beyond=server.load.sequence + 1, alive=True, sessions=0, idle=POOL)
 
 
 def member(running: Registry, *options: str) -> contextlib.AbstractContextManager[harness.Monitor]:
@@ -70,6 +77,7 @@ def _idle(cluster: Cluster) -> None:
 
 def test_guests_are_spread_over_the_servers(cluster: Cluster) -> None:
     """Also those that come faster than heartbeats."""
+    cluster.is_idle(cluster.registry)
     with contextlib.ExitStack() as stack:
         guests = [stack.enter_context(cluster.guest()) for _ in range(6)]
         assert Counter(guest.server for guest in guests) == dict.fromkeys(cluster.names, 2)
@@ -81,8 +89,7 @@ def test_guests_are_packed_if_that_is_the_policy(cluster: Cluster) -> None:
     """A second registry on the same state, with another opinion."""
     options = ("--policy", "most-packed", "--cluster-key-file", cluster.registry.key_file)
     with registry(*options, state=cluster.registry.state) as packing, contextlib.ExitStack() as stack:
-        for name in cluster.names:
-            packing.wait_for(name, alive=True)
+        cluster.is_idle(packing)
         guests = [stack.enter_context(Guest(packing.address, packing.token)) for _ in range(POOL + 1)]
         assert sorted(Counter(guest.server for guest in guests).values()) == [1, POOL]
 

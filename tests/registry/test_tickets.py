@@ -49,3 +49,14 @@ def test_a_changed_ticket_is_no_ticket(position: int, bit: int) -> None:
 @pytest.mark.parametrize("ticket", [b"", b"x", bytes(tickets.TICKET.size), bytes(tickets.TICKET.size + 1)])
 def test_rubbish_is_no_ticket(ticket: bytes) -> None:
     assert tickets.TicketDesk(KEY).read(ticket) is None
+
+
+def test_those_that_were_used_are_known_until_they_expire() -> None:
+    now = 1000.0
+    desk = tickets.TicketDesk(KEY, lambda: now)
+    ticket = tickets.issue(KEY, desk.incarnation, "acme", now)
+    assert desk.used() == []
+    desk.use(ticket)
+    assert desk.used() == [tickets.number_of(ticket)]
+    now += tickets.LIFETIME + 1
+    assert desk.used() == []
