@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .cutter import Cutter
@@ -78,6 +79,8 @@ class FrameCutter(Cutter):
         super().__init__(target)
         self.streams = Streams()
         self._cuts: list[Cut] = []
+        self._may_end = threading.Event()
+        self._may_end.set()
         self._lock = threading.Lock()
         self._connections: dict[tuple[socket.socket, socket.socket], Connection] = {}
 
@@ -89,6 +92,21 @@ class FrameCutter(Cutter):
         """What is to be done next, in this order."""
         with self._lock:
             self._cuts.extend(cuts)
+
+    @contextlib.contextmanager
+    def on_hold(self, cut: Cut) -> Iterator[None]:
+        """Next this; but the connection ends only after this, and nothing more comes."""
+        self._may_end.clear()
+        self.expect(cut)
+        try:
+            yield
+        finally:
+            self._may_end.set()
+
+    def is_done(self) -> bool:
+        """Whether every cut that was expected has been made."""
+        with self._lock:
+            return not self._cuts
 
     def left(self) -> list[Cut]:
         """What was not done; it will not be."""
@@ -123,16 +141,17 @@ class FrameCutter(Cutter):
             return False
         head += _exactly(source, HEADER - 1)
         size, op = int.from_bytes(head[:4], "little"), int.from_bytes(head[4:6], "little")
+        if position is not None and op != MOVED:
+            connection.position[up] = stream.begins(position, size)
         allowed = self._allowed(op, up)
         if allowed is not None:
             sink.sendall(head[:allowed])
             _pass(source, sink, min(size, allowed) - HEADER)
+            self._may_end.wait()
             return True
         if position is None and op in (WELCOME, RESUME, RESUMED):
             head += _exactly(source, size - HEADER)
             connection.passes(op, head)
-        elif position is not None and op != MOVED:
-            connection.position[up] = stream.begins(position, size)
         sink.sendall(head)
         _pass(source, sink, size - len(head))
         return False
