@@ -72,9 +72,9 @@ class Registry:
         reply = self.call("List", registry_pb2.ListRequest())
         return {server.registration.address: server for server in reply.servers}
 
-    def wait_for(self, address: str, beyond: int = 0, **wanted: Any) -> None:
+    def wait_for(self, address: str, beats: int = 0, **wanted: Any) -> None:
         """Until the server's `alive`, `drained`, or its load's `sessions` or `idle` API servers, is this
-        where guests are placed; after so many heartbeats.
+        where guests are placed; after so many heartbeats at least.
 
         That is the registry's view; what `servers` reads from its store may be newer.
         """
@@ -93,11 +93,13 @@ class Registry:
                             "sessions": server.load.sessions,
                             "idle": sum(device.idle for device in server.load.devices),
                         }
-                        known = server.load.sequence > beyond and wanted.items() <= found.items()
+                        known = server.load.sequence >= beats and wanted.items() <= found.items()
                         if server.registration.address == address and known:
                             return
             except grpc.RpcError as error:
-                raise AssertionError(f"{address} {wanted} beyond {beyond}: {error.code().name}") from error
+                raise AssertionError(
+                    f"{address} {wanted} after {beats} heartbeats: {error.code().name}"
+                ) from error
             finally:
                 watching.cancel()
 

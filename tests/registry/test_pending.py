@@ -52,7 +52,7 @@ class Server:
         )
         load.devices.add(places=2, idle=2, memory_grantable=GIB)
         self._registry.call("Heartbeat", registry_pb2.HeartbeatRequest(load=load))
-        self._registry.wait_for(self.address, beyond=sequence - 1)
+        self._registry.wait_for(self.address, beats=sequence)
 
     def close(self) -> None:
         self._listening.shutdown(socket.SHUT_RDWR)

@@ -49,7 +49,7 @@ class Cluster:
         for monitor in self.monitors.values():
             monitor.wait_idle(POOL)
         for name, server in self.registry.servers().items():
-            running.wait_for(name, beyond=server.load.sequence + 1, alive=True, sessions=0, idle=POOL)
+            running.wait_for(name, beats=server.load.sequence + 2, alive=True, sessions=0, idle=POOL)
 
 
 def member(running: Registry, *options: str) -> contextlib.AbstractContextManager[harness.Monitor]:
