@@ -260,8 +260,9 @@ class Server:
             # What the monitor says comes last: it may replace a connection whose end was just seen.
             found = self._poller.poll(self._patience())
             for fd, events in sorted(found, key=lambda event: event[0] == self._control.fileno()):
-                if self._control.lost_at is None and fd == self._control.fileno():
-                    if not self._obey():
+                if fd == self._control.fileno():
+                    # What was told to the monitor just now may have found it gone.
+                    if self._control.lost_at is None and not self._obey():
                         return 0
                 elif fd == self._dispatcher.fileno():
                     if not self._ended():

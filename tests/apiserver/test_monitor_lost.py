@@ -1,0 +1,116 @@
+"""A monitor that is gone is noticed where something is told to it, and is no concern of the session."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpuferry.apiserver import server
+from gpuferry.specs._generated import node_pb2
+
+SECONDS = 60.0
+
+
+class Engine:
+    """A session engine without a device."""
+
+    window = (1 << 40, 1 << 36)
+    device_uuid, device_name, device_memory, driver_version, simulated = (
+        bytes(16),
+        "none",
+        1 << 30,
+        13050,
+        True,
+    )
+    taken_over = following = arriving = waiting = False
+
+    def __init__(self) -> None:
+        self.bell = os.eventfd(0)
+        self._over = threading.Event()
+        self._reason = ""
+        self.at_rest: Any = lambda: None  # called on the main thread
+
+    def begin(self, *_: object, **__: object) -> None:
+        """There is nothing to begin."""
+
+    def welcome(self, *_: object) -> bytes:
+        return b""
+
+    def rest(self) -> None:
+        self.at_rest()
+
+    def stats(self) -> dict[str, int]:
+        return {"calls_async": 0, "calls_sync": 0, "launches": 0, "busy_nanoseconds": 0}
+
+    def calls(self) -> list[Any]:
+        return []
+
+    unsupported = calls
+
+    def serve(self) -> str:
+        assert self._over.wait(SECONDS)
+        return self._reason
+
+    def end(self, reason: str) -> None:
+        self._reason = self._reason or reason
+        self._over.set()
+
+    def scrub(self) -> bool:
+        return True
+
+
+def message(control: socket.socket) -> node_pb2.FromServer:
+    return node_pb2.FromServer.FromString(control.recv(1 << 16))
+
+
+def order(control: socket.socket, *sockets: socket.socket, **what: Any) -> None:
+    data = node_pb2.ToServer(**what).SerializeToString()
+    socket.send_fds(control, [data], [each.fileno() for each in sockets])
+
+
+def test_one_that_is_gone_when_a_launch_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end is seen in the same round: that is not the end of the guest's connection."""
+    engine = Engine()
+    monkeypatch.setattr(server, "Core", lambda _: engine)
+    control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    guest, its = socket.socketpair()
+    for each in (control, door):
+        each.settimeout(SECONDS)
+    with door, guest:
+        door.bind(os.path.relpath(tmp_path / "door"))
+        door.listen()
+        running = server.Server(0, theirs.detach())
+        status: list[int] = []
+        thread = threading.Thread(target=lambda: status.append(running.run()))
+        thread.start()
+        assert message(control).HasField("ready")
+        order(control, home={"path": os.path.relpath(tmp_path / "door"), "secret": b"s", "grace_seconds": 60})
+        with its:
+            order(control, its, grant={"session": 7, "memory_quota": 1 << 30, "welcomed": True})
+        assert message(control).started.session == 7
+
+        def goes_and_rings() -> None:
+            control.close()
+            os.eventfd_write(engine.bell, 1)
+
+        engine.at_rest = goes_and_rings
+        order(control, next_launch={"session": 7})
+        control, _ = door.accept()
+        with control:
+            control.settimeout(SECONDS)
+            assert message(control).returned.grant.session == 7
+            engine.at_rest = lambda: None
+            order(control, revoke={"session": 7, "reason": "enough"})
+            ended = message(control).ended
+            assert (ended.session, ended.reason, ended.clean) == (7, "revoked: enough", True)
+            assert message(control).HasField("ready")
+            order(control, shutdown={})
+            thread.join(SECONDS)
+            assert status == [0]
+    running._control._socket.close()
+    os.close(engine.bell)
