@@ -22,6 +22,7 @@ from .node import Channel, ChannelBroken, channel_pair
 from .process import Adopted, Process
 
 LAST_WORDS = 0.2  # seconds
+CLOSED = "closed its control socket"
 STDERR = 2
 NOWHERE = -1  # device of a keeper
 
@@ -183,7 +184,9 @@ class ApiServer:
             self._channel.close()
         if self._process:
             self.kill()
-            await self._process.wait()
+            status = await self._process.wait()
+            if self.end_reason == CLOSED and status not in (None, -signal.SIGKILL):
+                self.end_reason = _describe_exit(status)  # it was just late to be known
         self._answer_stats()
         self.there.set()
 
@@ -200,8 +203,7 @@ class ApiServer:
                 reading.result()
             if not self.end_reason:
                 await asyncio.wait({exiting}, timeout=LAST_WORDS)
-                exited = exiting.done()
-                self.end_reason = _describe_exit(exiting.result()) if exited else "closed its control socket"
+                self.end_reason = _describe_exit(exiting.result()) if exiting.done() else CLOSED
         except ChannelBroken as error:
             self.end_reason = str(error)
         finally:

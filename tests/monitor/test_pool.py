@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+from gpuferry.monitor import api_server
+from gpuferry.monitor.api_server import ApiServer
 from gpuferry.monitor.config import Config
+from gpuferry.monitor.health import Health
 from gpuferry.monitor.pool import Pool
 
 GIB = 1 << 30
@@ -45,3 +50,19 @@ def test_contexts_beyond_the_headroom_are_withheld(tmp_path: Path) -> None:
     asyncio.run(life())
     assert config.context_cost > 0
     assert withheld == [(0, more * config.context_cost) for more in (0, 0, 1, 2, 1, 0, 0, 0)]
+
+
+def test_how_one_exited_is_told_however_late_it_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its socket is closed before that."""
+    monkeypatch.setattr(api_server, "LAST_WORDS", 0.0)
+    command = ("sh", "-c", "exit 9")
+    config = Config(runtime=tmp_path, token=b"", simulated=False, devices=1, pool=1, server_command=command)
+
+    async def life() -> str:
+        server = ApiServer(0, Health(), lambda _: None)
+        await server.run(config, os.environ, None, Silent(), asyncio.Semaphore(1))
+        return server.end_reason
+
+    assert asyncio.run(life()) == "exited with status 9"
