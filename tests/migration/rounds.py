@@ -12,7 +12,7 @@ from gpuferry.specs._generated import control_pb2
 
 from tests.helpers import programs, toolchain
 from tests.helpers.running import guest_environment, native_environment
-from tests.monitor.harness import DEADLINE, Monitor
+from tests.monitor.harness import DEADLINE, Monitor, wait_until
 
 RUNNING = control_pb2.SESSION_STATE_RUNNING
 
@@ -91,8 +91,15 @@ def session_of(monitor: Monitor, pid: int) -> Any:
     return found
 
 
+def has_begun(monitor: Monitor, session: int) -> None:
+    """Its API server has said so: before, it cannot be moved. Its program may be in the first round."""
+    said = f'"event": "session started", "session": {session},'
+    wait_until(lambda: said in monitor.log.read_text(), f"the beginning of session {session}")
+
+
 def migrate(monitor: Monitor, session: int, **target: Any) -> Any:
     """How it ended."""
+    has_begun(monitor, session)
     request = control_pb2.MigrateRequest(session=session, **target)
     *_, last = monitor.stub.Migrate(request, metadata=monitor.metadata, timeout=DEADLINE)
     return last

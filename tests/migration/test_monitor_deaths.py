@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from gpuferry.specs._generated import control_pb2
 
-from tests.migration.rounds import Program, migrate, program, resume, session_of
+from tests.migration.rounds import Program, has_begun, migrate, program, resume, session_of
 from tests.migration.test_monitor import DONE, SIMULATED, at_rest, undisturbed
 from tests.monitor import harness
 
@@ -55,7 +55,9 @@ def in_the_middle(monitor: harness.Monitor, running: Program, **order: Any) -> I
     (idle,) = [one for one in monitor.status().servers if one.device == 1]
     os.kill(idle.pid, signal.SIGSTOP)
     try:
-        request = control_pb2.MigrateRequest(session=session_of(monitor, running.pid).id, device=1, **order)
+        number = session_of(monitor, running.pid).id
+        has_begun(monitor, number)
+        request = control_pb2.MigrateRequest(session=number, device=1, **order)
         steps = monitor.stub.Migrate(request, metadata=monitor.metadata, timeout=harness.DEADLINE)
         monitor.wait_for(
             lambda s: any(one.pid == idle.pid and one.state == BUSY for one in s.servers), "a destination"

@@ -25,6 +25,14 @@ from tests.helpers.ports import lasting_ports
 HERE = Path(__file__).parent
 FAKE_SERVER = f"{sys.executable} {HERE / 'fake_apiserver.py'}"
 CLI = [sys.executable, "-m", "gpuferry.monitor.cli.main"]
+# A monitor that waits for API servers of the one before for as long as any machine may be busy.
+PATIENT = """
+import sys
+from gpuferry.monitor import daemon
+from gpuferry.monitor.cli.main import main
+daemon.RETURN_SECONDS = 3600.0
+sys.exit(main())
+"""
 DEADLINE = 120.0
 
 
@@ -155,13 +163,15 @@ class Monitor:
     def run(self, *arguments: str, **changes: str | None) -> subprocess.CompletedProcess[str]:
         return gpuferry(self.runtime, *arguments, **changes)
 
-    def succeed(self, *options: str) -> Monitor:
-        """Another monitor in its place, after its end; a token was given to both."""
+    def succeed(self, *options: str, patient: bool = False) -> Monitor:
+        """Another monitor in its place, after its end; a token was given to both. A patient one starts no API
+        server, and finds all that there are."""
         self.channel.close()
         self.process.wait(DEADLINE)
         Path(self.runtime, "endpoint").unlink(missing_ok=True)
         with self.log.open("a") as stderr:
-            command = [*CLI, "monitor", "--grace", "0", "--listen", self.tcp, "--http", "none", *options]
+            cli = [sys.executable, "-c", PATIENT] if patient else CLI
+            command = [*cli, "monitor", "--grace", "0", "--listen", self.tcp, "--http", "none", *options]
             process = subprocess.Popen(
                 command,
                 env=self._environment,

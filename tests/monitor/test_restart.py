@@ -39,7 +39,7 @@ def test_sessions_and_idle_servers_are_adopted(monitor: harness.Monitor) -> None
         (old,) = monitor.wait_for(lambda s: s.sessions and s.sessions[0].age_seconds > 2, "age").sessions
         kill(monitor)
         assert guest.echo(b"nobody watches") == b"nobody watches"
-        successor = monitor.succeed("--pool", "3", *GRACE)
+        successor = monitor.succeed("--pool", "3", *GRACE, patient=True)
         status = successor.wait_for(
             lambda s: len(s.sessions) == 1 and s.devices[0].pool_idle == 2, "adoption"
         )
