@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -88,20 +89,21 @@ def test_one_that_is_gone_when_a_launch_is_told(tmp_path: Path, monkeypatch: pyt
         status: list[int] = []
         thread = threading.Thread(target=lambda: status.append(running.run()))
         thread.start()
-        assert message(control).HasField("ready")
-        order(control, home={"path": os.path.relpath(tmp_path / "door"), "secret": b"s", "grace_seconds": 60})
-        with its:
-            order(control, its, grant={"session": 7, "memory_quota": 1 << 30, "welcomed": True})
-        assert message(control).started.session == 7
+        try:
+            assert message(control).HasField("ready")
+            path = os.path.relpath(tmp_path / "door")
+            order(control, home={"path": path, "secret": b"s", "grace_seconds": 60})
+            with its:
+                order(control, its, grant={"session": 7, "memory_quota": 1 << 30, "welcomed": True})
+            assert message(control).started.session == 7
 
-        def goes_and_rings() -> None:
-            control.close()
-            os.eventfd_write(engine.bell, 1)
+            def goes_and_rings() -> None:
+                control.close()
+                os.eventfd_write(engine.bell, 1)
 
-        engine.at_rest = goes_and_rings
-        order(control, next_launch={"session": 7})
-        control, _ = door.accept()
-        with control:
+            engine.at_rest = goes_and_rings
+            order(control, next_launch={"session": 7})
+            control, _ = door.accept()
             control.settimeout(SECONDS)
             assert message(control).returned.grant.session == 7
             engine.at_rest = lambda: None
@@ -109,8 +111,11 @@ def test_one_that_is_gone_when_a_launch_is_told(tmp_path: Path, monkeypatch: pyt
             ended = message(control).ended
             assert (ended.session, ended.reason, ended.clean) == (7, "revoked: enough", True)
             assert message(control).HasField("ready")
-            order(control, shutdown={})
+        finally:
+            with contextlib.suppress(OSError):  # it has failed
+                order(control, shutdown={})
             thread.join(SECONDS)
-            assert status == [0]
+        assert status == [0]
+    control.close()
     running._control._socket.close()
     os.close(engine.bell)
