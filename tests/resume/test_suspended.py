@@ -290,3 +290,23 @@ def test_it_is_resumed_elsewhere(
             running.go()
         there.all_passed()
         here.all_passed()
+
+
+def test_it_is_resumed_elsewhere_with_a_part_of_an_answer(
+    places: tuple[Place, Place], tmp_path: Path
+) -> None:
+    """Nobody says anything to a guest that is within an answer but what is missing of that."""
+    here, there = places
+    file = tmp_path / "file"
+    with suspendable(places, 1) as running:
+        running.to_round(1)
+        with here.cutter.on_hold(Cut(COPY_OUT, False, 100)):
+            running.go()
+            here.all_passed()
+            here.suspend(running, file)
+            here.cutter.expect(CAME_BACK)
+        here.all_passed()
+        there.cutter.expect(CAME_BACK)
+        done = resume(here.monitor, file, server=there.cutter.address)
+        assert done.state == DONE, done.reason
+        there.all_passed()
