@@ -297,7 +297,8 @@ cdef void run_load(Session *s, Task *task) noexcept nogil:
     append(&table, log, out.log_size)
     payload.slot = -1
     payload.data = <uint8_t *>malloc(table.size() + 1)
-    memcpy(payload.data, table.data(), table.size())
+    if not table.empty():
+        memcpy(payload.data, table.data(), table.size())
     if status != cu.CUDA_SUCCESS:
         free_image(image)
     free(log)

@@ -323,7 +323,8 @@ cdef void settle_in(Session *s, int guest, bint relayed) noexcept nogil:
     s.latched_op = s.carried.latched_op
     pthread_mutex_unlock(&s.lock)
     memmove(s.buffer + s.carried.input.size(), s.buffer + s.begin, s.end - s.begin)
-    memcpy(s.buffer, s.carried.input.data(), s.carried.input.size())
+    if not s.carried.input.empty():
+        memcpy(s.buffer, s.carried.input.data(), s.carried.input.size())
     s.end = s.end - s.begin + s.carried.input.size()
     s.begin = 0
     if relayed and s.carried.resumable:

@@ -132,7 +132,8 @@ cdef void push(Session *s, uint8_t *head, size_t head_size, size_t payload_size,
             release_piece(s, piece)
             return
     cdef Outgoing *rest = <Outgoing *>calloc(1, sizeof(Outgoing))
-    memcpy(rest.head, head, head_size)
+    if head_size > 0:
+        memcpy(rest.head, head, head_size)
     rest.head_size = head_size
     rest.payload_size = payload_size
     rest.sent = sent

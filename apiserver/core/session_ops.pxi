@@ -324,13 +324,14 @@ cdef bint attribute_carries_no_handle(uint32_t id) noexcept nogil:
 
 cdef int launch_attributes(const uint8_t *source, uint32_t count, cu.CUlaunchAttribute *target) noexcept nogil:
     """The attributes as the driver takes them. Those that name streams, events or addresses are not carried."""
+    cdef const gf_launch_attribute *asked = <const gf_launch_attribute *>source
     cdef uint32_t i
     if count > LAUNCH_ATTRIBUTES:
         return cu.CUDA_ERROR_INVALID_VALUE
     for i in range(count):
-        memcpy(&target[i], source + i * sizeof(gf_launch_attribute), sizeof(gf_launch_attribute))
-        if not attribute_carries_no_handle(<uint32_t>target[i].id):
+        if not attribute_carries_no_handle(asked[i].id):
             return cu.CUDA_ERROR_NOT_SUPPORTED
+        memcpy(&target[i], &asked[i], sizeof(gf_launch_attribute))
     return cu.CUDA_SUCCESS
 
 
