@@ -288,14 +288,14 @@ def test_a_part_of_a_mapping_where_another_one_began(engine: Engine, guest: Gues
     must(guest, "sessionMemUnmap", address=guest.window, size=2 * page)
 
 
-def test_ages_of_events_of_every_context(engine: Engine, guest: Guest) -> None:
+def test_events_of_every_context(engine: Engine, guest: Guest) -> None:
     here, there = handle("event", 0), handle("event", 1)
-    for event, context in ((here, 1), (there, THERE)):
+    for event, context, flags in ((here, 1, 0), (there, THERE, 1)):
         must(guest, "cuEventCreate", phEvent=event, Flags=0, context=context)
-        must(guest, "cuEventRecordWithFlags", hEvent=event, hStream=0, flags=0, context=context)
+        must(guest, "cuEventRecordWithFlags", hEvent=event, hStream=0, flags=flags, context=context)
     assert engine.call("hold", 60.0)
     assert engine.call("drain", 60.0) == ""
-    assert sorted(event for event, _, _ in engine.call("events")) == sorted([here, there])
+    assert sorted((event, flags) for event, flags, _ in engine.call("events")) == [(here, 0), (there, 1)]
     engine.call("proceed")
 
 

@@ -134,9 +134,8 @@ def test_the_connection_breaks(
         guest.socket.sendall(lost)  # nobody has read it: it is lost with the connection
         guest.socket.shutdown(socket.SHUT_RDWR)
         if while_away:
-            keeper.order(stats={})
-            while not expect(keeper, "stats").stats.disconnected:
-                keeper.order(stats={})
+            while not is_away(keeper):
+                pass
         else:
             assert comes_back(keeper, guest) == sent
         assert keeper.play(guest.session, path, destination, resume_seconds=GRACE).moved
@@ -212,6 +211,28 @@ def test_a_guest_that_does_not_come_back(source: Server, tmp_path: Path) -> None
         guest.socket.close()
         assert expect(keeper, "ended").ended.reason == "connection lost"
         assert keeper.wait_for_exit() == 0
+
+
+def test_a_guest_that_came_back_is_not_waited_for(
+    resumable: Resumable, source: Server, tmp_path: Path
+) -> None:
+    """Or its session would be over after the grace period."""
+    guest, _ = resumable
+    with Keeper(tmp_path / "keeper.log") as keeper:
+        suspended(source, keeper, suspend(source, keeper, guest.session, tmp_path / "file"))
+        guest.socket.shutdown(socket.SHUT_RDWR)
+        while not is_away(keeper):
+            pass
+        assert comes_back(keeper, guest) == guest.sent
+        assert not is_away(keeper)
+        guest.close()
+        assert expect(keeper, "ended").ended.reason == "closed"
+
+
+def is_away(keeper: Keeper) -> bool:
+    """The guest, as the keeper says."""
+    keeper.order(stats={})
+    return expect(keeper, "stats").stats.disconnected
 
 
 def test_a_guest_that_closes_its_session_does_not_come_back(
