@@ -86,6 +86,7 @@ class ApiServer:
         self.session = 0  # the one granted last; sessions are numbered from 1
         self.restoring = 0  # the session that it will have when it takes over
         self.ready: node_pb2.Ready | None = None
+        self.welcome = b""  # of `ready`, which would copy it at each look
         self.stats = node_pb2.Stats()
         self.end_reason = ""
         self._health = health
@@ -260,6 +261,8 @@ class ApiServer:
             self.dismiss("of another version")
             return
         self.state = State.IDLE
+        assert self.ready
+        self.welcome = self.ready.welcome
         self._health.alive()
         events.server_ready(self)
         self._replenish(self.device)

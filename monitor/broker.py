@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 from gpuferry.specs._generated import migration_pb2, node_pb2
@@ -31,7 +31,8 @@ QUEUE_MOST = 1000
 TELL_PLACES = 1.0  # seconds between looks at who moved up
 TELL_ANYWAY = 30  # looks after which a waiting guest is told that it still waits
 LAST_WORDS = 1.0  # for sessions that are told at the end of the grace
-HAND_OVER_SECONDS = 0.01  # for which a granted session may wait while other guests are at the door
+HUSH_SECONDS = 0.002  # without another guest: then those of a crowd that were granted are handed over
+HAND_OVER_SECONDS = 0.05  # for which a granted session may wait for that
 REVOKE_SECONDS = 2.0  # then an API server that does not end its session is ended
 
 log = structlog.get_logger()
@@ -72,6 +73,8 @@ class Broker:
         self._places: asyncio.TimerHandle | None = None  # the next look at who moved up
         self._granted: dict[int, Session] = {}  # by API server, which does not have the guest's socket yet
         self._handing_over: asyncio.TimerHandle | None = None
+        self._welcomes: list[tuple[Guest, bytes]] = []  # of those granted that were not told yet
+        self._latest = 0.0  # when the latest guest arrived
 
     @property
     def draining(self) -> bool:
@@ -80,27 +83,42 @@ class Broker:
 
     # -- guests
 
-    def arrive(self, guest: Guest) -> None:
-        """A guest proved itself: grant, queue or refuse."""
-        if self._closing:
-            self._refuse(guest, Reason.SHUTTING_DOWN, "the monitor is shutting down")
-            return
-        if self.drained and (guest.hello.restore or not guest.invited):
-            self._refuse(guest, Reason.SHUTTING_DOWN, "this GPU server is being drained: ask the registry")
-            return
-        if len(self._placer) >= QUEUE_MOST:
-            self._refuse(guest, Reason.NO_CAPACITY, f"{QUEUE_MOST} guests wait already")
-            return
-        session = Session(self._next_session(), guest.hello, guest.peer, guest)
-        self.sessions[session.id] = session
-        self._enter_queue(session)
+    def arrive(self, guests: Sequence[Guest]) -> None:
+        """They proved themselves: grant, queue or refuse."""
+        self._match_new([session for guest in guests if (session := self._let_in(guest))])
         if self._granted and not self._handing_over:
             loop = asyncio.get_running_loop()
-            self._handing_over = loop.call_later(HAND_OVER_SECONDS, self._hand_over)
+            self._handing_over = loop.call_later(HUSH_SECONDS, self._hand_over_in_a_hush)
+
+    def _let_in(self, guest: Guest) -> Session | None:
+        if self._closing:
+            self._refuse(guest, Reason.SHUTTING_DOWN, "the monitor is shutting down")
+            return None
+        if self.drained and (guest.hello.restore or not guest.invited):
+            self._refuse(guest, Reason.SHUTTING_DOWN, "this GPU server is being drained: ask the registry")
+            return None
+        if len(self._placer) >= QUEUE_MOST:
+            self._refuse(guest, Reason.NO_CAPACITY, f"{QUEUE_MOST} guests wait already")
+            return None
+        session = Session(self._next_session(), guest.hello, guest.peer, guest)
+        self.sessions[session.id] = session
+        self._latest = session.arrived
+        self._enter_queue(session)
+        return session
 
     def quiet(self) -> None:
-        """No other guest is at the door."""
-        self._hand_over()
+        """No other guest is at the door. Where there was more than one, the next may be on its way."""
+        if len(self._granted) == 1:
+            self._hand_over()
+
+    def _hand_over_in_a_hush(self) -> None:
+        now = time.monotonic()
+        since = min([session.since for session in self._granted.values()], default=now)
+        if now < self._latest + HUSH_SECONDS and now < since + HAND_OVER_SECONDS:
+            loop = asyncio.get_running_loop()
+            self._handing_over = loop.call_later(HUSH_SECONDS, self._hand_over_in_a_hush)
+        else:
+            self._hand_over()
 
     def resume(self, connection: socket.socket, peer: str, resume: Resume) -> None:
         """To the API server that holds the session. A wrong key and no session are told alike."""
@@ -153,9 +171,13 @@ class Broker:
         self._placer.arrive(
             session.id, hello.memory, labels, session.since, first=first, function=hello.function
         )
+
+    def _match_new(self, sessions: Iterable[Session]) -> None:
+        """Those that entered the queue get an API server, or wait in it."""
         self._match()
-        if session.phase is Phase.WAITING and session.id in self.sessions:
-            self._wait(session)
+        for session in sessions:
+            if session.phase is Phase.WAITING and session.id in self.sessions:
+                self._wait(session)
 
     def _wait(self, session: Session) -> None:
         assert session.guest
@@ -243,6 +265,9 @@ class Broker:
                 self._reject(self.sessions[decision.session], decision.reason)
             else:
                 self.migrations.carry_out(decision, self.sessions.get(decision.session))
+        welcomes, self._welcomes = self._welcomes, []
+        for guest, frame in welcomes:
+            guest.welcome(frame)
 
     def _reject(self, session: Session, reason: str) -> None:
         """What it asks for, this machine does not have."""
@@ -260,12 +285,11 @@ class Broker:
             return
         guest = self._leave_queue(session)
         server = self._servers[placement.server]
-        assert server.ready
         grace = self._config.resume_grace if session.hello.resumable else 0
-        proof, template = guest.welcome_proof, server.ready.welcome
-        frame = welcome(template, proof, session.id, placement.quota, int(grace * 1000))
+        proof = guest.welcome_proof
+        frame = welcome(server.welcome, proof, session.id, placement.quota, int(grace * 1000))
         if not session.welcome:
-            guest.welcome(frame)
+            self._welcomes.append((guest, frame))
         elif session.welcome != frame:
             self._break_word(session, placement)
             return
@@ -466,6 +490,7 @@ class Broker:
                 session.enter(Phase.WAITING)
                 session.placement = session.server = None
                 self._enter_queue(session, first=True)
+                self._match_new([session])
             elif not self.custody.may_go_on(session, server):
                 self._end(session, f"API server: {server.end_reason}")
         self.custody.server_lost(server)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from .handshake import Claim, CudaError, Extension, Proven, Reason, Refusal
+from .handshake import Claim, CudaError, Extension, Proven, Reason, Refusal, mac
 from .store.sqlite import SqliteStore
 from .tickets import TicketDesk
 from .tokens import proof
@@ -29,7 +28,6 @@ class OwnToken:
     """The one token of this monitor or registry, for which the tenant is only a name."""
 
     def __init__(self, token: bytes) -> None:
-        self._mac = hmac.new(token, digestmod=hashlib.sha256)  # has taken in the token, and nothing else
         self._owner = Proven(None, token)
 
     async def judge(self, claim: Claim) -> Proven | None:
@@ -38,9 +36,7 @@ class OwnToken:
 
     def at_once(self, claim: Claim) -> Proven | None:
         """The proof is an HMAC with the token itself."""
-        mac = self._mac.copy()
-        mac.update(claim.message)
-        return self._owner if hmac.compare_digest(claim.proof, mac.digest()) else None
+        return self._owner if _holds(claim, self._owner.key) else None
 
 
 class Tenants:
@@ -128,7 +124,7 @@ def _restores(claim: Claim) -> bool:
 
 
 def _holds(claim: Claim, key: bytes) -> bool:
-    return hmac.compare_digest(claim.proof, hmac.digest(key, claim.message, hashlib.sha256))
+    return hmac.compare_digest(claim.proof, mac(key, claim.message))
 
 
 class AnyOf:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from .credentials import Authority
 from .handshake import (
     HEADER,
     HELLO,
+    NONCE_SIZE,
     Claim,
     CudaError,
     Hello,
@@ -32,7 +34,6 @@ from .handshake import (
 )
 from .store.interface import StoreError
 
-NONCE_SIZE = 32
 FAREWELL_SECONDS = 2.0
 FAREWELL_BYTES = 1 << 20
 
@@ -74,8 +75,8 @@ class Guest:
 class Reception(Protocol):
     """Who takes guests from a listener."""
 
-    def arrive(self, guest: Guest) -> None:
-        """A guest proved itself."""
+    def arrive(self, guests: Sequence[Guest]) -> None:
+        """They proved themselves."""
 
     def quiet(self) -> None:
         """No other guest is at the door."""
@@ -90,7 +91,7 @@ class Reception(Protocol):
 class Handshake:
     """GREETING out, HELLO or RESUME in, on one connection."""
 
-    __slots__ = ("_data", "_nonce", "_wanted", "connection", "ends", "peer")
+    __slots__ = ("_data", "_error", "_nonce", "_wanted", "connection", "ends", "peer")
 
     def __init__(self, connection: socket.socket, peer: str, ends: float) -> None:
         self.connection = connection
@@ -98,17 +99,30 @@ class Handshake:
         self.ends = ends  # when it must be over
         self._nonce = os.urandom(NONCE_SIZE)
         self._data = b""
+        self._error: OSError | None = None
         self._wanted = HEADER.size + HELLO.size
-        with contextlib.suppress(OSError):  # told again by the next read
+        try:  # noqa: SIM105 - suppress() would cost more than the frame
             connection.send(greeting(self._nonce), socket.MSG_DONTWAIT)
+        except OSError:  # told again by the next read
+            pass
+
+    def receive(self) -> None:
+        """Take what has come."""
+        try:
+            # Never a byte more than HELLO, if it is one: what follows belongs to the API server.
+            part = self.connection.recv(self._wanted - len(self._data), socket.MSG_DONTWAIT)
+            if not part:
+                raise ConnectionResetError("closed during the handshake")
+            self._data += part
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._error = error
 
     def read(self) -> Claim | Resume | None:
         """What the guest said, once that is complete; Refusal or OSError if it never will be."""
-        # Never a byte more than HELLO, if it is one: what follows belongs to the API server.
-        part = self.connection.recv(self._wanted - len(self._data), socket.MSG_DONTWAIT)
-        if not part:
-            raise ConnectionResetError("closed during the handshake")
-        self._data += part
+        if self._error:
+            raise self._error
         if len(self._data) < HEADER.size:
             return None
         self._wanted, resumes = first_frame(self._data)

@@ -13,12 +13,13 @@ import structlog
 
 from .config import ConfigError, resolve
 from .credentials import Authority
-from .guests import Handshake, Reception, admit, look_up
+from .guests import Guest, Handshake, Reception, admit, look_up
 from .handshake import Claim, Proven, Reason, Refusal, Resume
 
 BACKLOG = 512
 HANDSHAKES_MOST = 128  # at once
-ACCEPTED_MOST = 4  # before those who are further get their turn
+LISTEN_ONCE = select.EPOLLIN | select.EPOLLONESHOT  # who has said HELLO need not be unregistered
+ACCEPTED_MOST = 8  # before those who are further get their turn
 LOOKS_MOST = 64  # before the rest of the monitor gets its turn
 
 log = structlog.get_logger()
@@ -85,7 +86,8 @@ class Listener:
     """One listening socket and the handshakes that are going on.
 
     A crowd may arrive at once. They share one epoll and one timer, for what an event loop does about a
-    descriptor, a timer or a task takes longer than all the rest of a handshake.
+    descriptor, a timer or a task takes longer than all the rest of a handshake. What is done for several
+    of them in a row is still in the processor's caches for all but the first.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class Listener:
         self._limit = limit  # seconds for a handshake
         self._reception = reception
         self._epoll = select.epoll()
+        self._door = listening.fileno()
         self._epoll.register(listening, select.EPOLLIN)
         self._handshakes: dict[int, Handshake] = {}  # by descriptor; oldest first
         self._lookups: dict[asyncio.Task[None], None] = {}  # of claims that take time; oldest first
@@ -112,13 +115,15 @@ class Listener:
             loop.remove_reader(self._epoll)
 
     def _look(self) -> None:
-        """Those who are further go first."""
+        """Those who are further go first; each step is taken with all who are at it."""
         for _ in range(LOOKS_MOST):
             found = [descriptor for descriptor, _ in self._epoll.poll(0)]
-            for descriptor in found:
-                if descriptor in self._handshakes:
-                    self._read(descriptor)
-            if self._listening.fileno() in found:
+            speaking = [descriptor for descriptor in found if descriptor in self._handshakes]
+            for descriptor in speaking:
+                self._handshakes[descriptor].receive()
+            if proven := [guest for descriptor in speaking if (guest := self._hear(descriptor))]:
+                self._reception.arrive(proven)
+            if self._door in found:
                 self._accept()
             if not found:
                 break
@@ -129,7 +134,7 @@ class Listener:
             self._reception.quiet()
 
     def _accept(self) -> None:
-        now = time.monotonic()
+        ends = time.monotonic() + self._limit
         for _ in range(ACCEPTED_MOST):
             try:
                 connection, address = self._listening.accept()
@@ -143,8 +148,8 @@ class Listener:
             if len(self._handshakes) + len(self._lookups) >= HANDSHAKES_MOST:
                 self._make_room()
             peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix"
-            self._handshakes[connection.fileno()] = Handshake(connection, peer, now + self._limit)
-            self._epoll.register(connection, select.EPOLLIN)
+            self._handshakes[connection.fileno()] = Handshake(connection, peer, ends)
+            self._epoll.register(connection, LISTEN_ONCE)
             if not self._timer:
                 self._timer = asyncio.get_running_loop().call_later(self._limit, self._end_late)
 
@@ -155,13 +160,9 @@ class Listener:
     def _make_room(self) -> None:
         """A right guest needs milliseconds: whoever says nothing longest goes."""
         if self._handshakes:
-            self._leave(next(iter(self._handshakes))).connection.close()
+            self._handshakes.pop(next(iter(self._handshakes))).connection.close()
         else:
             next(iter(self._lookups)).cancel()
-
-    def _leave(self, descriptor: int) -> Handshake:
-        self._epoll.unregister(descriptor)
-        return self._handshakes.pop(descriptor)
 
     def _end_late(self) -> None:
         self._timer = None
@@ -172,35 +173,38 @@ class Listener:
                 self._timer = asyncio.get_running_loop().call_later(oldest.ends - now, self._end_late)
                 return
             late = Refusal(Reason.MALFORMED, f"no complete HELLO within {self._limit:g} s")
-            self._reception.turn_away(self._leave(descriptor).connection, oldest.peer, late)
+            del self._handshakes[descriptor]
+            self._reception.turn_away(oldest.connection, oldest.peer, late)
 
-    def _read(self, descriptor: int) -> None:
+    def _hear(self, descriptor: int) -> Guest | None:
+        """The guest, if it has proved itself with what has come."""
         handshake = self._handshakes[descriptor]
         peer, connection = handshake.peer, handshake.connection
         try:
             said = handshake.read()
-        except BlockingIOError:
-            return
         except Refusal as refusal:
-            self._leave(descriptor)
+            del self._handshakes[descriptor]
             self._reception.turn_away(connection, peer, refusal)
-            return
+            return None
         except OSError as error:
-            self._leave(descriptor)
+            del self._handshakes[descriptor]
             log.debug("guest left during the handshake", peer=peer, error=str(error))
             connection.close()
-            return
+            return None
         if not said:
-            return
-        self._leave(descriptor)
+            self._epoll.modify(connection, LISTEN_ONCE)
+            return None
+        del self._handshakes[descriptor]
         if isinstance(said, Resume):
-            self._reception.resume(connection, peer, said)
+            # Later than those who are heard with it: one of theirs may be the session.
+            asyncio.get_running_loop().call_soon(self._reception.resume, connection, peer, said)
         elif proven := self._authority.at_once(said):
-            self._admit(connection, peer, said, proven)
+            return self._admitted(connection, peer, said, proven)
         else:
             task = asyncio.ensure_future(self._look_up(connection, peer, said))
             self._lookups[task] = None
             task.add_done_callback(self._looked_up)
+        return None
 
     async def _look_up(self, connection: socket.socket, peer: str, claim: Claim) -> None:
         try:
@@ -211,19 +215,21 @@ class Listener:
             connection.close()
             raise
         else:
-            self._admit(connection, peer, claim, proven)
+            if guest := self._admitted(connection, peer, claim, proven):
+                self._reception.arrive([guest])
 
     def _looked_up(self, task: asyncio.Task[None]) -> None:
         del self._lookups[task]
         self._settle()
 
-    def _admit(self, connection: socket.socket, peer: str, claim: Claim, proven: Proven | None) -> None:
+    def _admitted(
+        self, connection: socket.socket, peer: str, claim: Claim, proven: Proven | None
+    ) -> Guest | None:
         try:
-            guest = admit(connection, peer, claim, proven)
+            return admit(connection, peer, claim, proven)
         except Refusal as refusal:
             self._reception.turn_away(connection, peer, refusal)
-        else:
-            self._reception.arrive(guest)
+            return None
 
     def close(self) -> None:
         """Listen no more, and end handshakes that are still going on."""

@@ -33,7 +33,7 @@ class Room:
     def __init__(self, gpus: Iterable[Gpu], fit: Fit) -> None:
         self._fit = fit
         self._open = [gpu for gpu in gpus if gpu.idle and not (fit.alone and gpu.busy)]
-        self._roomiest = sorted(self._open, key=_FREE, reverse=True)
+        self._roomiest = sorted(self._open, key=_FREE, reverse=True) if len(self._open) > 1 else self._open
 
     def most(self, labels: frozenset[str], devices: int) -> int:
         """The most memory per device that such a request could have; -1 if it finds no seats at all."""
@@ -49,6 +49,8 @@ class Room:
 
     def choose(self, request: Request) -> list[Gpu]:
         """The GPUs for a request that this room holds."""
+        if len(self._open) == 1:
+            return self._open
         memory, labels = request.memory, request.labels
         candidates = [gpu for gpu in self._open if memory <= gpu.free and labels <= gpu.labels]
         if request.devices == 1:

@@ -53,7 +53,7 @@ class Fcfs:
             self._waiting.move_to_end(request.id, last=False)
 
     def pick(self, room: Room) -> Request | None:
-        head = next(iter(self), None)
+        head = next(iter(self._waiting.values()), None)
         return head if head and room.holds(head) else None
 
     def take(self, request: Request) -> None:

@@ -215,14 +215,14 @@ class Scheduler:
         """What no release could ever make possible; before the first GPU is known, nothing is."""
         if not self._gpus:
             return
-        fitting = [gpu for gpu in self._gpus.values() if request.labels <= gpu.labels]
+        fitting = [gpu.memory for gpu in self._gpus.values() if request.labels <= gpu.labels]
         if len(fitting) < request.devices:
             wanted = f" with {', '.join(sorted(request.labels))}" if request.labels else ""
             gpus = "1 GPU" if request.devices == 1 else f"{request.devices} GPUs"
             self._refuse(request.id, f"{gpus}{wanted} asked for, there are {len(fitting)}")
             return
-        most = sorted((gpu.memory for gpu in fitting), reverse=True)[request.devices - 1]
-        if request.memory > most:
+        fitting.sort(reverse=True)
+        if request.memory > (most := fitting[request.devices - 1]):
             self._refuse(
                 request.id,
                 f"{request.memory} bytes of device memory asked for, at most {most} can be granted",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -69,8 +70,12 @@ class Redirector:
         self._dead: set[tuple[str, int]] = set()  # by heartbeat: the next one knows better
         self._seen: list[registry_pb2.Server] | None = None  # the view by which these are right
 
-    def arrive(self, guest: Guest) -> None:
+    def arrive(self, guests: Sequence[Guest]) -> None:
         """Choose, in the background."""
+        for guest in guests:
+            self._arrive(guest)
+
+    def _arrive(self, guest: Guest) -> None:
         if len(self._tasks) >= WAITING_MOST:
             refusal = Refusal(Reason.NO_CAPACITY, f"{WAITING_MOST} guests wait already")
             self.turn_away(guest.connection, guest.peer, refusal)

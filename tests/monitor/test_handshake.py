@@ -24,7 +24,7 @@ pytestmark = pytest.mark.xdist_group("monitor handshake")  # they share a monito
 
 @pytest.fixture(scope="module")
 def monitor() -> Iterator[harness.Monitor]:
-    with harness.monitor("--pool", "2") as running:
+    with harness.monitor("--pool", "4") as running:
         yield running
 
 
@@ -171,6 +171,27 @@ def test_a_guest_that_says_nothing_more(monitor: harness.Monitor) -> None:
                 outcome(connection)
             assert caught.value.reason == REASON.MALFORMED
             assert "within 3 s" in caught.value.text
+
+
+def test_a_hello_in_pieces(monitor: harness.Monitor) -> None:
+    with connect(monitor.address) as slow:
+        frame = hello_frame(read_greeting(slow), monitor.token)
+        for piece in (frame[:5], frame[5:50]):
+            slow.sendall(piece)
+            with FakeGuest(monitor.address, monitor.token) as guest:  # the monitor has read the piece by then
+                assert guest.echo(b"meanwhile") == b"meanwhile"
+        slow.sendall(frame[50:])
+        assert outcome(slow)
+
+
+def test_several_guests_beside_one_that_says_nothing(monitor: harness.Monitor) -> None:
+    """The door is never quiet; those who were granted get their API servers all the same."""
+    with connect(monitor.address):
+        guests = [FakeGuest(monitor.address, monitor.token, meet=False) for _ in range(2)]
+        for guest in guests:
+            with guest:
+                guest.meet()
+                assert guest.echo(b"in") == b"in"
 
 
 def test_many_half_open_connections(monitor: harness.Monitor) -> None:
