@@ -1,7 +1,7 @@
 """Programs with known answers run while whatever can die or break does so, at random.
 
-GPUFERRY_CHAOS_SEED repeats a run's choices (not its timing). Without it they are the same every time in `make test`, as
-those of hypothesis are, and others every time in `make test-all` (GPUFERRY_FUZZ).
+GPUFERRY_CHAOS_SEED repeats a run's choices (not its timing). Without it they are the same every time in
+`make test`, as those of hypothesis are, and others every time in `make test-all` (GPUFERRY_FUZZ).
 """
 
 from __future__ import annotations
