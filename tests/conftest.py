@@ -6,12 +6,16 @@ looks for new ones. No deadlines: the machine is shared.
 """
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.helpers import logs
+
+# A run in the background of a script has it ignored, and what tests start would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
     "fuzz", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
