@@ -18,7 +18,7 @@ from .rows import Row, cost
 CROWD = ROOT / "bench" / "micro" / "crowd.c"
 LENDER = ROOT / "bench" / "micro" / "lender.c"
 GUESTS = 100  # at once, on as many idle API servers
-ROUNDS = 9  # the best one counts: the machine is shared, and what disturbs only ever adds
+ROUNDS = 25  # the best one counts: the machine is shared, and what disturbs only ever adds
 READY_SECONDS = 120.0
 
 
