@@ -6,7 +6,6 @@ import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 
 from gpuferry.specs._generated import migration_pb2
 
@@ -19,8 +18,7 @@ from .link import Link, require
 from .report import Progress
 
 HASH = 16
-SHARED_CHUNK = 16 << 20  # one stream of the destination's copies it
-HASH_PAGES = 512  # that are asked for at once: the destination answers before it takes the next
+SHARED_CHUNK = 32 << 20
 ROUNDS = 8
 FEW_PAGES = 8  # that this few are left is as good as none
 SHRINKING = 0.75  # a round must leave less than this much of what the one before left
@@ -59,18 +57,13 @@ class Shared:
 
     def copy(self, pages: Sequence[int], advance: Advance) -> int:
         for address, size in mapped.runs(pages, SHARED_CHUNK, self._starts):
-            done = partial(_copied, advance, size)
-            self._link.ask("sessionRestoreCopy", RANGE.pack(address, size), done, context=PRIMARY)
+            self._link.tell("sessionRestoreCopy", RANGE.pack(address, size), context=PRIMARY)
+            advance(size)
         self._link.settle()
         return len(pages) * PAGE
 
     def hashes(self, pages: Sequence[int]) -> bytes:
         return remote_hashes(self._link, pages)
-
-
-def _copied(advance: Advance, size: int, status: int, _: memoryview) -> None:
-    require(status, "copying memory")
-    advance(size)
 
 
 class Streamed:
@@ -189,7 +182,7 @@ def remote_hashes(link: Link, pages: Sequence[int]) -> bytes:
         require(status, "hashing memory")
         found.append(bytes(body))
 
-    for address, size in mapped.runs(pages, HASH_PAGES * PAGE):
+    for address, size in mapped.runs(pages, CHUNK // HASH * PAGE):
         link.ask("sessionRestoreHash", RANGE.pack(address, size // PAGE), take, context=PRIMARY)
     link.settle()
     hashes = b"".join(found)

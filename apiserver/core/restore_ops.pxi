@@ -3,6 +3,7 @@
 
 cdef enum:
     DESCRIPTOR_LIMIT = 64       # that were sent and not asked for yet
+    COPY_PART = 16 << 20
     OUTPUT_MAX = 256 << 20      # more than any honest session has unsent
     SOCKET_BESIDE = 1           # in the flags of TAKE OVER
     RELAYED = 2
@@ -114,22 +115,26 @@ cdef int on_sessionRestoreShare(Session *s, Frame *f) noexcept nogil:
 
 
 cdef int on_sessionRestoreCopy(Session *s, Frame *f) noexcept nogil:
-    """On the next stream in turn; answered when it is done, so that the source sees that this side is at work."""
     cdef gf_req_sessionRestoreCopy *q = <gf_req_sessionRestoreCopy *>f.body
+    cdef uint64_t at = 0
+    cdef uint64_t some
     cdef Stream *stream
+    cdef int turn = 0
     cdef int status
     if q.size == 0 or not in_window(s, q.address, q.size) or not is_mapped(s, q.address, q.size) \
             or not is_aside(s, q.address, q.size):
         return cu.CUDA_ERROR_INVALID_VALUE
     status = enter(s, s.primary)
-    status = status or copy_stream(s, s.copy_turn, &stream)
-    if status != cu.CUDA_SUCCESS:
-        return status
-    s.copy_turn = (s.copy_turn + 1) % COPY_STREAMS
-    stream.dirty = True
-    stream.active = True
-    status = cu.cuMemcpyDtoDAsync(q.address, aside_of(s, q.address), q.size, stream.cu)
-    return status or await_work(s, f, stream)
+    while at < q.size and status == cu.CUDA_SUCCESS:
+        some = min(q.size - at, <uint64_t>COPY_PART)
+        status = copy_stream(s, turn, &stream)
+        if status == cu.CUDA_SUCCESS:
+            stream.dirty = True
+            stream.active = True
+            status = cu.cuMemcpyDtoDAsync(q.address + at, aside_of(s, q.address + at), some, stream.cu)
+        turn = (turn + 1) % COPY_STREAMS
+        at += some
+    return status
 
 
 cdef int on_sessionRestoreHash(Session *s, Frame *f) noexcept nogil:

@@ -311,7 +311,6 @@ cdef struct Session:
     Carried carried
     vector[int] *descriptors    # that came beside frames
     Stream *copy_streams[COPY_STREAMS]
-    int copy_turn
     pthread_t dispatcher
     bint tailing                # lasting frames are also put on the tail
     uint64_t received_told      # as many of `received` as the guest knows of

@@ -133,15 +133,12 @@ cdef void wait_for_tasks(Session *s) noexcept nogil:
 cdef int await_stream(Session *s, Frame *f, uint64_t handle) noexcept nogil:
     cdef Stream *stream
     cdef int status = find_stream(s, f, handle, &stream)
-    return status or await_work(s, f, stream)
-
-
-cdef int await_work(Session *s, Frame *f, Stream *stream) noexcept nogil:
-    """Answers when what the stream was given so far is done. Its context is current."""
+    if status != cu.CUDA_SUCCESS:
+        return status
     # An event instead of cuStreamSynchronize: the guest may destroy the stream meanwhile.
     cdef Task *task = new_task(TASK_STREAM, f, stream.base.context)
     task.event = take_event(s, task.context)
-    cdef int status = cu.cuEventRecord(task.event, stream.cu) or cu.cuEventQuery(task.event)
+    status = cu.cuEventRecord(task.event, stream.cu) or cu.cuEventQuery(task.event)
     if status != cu.CUDA_ERROR_NOT_READY:
         give_event(s, task.context, task.event)
         free(task)

@@ -76,7 +76,7 @@ def _with_bar(steps: Iterator[control_pb2.Migration]) -> control_pb2.Migration |
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
     last = None
-    columns = (TextColumn("{task.description:11}"), BarColumn(), DownloadColumn(True), TimeElapsedColumn())
+    columns = (TextColumn("{task.description:11}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("prepare", total=None)
         for last in steps:

@@ -73,7 +73,7 @@ def copy(source: Engine, link: Guest) -> None:
             assert ask_with(link, "sessionRestoreShare", descriptor, address=address, size=size).status == 0
         finally:
             os.close(descriptor)
-        assert link.call("sessionRestoreCopy", address=address, size=size).status == 0
+        link.send("sessionRestoreCopy", address=address, size=size)
 
 
 def tell_state(source: Engine, link: Guest) -> None:
