@@ -73,7 +73,9 @@ class Keeper:
         while self._over is None or (self._control.lost_at is not None and not self._control.forsaken()):
             found = dict(self._poll())
             if self._control.lost_at is not None:
-                self._find_home()
+                if self._keep is None:
+                    return 0  # its monitor is gone without an order, and the next one has none for it
+                self._find_home(self._keep)
             elif found.get(self._control.fileno()) and not self._obey():
                 return 0
             if self._pair is not None and found.get(self._pair.fileno()):
@@ -331,20 +333,16 @@ class Keeper:
             self._guest.close()
             self._guest = None
 
-    def _find_home(self) -> None:
-        returned = node_pb2.Returned(spec_hash=wire.SPEC_HASH, ready=self._description())
-        if self._keep is not None:
-            returned.grant.CopyFrom(self._keep.grant)
-            returned.session_seconds = time.monotonic() - self._since
-            returned.migrating.session = self._session()
-            if self._keep.HasField("remote"):
-                returned.migrating.remote.CopyFrom(self._keep.remote)
-            else:
-                returned.migrating.file.CopyFrom(self._keep.file)
+    def _find_home(self, keep: node_pb2.Keep) -> None:
+        returned = node_pb2.Returned(spec_hash=wire.SPEC_HASH, ready=self._description(), grant=keep.grant)
+        returned.session_seconds = time.monotonic() - self._since
+        returned.migrating.session = self._session()
+        if keep.HasField("remote"):
+            returned.migrating.remote.CopyFrom(keep.remote)
+        else:
+            returned.migrating.file.CopyFrom(keep.file)
         if self._control.look_for_monitor(returned):
             self._log.info("found a new monitor")
-        elif self._keep is None and self._control.forsaken():
-            self._over = time.monotonic()
 
     def _description(self) -> node_pb2.Ready:
         return node_pb2.Ready(pid=os.getpid(), keeper=True)

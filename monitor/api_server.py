@@ -89,6 +89,7 @@ class ApiServer:
         self.welcome = b""  # of `ready`, which would copy it at each look
         self.stats = node_pb2.Stats()
         self.end_reason = ""
+        self.gone = False  # the process, and its number may be another's
         self._health = health
         self._turn: asyncio.Semaphore | None = None
         self._replenish = replenish
@@ -188,6 +189,7 @@ class ApiServer:
             status = await self._process.wait()
             if self.end_reason == CLOSED and status not in (None, -signal.SIGKILL):
                 self.end_reason = _describe_exit(status)  # it was just late to be known
+        self.gone = True
         self._answer_stats()
         self.there.set()
 
@@ -327,7 +329,7 @@ class ApiServer:
 
     def kill(self) -> None:
         """End it and whatever it started, now."""
-        if self._process:
+        if self._process and not self.gone:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 

@@ -296,7 +296,7 @@ class Custody:
             asyncio.get_running_loop().call_later(LEAVE_SECONDS, self._end_process, migration, server)
 
     def _end_process(self, migration: Migration, server: ApiServer) -> None:
-        if server not in migration.released:
+        if server not in migration.released and not server.gone:
             log.error(
                 "API server does not let go of a session", session=migration.session.id, server=server.pid
             )

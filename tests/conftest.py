@@ -14,8 +14,10 @@ from hypothesis import HealthCheck, settings
 
 from tests.helpers import logs
 
-# A run in the background of a script has it ignored, and what tests start would inherit that.
+# In the background of a script, or under nohup, they are ignored, and what tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+for ignored in (signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(ignored, signal.SIG_DFL)
 
 settings.register_profile(
     "fuzz", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True

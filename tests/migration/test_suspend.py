@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from gpuferry.specs._generated import handover_pb2
 
 from tests.apiserver.guest import HEADER, REFUSED, encode
-from tests.apiserver.server import Server
+from tests.apiserver.server import DEADLINE, Server
 from tests.migration.moving import (
     PAGE,
     Keeper,
@@ -267,6 +268,21 @@ def test_it_comes_back_while_its_session_is_resumed(
         assert keeper.play(guest.session, path, destination, resume_seconds=GRACE).moved
         expect(destination, "taken_over")
     goes_on(guest, work, destination)
+
+
+def test_one_without_an_order_ends_with_its_monitor(tmp_path: Path) -> None:
+    """The next monitor would not know what to do with it."""
+    path = os.path.relpath(tmp_path / "door")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+        door.bind(path)
+        door.listen()
+        with Keeper(tmp_path / "keeper.log") as keeper:
+            keeper.order(home={"path": path, "secret": b"s", "grace_seconds": DEADLINE})
+            keeper.control.close()
+            assert keeper.wait_for_exit() == 0
+        door.setblocking(False)
+        with pytest.raises(BlockingIOError):  # it did not even ask
+            door.accept()
 
 
 def test_a_source_that_has_lost_its_patience(tmp_path: Path) -> None:

@@ -103,6 +103,18 @@ def alive(pids: set[int]) -> set[int]:
     return {pid for pid in pids if pid in descendants(pid)}
 
 
+@contextlib.contextmanager
+def killed_on_failure(process: subprocess.Popen[Any]) -> Iterator[None]:
+    """With all that it started: what waits for its end would wait for ever."""
+    try:
+        yield
+    except BaseException:
+        for pid in descendants(process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        raise
+
+
 def first_line(connection: socket.socket) -> str:
     """What a monitor tells its parent."""
     with connection.makefile() as file:

@@ -235,7 +235,7 @@ def test_local_forwards_signals(short: str, number: signal.Signals) -> None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    with process:
+    with process, harness.killed_on_failure(process):
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
@@ -250,7 +250,7 @@ def test_a_killed_local_run_leaves_no_monitor(short: str) -> None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    with process:
+    with process, harness.killed_on_failure(process):
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
         below = harness.descendants(process.pid)
@@ -327,7 +327,7 @@ def test_status_watch(monitor: harness.Monitor) -> None:
         stdout=subprocess.PIPE,
         text=True,
     )
-    with process:
+    with process, harness.killed_on_failure(process):
         assert process.stdout
         for _ in range(3):
             assert json.loads(process.stdout.readline())["schema"] == "gpuferry.status/1"

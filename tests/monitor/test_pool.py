@@ -66,3 +66,19 @@ def test_how_one_exited_is_told_however_late_it_is_known(
         return server.end_reason
 
     assert asyncio.run(life()) == "exited with status 9"
+
+
+def test_one_that_is_gone_is_not_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number may be another's by then."""
+    command = ("sh", "-c", "exit 9")
+    config = Config(runtime=tmp_path, token=b"", simulated=False, devices=1, pool=1, server_command=command)
+    killed: list[int] = []
+
+    async def life() -> None:
+        server = ApiServer(0, Health(), lambda _: None)
+        await server.run(config, os.environ, None, Silent(), asyncio.Semaphore(1))
+        monkeypatch.setattr(os, "killpg", lambda pid, _: killed.append(pid))
+        server.kill()
+
+    asyncio.run(life())
+    assert not killed
