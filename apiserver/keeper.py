@@ -192,7 +192,7 @@ class Keeper:
         assert self._handover is not None
         assert self._guest is not None
         grant = self._keep.grant
-        session = devices_session(remote.welcome)
+        session = follow.session_of(remote.welcome)
         moved = follow.moved_frame(grant.resume_key, remote.key, session, remote.address)
         self._relay = Relay(
             self._guest,
@@ -401,16 +401,11 @@ def certain(remote: migration_pb2.RemoteTarget) -> bool:
     """Nobody answered TAKE OVER: asks the destination's monitor, until it knows, or nobody does."""
     until = time.monotonic() + ASK_SECONDS
     while time.monotonic() < until:
-        found = follow.ask(remote.address, remote.key, devices_session(remote.welcome))
+        found = follow.ask(remote.address, remote.key, follow.session_of(remote.welcome))
         if found is not None:
             return bool(found)
         time.sleep(0.2)
     return False
-
-
-def devices_session(welcome: bytes) -> int:
-    """The session's number at the destination."""
-    return int.from_bytes(welcome[32:40], "little")
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -28,6 +29,9 @@ BATCH = 64 << 10
 
 
 def main() -> int:
+    argparse.ArgumentParser(
+        prog="python -m bench", description="Each measurement beside its floor."
+    ).parse_args()
     OUT.mkdir(parents=True, exist_ok=True)
     progress = Console(stderr=True)
     with monitor("--pool", "1", "--log-level", "warning") as server, progress.status("measuring …"):

@@ -27,6 +27,11 @@ def _mac(key: bytes, *parts: bytes) -> bytes:
     return hmac.digest(key, b"".join(parts), hashlib.sha256)
 
 
+def session_of(welcome: bytes) -> int:
+    """The number that whoever sent WELCOME gave to the session."""
+    return int.from_bytes(welcome[HASH : HASH + 8], "little")
+
+
 def moved_frame(old_key: bytes, key: bytes, session: int, address: str) -> bytes:
     """MOVED for the guest; only who holds the session's key so far can read the new one in it."""
     nonce, where = secrets.token_bytes(HASH), address.encode()

@@ -22,7 +22,7 @@ class Player:
         """`written`: as much of its stream the guest has, if it came back by another connection meanwhile."""
         self._reader = reader
         self._link = link
-        self._progress = Progress(observer)
+        self._progress = Progress(observer, pauses=set())
         self._written = written
 
     def run(self, welcome: bytes | None, guest: list[int], relayed: bool = False) -> migration_pb2.Report:

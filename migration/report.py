@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Set
 
 from gpuferry.specs._generated import migration_pb2
 
@@ -20,8 +21,10 @@ PAUSED = {
 class Progress:
     """Goes from phase to phase and remembers when."""
 
-    def __init__(self, observer: Observer) -> None:
+    def __init__(self, observer: Observer, pauses: Set[migration_pb2.Phase] = PAUSED) -> None:
+        """`pauses`: the phases in which the program waits and would not otherwise."""
         self._observer = observer
+        self._pauses = pauses
         self._began = self._since = time.monotonic()
         self.phase = migration_pb2.PHASE_UNSPECIFIED
         self._seconds: dict[migration_pb2.Phase, float] = {}
@@ -30,7 +33,7 @@ class Progress:
     @property
     def paused(self) -> bool:
         """Whether the program waits."""
-        return self.phase in PAUSED
+        return self.phase in self._pauses
 
     def enter(self, phase: migration_pb2.Phase, total: int = 0) -> None:
         """The next phase begins; raises Cancelled if it shall not."""
@@ -53,7 +56,7 @@ class Progress:
         self.phase = migration_pb2.PHASE_UNSPECIFIED
         report = self.report
         report.seconds = time.monotonic() - self._began
-        report.pause_seconds = sum(self._seconds.get(phase, 0.0) for phase in PAUSED)
+        report.pause_seconds = sum(self._seconds.get(phase, 0.0) for phase in self._pauses)
         del report.phases[:]
         for phase, seconds in self._seconds.items():
             report.phases.add(phase=phase, seconds=seconds)

@@ -271,7 +271,10 @@ class ApiServer:
 
     def _note_stats(self, stats: node_pb2.Stats) -> None:
         """What it said before a session was its own may arrive when it is."""
-        if self.session and stats.session != self.session:
+        if self.is_keeper:  # which knows nothing of what its session did before
+            self.stats.session, self.stats.rss = stats.session, stats.rss
+            self.stats.disconnected = stats.disconnected
+        elif self.session and stats.session != self.session:
             self.stats.rss = stats.rss
         else:
             self.stats = stats

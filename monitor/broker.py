@@ -262,21 +262,22 @@ class Broker:
             if isinstance(decision, Placement):
                 self._grant(self.sessions[decision.session], decision)
             elif isinstance(decision, Impossible):
-                self._reject(self.sessions[decision.session], decision.reason)
+                self._reject(self.sessions[decision.session], decision)
             else:
                 self.migrations.carry_out(decision, self.sessions.get(decision.session))
         welcomes, self._welcomes = self._welcomes, []
         for guest, frame in welcomes:
             guest.welcome(frame)
 
-    def _reject(self, session: Session, reason: str) -> None:
+    def _reject(self, session: Session, why: Impossible) -> None:
         """What it asks for, this machine does not have."""
         if session.file:
-            self.migrations.cannot_come_back(session, reason)
+            self.migrations.cannot_come_back(session, why.reason)
             return
         guest = self._leave_queue(session)
         del self.sessions[session.id]
-        self._refuse(guest, Reason.NO_CAPACITY, reason, CudaError.OUT_OF_MEMORY)
+        error = CudaError.OUT_OF_MEMORY if why.memory else None
+        self._refuse(guest, Reason.NO_CAPACITY, why.reason, error)
 
     def _grant(self, session: Session, placement: Placement) -> None:
         """The guest hears of it at once, for WELCOME is known here; its API server a little later."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gpuferry.migration.follow import moved_frame
+from gpuferry.migration.follow import moved_frame, session_of
 from gpuferry.specs._generated import migration_pb2
 
 from .handshake import Resume, resumed
@@ -34,5 +34,4 @@ class Forwarding:
             return None
         if resume.asks:
             return resumed(proof)
-        there = int.from_bytes(remote.welcome[32:40], "little")
-        return moved_frame(key, remote.key, there, remote.address)
+        return moved_frame(key, remote.key, session_of(remote.welcome), remote.address)

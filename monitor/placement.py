@@ -47,6 +47,7 @@ class Impossible(NamedTuple):
 
     session: int
     reason: str
+    memory: bool  # but with less memory it could
 
 
 class Placer:
@@ -180,4 +181,4 @@ class Placer:
             return Placement(request.id, seat.gpu, seat.worker, request.memory)
         if decision is None or isinstance(decision, Migrate):
             return decision
-        return Impossible(decision.request.id, decision.reason)
+        return Impossible(decision.request.id, decision.reason, decision.memory)

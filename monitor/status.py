@@ -7,6 +7,7 @@ import os
 import socket
 import time
 
+from gpuferry.migration.follow import session_of
 from gpuferry.specs._generated import control_pb2, node_pb2, wire
 
 from . import migration
@@ -51,6 +52,7 @@ def describe(one: migration.Migration) -> control_pb2.Migration:
         bytes_total=one.bytes_total,
         phase=one.phase,
         report=one.report,
+        session_there=session_of(one.remote.welcome) if one.remote and one.taken else 0,
     )
 
 
@@ -71,7 +73,8 @@ class StatusReporter:
 
     async def report(self) -> control_pb2.StatusReply:
         """A look at this moment, with what the API servers say when asked."""
-        ready = [server for server in self._pool.servers.values() if server.ready]
+        all_of = (*self._pool.servers.values(), *self._pool.keepers.values())
+        ready = [server for server in all_of if server.ready]
         await asyncio.gather(*(server.refresh_stats(STATS_SECONDS) for server in ready))
         return self.known()
 

@@ -43,7 +43,8 @@ def _milliseconds(seconds: float) -> str:
 
 def report(one: control_pb2.Migration) -> str:
     """What a migration that is done was like."""
-    lines = [f"session {one.session}: {one.source} → {one.target} in {one.seconds:.2f} s"]
+    there = f"; it is session {one.session_there} there" if one.session_there else ""
+    lines = [f"session {one.session}: {one.source} → {one.target} in {one.seconds:.2f} s{there}"]
     if not one.HasField("report"):
         return lines[0]
     found = one.report

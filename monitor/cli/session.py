@@ -20,12 +20,12 @@ Limit = Annotated[
 TIMEOUT = 5.0  # seconds for an answer
 _STATES = {
     "running": "running on gpu:{device}",
-    "disconnected": "disconnected on gpu:{device}",
     "migrating": "moving from gpu:{device}",
     "suspended": "suspended",
     "moved": "moved to {where}",
     "waiting": "waiting, place {place}",
 }
+_DISCONNECTED = {"running": "disconnected on gpu:{device}", "suspended": "suspended, disconnected"}
 
 
 def _fetch(control: str | None, token_file: str | None) -> list[dict[str, Any]]:
@@ -57,8 +57,8 @@ def show_all(control: Control = None, token_file: TokenFile = None, as_json: Jso
     for column in ("id", "state", "program", "function", "tenant", "pid", "from"):
         table.add_column(column, no_wrap=True)
     for one in sessions:
-        away = one["state"] == "running" and one["disconnected"]
-        state = _STATES["disconnected" if away else one["state"]].format(**one)
+        states = _STATES | _DISCONNECTED if one.get("disconnected") else _STATES
+        state = states[one["state"]].format(**one)
         names = (one["program"], one["function"] or "-", one["tenant"] or "-")
         table.add_row(str(one["id"]), state, *names, str(one["guest_pid"]), one.get("peer", "-"))
     Console(width=None if sessions else 80).print(table if sessions else "no sessions")

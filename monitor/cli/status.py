@@ -103,7 +103,7 @@ def _migrations(reply: control_pb2.StatusReply) -> Table:
     )
     for one in reply.migrations:
         state = control_pb2.MigrationState.Name(one.state).removeprefix("MIGRATION_STATE_").lower()
-        pause = f"{one.downtime_seconds * 1000:.1f} ms" if one.HasField("report") else "-"
+        pause = f"{one.downtime_seconds * 1000:.1f} ms" if one.downtime_seconds else "-"
         table.add_row(
             str(one.session),
             one.source,

@@ -57,6 +57,7 @@ class Refuse(NamedTuple):
 
     request: Request
     reason: str
+    memory: bool = False  # with less of it asked for, there would have been a place
 
 
 Decision = Place | Migrate | Refuse

@@ -206,10 +206,10 @@ class Scheduler:
         self._sessions[request.id] = Session(request, gpus, self._now)
         return Place(request, tuple([Seat(gpu.index, gpu.idle.pop(0)) for gpu in gpus]))
 
-    def _refuse(self, request: int, reason: str) -> None:
+    def _refuse(self, request: int, reason: str, memory: bool = False) -> None:
         dropped = self._queue.drop(request)
         if dropped:
-            self._decided.append(Refuse(dropped, reason))
+            self._decided.append(Refuse(dropped, reason, memory))
 
     def _refuse_if_hopeless(self, request: Request) -> None:
         """What no release could ever make possible; before the first GPU is known, nothing is."""
@@ -226,4 +226,5 @@ class Scheduler:
             self._refuse(
                 request.id,
                 f"{request.memory} bytes of device memory asked for, at most {most} can be granted",
+                memory=True,
             )

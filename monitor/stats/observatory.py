@@ -60,7 +60,7 @@ class Observatory:
             report = event.migration.report
             self.accounting.totals["migrations_done"] += 1
             self.accounting.totals["migration_bytes"] += event.migration.bytes
-            if report:
+            if report and report.pause_seconds:
                 self._metrics.migration_downtime.observe(report.pause_seconds)
         elif event.kind is Kind.NOT_MIGRATED:
             self.accounting.totals["migrations_failed"] += 1

@@ -44,6 +44,9 @@ def test_suspended_and_resumed(source: Server, destination: Server, tmp_path: Pa
         waiting = guest.ask_read(work.memory, PAGE)  # the program goes on until it needs an answer
         moved = keeper.play(guest.session, tmp_path / "file", resumed)
         assert moved.moved, moved
+        # It waited all the time, so this was no pause.
+        assert (moved.report.pause_seconds, moved.report.pause_bytes) == (0, 0)
+        assert moved.report.copied_bytes > 0
         assert guest.answer(waiting).payload == work.contents[0]
         expect(resumed, "taken_over")
         assert keeper.wait_for_exit() == 0

@@ -77,7 +77,7 @@ def test_before_any_device_is_known_everybody_waits() -> None:
     made.on_idle(0, 7)
     refused = made.next()
     assert isinstance(refused, Impossible)
-    assert (refused.session, "at most 100" in refused.reason) == (1, True)
+    assert (refused.session, "at most 100" in refused.reason, refused.memory) == (1, True, True)
     assert made.next() == Placement(3, 0, 7, 50)
 
 
@@ -116,7 +116,9 @@ def test_labels() -> None:
     arrive(made, 1, 10, frozenset({"gpu=1"}))
     assert made.next() == Placement(1, 1, 10, 10)
     arrive(made, 2, 10, frozenset({"zone=a"}))
-    assert isinstance(made.next(), Impossible)
+    refused = made.next()
+    assert isinstance(refused, Impossible)
+    assert ("zone=a" in refused.reason, refused.memory) == (True, False)
 
 
 @given(st.lists(st.tuples(st.integers(0, 120), st.booleans()), max_size=40))

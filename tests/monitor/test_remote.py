@@ -58,6 +58,7 @@ def test_a_session_goes_to_another_server(here: harness.Monitor, other: harness.
         (there,) = other.wait_for(
             lambda s: s.sessions and s.sessions[0].state == STATE.SESSION_STATE_RUNNING, "arrival"
         ).sessions
+        assert f"it is session {there.id} there" in done.stdout
         for field in ("function", "tenant", "program", "guest_pid", "memory_quota"):
             assert getattr(there, field) == getattr(before, field), field
         assert there.age_seconds >= before.age_seconds

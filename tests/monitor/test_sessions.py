@@ -215,6 +215,21 @@ def test_waiting_has_an_end() -> None:
         assert "0.2 s" in caught.value.text
 
 
+@pytest.mark.parametrize(
+    ("wish", "error", "text"),
+    [
+        ({"extensions": {2: b"zone=nowhere"}}, 46, "1 GPU with zone=nowhere asked for, there are 0"),
+        ({"memory": 1 << 50}, 2, f"{1 << 50} bytes of device memory asked for, at most"),
+    ],
+    ids=["label", "memory"],
+)
+def test_what_no_device_has(monitor: harness.Monitor, wish: dict[str, Any], error: int, text: str) -> None:
+    with pytest.raises(Refused) as caught:
+        FakeGuest(monitor.address, monitor.token, **wish)
+    assert (caught.value.reason, caught.value.cuda_error) == (REASON.NO_CAPACITY, error)
+    assert text in caught.value.text
+
+
 def test_a_guest_may_wait_less_than_the_monitor_allows(monitor: harness.Monitor) -> None:
     running = [FakeGuest(monitor.address, monitor.token) for _ in range(2)]
     with pytest.raises(Refused) as caught:

@@ -166,6 +166,8 @@ def test_it_stays_away_until_its_session_is_resumed(
                 running.to_round(number)
                 device = place.suspend(running, tmp_path / "file")
                 place.goes_away()
+                if number % 2:  # else it is resumed before anybody noticed, perhaps
+                    place.monitor.wait_for(lambda s: s.sessions[0].disconnected, "that the guest is away")
                 place.resume(running, tmp_path / "file", 1 - device)
                 place.may_come(*cuts)
                 running.go()

@@ -229,7 +229,7 @@ function updateMigration(row, migration) {
   const [what, svg, result] = row.children;
   setText(what, `session ${migration.session}: ${migration.source} → ${migration.target}`);
   const words = {
-    done: `${bytes(migration.bytes)}, down ${age(migration.downtime_seconds)}`,
+    done: bytes(migration.bytes) + (migration.downtime_seconds ? `, down ${age(migration.downtime_seconds)}` : ""),
     running: `${bytes(migration.bytes)} so far`,
     failed: `failed${migration.reason ? `: ${migration.reason}` : ""}`,
   };
