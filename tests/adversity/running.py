@@ -54,11 +54,17 @@ class Program:
         """Status and result of the oldest call that was not answered yet."""
         assert self.process.stdout
         if not select.select([self.process.stdout], [], [], seconds)[0]:
-            raise Hangs(f"no answer within {seconds:g} s")
+            raise Hangs(f"{self.process.pid}: no answer within {seconds:g} s; {self._said()}")
         line = self.process.stdout.readline()
         assert line, f"the program is gone: {self.process.wait()}, {self.process.stderr.read()!r}"  # type: ignore[union-attr]
         status, _, result = line.decode().strip().partition(" ")
         return int(status), result
+
+    def _said(self) -> str:
+        """Of one that hangs."""
+        self.process.kill()
+        _, errors = self.process.communicate()
+        return f"it said {errors.decode()!r}"
 
     def call(self, verb: str, *arguments: int) -> tuple[int, str]:
         self.tell(verb, *arguments)

@@ -151,7 +151,7 @@ class Resident:
         self.way = way
         self.rounds = 0
         self._chance = random.Random(f"resident by {way.name} of {seed}")
-        self._program = Program(way.environment())
+        self._program = Program({**way.environment(), "GPUFERRY_LOG": "info"})
         self.pid = self._program.process.pid
 
     def __enter__(self) -> Resident:

@@ -118,9 +118,12 @@ def run(folder: Path, plays: list[Play], seconds: float) -> None:
         try:
             chaos(all_of, plays, seed, seconds, log)
         except BaseException:
+            print(all_of.server.status())
             print(*log, sep="\n")
             for path in all_of.logs():
-                print(f"-- {path}", *path.read_text().splitlines()[-LOG_LINES:], sep="\n")
+                lines = path.read_text().splitlines()
+                (folder / f"{path.parent.name}.log").write_text("\n".join(lines))  # the whole of it
+                print(f"-- {path}", *lines[-LOG_LINES:], sep="\n")
             raise
 
 
