@@ -14,7 +14,7 @@ import structlog
 from .config import ConfigError, resolve
 from .credentials import Authority
 from .guests import Guest, Handshake, Reception, admit, look_up
-from .handshake import Claim, Proven, Reason, Refusal, Resume
+from .handshake import Claim, CudaError, Proven, Reason, Refusal, Resume
 
 BACKLOG = 512
 HANDSHAKES_MOST = 128  # at once
@@ -172,7 +172,9 @@ class Listener:
             if oldest.ends > now:
                 self._timer = asyncio.get_running_loop().call_later(oldest.ends - now, self._end_late)
                 return
-            late = Refusal(Reason.MALFORMED, f"no complete HELLO within {self._limit:g} s")
+            text = f"no complete HELLO within {self._limit:g} s"
+            # Who does speak the protocol has a machine or a way that is too slow at the moment.
+            late = Refusal(Reason.MALFORMED, text, CudaError.SYSTEM_NOT_READY)
             del self._handshakes[descriptor]
             self._reception.turn_away(oldest.connection, oldest.peer, late)
 

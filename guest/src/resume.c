@@ -90,7 +90,7 @@ static void prove(const char *label, const struct gf_greeting *greeting, const s
     gf_hmac_final(&hmac, proof);
 }
 
-/* A monitor that is shutting down may have a successor in time. */
+/* A monitor that is shutting down may have a successor in time, and what was too slow may be quicker then. */
 static enum outcome read_refusal(const struct gf_header *header, const char *body, char *why, size_t size) {
     const struct gf_refused *refusal = (const struct gf_refused *)body;
     if (header->size < sizeof *header + sizeof *refusal) {
@@ -98,7 +98,9 @@ static enum outcome read_refusal(const struct gf_header *header, const char *bod
         return REFUSED;
     }
     snprintf(why, size, "%s", (const char *)(refusal + 1));
-    return refusal->reason == GF_REFUSED_SHUTTING_DOWN ? AGAIN : REFUSED;
+    bool later = refusal->reason == GF_REFUSED_SHUTTING_DOWN ||
+                 refusal->cuda_error == CUDA_ERROR_SYSTEM_NOT_READY;
+    return later ? AGAIN : REFUSED;
 }
 
 static enum outcome shake_hands(int fd, uint64_t received, int timeout_ms, uint64_t *theirs, char *why,

@@ -169,7 +169,7 @@ def test_a_guest_that_says_nothing_more(monitor: harness.Monitor) -> None:
         for connection in (silent, slow):
             with connection, pytest.raises(Refused) as caught:
                 outcome(connection)
-            assert caught.value.reason == REASON.MALFORMED
+            assert (caught.value.reason, caught.value.cuda_error) == (REASON.MALFORMED, 802)
             assert "within 3 s" in caught.value.text
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from gpuferry.monitor.handshake import RESUME, Reason
+from gpuferry.monitor.handshake import RESUME, CudaError, Reason
 
 from tests.guest.conftest import run_guest
 from tests.guest.fake_server import GREETING, REFUSED, Answer, FakeServer, Frame
@@ -63,6 +63,9 @@ class Liar(FakeServer):
         if reply == "come again":
             self.send(REFUSED, struct.pack("<II", Reason.SHUTTING_DOWN, 0) + b"not yet")
             return
+        if reply == "too late":
+            self.send(REFUSED, struct.pack("<II", Reason.MALFORMED, CudaError.SYSTEM_NOT_READY) + b"too late")
+            return
         if reply == "over":
             self.send(REFUSED, struct.pack("<II", Reason.NO_SESSION, 0) + b"it is over")
             return
@@ -99,6 +102,7 @@ def guest(liar: Liar) -> Outcome:
         (["too much"], "did not get what it says it got"),
         (["over"], "it is over"),
         (["come again", "come again", "over"], "it is over"),
+        (["too late", "over"], "it is over"),
         (["silence"], "timed out"),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
