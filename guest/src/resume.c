@@ -98,8 +98,8 @@ static enum outcome read_refusal(const struct gf_header *header, const char *bod
         return REFUSED;
     }
     snprintf(why, size, "%s", (const char *)(refusal + 1));
-    bool later = refusal->reason == GF_REFUSED_SHUTTING_DOWN ||
-                 refusal->cuda_error == CUDA_ERROR_SYSTEM_NOT_READY;
+    bool later =
+        refusal->reason == GF_REFUSED_SHUTTING_DOWN || refusal->cuda_error == CUDA_ERROR_SYSTEM_NOT_READY;
     return later ? AGAIN : REFUSED;
 }
 
