@@ -233,6 +233,8 @@ cdef void refuse(Session *s, uint32_t reason) noexcept nogil:
 
 cdef void wait_for_room(Session *s) noexcept nogil:
     """Back-pressure on a guest that asks but does not read."""
+    if s.queued <= QUEUE_LIMIT:     # a hint: after each frame a lock would cost more
+        return
     pthread_mutex_lock(&s.send_lock)
     while s.queued > QUEUE_LIMIT and not s.ending and not s.holding:
         wait_briefly(&s.drained, &s.send_lock)
