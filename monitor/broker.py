@@ -87,8 +87,7 @@ class Broker:
         """They proved themselves: grant, queue or refuse."""
         self._match_new([session for guest in guests if (session := self._let_in(guest))])
         if self._granted and not self._handing_over:
-            loop = asyncio.get_running_loop()
-            self._handing_over = loop.call_later(HUSH_SECONDS, self._hand_over_in_a_hush)
+            self._wait_for_a_hush()
 
     def _let_in(self, guest: Guest) -> Session | None:
         if self._closing:
@@ -111,12 +110,15 @@ class Broker:
         if len(self._granted) == 1:
             self._hand_over()
 
+    def _wait_for_a_hush(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._handing_over = loop.call_later(HUSH_SECONDS, self._hand_over_in_a_hush)
+
     def _hand_over_in_a_hush(self) -> None:
         now = time.monotonic()
         since = min([session.since for session in self._granted.values()], default=now)
         if now < self._latest + HUSH_SECONDS and now < since + HAND_OVER_SECONDS:
-            loop = asyncio.get_running_loop()
-            self._handing_over = loop.call_later(HUSH_SECONDS, self._hand_over_in_a_hush)
+            self._wait_for_a_hush()
         else:
             self._hand_over()
 
