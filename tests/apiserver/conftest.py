@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.apiserver.engine import Engine
 from tests.apiserver.guest import Guest
 from tests.apiserver.server import Server
 
@@ -21,3 +22,11 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def guest(server: Server) -> Guest:
     """A session of it."""
     return server.connect()
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Engine, Engine]]:
+    """A session's engine, and one that it may go to."""
+    folder = tmp_path_factory.mktemp("engines")
+    with Engine(folder / "source.log") as source, Engine(folder / "target.log") as target:
+        yield source, target

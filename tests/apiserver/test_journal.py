@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,13 +20,6 @@ SLOTS = st.integers(0, 2)
 CONTEXTS = st.sampled_from([1, 1, 2, 3])
 SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 STACK = 0  # CU_LIMIT_STACK_SIZE
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Engine, Engine]]:
-    folder: Path = tmp_path_factory.mktemp("engines")
-    with Engine(folder / "source.log") as source, Engine(folder / "target.log") as target:
-        yield source, target
 
 
 def owners() -> st.SearchStrategy[int]:

@@ -6,7 +6,6 @@ import hashlib
 import struct
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -32,13 +31,6 @@ NOT_READY = 600
 LONG_NAME = "n" * 4000
 TAIL_LIMIT = 256 << 20
 ANSWER = struct.Struct(HEADER.format + PREFIX.format[1:] + "QQ")
-
-
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Engine, Engine]]:
-    folder: Path = tmp_path_factory.mktemp("engines")
-    with Engine(folder / "source.log") as source, Engine(folder / "target.log") as target:
-        yield source, target
 
 
 @pytest.fixture
@@ -307,7 +299,7 @@ def test_ages_count_from_one_moment(pair: tuple[Engine, Engine]) -> None:
     for event in (first, second, third):
         must(link, "cuEventCreate", phEvent=event, Flags=0)
     must(link, "sessionRestoreEvent", event=first, flags=0, age=7_000_000_000)
-    time.sleep(0.05)
+    time.sleep(0.05)  # the destination hears of the next at another moment
     must(link, "sessionRestoreEvent", event=second, flags=0, age=5_000_000_000)
     must(link, "cuEventRecordWithFlags", hEvent=third, hStream=0, flags=0)
     link.sync()

@@ -24,13 +24,6 @@ SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
 MOVED = HEADER.pack(HEADER.size, 0xFF0B, 0, 0, 0)
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Engine, Engine]]:
-    folder = tmp_path_factory.mktemp("engines")
-    with Engine(folder / "source.log") as source, Engine(folder / "target.log") as target:
-        yield source, target
-
-
 @pytest.fixture
 def target(pair: tuple[Engine, Engine]) -> Engine:
     return pair[1]

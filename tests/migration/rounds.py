@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from tests.helpers.running import guest_environment, native_environment
 from tests.monitor.harness import DEADLINE, Monitor, wait_until
 
 RUNNING = control_pb2.SESSION_STATE_RUNNING
+BUSY = control_pb2.SERVER_STATE_BUSY
 
 
 class Program:
@@ -122,3 +125,21 @@ def same_pointers(stderr: str) -> None:
     assert len(said) == 2, stderr
     first, last = said.values()
     assert first == last
+
+
+@contextlib.contextmanager
+def destination_waits(
+    monitor: Monitor, device: int, ask: Callable[..., Iterator[Any]], request: Any
+) -> Iterator[tuple[Iterator[Any], int]]:
+    """The steps of what was asked for, which has begun, and its destination's pid, which waits (SIGSTOP)."""
+    (idle,) = [one for one in monitor.status().servers if one.device == device]
+    os.kill(idle.pid, signal.SIGSTOP)
+    try:
+        steps = ask(request, metadata=monitor.metadata, timeout=DEADLINE)
+        monitor.wait_for(
+            lambda s: any(one.pid == idle.pid and one.state == BUSY for one in s.servers), "a destination"
+        )
+        yield steps, idle.pid
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # a test may have killed it
+            os.kill(idle.pid, signal.SIGCONT)

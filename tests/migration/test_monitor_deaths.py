@@ -15,7 +15,15 @@ from typing import Any
 import pytest
 from gpuferry.specs._generated import control_pb2
 
-from tests.migration.rounds import Program, has_begun, migrate, program, resume, session_of
+from tests.migration.rounds import (
+    Program,
+    destination_waits,
+    has_begun,
+    migrate,
+    program,
+    resume,
+    session_of,
+)
 from tests.migration.test_monitor import DONE, SIMULATED, at_rest, undisturbed
 from tests.monitor import harness
 
@@ -52,20 +60,11 @@ def another() -> Iterator[harness.Monitor]:
 def in_the_middle(monitor: harness.Monitor, running: Program, **order: Any) -> Iterator[tuple[Any, int]]:
     """The steps of a migration to device 1 that has begun, and its destination's pid, which waits."""
     running.to_round(1)
-    (idle,) = [one for one in monitor.status().servers if one.device == 1]
-    os.kill(idle.pid, signal.SIGSTOP)
-    try:
-        number = session_of(monitor, running.pid).id
-        has_begun(monitor, number)
-        request = control_pb2.MigrateRequest(session=number, device=1, **order)
-        steps = monitor.stub.Migrate(request, metadata=monitor.metadata, timeout=harness.DEADLINE)
-        monitor.wait_for(
-            lambda s: any(one.pid == idle.pid and one.state == BUSY for one in s.servers), "a destination"
-        )
-        yield steps, idle.pid
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(idle.pid, signal.SIGCONT)
+    number = session_of(monitor, running.pid).id
+    has_begun(monitor, number)
+    request = control_pb2.MigrateRequest(session=number, device=1, **order)
+    with destination_waits(monitor, 1, monitor.stub.Migrate, request) as begun:
+        yield begun
 
 
 def goes_on(running: Program, first: int = 1) -> None:

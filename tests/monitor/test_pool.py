@@ -52,33 +52,27 @@ def test_contexts_beyond_the_headroom_are_withheld(tmp_path: Path) -> None:
     assert withheld == [(0, more * config.context_cost) for more in (0, 0, 1, 2, 1, 0, 0, 0)]
 
 
+async def one_that_exits(runtime: Path) -> ApiServer:
+    """With status 9, without a word; when it is gone."""
+    command = ("sh", "-c", "exit 9")
+    config = Config(runtime=runtime, token=b"", simulated=False, devices=1, pool=1, server_command=command)
+    server = ApiServer(0, Health(), lambda _: None)
+    await server.run(config, os.environ, None, Silent(), asyncio.Semaphore(1))
+    return server
+
+
 def test_how_one_exited_is_told_however_late_it_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its socket is closed before that."""
     monkeypatch.setattr(api_server, "LAST_WORDS", 0.0)
-    command = ("sh", "-c", "exit 9")
-    config = Config(runtime=tmp_path, token=b"", simulated=False, devices=1, pool=1, server_command=command)
-
-    async def life() -> str:
-        server = ApiServer(0, Health(), lambda _: None)
-        await server.run(config, os.environ, None, Silent(), asyncio.Semaphore(1))
-        return server.end_reason
-
-    assert asyncio.run(life()) == "exited with status 9"
+    assert asyncio.run(one_that_exits(tmp_path)).end_reason == "exited with status 9"
 
 
 def test_one_that_is_gone_is_not_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its number may be another's by then."""
-    command = ("sh", "-c", "exit 9")
-    config = Config(runtime=tmp_path, token=b"", simulated=False, devices=1, pool=1, server_command=command)
+    server = asyncio.run(one_that_exits(tmp_path))
     killed: list[int] = []
-
-    async def life() -> None:
-        server = ApiServer(0, Health(), lambda _: None)
-        await server.run(config, os.environ, None, Silent(), asyncio.Semaphore(1))
-        monkeypatch.setattr(os, "killpg", lambda pid, _: killed.append(pid))
-        server.kill()
-
-    asyncio.run(life())
+    monkeypatch.setattr(os, "killpg", lambda pid, _: killed.append(pid))
+    server.kill()
     assert not killed

@@ -12,9 +12,9 @@ from gpuferry.specs._generated import control_pb2
 from tests.chaos.judge import judge
 from tests.helpers.running import Outcome
 from tests.migration.rounds import Program, migrate, native, program
-from tests.monitor import harness
 
-from .frame_cutter import MOVED, RESUME, RESUMED, Cut, FrameCutter, Streams
+from .frame_cutter import MOVED, RESUME, RESUMED, Cut, Streams
+from .places import Site, two_places
 from .running import RECONNECT
 
 NAME = "moving_symbols"
@@ -23,17 +23,11 @@ MOST = 100  # rounds of a program
 DONE = control_pb2.MIGRATION_STATE_DONE
 TOLD_BYTES = 16 + 32 + 32 + 32 + 8 + 2 + len("127.0.0.1:12345")
 LEAVE_BYTES, RESUME_BYTES, RESUMED_BYTES = 16, 16 + 84, 16 + 40
-SETTINGS: dict[str, Any] = {"GPUFERRY_SIM_MEMORY": "256MiB", "GPUFERRY_TOKEN": "a token of both of them"}
-OPTIONS = ("--pool", "1", "--resume-grace", "60")
 pytestmark = pytest.mark.timeout(600)
 
 
-@dataclass(frozen=True)
-class Place:
-    """A monitor and what stands before it."""
-
-    monitor: harness.Monitor
-    cutter: FrameCutter
+class Place(Site):
+    """Where a session is, or was."""
 
     def session(self, running: Program) -> Any:
         """The program's, once it is here."""
@@ -49,25 +43,11 @@ class Place:
         for session in self.monitor.status().sessions:
             self.monitor.run("session", "kill", str(session.id))
 
-    def is_free(self) -> None:
-        # A keeper is told of the end of its session after the API servers.
-        self.monitor.wait_for(
-            lambda s: (
-                not s.sessions and [(one.pool_idle, one.memory_granted) for one in s.devices] == [(1, 0)]
-            ),
-            "rest",
-        )
-
 
 @pytest.fixture(scope="module")
 def places() -> Iterator[tuple[Place, Place]]:
-    with (
-        harness.monitor(*OPTIONS, server=None, **SETTINGS) as here,
-        harness.monitor(*OPTIONS, server=None, **SETTINGS) as there,
-        FrameCutter(here.tcp) as near,
-        FrameCutter(there.tcp) as far,
-    ):
-        yield Place(here, near), Place(there, far)
+    with two_places(Place, devices=1) as both:
+        yield both
 
 
 @dataclass(frozen=True)
@@ -158,7 +138,7 @@ def goes_around(places: tuple[Place, Place], wanted: list[Break]) -> None:
     assert stdout.splitlines() == native(NAME, len(wanted)).splitlines()
     assert status == 0, stderr
     for place in places:
-        place.is_free()
+        place.at_rest()
 
 
 @pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
@@ -210,5 +190,5 @@ def verdict(places: tuple[Place, Place], at: Break) -> str:
     found = judge(NAME, right, Outcome(status, stdout, stderr))
     for place in places:
         place.end_sessions()
-        place.is_free()
+        place.at_rest()
     return found

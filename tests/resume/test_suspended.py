@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,48 +11,35 @@ import pytest
 from gpuferry.migration.frames import OPERATIONS
 from gpuferry.specs._generated import control_pb2
 
-from tests.migration.rounds import Program, migrate, native, program, resume, session_of
+from tests.migration.rounds import (
+    Program,
+    destination_waits,
+    migrate,
+    native,
+    program,
+    resume,
+    session_of,
+)
 from tests.monitor import harness
 
-from .frame_cutter import MOVED, RESUME, RESUMED, Cut, FrameCutter, Streams
+from .frame_cutter import MOVED, RESUME, RESUMED, Cut, Streams
+from .places import Site, two_places
 from .running import RECONNECT
 from .test_moved import RESUME_BYTES, RESUMED_BYTES, TOLD_BYTES
 
 NAME = "moving_symbols"
 SUSPENDED, RUNNING = control_pb2.SESSION_STATE_SUSPENDED, control_pb2.SESSION_STATE_RUNNING
 DONE, FAILED = control_pb2.MIGRATION_STATE_DONE, control_pb2.MIGRATION_STATE_FAILED
-BUSY = control_pb2.SERVER_STATE_BUSY
 CAME_BACK = Cut(RESUMED, False, None)
 COPY_OUT = OPERATIONS["sessionCopyOut"]
 ANSWER_BYTES = 16 + 8 + 64 * 4  # the first one of a round, with `words`
 ROUNDS_AT_RANDOM = 12
 MOST = 99  # rounds of a program, of which it has one to itself
-SETTINGS: dict[str, Any] = {
-    "GPUFERRY_SIM_DEVICES": "2",
-    "GPUFERRY_SIM_MEMORY": "256MiB",
-    "GPUFERRY_SIM_DIRTY": "1",
-    "GPUFERRY_TOKEN": "a token of both of them",
-}
-OPTIONS = ("--pool", "1", "--resume-grace", "60")
 pytestmark = pytest.mark.timeout(300)
 
 
-class Place:
-    """A monitor with two devices, and what stands before it."""
-
-    def __init__(self, monitor: harness.Monitor, cutter: FrameCutter) -> None:
-        self.monitor = monitor
-        self.cutter = cutter
-
-    def at_rest(self) -> None:
-        """No session, and every device as it was."""
-        self.monitor.wait_for(
-            lambda s: (
-                not s.sessions
-                and [(one.pool_idle, one.memory_granted) for one in s.devices] == [(1, 0), (1, 0)]
-            ),
-            "rest",
-        )
+class Place(Site):
+    """Where sessions are suspended, and go on."""
 
     def state(self, running: Program) -> int:
         return int(session_of(self.monitor, running.pid).state)
@@ -97,13 +82,8 @@ class Place:
 
 @pytest.fixture(scope="module")
 def places() -> Iterator[tuple[Place, Place]]:
-    with (
-        harness.monitor(*OPTIONS, server=None, **SETTINGS) as here,
-        harness.monitor(*OPTIONS, server=None, **SETTINGS) as there,
-        FrameCutter(here.tcp) as near,
-        FrameCutter(there.tcp) as far,
-    ):
-        yield Place(here, near), Place(there, far)
+    with two_places(Place, devices=2, GPUFERRY_SIM_DIRTY="1") as both:
+        yield both
 
 
 @contextlib.contextmanager
@@ -193,19 +173,10 @@ def test_it_has_a_part_of_an_answer(places: tuple[Place, Place], tmp_path: Path)
 @contextlib.contextmanager
 def while_played(place: Place, file: Path, device: int) -> Iterator[Iterator[Any]]:
     """The steps of a resumption that has begun, and waits for its destination until this is over."""
-    (idle,) = [one for one in place.monitor.status().servers if one.device == device]
-    os.kill(idle.pid, signal.SIGSTOP)
-    try:
-        request = control_pb2.ResumeSessionRequest(file=str(file), device=device)
-        steps = place.monitor.stub.ResumeSession(
-            request, metadata=place.monitor.metadata, timeout=harness.DEADLINE
-        )
-        place.monitor.wait_for(
-            lambda s: any(one.pid == idle.pid and one.state == BUSY for one in s.servers), "a destination"
-        )
+    request = control_pb2.ResumeSessionRequest(file=str(file), device=device)
+    ask = place.monitor.stub.ResumeSession
+    with destination_waits(place.monitor, device, ask, request) as (steps, _):
         yield steps
-    finally:
-        os.kill(idle.pid, signal.SIGCONT)
 
 
 def test_it_comes_back_while_its_file_is_played(places: tuple[Place, Place], tmp_path: Path) -> None:
