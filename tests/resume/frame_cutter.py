@@ -123,10 +123,12 @@ class FrameCutter(Cutter):
     ) -> None:
         with self._lock:
             connection = self._connections.setdefault(pair, Connection(self.streams))
-        with contextlib.suppress(OSError, EOFError):
-            while not self._pass_frame(source, sink, source is pair[0], connection):
-                pass
-        self._end(pair)
+        try:
+            with contextlib.suppress(OSError, EOFError):
+                while not self._pass_frame(source, sink, source is pair[0], connection):
+                    pass
+        finally:
+            self._end(pair)
 
     def _pass_frame(
         self, source: socket.socket, sink: socket.socket, up: bool, connection: Connection
@@ -144,17 +146,17 @@ class FrameCutter(Cutter):
         if position is not None and op != MOVED:
             connection.position[up] = stream.begins(position, size)
         allowed = self._allowed(op, up)
-        if allowed is not None:
-            sink.sendall(head[:allowed])
-            _pass(source, sink, min(size, allowed) - HEADER)
-            self._may_end.wait()
-            return True
+        passed = size if allowed is None else min(size, allowed)
         if position is None and op in (WELCOME, RESUME, RESUMED):
             head += _exactly(source, size - HEADER)
-            connection.passes(op, head)
-        sink.sendall(head)
-        _pass(source, sink, size - len(head))
-        return False
+            if passed == size:  # whoever has it may say more, even if the connection is cut behind it
+                connection.passes(op, head)
+        sink.sendall(head[:passed])
+        _pass(source, sink, passed - len(head))
+        if allowed is None:
+            return False
+        self._may_end.wait()
+        return True
 
     def _allowed(self, op: int, up: bool) -> int | None:
         """How much of this frame passes before the connection is cut; None: it is not."""
