@@ -59,6 +59,7 @@ class Connection:
     def __init__(self, streams: Streams) -> None:
         self.streams = streams
         self.position: dict[bool, int | None] = {True: None, False: None}
+        self.hushed = False  # the guest hears nothing more: a frame of its own is the last that passes
         self._resumes_at = 0
 
     def passes(self, op: int, frame: bytes) -> None:
@@ -135,6 +136,8 @@ class FrameCutter(Cutter):
     ) -> bool:
         """Whether the connection is to be cut."""
         head = _exactly(source, 1)
+        while connection.hushed and not up:
+            _some(source, 65536)
         position, stream = connection.position[up], connection.streams.of[up]
         if position is not None and (end := stream.end(position)) > position:
             sink.sendall(head)
@@ -147,6 +150,8 @@ class FrameCutter(Cutter):
             connection.position[up] = stream.begins(position, size)
         allowed = self._allowed(op, up)
         passed = size if allowed is None else min(size, allowed)
+        if up and allowed is not None:
+            connection.hushed = True  # before the server can answer
         if position is None and op in (WELCOME, RESUME, RESUMED):
             head += _exactly(source, size - HEADER)
             if passed == size:  # whoever has it may say more, even if the connection is cut behind it

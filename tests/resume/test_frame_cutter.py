@@ -62,3 +62,18 @@ def test_a_connection_that_ends_behind_resumed_and_within_the_next_frame() -> No
             says(guest, there, resume(0))
             says(there, guest, resumed(HEADER))
             says(guest, there, call[HEADER:] + next_call)
+
+
+def test_what_answers_a_frame_that_is_cut_at_its_end_does_not_come() -> None:
+    call = frame(CALL, b"1234")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        FrameCutter(f"127.0.0.1:{server.getsockname()[1]}") as cutter,
+    ):
+        guest, there = meet(server, cutter)
+        with guest, there:
+            says(there, guest, frame(WELCOME, b""))
+            with cutter.on_hold(Cut(CALL, True, len(call))):
+                says(guest, there, call)
+                there.sendall(frame(CALL, b"an answer"))
+            assert guest.recv(1) == b""
