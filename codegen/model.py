@@ -325,8 +325,8 @@ class ObjectField:
 class Attribute:
     """What an object answers when asked for an attribute, and what changes when it is set.
 
-    `get` and the values of `set` are expressions of the object's fields and of `value`, the one that is given;
-    `condition` must hold of what is given.
+    `get` and the values of `set` are expressions of the object's fields and of `value`, the one that is
+    given; `condition` must hold of what is given.
     """
 
     name: str
@@ -339,7 +339,7 @@ class Attribute:
 
 @dataclass(frozen=True)
 class AttributeUse:
-    """A function that gets or sets an attribute: of which object, named by which argument, from or to which."""
+    """A function that gets or sets an attribute: of which object, named by which argument, and its value."""
 
     of: str
     by: str

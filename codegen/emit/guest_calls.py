@@ -1,19 +1,18 @@
 """What the guest does for a function, step by step, from what the spec says of it.
 
-    check     each argument in the order of the signature; handles are looked up on the way; then `early` results
+    check     each argument in the order of the signature, handles are looked up; then `early` results
     send      the request is filled, sent, and its answer waited for
     publish   what was created gets its handle, or is given back if the request could not be sent
     effect    what the guest itself remembers of it
     decode    the answer is given to the program
 
-A function that is made of another one ends with that call; one that the guest answers has no `send`. A step that is
-overridden becomes a call of `gf_<symbol>_<step>`, which is written by hand.
+A function that is made of another one ends with that call; one that the guest answers has no `send`. A step
+that is overridden becomes a call of `gf_<symbol>_<step>`, which is written by hand.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..expression import ExpressionError, Path, c_text, paths
@@ -253,7 +252,8 @@ class Body:
     # Send
 
     def by_hand(self, step: Step, *more: str) -> str:
-        return f"gf_{self.variant.symbol}_{step.value}({', '.join([*(p.name for p in self.variant.signature.params), *more])})"
+        arguments = ", ".join([*(p.name for p in self.variant.signature.params), *more])
+        return f"gf_{self.variant.symbol}_{step.value}({arguments})"
 
     def request(self) -> list[str]:
         if self.message is None or not self.message.request:
@@ -404,9 +404,8 @@ class Body:
         if v.attribute is not None:
             return self.attribute(v.attribute)
         if Step.DECODE in v.guest_steps:
-            return [
-                f"return {self.by_hand(Step.DECODE, *(['&reply'] if self.message and self.message.reply else []))};"
-            ]
+            has_reply = self.message is not None and bool(self.message.reply)
+            return [f"return {self.by_hand(Step.DECODE, *(['&reply'] if has_reply else []))};"]
         lines = []
         for item in v.answer:
             line = self.answer_one(item)

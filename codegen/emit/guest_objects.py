@@ -16,8 +16,11 @@ def struct(kind: ObjectKind) -> str:
 def outputs(spec: Spec) -> dict[str, str]:
     kinds = spec.objects.all
     headers = sorted({kind.header for kind in kinds if kind.header is not None})
-    values = {"kinds": kinds, "headers": headers, "struct": struct}
     return {
-        "guest/_generated/objects.h": render("guest_objects.h.j2", __file__, FILE, **values),
-        "guest/_generated/objects.c": render("guest_objects.c.j2", __file__, FILE, **values),
+        "guest/_generated/objects.h": render(
+            "guest_objects.h.j2", __file__, FILE, kinds=kinds, headers=headers, struct=struct
+        ),
+        "guest/_generated/objects.c": render(
+            "guest_objects.c.j2", __file__, FILE, kinds=kinds, struct=struct
+        ),
     }
