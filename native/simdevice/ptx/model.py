@@ -7,6 +7,9 @@ from typing import Union
 
 from .types import Type
 
+# Functions that PTX declares and never defines: what the CUDA runtime gives device code.
+RUNTIME = frozenset({"vprintf", "malloc", "free", "__assertfail"})
+
 
 @dataclass(slots=True)
 class Register:

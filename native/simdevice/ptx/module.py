@@ -60,6 +60,7 @@ class Unit:
     variables: list[Variable] = field(default_factory=list)
     isa: int = 0
     target: str = ""
+    name: str = ""  # of the text, for messages
 
 
 @dataclass
