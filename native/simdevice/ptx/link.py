@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Set
 
 from .errors import DefinedTwice, NotDefined, PtxError
-from .model import RUNTIME, Function
-from .module import Module, Symbol, Unit, Variable
+from .model import RUNTIME, Function, Symbol, Variable
+from .module import Module, Unit
 
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
 

@@ -8,8 +8,8 @@ import re
 from .declarations import LINKAGE, Cursor, Declared, dimensions, parameters
 from .errors import PtxError
 from .lexer import tokenize
-from .model import Function
-from .module import Module, Symbol, Unit, Variable
+from .model import Function, Symbol, Variable
+from .module import Module, Unit
 
 _SKIP = r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/'
 # Ends of a module-scope statement. `=` matters because the brace behind it belongs to an initialiser.
