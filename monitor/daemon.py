@@ -16,21 +16,21 @@ import structlog
 import uvloop
 from gpuferry.specs._generated import node_pb2
 
-from .adoption import DOOR, LATEST_RETURN_SECONDS, RETURN_SECONDS, Door, Ledger
-from .balance import Balance
-from .broker import Broker
-from .config import Config
-from .control import ControlServer, MonitorService
-from .device import server_environment
-from .listener import Listener, listen_tcp, listen_unix
-from .membership import Membership
-from .notify import Notifier
-from .parent import Parent
-from .pool import Pool
-from .runtime import RuntimeDirectory
-from .stats.observatory import Observatory
-from .status import StatusReporter
-from .waiting import until
+from .broker.balance import Balance
+from .broker.broker import Broker
+from .cluster.membership import Membership
+from .door.listener import Listener, listen_tcp, listen_unix
+from .pool.adoption import DOOR, LATEST_RETURN_SECONDS, RETURN_SECONDS, Door, Ledger
+from .pool.device import server_environment
+from .pool.pool import Pool
+from .service.notify import Notifier
+from .service.parent import Parent
+from .service.runtime import RuntimeDirectory
+from .service.waiting import until
+from .settings.monitor import Config
+from .views.control import ControlServer, MonitorService
+from .views.stats.observatory import Observatory
+from .views.status import StatusReporter
 
 FAILURES_FATAL_FOR_PARENT = 3
 YOUNG_OBJECTS = 5000  # more than a hundred guests bring along: garbage can wait until they have their leases
@@ -168,7 +168,7 @@ class Daemon:
     async def _serve_http(self, stack: contextlib.AsyncExitStack) -> str:
         if not self._config.http:
             return ""
-        from .web.server import WebServer, listen  # takes its time; the API servers start meanwhile
+        from .views.web.server import WebServer, listen  # takes its time; the API servers start meanwhile
 
         server = WebServer(self._observatory, listen(self._config.http), self._config.token)
         stack.push_async_callback(server.stop)

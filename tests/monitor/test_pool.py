@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuferry.monitor import api_server
-from gpuferry.monitor.api_server import ApiServer
-from gpuferry.monitor.config import Config
-from gpuferry.monitor.health import Health
-from gpuferry.monitor.pool import Pool
+from gpuferry.monitor.pool import api_server
+from gpuferry.monitor.pool.api_server import ApiServer
+from gpuferry.monitor.pool.health import Health
+from gpuferry.monitor.pool.pool import Pool
+from gpuferry.monitor.settings.monitor import Config
 
 GIB = 1 << 30
 

@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from gpuferry.monitor.stats.accounting import Accounting
+from gpuferry.monitor.views.stats.accounting import Accounting
 from gpuferry.specs._generated import node_pb2
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from gpuferry.guest import paths
-from gpuferry.monitor.stats import gpus
-from gpuferry.monitor.stats.gpus import GpuStats, text_of_uuid
+from gpuferry.monitor.views.stats import gpus
+from gpuferry.monitor.views.stats.gpus import GpuStats, text_of_uuid
 
 UUID = bytes(range(16))
 
@@ -146,7 +146,7 @@ def test_no_sampler_survives(tmp_path: Path) -> None:
 
 
 def test_the_sampler_ends_when_nobody_reads() -> None:
-    command = [sys.executable, "-m", "gpuferry.monitor.stats.sampler", "--interval", "0.01"]
+    command = [sys.executable, "-m", "gpuferry.monitor.views.stats.sampler", "--interval", "0.01"]
     command += ["--library", paths.simulated_nvml()]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout

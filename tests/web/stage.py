@@ -8,9 +8,9 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-from gpuferry.monitor.stats.history import History
-from gpuferry.monitor.stats.observatory import Observatory
-from gpuferry.monitor.web.server import WebServer, listen
+from gpuferry.monitor.views.stats.history import History
+from gpuferry.monitor.views.stats.observatory import Observatory
+from gpuferry.monitor.views.web.server import WebServer, listen
 from gpuferry.specs._generated import control_pb2
 
 GIB = 1 << 30

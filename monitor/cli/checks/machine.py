@@ -19,8 +19,8 @@ from gpuferry.guest.paths import LibraryMissing
 from gpuferry.guest.units import format_size
 from gpuferry.specs._generated import wire
 
-from ... import device
-from ...config import ConfigError
+from ...pool import device
+from ...settings.monitor import ConfigError
 from .check import Check, python
 
 OLDEST_DRIVER = (12, 8)
