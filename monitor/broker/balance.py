@@ -7,9 +7,9 @@ import contextlib
 
 from gpuferry.specs._generated import node_pb2
 
+from ..devices.gpus import GpuStats
 from ..pool.channel import ChannelBroken
 from ..pool.pool import Pool
-from ..views.stats.gpus import GpuStats
 from .broker import Broker
 
 TICK = 0.25  # seconds (policies.md §1.1)

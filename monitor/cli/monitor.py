@@ -37,7 +37,7 @@ def run_monitor(flags: Mapping[str, str | None], file: str | None, parent_fd: in
     try:
         from ..cluster.membership import lets_somebody_in
         from ..daemon import run
-        from ..pool.device import choose
+        from ..devices.choice import choose
         from ..service import logs
         from ..settings.monitor import Config, check_exposure, choose_token
     except ModuleNotFoundError as error:

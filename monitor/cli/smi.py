@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuferry.specs._generated import control_pb2
 
-from ..views.stats.gpus import text_of_uuid
+from ..devices.gpus import text_of_uuid
 from ..views.stats.plain import as_json
 from .client import monitor_client
 

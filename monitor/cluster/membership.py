@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 import grpc
 import structlog
@@ -22,7 +23,6 @@ from ..settings.sources import ConfigError
 from ..store.interface import StoreError
 from .key import NAME, read_cluster_key
 from .load import describe
-from .neighbours import Neighbours
 from .registry.service import SERVICE
 from .registry.signing import sign
 
@@ -88,38 +88,50 @@ class Heartbeat:
                 log.info("the registry accepts heartbeats", registry=self._registries[0])
 
 
+@dataclass(frozen=True)
+class Cluster:
+    """What a monitor was told of the cluster that it belongs to, if it does."""
+
+    key: bytes | None = field(repr=False)
+    registries: Sequence[str]  # control ports of the replicas, as HOST:PORT
+
+
+def cluster_of(config: MonitorOptions) -> Cluster:
+    """Read the cluster key, and hide it from log lines. ConfigError: a registry is named without a key."""
+    key = read_cluster_key(config.cluster_key_file, state_directory(config.state))
+    registries = [name.strip() for name in config.registry.split(",")] if config.registry else []
+    if key:
+        hide(key.decode())
+    elif registries:
+        raise ConfigError(
+            "--registry needs the cluster key",
+            f"copy the registry's {NAME} here and give it with --cluster-key-file",
+        )
+    return Cluster(key, registries)
+
+
 class Membership:
     """Who may come to this monitor, and what the cluster knows of it."""
 
-    def __init__(self, config: Config, broker: Broker, pool: Pool) -> None:
+    def __init__(self, config: Config, cluster: Cluster, broker: Broker, pool: Pool) -> None:
         self._config = config
+        self._cluster = cluster
         self._broker = broker
         self._pool = pool
         self._killed: set[tuple[str, float]] = set()
         self._local = LocalTenants(store_path(config.state))
-        self._desk: TicketDesk | None = None
-        self._key = read_cluster_key(config.cluster_key_file, state_directory(config.state))
+        self._desk = TicketDesk(cluster.key) if cluster.key else None
         authorities: list[Authority] = [OwnToken(config.token)]
-        if self._key:
-            hide(self._key.decode())
-            self._desk = TicketDesk(self._key)
+        if self._desk:
             authorities.append(Tickets(self._desk))
-        elif config.registry:
-            raise ConfigError(
-                "--registry needs the cluster key",
-                f"copy the registry's {NAME} here and give it with --cluster-key-file",
-            )
-        registries = [name.strip() for name in config.registry.split(",")] if config.registry else []
-        neighbours = Neighbours(config.token, self._key, registries)
-        broker.migrations.connect = neighbours.connect
         self.authority: Authority = AnyOf([*authorities, self._local])
 
     async def run(self, address: str) -> None:
         """Until cancelled. `address` is where guests of other machines reach this server."""
         jobs = [self._watch_local()]
-        if self._config.registry and self._key:
-            registries = [name.strip() for name in self._config.registry.split(",")]
-            jobs.append(Heartbeat(registries, self._key, lambda: self._load(address)).run(self._heard))
+        if self._cluster.registries and self._cluster.key:
+            heartbeat = Heartbeat(self._cluster.registries, self._cluster.key, lambda: self._load(address))
+            jobs.append(heartbeat.run(self._heard))
         tasks = [asyncio.ensure_future(job) for job in jobs]
         try:
             await asyncio.gather(*tasks)

@@ -82,6 +82,15 @@ def name_of(listening: socket.socket) -> str:
     return f"[{host}]:{port}" if listening.family == socket.AF_INET6 else f"{host}:{port}"
 
 
+def stop_listening(listening: socket.socket) -> None:
+    """Close a listening socket and remove its file, if it has one. Of one that is closed: nothing."""
+    if listening.fileno() >= 0:
+        address = listening.getsockname()
+        listening.close()
+        if isinstance(address, str):
+            Path(address).unlink(missing_ok=True)
+
+
 class Listener:
     """One listening socket and the handshakes that are going on.
 
@@ -242,7 +251,4 @@ class Listener:
             handshake.connection.close()
         for task in self._lookups:
             task.cancel()
-        address = self._listening.getsockname()
-        self._listening.close()
-        if isinstance(address, str):
-            Path(address).unlink(missing_ok=True)
+        stop_listening(self._listening)

@@ -11,6 +11,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 import structlog
 from gpuferry.specs._generated import migration_pb2, node_pb2
@@ -21,6 +22,7 @@ from ..sessions.events import Event, Kind
 from ..sessions.placement import Placement, Placer
 from ..sessions.session import Session
 from .migration import Migration, State, Target, ToDevice, ToFile, ToServer
+from .preparation import Preparations
 
 KEPT = 50  # migrations that are over, for status
 VERDICT_SECONDS = 10.0  # for the one that is left to say who has the session
@@ -29,25 +31,35 @@ LEAVE_SECONDS = 10.0  # to clear what was there; then the process is ended
 log = structlog.get_logger()
 
 
+class Sessions(Protocol):
+    """What becomes of sessions when it is known who has them. The broker is one."""
+
+    def end(self, session: Session, reason: str) -> None:
+        """Nobody has the session any more: it is over."""
+
+    def end_session(self, session: Session, reason: str) -> None:
+        """The session shall end: whoever has it is told to end it, with this reason for its guest."""
+
+    def dispatch(self) -> None:
+        """The policy's books have changed: carry out what it decides now."""
+
+
 class Custody:
     """Of the sessions that are on their way."""
 
     def __init__(
         self,
         placer: Placer,
+        preparations: Preparations,
         tell: Callable[[Event], None],
-        end: Callable[[Session, str], None],
-        revoke: Callable[[Session, str], None],
-        dispatch: Callable[[], None],
+        sessions: Sessions,
     ) -> None:
         self._placer = placer
+        self._preparations = preparations
         self._tell = tell
-        self._end = end  # the session has nobody any more
-        self._revoke = revoke
-        self._dispatch = dispatch
+        self._sessions = sessions
         self._numbers = itertools.count(1)
         self._active: dict[int, Migration] = {}  # by session, at most one each
-        self.call_off: Callable[[Migration], None] = lambda _: None  # what was arranged for one that failed
         self.recent: deque[Migration] = deque(maxlen=KEPT)
 
     @property
@@ -55,12 +67,12 @@ class Custody:
         """Those of which the books are not right yet."""
         return list(self._active.values())
 
-    def of(self, session: int) -> Migration | None:
-        """The one that the session is on."""
+    def migration_of(self, session: int) -> Migration | None:
+        """The migration in progress of the session with this number, or None."""
         return self._active.get(session)
 
-    def open(self, session: Session, source: ApiServer | None, target: Target) -> Migration:
-        """One more."""
+    def begin_migration(self, session: Session, source: ApiServer | None, target: Target) -> Migration:
+        """Register a migration of `session` and announce it; the caller drives it to its end."""
         came_from = session.file or (f"gpu:{source.device}" if source else "")
         migration = Migration(next(self._numbers), session, source, target, came_from)
         migration.source_holds = source is not None and not source.is_keeper
@@ -79,7 +91,8 @@ class Custody:
             device,
             reason=migration.reason,
             target=-1 if target is None else target,
-            migration=migration,
+            copied_bytes=migration.copied_bytes,
+            pause_seconds=migration.report.pause_seconds if migration.report else 0.0,
         )
 
     # -- what is heard of it
@@ -151,9 +164,9 @@ class Custody:
             log.error("session was taken over after its source gave up", session=session.id)
         room = self._placer.devices.get(destination.device)
         if session.revoked:
-            self._revoke(session, session.revoked)
+            self._sessions.end_session(session, session.revoked)
         elif room and room.out:
-            self._revoke(session, f"GPU {destination.device} failed")
+            self._sessions.end_session(session, f"GPU {destination.device} failed")
         if not migration.source or migration.source in migration.released:
             self.conclude(migration)
         self._settle(migration)
@@ -227,7 +240,7 @@ class Custody:
         destination_gone = migration.destination in migration.released
         if (source_gone or migration.lost) and destination_gone:
             reason = migration.reason or "its API server ended while it moved"
-            self._end(migration.session, reason)
+            self._sessions.end(migration.session, reason)
         elif source_gone or migration.lost or destination_gone:
             self.await_verdict(migration)
 
@@ -250,7 +263,9 @@ class Custody:
         if destination and destination not in migration.released:
             destination.kill()  # whose end is the verdict
         elif migration.lost:
-            self._end(migration.session, migration.reason or "whoever took it over did not come back")
+            self._sessions.end(
+                migration.session, migration.reason or "whoever took it over did not come back"
+            )
         elif migration.state is State.RUNNING:
             self.fail(migration, "the destination ended, and the source did not say why")
 
@@ -265,7 +280,7 @@ class Custody:
             session=migration.session.id,
             source=migration.came_from,
             target=str(migration.target),
-            seconds=round(migration.seconds, 3),
+            seconds=round(migration.elapsed, 3),
             pause=round(report.pause_seconds, 4),
             bytes=report.copied_bytes,
         )
@@ -280,7 +295,7 @@ class Custody:
         session = migration.session
         migration.state, migration.ended, migration.reason = State.FAILED, time.monotonic(), reason
         log.warning("migration failed", session=session.id, target=str(migration.target), reason=reason)
-        self.call_off(migration)
+        self._preparations.call_off(migration)
         destination = migration.destination
         if destination and destination.is_keeper:
             destination.dismiss("its session did not come")
@@ -327,4 +342,4 @@ class Custody:
         elif due:
             pause = migration.report.pause_seconds if migration.report else 0.0
             self._placer.on_migrated(session, migration.taken, pause)
-        self._dispatch()
+        self._sessions.dispatch()

@@ -97,19 +97,19 @@ class Migration:
         self.source_holds = self.destination_holds = False  # memory of a device, in the policy's books
         self.released: set[ApiServer] = set()  # what these held is free
         self.told_to_go: set[ApiServer] = set()
-        self.wish: int | None = None  # a device for which the pool starts an API server
+        self.wished_device: int | None = None  # where the pool starts an API server for it
         self.timer: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[None] | None = None
         self._watchers: set[asyncio.Event] = set()
 
     @property
-    def seconds(self) -> float:
-        """So far."""
+    def elapsed(self) -> float:
+        """Seconds since the migration began; fixed once it ended."""
         return (self.ended or time.monotonic()) - self.began
 
     @property
-    def bytes(self) -> int:
-        """That were copied."""
+    def copied_bytes(self) -> int:
+        """Bytes of device memory copied so far, pre-copy rounds included."""
         return self.report.copied_bytes if self.report else self.bytes_done
 
     def changed(self) -> None:

@@ -12,17 +12,18 @@ import socket
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Protocol
 
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from ..policy import Migrate
 from ..pool.api_server import ApiServer
 from ..pool.channel import ChannelBroken
+from ..pool.pool import Pool
 from ..sessions.placement import Placement, Placer
 from ..sessions.session import Session
 from .custody import Custody
 from .migration import CannotMove, Migration, Strategy, Target, ToDevice, ToFile, ToServer
+from .preparation import Preparations
 
 DRAIN_SECONDS = 30.0  # for which a kernel may go on before the session is left where it is
 
@@ -35,35 +36,28 @@ class Link:
     remote: migration_pb2.RemoteTarget
 
 
-class Pool(Protocol):
-    """Where processes come from."""
-
-    servers: dict[int, ApiServer]
-
-    def start_keeper(self) -> ApiServer:
-        """One more."""
-
-    def wish(self, device: int, more: int) -> None:
-        """One more API server there; -1 takes it back."""
-
-    def can_start(self, device: int) -> bool:
-        """Whether there is memory for one more."""
-
-
-class Migrations:
+class Orders:
     """Begins them, and gives source and destination their orders."""
 
-    def __init__(self, placer: Placer, custody: Custody, dispatch: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        placer: Placer,
+        custody: Custody,
+        preparations: Preparations,
+        pool: Pool,
+        connect: Callable[[Session, str], Coroutine[None, None, Link]],
+        dispatch: Callable[[], None],
+    ) -> None:
         self._placer = placer
         self._custody = custody
-        self._dispatch = dispatch
-        self.pool: Pool | None = None
-        self.connect: Callable[[Session, str], Coroutine[None, None, Link]] | None = None
-        custody.call_off = self._call_off
+        self._preparations = preparations
+        self._pool = pool
+        self._connect = connect  # to another GPU server, by name
+        self._dispatch = dispatch  # carry out what the policy decides
 
     def check(self, session: Session, target: Target) -> None:
         """CannotMove if it could not even begin."""
-        if self._custody.of(session.id):
+        if self._custody.migration_of(session.id):
             raise CannotMove(f"session {session.id} is moving already")
         if session.moved_to:
             raise CannotMove(f"session {session.id} has moved to {session.moved_to}")
@@ -89,8 +83,7 @@ class Migrations:
                 f"GPU {device} has {room.gpu.free} bytes to give, and session {session.id} has {quota}",
                 room=True,
             )
-        assert self.pool
-        if not room.gpu.idle and not self.pool.can_start(device):
+        if not room.gpu.idle and not self._pool.can_start(device):
             raise CannotMove(
                 f"no API server is idle on GPU {device}, and there is no memory for another", room=True
             )
@@ -100,7 +93,7 @@ class Migrations:
     ) -> Migration:
         """CannotMove if there is no point in trying."""
         self.check(session, target)
-        migration = self._custody.open(session, session.server, target)
+        migration = self._custody.begin_migration(session, session.server, target)
         migration.strategy = strategy or Strategy.STRATEGY_AUTO
         if isinstance(target, ToDevice):
             if session.file:
@@ -119,30 +112,28 @@ class Migrations:
     def carry_out(self, decision: Migrate, session: Session | None) -> None:
         """A decision of the policy's, entered in its books; the session may be over, but for its memory."""
         number, target, worker = decision.session, decision.target, decision.worker
-        migration = self._custody.of(number)
+        migration = self._custody.migration_of(number)
         asked = migration is not None and migration.asked
         if session is None or (not asked and (migration or not session.running)):
             self._placer.on_migrated(number, False)
             self._placer.on_idle(target, worker)
             return
         if migration is None:
-            migration = self._custody.open(session, session.server, ToDevice(target))
-        assert self.pool
+            migration = self._custody.begin_migration(session, session.server, ToDevice(target))
         migration.asked = False
         migration.destination_holds = True
-        self._to_device(migration, self.pool.servers[worker], target)
+        self._to_device(migration, self._pool.servers[worker], target)
 
     def comes_back(self, session: Session, placement: Placement) -> None:
         """The queue has let a suspended session through."""
-        migration = self._custody.of(session.id)
+        migration = self._custody.migration_of(session.id)
         assert migration
-        assert self.pool
         migration.destination_holds = True
-        self._to_device(migration, self.pool.servers[placement.server], placement.device)
+        self._to_device(migration, self._pool.servers[placement.server], placement.device)
 
     def cannot_come_back(self, session: Session, reason: str) -> None:
         """It never will be let through."""
-        migration = self._custody.of(session.id)
+        migration = self._custody.migration_of(session.id)
         assert migration
         self._custody.fail(migration, reason)
 
@@ -153,7 +144,7 @@ class Migrations:
         assert isinstance(migration.target, ToDevice)
         assert migration.target.device is not None
         session, device = migration.session, migration.target.device
-        if self._wait_for_server(migration, device):
+        if self._preparations.wait_for_server(migration, device):
             return
         migration.asked = True
         reason = self._placer.request_migration(session.id, device)
@@ -171,7 +162,7 @@ class Migrations:
             self._placer.arrive(session.id, session.quota, frozenset(), now, function=function)
             self._dispatch()
             return
-        if self._wait_for_server(migration, device):
+        if self._preparations.wait_for_server(migration, device):
             return
         found = self._placer.on_return(session.id, device, session.quota, session.hello.function)
         if isinstance(found, str):
@@ -179,43 +170,16 @@ class Migrations:
             return
         self.comes_back(session, Placement(session.id, device, found, session.quota))
 
-    def _wait_for_server(self, migration: Migration, device: int) -> bool:
-        """Whether one must be started first."""
-        assert self.pool
-        room = self._placer.devices.get(device)
-        if not room or room.out or room.gpu.idle:
-            return False
-        if migration.wish is None:
-            migration.wish = device
-            self.pool.wish(device, 1)
-        return True
-
-    def _wish_no_more(self, migration: Migration) -> None:
-        if migration.wish is not None:
-            assert self.pool
-            device, migration.wish = migration.wish, None
-            self.pool.wish(device, -1)
-
-    def _call_off(self, migration: Migration) -> None:
-        """It has failed: what was arranged for it is not wanted any more."""
-        session = migration.session
-        self._wish_no_more(migration)
-        migration.asked = False
-        if session.file and not migration.ordered and session.id in self._placer.waiting():
-            self._placer.on_leave(session.id)
-        if migration.task and migration.task is not asyncio.current_task():
-            migration.task.cancel()
-
     def server_ready(self, device: int) -> None:
         """There is an idle API server: who moves goes before who waits."""
-        for migration in [one for one in self._custody.active if one.wish == device]:
+        for migration in [one for one in self._custody.active if one.wished_device == device]:
             (self._return if migration.session.file else self._request)(migration)
 
     def _to_device(self, migration: Migration, destination: ApiServer, device: int) -> None:
         session, source = migration.session, migration.source
         assert session.grant
         assert source
-        self._wish_no_more(migration)
+        self._preparations.server_found(migration)
         migration.destination, migration.ordered = destination, True
         migration.target = ToDevice(device)
         destination.restore(session.id)
@@ -274,9 +238,8 @@ class Migrations:
         self._to_keeper(migration, keeper, node_pb2.Keep(file=file), self._order(migration, file=file))
 
     async def _leave(self, migration: Migration, target: ToServer) -> None:
-        assert self.connect
         session = migration.session
-        link = await self.connect(session, target.name)
+        link = await self._connect(session, target.name)
         migration.remote = link.remote
         with link.connection:
             order = self._order(migration, remote=link.remote)
@@ -290,8 +253,7 @@ class Migrations:
             self._to_keeper(migration, keeper, keep, order, link.connection)
 
     async def _keeper(self, migration: Migration) -> ApiServer:
-        assert self.pool
-        keeper = migration.destination = self.pool.start_keeper()
+        keeper = migration.destination = self._pool.start_keeper()
         await keeper.there.wait()
         if not keeper.ready:
             raise CannotMove(f"no process for the program's connection: {keeper.end_reason or 'it ended'}")

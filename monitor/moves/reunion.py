@@ -28,7 +28,7 @@ class Reunion:
         if returned.grant.restore:
             # Not its own yet. If the source does not come back either, this is all that is left of it.
             target = _target(returned, server)
-            migration = self._custody.open(session, None, target)
+            migration = self._custody.begin_migration(session, None, target)
             migration.ordered, migration.destination = True, server
             migration.destination_holds = not server.is_keeper
             migration.remote = returned.migrating.remote if returned.migrating.HasField("remote") else None
@@ -40,26 +40,26 @@ class Reunion:
             else:
                 session.remote = returned.migrating.remote
         elif returned.HasField("migrating"):
-            migration = self._custody.open(session, server, _target(returned, server))
+            migration = self._custody.begin_migration(session, server, _target(returned, server))
             migration.ordered = True
             if returned.migrating.HasField("remote"):
                 migration.remote = returned.migrating.remote
 
     def another(self, session: Session, server: ApiServer, returned: node_pb2.Returned) -> None:
         """Another comes back with a session that came back already."""
-        migration = self._custody.of(session.id)
+        migration = self._custody.migration_of(session.id)
         if migration and returned.migrating.HasField("remote"):
             migration.remote = returned.migrating.remote
         restoring, leaving = returned.grant.restore, returned.HasField("migrating") and not server.is_keeper
         if migration is None and restoring:
             # The source has told of its end already, or it is a keeper that plays.
-            migration = self._custody.open(session, session.server, _target(returned, server))
+            migration = self._custody.begin_migration(session, session.server, _target(returned, server))
             migration.ordered = True
             self._add_destination(migration, server)
             if migration.source_holds:
                 self._custody.fail(migration, "the monitor was restarted meanwhile")
         elif migration is None and leaving:
-            migration = self._custody.open(session, server, _target(returned, server))
+            migration = self._custody.begin_migration(session, server, _target(returned, server))
             migration.ordered = migration.taken = True
             destination = migration.destination = session.server
             assert destination

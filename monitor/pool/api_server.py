@@ -11,7 +11,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
 import structlog
 from gpuferry.specs._generated import migration_pb2, node_pb2, wire
@@ -39,44 +38,49 @@ class State(enum.Enum):
     STOPPING = "stopping"
 
 
-class Events(Protocol):
-    """What the pool tells its user."""
+class PoolListener:
+    """Hears what API servers tell. Each method does nothing unless a subclass says what."""
 
     def server_ready(self, server: ApiServer) -> None:
-        """It has an initialised context and serves nobody."""
+        """The API server has an initialised context and serves nobody."""
 
     def session_started(self, session: int) -> None:
-        """It took the guest's socket over."""
+        """The API server took the guest's socket over."""
 
     def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
         """A session is over; the API server is ready again only when it says so."""
 
     def server_lost(self, server: ApiServer) -> None:
-        """It is gone, and with it the session it served."""
+        """The API server is gone, and with it the session that it served."""
 
     def server_returned(self, server: ApiServer, returned: node_pb2.Returned) -> None:
-        """It serves a session that an earlier monitor granted."""
+        """The API server serves a session that an earlier monitor granted."""
 
     def moving(self, server: ApiServer, moving: migration_pb2.Moving) -> None:
-        """How far a migration is, says its source."""
+        """The source of a migration says how far it is."""
 
     def moved(self, server: ApiServer, moved: migration_pb2.Moved) -> None:
-        """How a migration ended, says its source."""
+        """The source of a migration says how it ended."""
 
     def taken_over(self, server: ApiServer, session: int) -> None:
-        """The session is this one's now."""
+        """The destination of a migration has the session now."""
 
     def launched(self, session: int) -> None:
-        """It launched the kernel that somebody waited for."""
+        """The session launched the kernel that somebody waited for (NextLaunch)."""
 
     def device_lost(self, device: int, reason: str) -> None:
-        """No API server lives there any more; `server_ready` says that one does again."""
+        """No API server lives on the device any more; `server_ready` says that one does again."""
+
+    def contexts_withheld(self, device: int, size: int) -> None:
+        """API servers beyond those that the headroom is meant for take this many bytes of the device."""
 
 
 class ApiServer:
     """One API server process, from start or adoption to end."""
 
-    def __init__(self, device: int, health: Health, replenish: Callable[[int], None]) -> None:
+    def __init__(
+        self, device: int, health: Health, replenish: Callable[[int], None], events: PoolListener
+    ) -> None:
         self.key = next(_keys)
         self.device = device
         self.state = State.STARTING
@@ -93,6 +97,8 @@ class ApiServer:
         self._health = health
         self._turn: asyncio.Semaphore | None = None
         self._replenish = replenish
+        self._events = events
+        self._exit_unknown = False  # its channel was closed, and how it exited was not known yet
         self._channel: Channel | None = None
         self._process: Process | None = None
         self._stats_waiters: list[asyncio.Future[None]] = []
@@ -118,7 +124,6 @@ class ApiServer:
         config: Config,
         environment: Mapping[str, str],
         home: node_pb2.Home | None,
-        events: Events,
         turns: asyncio.Semaphore,
     ) -> None:
         """Starts it when it is its turn; returns when the process is gone and was reaped."""
@@ -143,7 +148,7 @@ class ApiServer:
                 )
             if home:
                 self._channel.send(node_pb2.ToServer(home=home))
-            await self._live(config.ready_timeout, events)
+            await self._live(config.ready_timeout)
         finally:
             await self._end()
 
@@ -153,7 +158,6 @@ class ApiServer:
         pid: int,
         returned: node_pb2.Returned,
         home: node_pb2.Home | None,
-        events: Events,
     ) -> None:
         """Takes over what an earlier monitor started; returns when the process is gone."""
         self._channel, self._process = channel, Adopted(pid)
@@ -167,10 +171,10 @@ class ApiServer:
                     self.restore(returned.grant.session)
                 else:
                     self.take(returned.grant.session)
-                events.server_returned(self, returned)
+                self._events.server_returned(self, returned)
             else:
-                self._make_idle(events)
-            await self._live(0, events)
+                self._make_idle()
+            await self._live(0)
         finally:
             await self._end()
 
@@ -187,16 +191,16 @@ class ApiServer:
         if self._process:
             self.kill()
             status = await self._process.wait()
-            if self.end_reason == CLOSED and status not in (None, -signal.SIGKILL):
-                self.end_reason = _describe_exit(status)  # it was just late to be known
+            if self._exit_unknown and status not in (None, -signal.SIGKILL):
+                self.end_reason = _describe_exit(status)
         self.gone = True
         self._answer_stats()
         self.there.set()
 
-    async def _live(self, ready_timeout: float, events: Events) -> None:
+    async def _live(self, ready_timeout: float) -> None:
         assert self._process
         late = asyncio.get_running_loop().call_later(ready_timeout, self._too_late, ready_timeout)
-        reading = asyncio.ensure_future(self._read(events))
+        reading = asyncio.ensure_future(self._read())
         exiting = asyncio.ensure_future(self._process.wait())
         try:
             await asyncio.wait({reading, exiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -206,7 +210,8 @@ class ApiServer:
                 reading.result()
             if not self.end_reason:
                 await asyncio.wait({exiting}, timeout=LAST_WORDS)
-                self.end_reason = _describe_exit(exiting.result()) if exiting.done() else CLOSED
+                self._exit_unknown = not exiting.done()
+                self.end_reason = CLOSED if self._exit_unknown else _describe_exit(exiting.result())
         except ChannelBroken as error:
             self.end_reason = str(error)
         finally:
@@ -219,19 +224,19 @@ class ApiServer:
             self.end_reason = f"not ready within {limit:g} s"
             self.kill()
 
-    async def _read(self, events: Events) -> None:
+    async def _read(self) -> None:
         """Handles messages until the API server is of no more use."""
         assert self._channel
         while (message := await self._channel.receive()) is not None:
             kind = message.WhichOneof("message")
             if kind == "ready":
                 self.ready = message.ready
-                self._make_idle(events)
+                self._make_idle()
             elif kind == "started":
                 self.served = True
-                events.session_started(message.started.session)
+                self._events.session_started(message.started.session)
             elif kind == "ended":
-                events.session_ended(self, message.ended)
+                self._events.session_ended(self, message.ended)
                 if not message.ended.clean:
                     self.end_reason = f"not clean after session {message.ended.session}"
                     return
@@ -242,17 +247,17 @@ class ApiServer:
                 self.end_reason = message.failed.reason
                 return
             elif kind == "moving":
-                events.moving(self, message.moving)
+                self._events.moving(self, message.moving)
             elif kind == "moved":
-                events.moved(self, message.moved)
+                self._events.moved(self, message.moved)
             elif kind == "taken_over":
-                events.taken_over(self, message.taken_over.session)
+                self._events.taken_over(self, message.taken_over.session)
             elif kind == "launched":
-                events.launched(message.launched.session)
+                self._events.launched(message.launched.session)
             else:
                 raise ChannelBroken("unknown message")
 
-    def _make_idle(self, events: Events) -> None:
+    def _make_idle(self) -> None:
         self._let_next_start()
         self.session = self.restoring = 0
         self.there.set()
@@ -266,7 +271,7 @@ class ApiServer:
         assert self.ready
         self.welcome = self.ready.welcome
         self._health.alive()
-        events.server_ready(self)
+        self._events.server_ready(self)
         self._replenish(self.device)
 
     def _note_stats(self, stats: node_pb2.Stats) -> None:

@@ -11,7 +11,7 @@ import structlog
 from gpuferry.specs._generated import node_pb2
 
 from ..settings.monitor import Config
-from .api_server import NOWHERE, ApiServer, Events, State
+from .api_server import NOWHERE, ApiServer, PoolListener, State
 from .channel import Channel, ChannelBroken
 from .health import PAUSE_MOST, Health
 
@@ -24,15 +24,22 @@ log = structlog.get_logger()
 class Pool:
     """All API servers of this machine."""
 
-    def __init__(self, config: Config, environment: Mapping[str, str], events: Events) -> None:
+    def __init__(
+        self,
+        config: Config,
+        environment: Mapping[str, str],
+        home: node_pb2.Home | None,
+        spare: Callable[[int, bytes], int],
+        events: PoolListener,
+    ) -> None:
         self._config = config
         self._environment = environment
+        self._home = home  # where API servers find the next monitor; none: they end with this one
+        self._spare = (
+            spare  # bytes of a device, and of its UUID if that is known, that nobody has or was promised
+        )
         self._events = events
         self._turns = asyncio.Semaphore(STARTING_MOST)
-        # Bytes of a device: that nobody has or was promised; that shall not be promised.
-        self.spare: Callable[[int], int] = lambda _: 0
-        self.withhold: Callable[[int, int], None] = lambda _, __: None
-        self.home: node_pb2.Home | None = None  # where API servers find the next monitor
         self._tasks: set[asyncio.Task[None]] = set()
         self._health = {device: Health() for device in range(config.devices)}
         self._filling = False
@@ -52,20 +59,20 @@ class Pool:
     def adopt(self, channel: Channel, pid: int, returned: node_pb2.Returned) -> None:
         """An API server, or a keeper, of an earlier monitor comes in."""
         if returned.ready.keeper:
-            keeper = ApiServer(NOWHERE, Health(), lambda _: None)
+            keeper = ApiServer(NOWHERE, Health(), lambda _: None, self._events)
             log.info("keeper adopted", keeper=pid, session=returned.grant.session)
-            life = keeper.adopt(channel, pid, returned, self.home, self._events)
+            life = keeper.adopt(channel, pid, returned, self._home)
             self._attend_to(self._attend_keeper(keeper, life))
             return
         device = returned.ready.device
-        server = ApiServer(device, self._health.setdefault(device, Health()), self._fill)
+        server = ApiServer(device, self._health.setdefault(device, Health()), self._fill, self._events)
         log.info("server adopted", server=pid, gpu=server.device, session=returned.grant.session)
-        self._keep(server, server.adopt(channel, pid, returned, self.home, self._events))
+        self._keep(server, server.adopt(channel, pid, returned, self._home))
 
     def start_keeper(self) -> ApiServer:
         """One more process without a device; `there` says when it can be given a session."""
-        keeper = ApiServer(NOWHERE, Health(), lambda _: None)
-        life = keeper.run(self._config, self._environment, self.home, self._events, self._turns)
+        keeper = ApiServer(NOWHERE, Health(), lambda _: None, self._events)
+        life = keeper.run(self._config, self._environment, self._home, self._turns)
         self._attend_to(self._attend_keeper(keeper, life))
         return keeper
 
@@ -77,7 +84,10 @@ class Pool:
     def can_start(self, device: int) -> bool:
         """Whether there is memory for another context."""
         cost = self._config.context_cost
-        return not cost or self.spare(device) >= cost
+        return not cost or self._spare_memory(device) >= cost
+
+    def _spare_memory(self, device: int) -> int:
+        return self._spare(device, self.uuids().get(device, b""))
 
     def uuids(self) -> dict[int, bytes]:
         """Of the devices on which an API server lives."""
@@ -109,10 +119,10 @@ class Pool:
         if len(here) > wanted:
             asyncio.get_running_loop().call_later(SURPLUS_SECONDS, self._trim, device)
         for _ in range(wanted - len(here)):
-            server = ApiServer(device, self._health[device], self._fill_soon)
+            server = ApiServer(device, self._health[device], self._fill_soon, self._events)
             self._keep(
                 server,
-                server.run(self._config, self._environment, self.home, self._events, self._turns),
+                server.run(self._config, self._environment, self._home, self._turns),
             )
 
     def _wanted(self, device: int, here: list[ApiServer]) -> int:
@@ -124,7 +134,11 @@ class Pool:
         if wanted <= config.pool:
             return config.pool
         cost = config.context_cost
-        return wanted if not cost else min(wanted, max(config.pool, len(here) + self.spare(device) // cost))
+        return (
+            wanted
+            if not cost
+            else min(wanted, max(config.pool, len(here) + self._spare_memory(device) // cost))
+        )
 
     def _trim(self, device: int) -> None:
         """Those that were started when many were busy are not kept for ever."""
@@ -141,7 +155,7 @@ class Pool:
     def _withhold_contexts(self, device: int) -> None:
         """Those of more API servers than the headroom is meant for."""
         more = sum(s.device == device for s in self.servers.values()) - self._config.pool
-        self.withhold(device, max(more, 0) * self._config.context_cost)
+        self._events.contexts_withheld(device, max(more, 0) * self._config.context_cost)
 
     def _attend_to(self, life: Coroutine[None, None, None]) -> None:
         task = asyncio.ensure_future(life)

@@ -5,10 +5,6 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ..moves.migration import Migration
 
 
 class Kind(enum.Enum):
@@ -39,7 +35,8 @@ class Event:
     server: int = 0  # its pid
     reason: str = ""
     target: int = -1  # device of a migration
-    migration: Migration | None = None
+    copied_bytes: int = 0  # of a migration
+    pause_seconds: float = 0.0  # for which a migration held the program up
 
 
 Listener = Callable[[Event], None]

@@ -135,7 +135,7 @@ class Config(MonitorOptions):
     devices: int
     server_command: tuple[str, ...] = (sys.executable, "-m", "gpuferry.apiserver")
     keeper_command: tuple[str, ...] = (sys.executable, "-m", "gpuferry.apiserver.keeper")
-    status_descriptor: int | None = None  # see `Parent`
+    status_descriptor: int | None = None  # see service/parent.py
 
     @property
     def context_cost(self) -> int:

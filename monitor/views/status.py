@@ -11,13 +11,13 @@ from gpuferry.migration.follow import session_of
 from gpuferry.specs._generated import control_pb2, node_pb2, wire
 
 from ..broker.broker import Broker
+from ..devices.gpus import GpuStats
 from ..moves import migration
 from ..pool.api_server import ApiServer, State
 from ..pool.pool import Pool
 from ..service.versions import package_version
 from ..sessions.session import Session
 from ..settings.monitor import Config
-from .stats.gpus import GpuStats
 
 STATS_SECONDS = 0.3
 
@@ -45,9 +45,9 @@ def describe(one: migration.Migration) -> control_pb2.Migration:
         target=str(one.target),
         state=_RESULTS[one.state],
         started_seconds_ago=time.monotonic() - one.began,
-        seconds=one.seconds,
+        seconds=one.elapsed,
         downtime_seconds=one.report.pause_seconds if one.report else 0.0,
-        bytes=one.bytes,
+        bytes=one.copied_bytes,
         reason=one.reason,
         bytes_total=one.bytes_total,
         phase=one.phase,
@@ -60,14 +60,20 @@ class StatusReporter:
     """Asks the API servers for fresh numbers and puts everything together."""
 
     def __init__(
-        self, config: Config, pool: Pool, broker: Broker, listening: list[str], gpus: GpuStats
+        self,
+        config: Config,
+        pool: Pool,
+        broker: Broker,
+        listening: list[str],
+        http: str,
+        gpus: GpuStats,
     ) -> None:
         self._config = config
         self._pool = pool
         self._broker = broker
         self._listening = listening
+        self._http = http  # HOST:PORT of the page; empty: there is none
         self._gpus = gpus
-        self.http = ""  # where the page is
         self._identity: dict[int, node_pb2.Ready] = {}  # of each device, as its last API server told
         self._started = time.monotonic()
 
@@ -91,7 +97,7 @@ class StatusReporter:
                 listening=self._listening,
                 sessions_granted=self._broker.granted,
                 sessions_refused=self._broker.refused,
-                http=self.http,
+                http=self._http,
                 draining=self._broker.draining,
                 hostname=socket.gethostname(),
                 gpu_stats_problem=self._gpus.problem,
@@ -199,7 +205,7 @@ class StatusReporter:
         return described
 
     def _session_state(self, session: Session) -> control_pb2.SessionState:
-        if session.restoring or self._broker.custody.of(session.id):
+        if session.restoring or self._broker.custody.migration_of(session.id):
             return control_pb2.SESSION_STATE_MIGRATING
         if session.file:
             return control_pb2.SESSION_STATE_SUSPENDED

@@ -1,15 +1,14 @@
-"""Counts over all sessions, past and present: stands between pool and broker and looks at what passes."""
+"""Counts over all sessions, past and present, from what their API servers tell."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from typing import Any
 
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
-from ...pool.api_server import ApiServer
+from ...pool.api_server import ApiServer, PoolListener
 
 COUNTED = ("calls_async", "calls_sync", "launches", "bytes_in", "bytes_out", "busy_seconds")
 
@@ -42,15 +41,10 @@ class Calls:
             self.unsupported[function] += max(unsupported.calls - missed.get(function, 0), 0)
 
 
-class Accounting:
-    """The pool's events go through here to `below`."""
+class Accounting(PoolListener):
+    """Totals over all sessions, past and present. It must hear of an end before the session is forgotten."""
 
-    def __init__(
-        self,
-        below: Any,
-        from_elsewhere: Callable[[int], bool] = lambda _: False,
-    ) -> None:
-        self._below = below
+    def __init__(self, from_elsewhere: Callable[[int], bool] = lambda _: False) -> None:
         self._from_elsewhere = from_elsewhere  # a session that another GPU server has counted so far
         self._asking: set[asyncio.Task[None]] = set()
         self._seen: dict[int, node_pb2.Stats] = {}  # by session, wherever it goes: what is in the totals
@@ -75,33 +69,17 @@ class Accounting:
         self.calls.add(stats, before)
         self._seen[stats.session] = stats
 
-    def server_ready(self, server: ApiServer) -> None:
-        self._below.server_ready(server)
-
-    def session_started(self, session: int) -> None:
-        self._below.session_started(session)
-
     def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
         if ended.session == server.session:
             self._add(ended.stats)
-        self._below.session_ended(server, ended)
 
     def server_lost(self, server: ApiServer) -> None:
         self.look(server)
-        self._below.server_lost(server)
-
-    def server_returned(self, server: ApiServer, returned: node_pb2.Returned) -> None:
-        self._below.server_returned(server, returned)
-
-    def moving(self, server: ApiServer, moving: migration_pb2.Moving) -> None:
-        self._below.moving(server, moving)
 
     def moved(self, server: ApiServer, moved: migration_pb2.Moved) -> None:
         self.look(server)
-        self._below.moved(server, moved)
 
     def taken_over(self, server: ApiServer, session: int) -> None:
-        self._below.taken_over(server, session)
         if self._from_elsewhere(session) and session not in self._seen:
             task = asyncio.ensure_future(self._first_look(server))
             self._asking.add(task)
@@ -111,9 +89,3 @@ class Accounting:
         """What it brought along."""
         await server.refresh_stats(FIRST_LOOK_SECONDS)
         self.look(server)
-
-    def launched(self, session: int) -> None:
-        self._below.launched(session)
-
-    def device_lost(self, device: int, reason: str) -> None:
-        self._below.device_lost(device, reason)

@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, Histogram, disable_created_metr
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from ...devices.gpus import text_of_uuid
 from .accounting import Accounting
-from .gpus import text_of_uuid
 
 GPU_LABELS = ("gpu", "UUID", "modelName", "Hostname")
 STATES = ("starting", "idle", "busy", "stopping")

@@ -1,4 +1,4 @@
-"""Everything the monitor publishes of itself: counts, samples, remembers for a while, tells who watches."""
+"""What a monitor publishes of itself: its status, metrics, readiness, and events for whoever watches."""
 
 from __future__ import annotations
 
@@ -7,77 +7,57 @@ import json
 import time
 from collections.abc import AsyncIterator
 
-from gpuferry.guest import paths
-from gpuferry.guest.launch import clean_environment
 from gpuferry.specs._generated import control_pb2
 
 from ...broker.broker import Broker
 from ...pool.pool import Pool
-from ...sessions.events import Event, Kind
-from ...settings.monitor import Config
+from ...sessions.events import Announcer, Event, Kind
 from ..status import StatusReporter
 from .accounting import Accounting
-from .gpus import GpuStats
 from .history import History
 from .metrics import Metrics
 from .plain import status_json
 
 TICK = 1.0  # seconds between two points of the charts, and between two events of a page
-SECRETS = ("GPUFERRY_TOKEN", "GPUFERRY_TOKEN_FILE")
-
-
-def gpu_stats(config: Config) -> GpuStats:
-    """The devices' figures, from the NVML that belongs to the devices on offer."""
-    environment = {name: value for name, value in clean_environment().items() if name not in SECRETS}
-    library = paths.simulated_nvml() if config.simulated else None
-    return GpuStats(config.sample, environment, library)
 
 
 class Observatory:
-    """Between pool and broker as `accounting`; the rest begins when there is something to look at."""
+    """Answers the page, Prometheus and probes; remembers the last minutes for the charts."""
 
-    def __init__(self, config: Config, broker: Broker) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        pool: Pool,
+        reporter: StatusReporter,
+        accounting: Accounting,
+        announcer: Announcer,
+    ) -> None:
         self._broker = broker
+        self._pool = pool
+        self._reporter = reporter
+        self._accounting = accounting
         self._metrics = Metrics()
-        self.history = History()
         self._viewers: set[asyncio.Queue[str]] = set()
-        self._lost: set[int] = set()
-        self.gpus = gpu_stats(config)
-        self.accounting = Accounting(broker, self._from_elsewhere)
-        broker.subscribe(self._happened)
-
-    def _from_elsewhere(self, number: int) -> bool:
-        session = self._broker.sessions.get(number)
-        return bool(session and session.hello.restore)
+        self.history = History()
+        announcer.subscribe(self._happened)
 
     def _happened(self, event: Event) -> None:
+        totals = self._accounting.totals
         if event.kind is Kind.STARTED:
             arrived = self._broker.sessions[event.session].arrived
             self._metrics.session_start.observe(time.monotonic() - arrived)
         elif event.kind is Kind.ENDED:
-            self.accounting.forget(event.session)
-        elif event.kind is Kind.MIGRATED and event.migration:
-            report = event.migration.report
-            self.accounting.totals["migrations_done"] += 1
-            self.accounting.totals["migration_bytes"] += event.migration.bytes
-            if report and report.pause_seconds:
-                self._metrics.migration_downtime.observe(report.pause_seconds)
+            self._accounting.forget(event.session)
+        elif event.kind is Kind.MIGRATED:
+            totals["migrations_done"] += 1
+            totals["migration_bytes"] += event.copied_bytes
+            if event.pause_seconds:
+                self._metrics.migration_downtime.observe(event.pause_seconds)
         elif event.kind is Kind.NOT_MIGRATED:
-            self.accounting.totals["migrations_failed"] += 1
+            totals["migrations_failed"] += 1
 
-    def start(self, pool: Pool, reporter: StatusReporter) -> None:
-        """Begin to look."""
-        self._pool = pool
-        self._reporter = reporter
-        self._tasks = [asyncio.ensure_future(self.gpus.run()), asyncio.ensure_future(self._run())]
-
-    async def stop(self) -> None:
-        """Returns when nothing of it runs any more."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Add a point to the charts every second, and tell the pages, until cancelled."""
         while True:
             await self.tick()
             await asyncio.sleep(TICK)
@@ -86,12 +66,12 @@ class Observatory:
         """The present, with fresh figures of every session."""
         status = await self._reporter.report()
         for server in self._pool.servers.values():
-            self.accounting.look(server)
+            self._accounting.look(server)
         return status
 
     async def metrics(self) -> bytes:
         """The same for Prometheus."""
-        return self._metrics.expose(await self.status(), self.accounting)
+        return self._metrics.expose(await self.status(), self._accounting)
 
     def readiness(self) -> tuple[bool, list[str]]:
         """Whether a guest could have a session, and all that is wrong here."""
@@ -108,19 +88,12 @@ class Observatory:
         # API servers are only asked while somebody looks: a thousand idle sessions cost nothing.
         status = await self.status() if self._viewers else None
         devices = list(status.devices) if status else self._reporter.devices()
-        self._report_lost(devices)
         self.history.add(time.time(), devices)
         if status:
             event = _event("status", status_json(status) | {"point": self.history.latest()})
             for viewer in self._viewers:
                 if viewer.empty():  # a slow one gets fewer
                     viewer.put_nowait(event)
-
-    def _report_lost(self, devices: list[control_pb2.Device]) -> None:
-        lost = {d.ordinal for d in devices if d.state == control_pb2.DEVICE_STATE_LOST}
-        for ordinal in lost - self._lost:
-            self._pool.lose(ordinal, "NVML says that the device is lost")
-        self._lost = lost
 
     async def events(self) -> AsyncIterator[str]:
         """Server-sent events: the history, the present at once, then the present every second."""

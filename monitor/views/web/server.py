@@ -14,8 +14,8 @@ from typing import Protocol
 from aiohttp import web
 from gpuferry.specs._generated import control_pb2
 
-from ...door.listener import listen_tcp, name_of
-from ...settings.monitor import AUTO, DEFAULT_HTTP, ConfigError, is_loopback
+from ...door.listener import name_of
+from ...settings.monitor import is_loopback
 from ..stats.plain import status_json
 
 STATIC = Path(__file__).parent / "static"
@@ -49,17 +49,6 @@ class Source(Protocol):
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def listen(address: str) -> socket.socket:
-    """`auto`: the usual port, or any free one if another monitor has it."""
-    if address != AUTO:
-        return listen_tcp(address, "--http")
-    try:
-        return listen_tcp(DEFAULT_HTTP)
-    except ConfigError:
-        host = DEFAULT_HTTP.rpartition(":")[0]
-        return listen_tcp(f"{host}:0")
-
-
 class WebServer:
     """One listening socket. Beyond this machine it asks for the token: as bearer, or as a password."""
 
@@ -84,7 +73,7 @@ class WebServer:
         self._runner = web.AppRunner(application, access_log=None, handle_signals=False, shutdown_timeout=0.2)
 
     async def start(self) -> None:
-        """From here on it answers."""
+        """Answer requests on the listening socket, until `stop`."""
         await self._runner.setup()
         await web.SockSite(self._runner, self._listening).start()
 

@@ -14,11 +14,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
+from gpuferry.guest import paths
+from gpuferry.guest.launch import clean_environment
+
+from ..settings.monitor import Config
 
 SAMPLES = 5  # of the moving average
 SILENCE_FACTOR, SILENCE_LEAST = 10, 3.0  # intervals, seconds: after that a sampler is taken to hang
 BACKOFF_FIRST, BACKOFF_MOST = 1.0, 60.0  # seconds
 FIRST_FACTOR = 6
+SECRETS = ("GPUFERRY_TOKEN", "GPUFERRY_TOKEN_FILE")
 LAST_MOMENT = 0.05  # seconds that a process may take to die before others have their turn
 
 log = structlog.get_logger()
@@ -139,6 +144,13 @@ class GpuStats:
                 continue
             self._order[sample["index"]] = uuid
             self._by_uuid.setdefault(uuid, Gpu(uuid)).update(sample)
+
+
+def gpu_stats(config: Config) -> GpuStats:
+    """Figures of the devices that a monitor offers, from the NVML that belongs to them."""
+    environment = {name: value for name, value in clean_environment().items() if name not in SECRETS}
+    library = paths.simulated_nvml() if config.simulated else None
+    return GpuStats(config.sample, environment, library)
 
 
 class _Answers(asyncio.Protocol):
