@@ -6,31 +6,8 @@ import hashlib
 from dataclasses import dataclass
 
 from .model import Arg, Field, Kind, Param, Spec, Types, Variant
-
-WIRE_SIZES = {
-    "u8": 1,
-    "i8": 1,
-    "u16": 2,
-    "i16": 2,
-    "u32": 4,
-    "i32": 4,
-    "u64": 8,
-    "i64": 8,
-    "f32": 4,
-    "f64": 8,
-}
-C_TYPES = {
-    "u8": "uint8_t",
-    "i8": "int8_t",
-    "u16": "uint16_t",
-    "i16": "int16_t",
-    "u32": "uint32_t",
-    "i32": "int32_t",
-    "u64": "uint64_t",
-    "i64": "int64_t",
-    "f32": "float",
-    "f64": "double",
-}
+from .scalars import C_TYPES as C_TYPES
+from .scalars import WIRE_SIZES as WIRE_SIZES
 
 BY_VALUE = {Kind.SCALAR, Kind.ENUM, Kind.FLAGS, Kind.DEVICE, Kind.POINTER, Kind.HANDLE}
 
@@ -84,8 +61,8 @@ def wire_field(types: Types, param: Param) -> Field:
         return Field(param.name, types.enums[ctype])
     if ctype in types.handles:
         return Field(param.name, "u64")
-    if ctype in types.structs:
-        return Field(param.name, "u8", types.structs[ctype])
+    if ctype in types.nesting.structs:
+        return Field(param.name, "u8", types.nesting.size(ctype))
     raise UnknownType(ctype)
 
 
