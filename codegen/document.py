@@ -38,6 +38,12 @@ class Value:
     def text(self) -> str:
         return self._scalar("str", "a text")
 
+    def word(self) -> str:
+        """A text or a number, as it is written."""
+        if not isinstance(self.node, yaml.ScalarNode):
+            raise self.fail("expected a text or a number", "Write one here")
+        return str(self.node.value)
+
     def integer(self) -> int:
         return int(self._scalar("int", "a number"), 0)
 

@@ -27,11 +27,13 @@ from .model import (
     Variant,
     Where,
 )
+from .objects import load_objects
 from .signature import parse_signature
 from .validate import validate
 
 SPECS = Path(__file__).resolve().parent.parent / "specs"
 TYPES = "cuda/types.yaml"
+OBJECTS = "cuda/objects.yaml"
 DEVICE = "cuda/device.yaml"
 LIBRARIES = ("cuda/driver.yaml", "gpuferry/session.yaml")
 
@@ -227,8 +229,9 @@ def load(specs: Path = SPECS) -> Spec:
     """The whole spec, checked as far as that is possible without cuda.h."""
     types = load_types(specs / TYPES, f"specs/{TYPES}")
     overrides = load_device(specs / DEVICE, f"specs/{DEVICE}")
+    objects = load_objects(specs / OBJECTS, f"specs/{OBJECTS}")
     libraries = tuple(load_library(specs / file, f"specs/{file}") for file in LIBRARIES)
     by_symbol = {v.symbol: v for library in libraries for v in library.variants}
-    spec = Spec(types, libraries, overrides, by_symbol)
+    spec = Spec(types, libraries, objects, overrides, by_symbol)
     validate(spec)
     return spec

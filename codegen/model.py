@@ -225,6 +225,90 @@ class Function:
     where: Where
 
 
+# The owner of what no other object owns.
+SESSION = "session"
+
+
+class Rebuilt(Enum):
+    """How a session that moves finds an object again."""
+
+    REPLAY = "replay"  # from the frames that made and changed it
+    CUSTOM = "custom"  # the engine knows
+    NONE = "none"  # the server never had it
+
+
+class ServerSide(Enum):
+    """What the server has of an object."""
+
+    GENERATED = "generated"  # the driver's handle alone
+    CUSTOM = "custom"  # a struct of its own, in apiserver/core
+    NONE = "none"  # nothing: the guest alone knows it
+
+
+@dataclass(frozen=True)
+class ObjectField:
+    """What the guest knows of an object.
+
+    `absent` is its value where a handle names no object (a default stream); with `counter` each new object gets
+    the next number, from that one on."""
+
+    name: str
+    ctype: str
+    where: Where
+    count: str | None = None
+    counter: int | None = None
+    absent: str | None = None
+
+
+@dataclass(frozen=True)
+class ObjectKind:
+    """One kind of object. `owners` are the kinds of which one owns it: it ends with its owner."""
+
+    name: str
+    id: int
+    ctype: str
+    owners: tuple[str, ...]
+    destroy: str | None
+    error: str
+    rebuilt: Rebuilt
+    server: ServerSide
+    where: Where
+    fields: tuple[ObjectField, ...] = ()
+    struct: str | None = None
+    header: str | None = None
+    look_up: bool = False
+    ended: bool = False
+
+    @property
+    def of_session(self) -> bool:
+        """Whether it belongs to the session, and to no other object."""
+        return self.owners == (SESSION,)
+
+    def field(self, name: str) -> ObjectField | None:
+        return next((f for f in self.fields if f.name == name), None)
+
+
+@dataclass(frozen=True)
+class Objects:
+    """All kinds, by name, in the order of their ids."""
+
+    kinds: dict[str, ObjectKind] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> ObjectKind:
+        return self.kinds[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.kinds
+
+    @property
+    def all(self) -> tuple[ObjectKind, ...]:
+        return tuple(self.kinds.values())
+
+    def owned_by(self, name: str) -> tuple[ObjectKind, ...]:
+        """The kinds that end with one of this kind (or with the session)."""
+        return tuple(kind for kind in self.all if name in kind.owners)
+
+
 @dataclass(frozen=True)
 class Types:
     """How C types travel, from `types.yaml`."""
@@ -271,6 +355,7 @@ class Spec:
 
     types: Types
     libraries: tuple[Library, ...]
+    objects: Objects
     overrides: tuple[Override, ...] = ()
     by_symbol: dict[str, Variant] = field(default_factory=dict)
 

@@ -171,7 +171,7 @@ MISTAKES = {
         (
             0,
             "sessionGetModule(library): unknown object 'book'",
-            "Known: context, module, library, kernel, function, stream, event, memory_pool",
+            "Known: context, module, library, kernel, function, stream, event, memory_pool, link, memory_allocation",
         ),
     ),
     "nothing said of what it leaves behind": (
