@@ -1,4 +1,4 @@
-"""What every layer of the generator names: a place in a spec file, a mistake there, and what is done with memory."""
+"""What every layer of the generator names: a place in a spec file, a mistake there, access to memory."""
 
 from __future__ import annotations
 

@@ -245,7 +245,9 @@ def check_union(nesting: Nesting, member: Member, siblings: tuple[Member, ...]) 
             raise fault(member, f"{name} leaves it empty, and is not allowed or selects a case", "Choose one")
     missing = [name for name in tag.allow if name not in (*seen, *drops, *member.empty)]
     if missing:
-        raise fault(member, f"{missing[0]} selects no case", "Add it to the 'when' of one, to 'empty' or to 'drop'")
+        raise fault(
+            member, f"{missing[0]} selects no case", "Add it to the 'when' of one, to 'empty' or to 'drop'"
+        )
 
 
 def check_members(nesting: Nesting, members: tuple[Member, ...]) -> None:
