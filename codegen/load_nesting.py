@@ -319,7 +319,8 @@ def load_nesting(
     aliases: dict[str, str],
 ) -> Nesting:
     """What types.yaml says under `opaque`, `structs`, `unions` and `options`."""
-    opaque, used = keys.need("opaque").texts(), keys.need("used")
+    opaque_value, used = keys.need("opaque"), keys.need("used")
+    opaque = opaque_value.texts()
     structs = dict(keys.need("structs").mapping().all())
     unions = dict(keys.need("unions").mapping().all())
     options = dict(keys.need("options").mapping().all())
@@ -337,11 +338,11 @@ def load_nesting(
         aliases,
         opaque,
         used.texts(),
+        dict.fromkeys(opaque, opaque_value.where),
     )
     for name in nesting.used:
         if name not in structs and name not in options:
-            known = [*structs, *options]
-            raise used.unknown("type", name, known)
+            raise used.unknown("type", name, [*structs, *options])
     for name, struct in nesting.structs.items():
         check_finite(nesting, name, ())
         check_members(nesting, struct.members)

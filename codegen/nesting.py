@@ -1,8 +1,9 @@
 """Types that nest, as frozen values: structs, unions with their tag, option lists; and how C lays them out.
 
-A type travels as the image of its C struct, in which a pointer is replaced by whether it is there (a string's by
-its length + 1), a handle by its wire id, and what does not travel by zero. What pointers lead to follows, in the
-order of the members (a kernel's parameters last), depth first. A type without pointers is flat: nothing follows.
+A type travels as the image of its C struct, in which a pointer is replaced by whether it is there (a string's
+by its length + 1), a handle by its wire id, and what does not travel by zero. What pointers lead to follows,
+in the members' order (a kernel's parameters last), depth first. A type without pointers is flat: nothing
+follows.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Kind(Enum):
     REFUSED = "refused"
 
 
-# What is more than a value in the text of a layout; the second: what leads out of the image to bytes behind it.
+# What is more than a value, as the text of a layout calls it.
 FORMS = {
     Kind.DEVICE: "device",
     Kind.POINTER: "address",
@@ -49,6 +50,7 @@ FORMS = {
     Kind.STRUCT: "struct",
     Kind.UNION: "union",
 }
+# What leads out of the image to bytes behind it.
 OUTSIDE = {Kind.STRING, Kind.HOST, Kind.ARRAY, Kind.PARAMS}
 
 
@@ -173,6 +175,7 @@ class Nesting:
     aliases: dict[str, str] = field(default_factory=dict)
     opaque: tuple[str, ...] = ()
     used: tuple[str, ...] = ()
+    where: dict[str, Where] = field(default_factory=dict)
 
     def name(self, ctype: str) -> str:
         """The name under which a type is defined here."""

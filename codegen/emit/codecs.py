@@ -1,6 +1,7 @@
-"""Codecs of the types that nest: the guest's half, which sends, and the server's, which takes apart and answers.
+"""Codecs of the types that nest: the guest's half, which sends, and the server's, which takes in and answers.
 
-Made for the types that operations carry, and for those that `used` in types.yaml names: hand-written code calls them.
+Made for the types that operations carry, and for those that `used` in types.yaml names: code written by hand
+calls them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from ..basics import SpecError
-from ..codec import BEHIND_POINTER, pointee
+from ..codec import BEHIND_POINTER, in_reply, pointee
 from ..expression import saturating
 from ..model import Arg, Spec, Variant
 from ..nesting import Kind, Member, Nesting, OptionList, Struct
@@ -46,23 +47,40 @@ def closure(nesting: Nesting, names: set[str]) -> set[str]:
     return found
 
 
-def needed(spec: Spec) -> tuple[list[str], list[str]]:
-    """Structs and lists of options whose codecs are made."""
+@dataclass(frozen=True)
+class Needed:
+    """The types whose codecs are made; of the structs, those that are answered."""
+
+    structs: tuple[str, ...]
+    answered: tuple[str, ...]
+    options: tuple[str, ...]
+
+
+def needed(spec: Spec) -> Needed:
+    """What operations carry, and what code written by hand asks for."""
     nesting = spec.types.nesting
-    carried = {pointee(a) for v in operations(spec) for a in v.args if a.kind in BEHIND_POINTER}
-    structs = {nesting.name(c) for c in carried if nesting.find(c)}
-    structs |= {name for name in nesting.used if name in nesting.structs}
-    return sorted(closure(nesting, structs)), [n for n in nesting.used if n in nesting.options]
+    args = [a for v in operations(spec) for a in v.args if a.kind in BEHIND_POINTER]
+
+    def structs(args: list[Arg]) -> set[str]:
+        return {nesting.name(pointee(a)) for a in args if nesting.find(pointee(a))}
+
+    carried = structs(args) | {name for name in nesting.used if name in nesting.structs}
+    answered = structs([a for a in args if in_reply(a)])
+    return Needed(
+        tuple(sorted(closure(nesting, carried))),
+        tuple(sorted(closure(nesting, answered))),
+        tuple(n for n in nesting.used if n in nesting.options),
+    )
 
 
 class Text:
     """What the templates ask of a type."""
 
-    def __init__(self, spec: Spec, structs: list[str], options: list[str]) -> None:
+    def __init__(self, spec: Spec, needed: Needed) -> None:
         self.types = spec.types
         self.nesting = spec.types.nesting
-        self.structs: list[Struct] = [self.nesting.structs[name] for name in structs]
-        self.options: list[OptionList] = [self.nesting.options[name] for name in options]
+        self.structs: list[Struct] = [self.nesting.structs[name] for name in needed.structs]
+        self.options: list[OptionList] = [self.nesting.options[name] for name in needed.options]
         self.arrays = self._arrays([a for v in operations(spec) for a in v.args if a.kind in BEHIND_POINTER])
 
     def _arrays(self, args: list[Arg]) -> list[Handles]:
@@ -126,7 +144,9 @@ class Text:
             if element is None or self.dropped(element) is None:
                 continue
             if member not in struct.members or member.count not in [m.name for m in struct.members]:
-                cause = f"member {member.name!r}: elements are dropped, and their number is no member beside it"
+                cause = (
+                    f"member {member.name!r}: elements are dropped, and their number is no member beside it"
+                )
                 raise SpecError(member.where, cause, "Count it by a member of the same struct")
             found.append(member)
         return found
@@ -192,15 +212,13 @@ def indented(text: str) -> str:
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
 
 
-def codecs(spec: Spec, structs: list[str], options: list[str]) -> dict[str, str]:
+def codecs(spec: Spec, needed: Needed) -> dict[str, str]:
     """Both halves for these types."""
-    text = Text(spec, structs, options)
-    names = (
-        "has is_element dropped counted in_order number bits kinds access element function appended taken uses"
-    )
-    values = {name: getattr(text, name) for name in names.split()}
+    text = Text(spec, needed)
+    asked = "has is_element dropped counted in_order number bits kinds access element function appended taken"
+    values = {name: getattr(text, name) for name in (*asked.split(), "uses")}
     values |= {"nesting": text.nesting, "structs": text.structs, "options": text.options}
-    values |= {"handles": text.arrays, "wires": text.wires}
+    values |= {"handles": text.arrays, "wires": text.wires, "answered": needed.answered}
 
     def made(template: str, comment: tuple[str, str] = ("/* ", " */")) -> str:
         found = render(template, __file__, TYPES, comment, **values)
@@ -216,4 +234,4 @@ def codecs(spec: Spec, structs: list[str], options: list[str]) -> dict[str, str]
 
 
 def outputs(spec: Spec) -> dict[str, str]:
-    return codecs(spec, *needed(spec))
+    return codecs(spec, needed(spec))
