@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from codegen.header import check, find
+from codegen.compare import check
+from codegen.header import find
 from codegen.load import load
 from codegen.model import SpecError
 
