@@ -411,6 +411,16 @@ static CUresult set_access(uint64_t pointer, uint64_t size, struct rights rights
     return CUDA_SUCCESS;
 }
 
+/* Whether anything may use a part of it: what runs then keeps the rights that it began with. */
+static bool in_use(uint64_t pointer, uint64_t size) {
+    struct sim_range range;
+    for (uint64_t at = pointer; at < pointer + size && sim_ranges_find(&sim_memory, at, &range);
+         at = range.base + range.size)
+        if (range.readable)
+            return true;
+    return false;
+}
+
 /* Whether that device could use it. Lock held. */
 static bool reaches(uint64_t pointer, uint64_t size, int device) {
     struct sim_range range;
@@ -431,6 +441,9 @@ CUresult cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc 
                     one->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         SIM_REQUIRE(sim_device_at(one->location.id));
     }
+    SIM_REQUIRE(covered(pointer, size, true));
+    if (in_use(pointer, size))
+        drain_devices_of(pointer, size);
     pthread_mutex_lock(&lock);
     CUresult result = covered(pointer, size, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
