@@ -89,6 +89,7 @@ class ApiServer:
         self.welcome = b""  # of `ready`, which would copy it at each look
         self.stats = node_pb2.Stats()
         self.end_reason = ""
+        self._exit_unknown = False  # it closed its control socket, and that is all that is known
         self.gone = False  # the process, and its number may be another's
         self._health = health
         self._turn: asyncio.Semaphore | None = None
@@ -187,7 +188,7 @@ class ApiServer:
         if self._process:
             self.kill()
             status = await self._process.wait()
-            if self.end_reason == CLOSED and status not in (None, -signal.SIGKILL):
+            if self._exit_unknown and status not in (None, -signal.SIGKILL):
                 self.end_reason = _describe_exit(status)  # it was just late to be known
         self.gone = True
         self._answer_stats()
@@ -206,7 +207,8 @@ class ApiServer:
                 reading.result()
             if not self.end_reason:
                 await asyncio.wait({exiting}, timeout=LAST_WORDS)
-                self.end_reason = _describe_exit(exiting.result()) if exiting.done() else CLOSED
+                self._exit_unknown = not exiting.done()
+                self.end_reason = CLOSED if self._exit_unknown else _describe_exit(exiting.result())
         except ChannelBroken as error:
             self.end_reason = str(error)
         finally:
