@@ -7,6 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from .basics import Access as Access
+from .basics import SpecError as SpecError
+from .basics import Where as Where
+from .expression import Call
+from .nesting import Nesting
+
 PER_THREAD_SUFFIX = re.compile(r"_pt[sd][sz]$")
 
 
@@ -74,31 +80,13 @@ class Lasting(Enum):
     CUSTOM = "custom"
 
 
-class Access(Enum):
-    """What a call does with device memory."""
+class Step(Enum):
+    """A part of what is generated for a function, in this order; an override replaces one."""
 
-    READ = "read"
-    WRITE = "write"
-    READWRITE = "readwrite"
-
-
-@dataclass(frozen=True)
-class Where:
-    """A place in a spec file."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
-
-
-class SpecError(Exception):
-    """A mistake in the spec: where, what, and what to do about it."""
-
-    def __init__(self, where: Where, cause: str, remedy: str) -> None:
-        super().__init__(f"{where}: {cause}\n    {remedy}")
-        self.where = where
+    CHECK = "check"  # arguments, as CUDA does at once
+    SEND = "send"  # the request, and the wait for its answer
+    CALL = "call"  # of the driver
+    DECODE = "decode"  # what the answer means to the program
 
 
 @dataclass(frozen=True)
@@ -159,8 +147,11 @@ class Arg:
     size: str | None = None
     access: Access | None = None
     allow: tuple[str, ...] = ()
-    min: int | None = None
-    max: int | None = None
+    min: str | None = None
+    max: str | None = None
+    clamp: tuple[str, str] | None = None
+    absent: str | None = None
+    count: str | None = None
 
 
 @dataclass(frozen=True)
@@ -187,6 +178,24 @@ class Replay:
     where: Where
     of: str | None = None
     by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Early:
+    """A result that is known without more ado, where a condition holds."""
+
+    condition: str
+    result: str
+    where: Where
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """`target` becomes the value of an expression, or a struct of such by member."""
+
+    target: str
+    value: str | tuple[Assignment, ...]
+    where: Where
 
 
 @dataclass(frozen=True)
@@ -222,6 +231,14 @@ class Variant:
     replay: Replay | None = None
     restore: bool = False
     args: tuple[Arg, ...] = ()
+    early: tuple[Early, ...] = ()
+    answer: tuple[Assignment, ...] = ()
+    effect: tuple[Assignment, ...] = ()
+    result: str | None = None
+    calls: Call | None = None
+    attribute: AttributeUse | None = None
+    guest_steps: tuple[Step, ...] = ()
+    server_steps: tuple[Step, ...] = ()
 
     @property
     def on_wire(self) -> bool:
@@ -270,8 +287,8 @@ class ServerSide(Enum):
 class ObjectField:
     """What the guest knows of an object.
 
-    `absent` is its value where a handle names no object (a default stream); with `counter` each new object gets
-    the next number, from that one on."""
+    `absent` is its value where a handle names no object (a default stream). With `counter` each new object
+    gets the next number, from that one on."""
 
     name: str
     ctype: str
@@ -279,6 +296,33 @@ class ObjectField:
     count: str | None = None
     counter: int | None = None
     absent: str | None = None
+    initial: str | None = None
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """What an object answers when asked for an attribute, and what changes when it is set.
+
+    `get` and the values of `set` are expressions of the object's fields and of `value`, the one that is
+    given; `condition` must hold of what is given.
+    """
+
+    name: str
+    ctype: str
+    get: str
+    where: Where
+    set: tuple[Assignment, ...] = ()
+    condition: str | None = None
+
+
+@dataclass(frozen=True)
+class AttributeUse:
+    """A function that gets or sets an attribute: of which object, named by which argument, and its value."""
+
+    of: str
+    by: str
+    value: str
+    where: Where
 
 
 @dataclass(frozen=True)
@@ -295,6 +339,7 @@ class ObjectKind:
     server: ServerSide
     where: Where
     fields: tuple[ObjectField, ...] = ()
+    attributes: tuple[Attribute, ...] = ()
     struct: str | None = None
     header: str | None = None
     look_up: bool = False
@@ -337,9 +382,9 @@ class Types:
     scalars: dict[str, str]
     enums: dict[str, str]
     handles: dict[str, str]
-    structs: dict[str, int]
     aliases: dict[str, str]
     where: dict[str, Where]
+    nesting: Nesting = field(default_factory=Nesting)
 
 
 @dataclass(frozen=True)

@@ -298,28 +298,20 @@ cdef int on_sessionFill(Session *s, Frame *f) noexcept nogil:
     return cu.cuMemsetD2D32Async(q.address, q.pitch, q.value, q.width, q.rows, stream.cu)
 
 
-cdef bint attribute_carries_no_handle(uint32_t id) noexcept nogil:
-    return (id == cu.CU_LAUNCH_ATTRIBUTE_COOPERATIVE or id == cu.CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY
-            or id == cu.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            or id == cu.CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
-            or id == cu.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            or id == cu.CU_LAUNCH_ATTRIBUTE_PRIORITY or id == cu.CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
-            or id == cu.CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP
-            or id == cu.CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION
-            or id == cu.CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
-
-
-cdef int launch_attributes(const uint8_t *source, uint32_t count, cu.CUlaunchAttribute *target) noexcept nogil:
-    """The attributes as the driver takes them. Those that name streams, events or addresses are not carried."""
-    cdef const gf_launch_attribute *asked = <const gf_launch_attribute *>source
+cdef int launch_attributes(Session *s, Frame *f, const uint8_t *source, uint32_t count,
+                           cu.CUlaunchAttribute *target) noexcept nogil:
+    """The attributes as the driver takes them: types.yaml says which are carried."""
+    cdef gf_decoder d
     cdef uint32_t i
+    cdef int status = cu.CUDA_SUCCESS
     if count > LAUNCH_ATTRIBUTES:
         return cu.CUDA_ERROR_INVALID_VALUE
+    begin_codec(s, f, &d, f.size)
     for i in range(count):
-        if not attribute_carries_no_handle(asked[i].id):
-            return cu.CUDA_ERROR_NOT_SUPPORTED
-        memcpy(&target[i], &asked[i], sizeof(gf_launch_attribute))
-    return cu.CUDA_SUCCESS
+        status = status or gf_decode_CUlaunchAttribute(&d, source + i * sizeof(gf_launch_attribute), &target[i])
+    status = codec_status(s, f, &d, status)
+    gf_decoder_end(&d)
+    return status
 
 
 cdef int on_sessionLaunch(Session *s, Frame *f) noexcept nogil:
@@ -338,7 +330,7 @@ cdef int on_sessionLaunch(Session *s, Frame *f) noexcept nogil:
     status = find_function(s, f, q.function, &function)
     if status == cu.CUDA_SUCCESS and size < function.kernel.param_bytes:
         return cu.CUDA_ERROR_INVALID_VALUE
-    status = status or launch_attributes(params + size, q.attributes, attributes)
+    status = status or launch_attributes(s, f, params + size, q.attributes, attributes)
     status = status or use_stream(s, f, q.stream, &stream)
     if status == cu.CUDA_SUCCESS and stream == f.context.legacy and f.context.uncovered:
         status = note_copies(s, f.context)      # the kernel may run on and on: it is not to be waited for
@@ -389,7 +381,7 @@ cdef int on_sessionOccupancyClusters(Session *s, Frame *f) noexcept nogil:
     f.reply_size = sizeof(gf_rep_sessionOccupancyClusters)
     out.result = 0
     status = find_function(s, f, q.function, &function)
-    status = status or launch_attributes(f.body + sizeof(gf_req_sessionOccupancyClusters), q.attributes, attributes)
+    status = status or launch_attributes(s, f, f.body + sizeof(gf_req_sessionOccupancyClusters), q.attributes, attributes)
     status = status or find_stream(s, f, q.stream, &stream)
     if status != cu.CUDA_SUCCESS:
         return status
