@@ -117,4 +117,6 @@ def check(spec: Spec, include: Path) -> list[str]:
             )
     for variant in spec.driver.variants:
         problems += check_function(header, variant)
-    return problems + check_enumerators(header, spec) + check_types(header, spec) + check_results(header, spec)
+    return (
+        problems + check_enumerators(header, spec) + check_types(header, spec) + check_results(header, spec)
+    )
