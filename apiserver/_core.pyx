@@ -83,7 +83,7 @@ cdef class Core:
         cdef Session *s = <Session *>calloc(1, sizeof(Session))
         self.s = s
         self._pinned = []
-        s.images.globals = new vector[Global]()
+        s.images.globals = new cpp_map[uint64_t, Global]()
         s.images.held = new vector[PBytes]()
         s.waiters.threads = new vector[pthread_t]()
         s.move.pinned = new vector[uint64_t]()
@@ -598,6 +598,11 @@ cdef class Core:
         if not complete:
             raise LookupError("an image that the session loaded is no longer held")
         return images
+
+    @property
+    def steps(self) -> int:
+        """How often the engine has gone from one object to another, since it started."""
+        return self.s.objects.steps
 
     @property
     def broken(self) -> bool:
