@@ -1,5 +1,5 @@
-# The journal: the frames that made and changed what the session has now, each kept with its object, so that another server
-# can be given them (migration/DESIGN.md). s.lock guards it: waiters load images.
+# The journal: the frames that made and changed what the session has now, each kept with its object, so that another
+# server can be given them (migration/DESIGN.md). s.lock guards it: waiters load images.
 
 cdef enum:
     TAIL_LIMIT = 256 << 20      # bytes of frames that nobody fetched; then the session changes too fast to be moved
@@ -18,7 +18,8 @@ cdef inline uint32_t context_slot(Context *context) noexcept nogil:
     return gf_handle_slot(context.base.handle) + 1
 
 
-cdef uint64_t digest_of(int status, const void *reply, size_t reply_size, const void *payload, size_t size) noexcept nogil:
+cdef uint64_t digest_of(int status, const void *reply, size_t reply_size, const void *payload,
+                        size_t size) noexcept nogil:
     """What is remembered of an answer."""
     cdef uint8_t hash[GF_HASH_SIZE]
     cdef uint64_t digest
@@ -38,6 +39,7 @@ cdef Kept *new_kept(Frame *f, const void *body, size_t size, uint32_t context, u
     if kept == NULL:
         return NULL
     kept.next = NULL
+    kept.change_link = NULL
     kept.sequence = 2 * f.sequence + (f.op != GF_OP_sessionRestoreUse)
     kept.answer = answer
     kept.size = <uint32_t>(sizeof(gf_header) + size)
@@ -51,12 +53,49 @@ cdef Kept *new_kept(Frame *f, const void *body, size_t size, uint32_t context, u
     return kept
 
 
-cdef void free_kept(Kept **list) noexcept nogil:
-    cdef Kept *kept
+cdef void attach(Session *s, Object *object, Kept *kept) noexcept nogil:
+    """Keeps a frame with an object. s.lock is held."""
+    cdef Context *context
+    kept.next = object.kept
+    kept.link = &object.kept
+    if kept.next != NULL:
+        kept.next.link = &kept.next
+    object.kept = kept
+    if object.context == NULL and is_of_context(kept):
+        context = context_in(s, header_of(kept).context)
+        kept.next_change = context.changes
+        kept.change_link = &context.changes
+        if kept.next_change != NULL:
+            kept.next_change.change_link = &kept.next_change
+        context.changes = kept
+
+
+cdef void detach_kept(Kept *kept) noexcept nogil:
+    """It is kept no longer. s.lock is held."""
+    kept.link[0] = kept.next
+    if kept.next != NULL:
+        kept.next.link = kept.link
+    if kept.change_link != NULL:
+        kept.change_link[0] = kept.next_change
+        if kept.next_change != NULL:
+            kept.next_change.change_link = kept.change_link
+    free(kept)
+
+
+cdef void drop_kept(Kept **list) noexcept nogil:
+    """All that an object keeps. s.lock is held."""
     while list[0] != NULL:
-        kept = list[0]
-        list[0] = kept.next
+        detach_kept(list[0])
+
+
+cdef void drop_tail(Session *s) noexcept nogil:
+    """s.lock is held."""
+    cdef Kept *kept
+    while s.journal.tail != NULL:
+        kept = s.journal.tail
+        s.journal.tail = kept.next
         free(kept)
+    s.journal.tail_bytes = 0
 
 
 cdef bint same_change(Replay *replay, Kept *one, Kept *other) noexcept nogil:
@@ -79,16 +118,16 @@ cdef bint same_change(Replay *replay, Kept *one, Kept *other) noexcept nogil:
 
 cdef void append_tail(Session *s, Kept *kept) noexcept nogil:
     """Takes the frame. s.lock is held."""
-    if kept == NULL or s.tail_bytes + kept.size > TAIL_LIMIT:
-        s.tail_lost = True
+    if kept == NULL or s.journal.tail_bytes + kept.size > TAIL_LIMIT:
+        s.journal.tail_lost = True
         free(kept)
         return
-    s.tail_bytes += kept.size
-    if s.tail == NULL:
-        s.tail = kept
+    s.journal.tail_bytes += kept.size
+    if s.journal.tail == NULL:
+        s.journal.tail = kept
     else:
-        s.tail_end.next = kept
-    s.tail_end = kept
+        s.journal.tail_end.next = kept
+    s.journal.tail_end = kept
 
 
 cdef uint32_t context_of(Replay *replay, Object *object, Frame *f) noexcept nogil:
@@ -109,7 +148,6 @@ cdef void keep(Session *s, Frame *f, const void *body, size_t size, uint64_t ans
     cdef uint64_t handle
     cdef int kind
     cdef Kept *kept
-    cdef Kept **link
     cdef Kept *old
     pthread_mutex_lock(&s.lock)
     if replay.handle == CURRENT_CONTEXT:
@@ -121,34 +159,30 @@ cdef void keep(Session *s, Frame *f, const void *body, size_t size, uint64_t ans
     if object != NULL:
         kept = new_kept(f, body, size, context_of(replay, object, f), answer)
         if kept == NULL:
-            s.unkept = True
+            s.journal.unkept = True
         else:
-            link = &object.kept
-            while lasting[f.op] == LASTING_SET and link[0] != NULL:
-                if same_change(replay, link[0], kept):
-                    old = link[0]
-                    link[0] = old.next
-                    free(old)
-                    break
-                link = &link[0].next
-            kept.next = object.kept
-            object.kept = kept
-    if s.tailing:
+            old = object.kept if lasting[f.op] == LASTING_SET else NULL
+            while old != NULL and not same_change(replay, old, kept):
+                old = old.next
+            if old != NULL:
+                detach_kept(old)
+            attach(s, object, kept)
+    if s.journal.tailing:
         append_tail(s, new_kept(f, body, size, context_of(replay, object, f), answer))
     pthread_mutex_unlock(&s.lock)
 
 
 cdef void follow(Session *s, Frame *f) noexcept nogil:
     """Puts a frame on the tail that no object keeps: what it leaves behind is looked up when it is wanted."""
-    if s.tailing:
+    if s.journal.tailing:
         pthread_mutex_lock(&s.lock)
         append_tail(s, new_kept(f, f.body, f.size, 0, 0))
         pthread_mutex_unlock(&s.lock)
 
 
 cdef void note_use(Session *s, Frame *f, Object *library) noexcept nogil:
-    """A context has used a library: if for the first time, it got its variables there, and where they lie depends on what
-    was used before."""
+    """A context has used a library: if for the first time, it got its variables there, and where they lie depends on
+    what was used before."""
     cdef Kept *kept
     cdef Frame use
     cdef uint32_t slot = context_slot(f.context)
@@ -162,40 +196,27 @@ cdef void note_use(Session *s, Frame *f, Object *library) noexcept nogil:
         use.sequence = f.sequence
         kept = new_kept(&use, &library.handle, sizeof(library.handle), slot, 0)
         if kept == NULL:
-            s.unkept = True
+            s.journal.unkept = True
         else:
-            kept.next = library.kept
-            library.kept = kept
-        if s.tailing:
+            attach(s, library, kept)
+        if s.journal.tailing:
             append_tail(s, new_kept(&use, &library.handle, sizeof(library.handle), slot, 0))
     pthread_mutex_unlock(&s.lock)
 
 
-cdef inline bint goes_with(Kept *kept, Context *context) noexcept nogil:
-    cdef gf_header *header = header_of(kept)
-    return header.context == context_slot(context) \
-        and (header.op == GF_OP_sessionRestoreUse or replays[places[header.op]].context == KEPT_IN_ITS_OWN)
+cdef inline bint is_of_context(Kept *kept) noexcept nogil:
+    """Whether what was done is undone by the end of the context in which it was."""
+    cdef uint16_t op = header_of(kept).op
+    return op == GF_OP_sessionRestoreUse or replays[places[op]].context == KEPT_IN_ITS_OWN
 
 
 cdef void forget_changes(Session *s, Context *context) noexcept nogil:
     """What was set in a context goes with it, whatever it was set on."""
-    cdef Object *object
-    cdef Kept **link
-    cdef Kept *gone
     pthread_mutex_lock(&s.lock)
-    if context == s.primary:
-        free_kept(&context.base.kept)
-    object = s.objects
-    while object != NULL:
-        link = &object.kept
-        while object.context == NULL and link[0] != NULL:
-            if goes_with(link[0], context):
-                gone = link[0]
-                link[0] = gone.next
-                free(gone)
-            else:
-                link = &link[0].next
-        object = object.next
+    if context == s.device.primary:
+        drop_kept(&context.base.kept)
+    while context.changes != NULL:
+        detach_kept(context.changes)
     pthread_mutex_unlock(&s.lock)
 
 
@@ -212,51 +233,61 @@ cdef void list_kept(vector[PKept] *found, Object *object) noexcept nogil:
         kept = kept.next
 
 
+cdef void list_all_kept(Session *s, vector[PKept] *found, Object *object) noexcept nogil:
+    """Of an object and what it owns. s.lock is held."""
+    cdef Object *owned = object.owned
+    list_kept(found, object)
+    while owned != NULL:
+        list_all_kept(s, found, owned)
+        owned = next_owned(s, owned)
+
+
 cdef bint is_earlier(Kept *one, Kept *other) noexcept nogil:
     return one.sequence < other.sequence
 
 
+cdef void write_frame(vector[uint8_t] *out, uint16_t op, const void *body, size_t size) noexcept nogil:
+    """A frame that nobody kept, in no context."""
+    cdef Frame f
+    cdef Kept *kept
+    memset(&f, 0, sizeof(f))
+    f.op = op
+    kept = new_kept(&f, body, size, 0, 0)
+    if kept != NULL:
+        write_down(out, kept)
+        free(kept)
+
+
 cdef void write_maps(Session *s, vector[uint8_t] *out) noexcept nogil:
     """The frames that map what is mapped. The dispatcher stands still."""
-    cdef Frame f
     cdef gf_req_sessionMemMap map
-    cdef Kept *kept
     cdef uint64_t page = 0
-    cdef uint64_t pages = s.window_size >> PAGE_BITS
-    memset(&f, 0, sizeof(f))
-    f.op = GF_OP_sessionMemMap
+    cdef uint64_t pages = s.window.size >> PAGE_BITS
     while page < pages:
         if is_backed(s, page):
-            map.address = s.window + (page << PAGE_BITS)
-            map.size = <uint64_t>s.mapping_pages[page] << PAGE_BITS
-            kept = new_kept(&f, &map, sizeof(map), 0, 0)
-            if kept != NULL:
-                write_down(out, kept)
-                free(kept)
-            page += s.mapping_pages[page]
+            map.address = s.window.base + (page << PAGE_BITS)
+            map.size = <uint64_t>s.window.pages[page] << PAGE_BITS
+            write_frame(out, GF_OP_sessionMemMap, &map, sizeof(map))
+            page += s.window.pages[page]
         else:
             page += 1
+    write_aliases(s, out)
 
 
 cdef void write_journal(Session *s, vector[uint8_t] *out) noexcept nogil:
     """Everything that is kept, in the order in which it came; the tail begins. The dispatcher stands still."""
     cdef vector[PKept] found
-    cdef Object *object
     cdef size_t i
     write_maps(s, out)
     pthread_mutex_lock(&s.lock)
-    list_kept(&found, &s.primary.base)
-    object = s.objects
-    while object != NULL:
-        list_kept(&found, object)
-        object = object.next
+    list_all_kept(s, &found, <Object *>s.device.primary)
+    list_all_kept(s, &found, &s.objects.root)
     sort(found.begin(), found.end(), is_earlier)
     for i in range(found.size()):
         write_down(out, found[i])
-    free_kept(&s.tail)
-    s.tail_bytes = 0
-    s.tail_lost = False
-    s.tailing = True
+    drop_tail(s)
+    s.journal.tail_lost = False
+    s.journal.tailing = True
     pthread_mutex_unlock(&s.lock)
 
 
@@ -264,18 +295,20 @@ cdef void write_tail(Session *s, vector[uint8_t] *out) noexcept nogil:
     """What came since it was last asked for."""
     cdef Kept *kept
     pthread_mutex_lock(&s.lock)
-    kept = s.tail
+    kept = s.journal.tail
     while kept != NULL:
         write_down(out, kept)
         kept = kept.next
-    free_kept(&s.tail)
-    s.tail_bytes = 0
+    drop_tail(s)
     pthread_mutex_unlock(&s.lock)
 
 
 cdef void end_tail(Session *s) noexcept nogil:
     pthread_mutex_lock(&s.lock)
-    s.tailing = False
-    free_kept(&s.tail)
-    s.tail_bytes = 0
+    s.journal.tailing = False
+    drop_tail(s)
     pthread_mutex_unlock(&s.lock)
+
+
+cdef void begin_journal(Session *s) noexcept nogil:
+    s.journal.unkept = False

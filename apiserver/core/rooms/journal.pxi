@@ -1,0 +1,27 @@
+# Room: journal
+# Holds: the tail: frames for whoever moves the session. Other frames are kept with their objects.
+# Lock: lock; `tailing` is also read without it
+# Home: journal
+# Changed by: -
+# Read by: _core session_ops
+# Offers: begin_journal digest_of drop_kept end_tail follow forget_changes free_kept keep note_use write_frame
+#   write_journal write_tail
+
+cdef struct Kept:               # the frame follows
+    Kept *next
+    Kept **link                 # what points to it
+    Kept *next_change           # of those that end with the same context
+    Kept **change_link          # NULL: it ends with what it is kept with, and not before
+    uint64_t sequence
+    uint64_t answer             # digest of what was answered; 0: nothing was
+    uint32_t size
+
+ctypedef Kept *PKept
+
+cdef struct Journal:
+    bint tailing                # lasting frames are also put on the tail; the dispatcher looks without the lock
+    Kept *tail
+    Kept *tail_end
+    size_t tail_bytes
+    bint tail_lost
+    bint unkept                 # there was no memory for a frame
