@@ -182,8 +182,8 @@ class Text:
         element = self.element(member)
         if self.nesting.find(element):
             struct = self.nesting.structs[element]
-            kept = f"&kept_{member.name}" if self.dropped(struct) else "&(uint64_t){0}"
-            return f"append_{element}({value}, {count}, behind, {kept})"
+            kept = f", &kept_{member.name}" if self.dropped(struct) else ""
+            return f"append_{element}({value}, {count}, behind{kept})"
         if element in self.types.handles:
             return f"gf_append_{self.types.handles[element]}(behind, {value}, {count}, false)"
         return f"gf_append_plain(behind, {value}, {count}, sizeof *{value}, false)"
