@@ -44,8 +44,8 @@ over the reply's payload:
     result = gf_fetch(prop, reply.prop, sizeof *prop);
     result = gf_fetch_behind(&in, list, (uint64_t)(count), sizeof *list);
 
-An array that is an argument travels whole: its number is another argument. In a struct, elements without effect
-are left out, and their number is that of the others.
+An array that is an argument travels whole: its number is another argument. In a struct, elements without
+effect are left out, and their number is that of the others.
 
 `layout(types, variant)` is what two builds must agree on beside the fields (it is in `wire.canonical`).
 """
