@@ -58,7 +58,7 @@ from enum import Enum
 
 from .basics import SpecError
 from .expression import saturating
-from .model import Arg, Kind, Types, Variant
+from .model import Arg, Kind, Objects, Types, Variant
 
 BEHIND_POINTER = {Kind.IN, Kind.OUT, Kind.INOUT}
 
@@ -246,6 +246,17 @@ class ArgCodec:
             return f"gf_return_all_{self.handles}(&d, {name}, {count}, &behind)"
         unit = "1" if self.arg.size is not None else f"sizeof({self.cython})"
         return f"gf_return_plain(&behind, {name}, {count}, {unit})"
+
+
+def check_types(types: Types, objects: Objects) -> None:
+    """Handles in structs name objects that there are."""
+    for struct in types.nesting.structs.values():
+        for member in types.nesting.walk(struct.members):
+            for name in member.of:
+                if name not in objects:
+                    known = ", ".join(kind.name for kind in objects.all)
+                    cause = f"member {member.name!r}: unknown object {name!r}"
+                    raise SpecError(member.where, cause, f"Known: {known}")
 
 
 def check(types: Types, variant: Variant) -> None:

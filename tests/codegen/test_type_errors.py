@@ -56,6 +56,15 @@ MISTAKES = {
         "val: {kind: handle, type: unsigned int}",
         (0, "member 'val': 'handle' of type 'unsigned int'", "Choose another kind (specs/README.md)"),
     ),
+    "unknown object": (
+        "    kern: {type: CUkernel, nullable: true}",
+        "    kern: {type: CUkernel, of: kernle, nullable: true}",
+        (
+            0,
+            "member 'kern': unknown object 'kernle'",
+            "Known: " + ", ".join(kind.name for kind in load().objects.all),
+        ),
+    ),
     "neither type nor members": (
         "val: unsigned int",
         "val: {kind: struct}",
