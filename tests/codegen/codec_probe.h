@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codec_types.h"
+
 #include "codec_guest.h"
 #include "codec_server.h"
 

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from codegen.expression import names, saturating
-from codegen.nesting import Kind, Member, Nesting
+from codegen.nesting import OUTSIDE, Kind, Member, Nesting
 
 # As tests/codegen/codec_probe.h has it.
 BAD, LIMIT, DEVICES, PARAMS = 0xBAD, 1 << 20, 4, 3
@@ -56,15 +56,15 @@ class Reference:
             found: Value = {}
             sizes = {m.name for other in members for m in members if m.name in self.asked(other)}
             for member in members:
-                if member.kind not in SILENT | {Kind.UNION, Kind.ARRAY, Kind.POINTER}:
+                if member.kind not in SILENT | {Kind.UNION, Kind.ARRAY, Kind.POINTER, Kind.HOST}:
                     small = member.name in sizes
                     found[member.name] = draw(self.one(member, small))
             for member in members:
                 if member.kind is Kind.UNION:
                     found[member.name] = draw(self.case(member, found[member.tag]))
-                elif member.kind is Kind.ARRAY:
-                    count = self.number(member.count or "1", found)
-                    elements = st.lists(self.values(self.element(member)), min_size=count, max_size=count)
+                elif member.kind in (Kind.ARRAY, Kind.HOST):
+                    count = self.number(member.count or member.size or "1", found)
+                    elements = self.several(member, count)
                     found[member.name] = draw(st.none() | elements if member.nullable else elements)
                 elif member.kind is Kind.POINTER:
                     size = self.number(member.size or "1", found)
@@ -72,6 +72,17 @@ class Reference:
             return found
 
         return made()
+
+    def several(self, member: Member, count: int) -> st.SearchStrategy[Any]:
+        """What stands behind a pointer."""
+        if member.kind is Kind.HOST:
+            return st.binary(min_size=count, max_size=count)
+        element = self.element(member)
+        if element in self.nesting.structs:
+            values: st.SearchStrategy[Any] = self.values(element)
+        else:
+            values = st.integers(0 if element in self.scalars else 16, 1 << 48)
+        return st.lists(values, min_size=count, max_size=count)
 
     def asked(self, member: Member) -> set[str]:
         """The numbers on which a size or a count depends."""
@@ -99,7 +110,8 @@ class Reference:
         if kind is Kind.PARAMS:
             return st.lists(st.binary(min_size=8, max_size=8), min_size=PARAMS, max_size=PARAMS)
         if kind is Kind.STRING:
-            return st.text(st.characters(min_codepoint=1, max_codepoint=255), max_size=member.max)
+            text = st.binary(max_size=member.max).map(lambda found: found.replace(b"\0", b"0"))
+            return st.none() | text if member.nullable else text
         if kind is Kind.STRUCT:
             return self.composite(self.nesting.inner(member))
         size = self.nesting.size(member.ctype)
@@ -143,6 +155,8 @@ class Reference:
                     behind += self.fill_one(image, at, found[0], found[1], memory)
             elif member.kind is Kind.ARRAY:
                 behind += self.fill_array(image, at, member, found, memory)
+            elif member.kind in (Kind.STRING, Kind.HOST):
+                behind += self.fill_bytes(image, at, member, found, memory)
             elif member.kind is Kind.PARAMS:
                 last += self.fill_params(image, at, found, memory)
             elif member.kind is not Kind.IGNORED or memory is None:
@@ -165,14 +179,16 @@ class Reference:
         for member in members:
             if member.kind is Kind.ARRAY and value[member.name] is not None:
                 for counter, place in self.nesting.places(members):
-                    if counter.name == member.count:
+                    if counter.name == member.count and self.element(member) in self.nesting.structs:
                         kept = len(self.kept(self.element(member), value[member.name]))
                         image[base + place.offset : base + place.offset + place.size] = kept.to_bytes(
                             place.size, "little"
                         )
 
-    def kept(self, name: str, elements: list[Value]) -> list[Value]:
+    def kept(self, name: str, elements: list[Any]) -> list[Any]:
         """The elements that travel: some have no effect."""
+        if name not in self.nesting.structs:
+            return elements
         for member in self.nesting.structs[name].members:
             drops = [self.value(drop) for drop in self.nesting.drops(member)]
             if drops:
@@ -200,12 +216,27 @@ class Reference:
             number = ~number & MASK
         image[at : at + size] = (number & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
 
+    def fill_bytes(
+        self, image: bytearray, at: int, member: Member, found: bytes | None, memory: Memory | None
+    ) -> bytes:
+        """A text or bytes: its address, or what the image says of it."""
+        if found is None:
+            return b""
+        there = len(found) + 1 if member.kind is Kind.STRING else 1
+        image[at : at + 8] = (memory.put(found) if memory else there).to_bytes(8, "little")
+        return b"" if memory else found
+
     def fill_array(
-        self, image: bytearray, at: int, member: Member, found: list[Value] | None, memory: Memory | None
+        self, image: bytearray, at: int, member: Member, found: list[Any] | None, memory: Memory | None
     ) -> bytes:
         if not found:
             return b""
         name = self.element(member)
+        if name not in self.nesting.structs:
+            coded = memory is None and name not in self.scalars
+            data = b"".join((~one & MASK if coded else one).to_bytes(8, "little") for one in found)
+            image[at : at + 8] = (memory.put(data) if memory else 1).to_bytes(8, "little")
+            return b"" if memory else data
         if memory is not None:
             pointer = memory.put(b"".join(self.put(name, one, memory)[0] for one in found))
             image[at : at + 8] = pointer.to_bytes(8, "little")
@@ -230,7 +261,9 @@ class Reference:
         for member in self.nesting.structs[name].members:
             if member.kind is Kind.ARRAY and value[member.name] is not None:
                 element = self.element(member)
-                elements = [self.expected(element, e) for e in self.kept(element, value[member.name])]
+                elements = self.kept(element, value[member.name])
+                if element in self.nesting.structs:
+                    elements = [self.expected(element, e) for e in elements]
                 found[member.name] = elements or None
                 if member.count in found:
                     found[member.count] = len(elements)
@@ -242,23 +275,32 @@ class Reference:
     def read(self, members: tuple[Member, ...], address: int) -> Value:
         found: Value = {}
         for member, place in self.nesting.places(members):
-            if member.kind not in SILENT | {Kind.UNION, Kind.ARRAY, Kind.PARAMS}:
+            if member.kind not in SILENT | {Kind.UNION, Kind.PARAMS} | OUTSIDE:
                 found[member.name] = self.read_one(member, address + place.offset)
         for member, place in self.nesting.places(members):
             at = address + place.offset
             if member.kind is Kind.UNION:
                 found[member.name] = self.read_case(member, found[member.tag], at)
             elif member.kind is Kind.ARRAY:
+                found[member.name] = self.read_array(member, found, self.integer(at, 8, False))
+            elif member.kind in (Kind.STRING, Kind.HOST):
                 pointer = self.integer(at, 8, False)
-                size = self.nesting.size(self.element(member))
-                count = self.number(member.count or "1", found) if pointer else 0
-                found[member.name] = [
-                    self.get(self.element(member), pointer + i * size) for i in range(count)
-                ] or None
+                size = self.number(member.size, found) if member.size else -1
+                found[member.name] = ctypes.string_at(pointer, size) if pointer else None
             elif member.kind is Kind.PARAMS:
                 extra = next(p for m, p in self.nesting.places(members) if m.name == member.extra)
                 found[member.name] = self.read_params(self.integer(address + extra.offset, 8, False))
         return found
+
+    def read_array(self, member: Member, found: Value, pointer: int) -> list[Any] | None:
+        name = self.element(member)
+        size = self.nesting.size(name)
+        places = [
+            pointer + i * size for i in range(self.number(member.count or "1", found) if pointer else 0)
+        ]
+        if name in self.nesting.structs:
+            return [self.get(name, place) for place in places] or None
+        return [self.integer(place, size, False) for place in places] or None
 
     def read_params(self, extra: int) -> list[bytes]:
         """{CU_LAUNCH_PARAM_BUFFER_POINTER, bytes, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END}"""
