@@ -33,6 +33,7 @@ from .model import (
     Where,
 )
 from .objects import load_objects
+from .results import load_results
 from .signature import parse_signature
 from .validate import validate
 
@@ -40,6 +41,7 @@ SPECS = Path(__file__).resolve().parent.parent / "specs"
 TYPES = "cuda/types.yaml"
 OBJECTS = "cuda/objects.yaml"
 DEVICE = "cuda/device.yaml"
+RESULTS = "cuda/results.yaml"
 LIBRARIES = ("cuda/driver.yaml", "gpuferry/session.yaml")
 
 GUEST_STEPS = (Step.CHECK, Step.SEND, Step.DECODE)
@@ -51,6 +53,7 @@ KEYS_OF_KIND = {
     Kind.ENUM: {"allow", "min", "max"},
     Kind.FLAGS: {"allow"},
     Kind.POINTER: {"size", "access", "nullable"},
+    Kind.DEVICE: {"error"},
     Kind.HANDLE: {"of", "use", "nullable", "absent"},
     Kind.IN: {"size", "count", "nullable"},
     Kind.OUT: {"size", "count", "nullable"},
@@ -69,7 +72,7 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
     kind = keys.need("kind").choice(Kind)
     of, use, size, access = keys.get("of"), keys.get("use"), keys.get("size"), keys.get("access")
     nullable, allow, low, high = keys.get("nullable"), keys.get("allow"), keys.get("min"), keys.get("max")
-    clamp, absent = keys.get("clamp"), keys.get("absent")
+    clamp, absent, error = keys.get("clamp"), keys.get("absent"), keys.get("error")
     count = keys.get("count")
     keys.done()
     misplaced = set(keys.keys) - {"kind"} - KEYS_OF_KIND.get(kind, set())
@@ -95,6 +98,7 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
         max=high.word() if high else None,
         clamp=load_clamp(clamp) if clamp else None,
         absent=absent.text() if absent else None,
+        error=error.text() if error else None,
         count=count.text() if count else None,
     )
 
@@ -311,8 +315,9 @@ def load(specs: Path = SPECS) -> Spec:
     types = load_types(specs / TYPES, f"specs/{TYPES}")
     overrides = load_device(specs / DEVICE, f"specs/{DEVICE}")
     objects = load_objects(specs / OBJECTS, f"specs/{OBJECTS}")
+    results = load_results(specs / RESULTS, f"specs/{RESULTS}")
     libraries = tuple(load_library(specs / file, f"specs/{file}") for file in LIBRARIES)
     by_symbol = {v.symbol: v for library in libraries for v in library.variants}
-    spec = Spec(types, libraries, objects, overrides, by_symbol)
+    spec = Spec(types, libraries, objects, overrides, results, by_symbol)
     validate(spec)
     return spec

@@ -151,6 +151,7 @@ class Arg:
     max: str | None = None
     clamp: tuple[str, str] | None = None
     absent: str | None = None
+    error: str | None = None
     count: str | None = None
 
 
@@ -415,6 +416,23 @@ class Override:
     where: Where
 
 
+class Destroys(Enum):
+    """Who says that a result ends its context."""
+
+    HEADER = "header"
+    PRACTICE = "practice"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A CUresult."""
+
+    name: str
+    text: str
+    where: Where
+    destroys: Destroys | None = None
+
+
 @dataclass(frozen=True)
 class Spec:
     """Everything in `specs/` that code is generated from."""
@@ -423,6 +441,7 @@ class Spec:
     libraries: tuple[Library, ...]
     objects: Objects
     overrides: tuple[Override, ...] = ()
+    results: tuple[Result, ...] = ()
     by_symbol: dict[str, Variant] = field(default_factory=dict)
 
     def library(self, name: str) -> Library:

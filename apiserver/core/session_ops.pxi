@@ -31,6 +31,30 @@ cdef int on_sessionMemUnmap(Session *s, Frame *f) noexcept nogil:
     return status
 
 
+cdef int on_sessionMemAlias(Session *s, Frame *f) noexcept nogil:
+    cdef gf_req_sessionMemAlias *q = <gf_req_sessionMemAlias *>f.body
+    cdef int status = alias_memory(s, q.address, q.size, q.home)
+    if status == cu.CUDA_SUCCESS:
+        follow(s, f)
+    return status
+
+
+cdef int on_sessionMemUnalias(Session *s, Frame *f) noexcept nogil:
+    cdef gf_req_sessionMemUnalias *q = <gf_req_sessionMemUnalias *>f.body
+    cdef int status = unalias_memory(s, q.address, q.size)
+    if status == cu.CUDA_SUCCESS:
+        follow(s, f)
+    return status
+
+
+cdef int on_sessionMemAccess(Session *s, Frame *f) noexcept nogil:
+    cdef gf_req_sessionMemAccess *q = <gf_req_sessionMemAccess *>f.body
+    cdef int status = permit(s, q.address, q.size, q.access)
+    if status == cu.CUDA_SUCCESS:
+        follow(s, f)
+    return status
+
+
 cdef int on_sessionFence(Session *s, Frame *f) noexcept nogil:
     return fence(s)
 
@@ -93,10 +117,9 @@ cdef int on_sessionGetFunction(Session *s, Frame *f) noexcept nogil:
     if q.index >= table.kernels.size():
         return cu.CUDA_ERROR_NOT_FOUND
     cdef Function *function = <Function *>calloc(1, sizeof(Function))
-    function.owner = owner
     function.kernel = table.kernels[0][q.index]
     function.cu = function.kernel.function
-    cdef int status = put(s, q.function, kind, &function.base, owner.base.context)
+    cdef int status = put_under(s, q.function, kind, &function.base, owner.base.context, &owner.base)
     if status != cu.CUDA_SUCCESS:
         free(function)
     return status
@@ -112,12 +135,12 @@ cdef int on_sessionGetModule(Session *s, Frame *f) noexcept nogil:
     if f.context == NULL:
         return cu.CUDA_ERROR_INVALID_CONTEXT
     image = new_image()
-    image.parent = library
     status = cu.cuLibraryGetModule(&image.module, library.library)
     status = status or put(s, q.module, MODULE, &image.base, f.context)
     if status != cu.CUDA_SUCCESS:
         free_image(image)
     else:
+        link_module(image, library)
         note_use(s, f, &library.base)
     return status
 
