@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from gpuferry.guest.endpoint import runtime_directory
 
-from ..settings.sources import ConfigError, fields_of, load
+from ..settings.errors import ConfigError
+from ..settings.sources import fields_of, load
 from .errors import CliError, Exit
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpuferry.guest.endpoint import read_token
 
-from ..settings.sources import ConfigError
+from ..settings.errors import ConfigError
 
 SIZE_MIN = 32  # characters
 NAME = "cluster.key"

@@ -17,9 +17,9 @@ from ..door.credentials import AnyOf, Authority, LocalTenants, OwnToken, Tickets
 from ..door.tickets import TicketDesk
 from ..pool.pool import Pool
 from ..service.logs import hide
+from ..settings.errors import ConfigError
 from ..settings.folders import state_directory, store_path
 from ..settings.monitor import Config, MonitorOptions
-from ..settings.sources import ConfigError
 from ..store.interface import StoreError
 from .key import NAME, read_cluster_key
 from .load import describe

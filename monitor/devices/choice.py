@@ -8,7 +8,7 @@ import sys
 
 from gpuferry.guest.launch import clean_environment, simulated_environment
 
-from ..settings.monitor import ConfigError
+from ..settings.errors import ConfigError
 
 CHOICES = ("auto", "gpu", "sim")
 

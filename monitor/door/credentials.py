@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+import structlog
+
+from ..store.interface import StoreError
 from ..store.sqlite import SqliteStore
 from .handshake import Claim, CudaError, Extension, Proven, Reason, Refusal, mac
 from .tickets import TicketDesk
 from .tokens import proof
 from .tokens.book import TokenBook
+
+log = structlog.get_logger()
 
 
 class Authority(Protocol):
@@ -146,3 +151,14 @@ class AnyOf:
             if proven := await authority.judge(claim):
                 return proven
         return None
+
+
+async def look_up(authority: Authority, claim: Claim) -> Proven | None:
+    """Who made the claim, where that takes time; Refusal if it cannot be found out."""
+    try:
+        return await authority.judge(claim)
+    except StoreError as error:
+        log.error("tokens cannot be checked", error=str(error))
+        raise Refusal(
+            Reason.NO_CAPACITY, "tokens cannot be checked at the moment", CudaError.SYSTEM_NOT_READY
+        ) from None

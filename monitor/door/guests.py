@@ -12,17 +12,13 @@ from typing import Protocol
 
 import structlog
 
-from ..store.interface import StoreError
-from .credentials import Authority
 from .handshake import (
     HEADER,
     HELLO,
     NONCE_SIZE,
     Claim,
-    CudaError,
     Hello,
     Proven,
-    Reason,
     Refusal,
     Resume,
     accept_hello,
@@ -137,17 +133,6 @@ def admit(connection: socket.socket, peer: str, claim: Claim, proven: Proven | N
     hello = accept_hello(claim, proven)
     assert proven
     return Guest(connection, peer, hello, claim.server_nonce + hello.nonce, proven.key, proven.invited)
-
-
-async def look_up(authority: Authority, claim: Claim) -> Proven | None:
-    """Who made the claim, where that takes time; Refusal if it cannot be found out."""
-    try:
-        return await authority.judge(claim)
-    except StoreError as error:
-        log.error("tokens cannot be checked", error=str(error))
-        raise Refusal(
-            Reason.NO_CAPACITY, "tokens cannot be checked at the moment", CudaError.SYSTEM_NOT_READY
-        ) from None
 
 
 async def _say_goodbye(connection: socket.socket, frame: bytes) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import structlog
 
-from ..settings.monitor import ConfigError, resolve
-from .credentials import Authority
-from .guests import Guest, Handshake, Reception, admit, look_up
+from ..settings.errors import ConfigError
+from ..settings.monitor import resolve
+from .credentials import Authority, look_up
+from .guests import Guest, Handshake, Reception, admit
 from .handshake import Claim, CudaError, Proven, Reason, Refusal, Resume
 
 BACKLOG = 512

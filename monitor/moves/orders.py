@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
-from ..policy import Migrate
+from ..policy.interface import Declined, Migrate
 from ..pool.api_server import ApiServer
 from ..pool.channel import ChannelBroken
 from ..pool.pool import Pool
@@ -147,11 +147,12 @@ class Orders:
         if self._preparations.wait_for_server(migration, device):
             return
         migration.asked = True
-        reason = self._placer.request_migration(session.id, device)
-        if reason:
-            self._custody.fail(migration, reason)
-            return
-        self._dispatch()
+        try:
+            self._placer.request_migration(session.id, device)
+        except Declined as error:
+            self._custody.fail(migration, str(error))
+        else:
+            self._dispatch()
 
     def _return(self, migration: Migration) -> None:
         """A suspended session: to the device that was chosen, or through the queue."""
@@ -164,11 +165,12 @@ class Orders:
             return
         if self._preparations.wait_for_server(migration, device):
             return
-        found = self._placer.on_return(session.id, device, session.quota, session.hello.function)
-        if isinstance(found, str):
-            self._custody.fail(migration, found)
-            return
-        self.comes_back(session, Placement(session.id, device, found, session.quota))
+        try:
+            server = self._placer.on_return(session.id, device, session.quota, session.hello.function)
+        except Declined as error:
+            self._custody.fail(migration, str(error))
+        else:
+            self.comes_back(session, Placement(session.id, device, server, session.quota))
 
     def server_ready(self, device: int) -> None:
         """There is an idle API server: who moves goes before who waits."""

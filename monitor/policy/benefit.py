@@ -46,7 +46,7 @@ class Benefit:
         if not sessions:
             return None
         least = min((gpu.busy for gpu in gpus if gpu.idle), default=None)
-        if moving or (head and any(gpu.idle and gpu.takes(head) for gpu in gpus)):
+        if moving or (head and any(gpu.idle and gpu.takes(head.memory, head.labels) for gpu in gpus)):
             head = None  # perhaps it gets its room already
         if least is None or (not head and max(gpu.busy for gpu in gpus) < least + 2):
             return None
@@ -59,7 +59,9 @@ class Benefit:
             (source,) = session.gpus
             if source in moving:
                 continue
-            target = next((gpu for gpu in targets if gpu is not source and gpu.takes(session.request)), None)
+            memory, labels = session.request.memory, session.request.labels
+            others = (gpu for gpu in targets if gpu is not source)
+            target = next((gpu for gpu in others if gpu.takes(memory, labels)), None)
             if target is None:
                 continue
             gain = crowd.relief(session, target) + crowd.room(session)

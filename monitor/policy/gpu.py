@@ -5,10 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .interface import Request
 
 WINDOW = 5  # ticks in the moving average
 
@@ -32,6 +28,7 @@ class Gpu:
 
     @property
     def promised(self) -> int:
+        """Bytes granted to sessions on this GPU, those still moving here included."""
         return self.memory - self.free - self.withheld
 
     def withhold(self, size: int) -> None:
@@ -44,9 +41,9 @@ class Gpu:
         """The mean of the last ticks."""
         return sum(self.samples) / len(self.samples) if self.samples else 0.0
 
-    def takes(self, request: Request) -> bool:
-        """Whether there is a worker and room for it."""
-        return bool(self.idle) and self.free >= request.memory and request.labels <= self.labels
+    def takes(self, memory: int, labels: frozenset[str]) -> bool:
+        """Whether there is an idle worker, so much memory to promise, and each of these labels."""
+        return bool(self.idle) and self.free >= memory and labels <= self.labels
 
     def welcome(self, worker: int) -> None:
         """A worker is idle at home; it may have been all the time."""

@@ -10,15 +10,14 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import structlog
 from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
-from ..settings.monitor import Config
 from .channel import Channel, ChannelBroken, channel_pair
 from .health import Health
-from .process import Adopted, Process
+from .process import Adopted, Launch, Process
 
 LAST_WORDS = 0.2  # seconds
 CLOSED = "closed its control socket"
@@ -121,8 +120,7 @@ class ApiServer:
 
     async def run(
         self,
-        config: Config,
-        environment: Mapping[str, str],
+        launch: Launch,
         home: node_pb2.Home | None,
         turns: asyncio.Semaphore,
     ) -> None:
@@ -134,12 +132,13 @@ class ApiServer:
         try:
             with theirs:
                 descriptor = theirs.fileno()
-                which = ["--device", str(self.device)]
-                command = [*config.keeper_command] if self.is_keeper else [*config.server_command, *which]
-                command += ["--control-fd", str(descriptor)]
+                which = () if self.is_keeper else ("--device", str(self.device))
                 self._process = await asyncio.create_subprocess_exec(
-                    *command,
-                    env=dict(environment),
+                    *launch.command,
+                    *which,
+                    "--control-fd",
+                    str(descriptor),
+                    env=dict(launch.environment),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=STDERR,
                     pass_fds=(descriptor,),
@@ -148,7 +147,7 @@ class ApiServer:
                 )
             if home:
                 self._channel.send(node_pb2.ToServer(home=home))
-            await self._live(config.ready_timeout)
+            await self._live(launch.ready_timeout)
         finally:
             await self._end()
 

@@ -14,6 +14,7 @@ from ..settings.monitor import Config
 from .api_server import NOWHERE, ApiServer, PoolListener, State
 from .channel import Channel, ChannelBroken
 from .health import PAUSE_MOST, Health
+from .process import Launch
 
 STARTING_MOST = 2 * (os.cpu_count() or 1)  # at once: more would only wait for each other
 SURPLUS_SECONDS = 10.0  # for which an API server may be one too many
@@ -33,7 +34,8 @@ class Pool:
         events: PoolListener,
     ) -> None:
         self._config = config
-        self._environment = environment
+        self._server_launch = Launch(config.server_command, environment, config.ready_timeout)
+        self._keeper_launch = Launch(config.keeper_command, environment, config.ready_timeout)
         self._home = home  # where API servers find the next monitor; none: they end with this one
         self._spare = (
             spare  # bytes of a device, and of its UUID if that is known, that nobody has or was promised
@@ -72,7 +74,7 @@ class Pool:
     def start_keeper(self) -> ApiServer:
         """One more process without a device; `there` says when it can be given a session."""
         keeper = ApiServer(NOWHERE, Health(), lambda _: None, self._events)
-        life = keeper.run(self._config, self._environment, self._home, self._turns)
+        life = keeper.run(self._keeper_launch, self._home, self._turns)
         self._attend_to(self._attend_keeper(keeper, life))
         return keeper
 
@@ -122,7 +124,7 @@ class Pool:
             server = ApiServer(device, self._health[device], self._fill_soon, self._events)
             self._keep(
                 server,
-                server.run(self._config, self._environment, self._home, self._turns),
+                server.run(self._server_launch, self._home, self._turns),
             )
 
     def _wanted(self, device: int, here: list[ApiServer]) -> int:

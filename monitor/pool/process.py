@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How an API server is started."""
+
+    command: Sequence[str]  # to which its options are added
+    environment: Mapping[str, str]
+    ready_timeout: float  # seconds until it must say Ready
 
 
 class Process(Protocol):

@@ -6,7 +6,8 @@ import socket
 
 import grpc
 
-from ..settings.monitor import ConfigError, resolve
+from ..settings.errors import ConfigError
+from ..settings.monitor import resolve
 
 ALONE = (("grpc.so_reuseport", 0),)  # else a second server on the port would take half of the callers
 

@@ -8,7 +8,7 @@ import shutil
 import stat
 from pathlib import Path
 
-from ..settings.monitor import ConfigError
+from ..settings.errors import ConfigError
 
 OTHER = "set GPUFERRY_RUNTIME_DIR to another folder"
 

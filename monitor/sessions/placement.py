@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..policy import Gpu, Migrate, Place, Request, Scheduler
+from ..policy.gpu import Gpu
+from ..policy.interface import Migrate, Place, Policy, Request
 
 
 @dataclass
@@ -53,7 +54,7 @@ class Impossible(NamedTuple):
 class Placer:
     """The devices and the queue, driven by events; `next` is asked until it has nothing."""
 
-    def __init__(self, policy: Scheduler) -> None:
+    def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._early: dict[int, tuple[int, frozenset[str], str]] = {}  # came before any device was known
         self._usual = 0  # the smallest of the devices' default quotas
@@ -137,16 +138,16 @@ class Placer:
 
     # -- migration
 
-    def request_migration(self, session: int, device: int) -> str:
-        """An operator wants it there: the decision is among the next ones, or this says why not."""
-        return self._policy.request_migration(session, device)
+    def request_migration(self, session: int, device: int) -> None:
+        """An operator wants the session on this device: the decision is among the next ones. Declined."""
+        self._policy.request_migration(session, device)
 
     def adopt_move(self, session: int, device: int) -> None:
         """An earlier monitor let it move there."""
         self._policy.adopt_move(session, device)
 
-    def on_return(self, session: int, device: int, quota: int, function: str = "") -> int | str:
-        """A suspended session comes back there: its API server, or why not."""
+    def on_return(self, session: int, device: int, quota: int, function: str = "") -> int:
+        """A suspended session comes back to this device. Returns its API server there. Declined."""
         return self._policy.on_return(Request(session, quota, function), device)
 
     def on_migrated(self, session: int, done: bool, seconds: float = 0.0) -> None:

@@ -12,12 +12,10 @@ from pathlib import Path
 
 from gpuferry.guest.endpoint import read_token, runtime_directory, split_address
 
-from ..policy import FITS, MOVERS, QUEUES
+from ..policy.names import FITS, MOVERS, QUEUES
 from . import options
+from .errors import ConfigError
 from .options import option
-from .sources import ConfigError, UsageError
-
-__all__ = ["Config", "ConfigError", "MonitorOptions", "UsageError"]
 
 DEFAULT_LISTEN = "127.0.0.1:7700"
 DEFAULT_HTTP = "127.0.0.1:7780"

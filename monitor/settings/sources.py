@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from .errors import UsageError
 from .options import Option, options_of
 
 if sys.version_info >= (3, 11):
@@ -23,18 +24,6 @@ T = TypeVar("T")
 SYSTEM = Path("/etc/gpuferry")
 SECRETS = {"token", "password", "secret"}
 _TOML_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "a table"}
-
-
-class ConfigError(Exception):
-    """A setting that cannot work; the text, or the hint, says what to do about it."""
-
-    def __init__(self, what: str, hint: str = "") -> None:
-        super().__init__(what)
-        self.hint = hint
-
-
-class UsageError(ConfigError):
-    """The same, as it is written, wherever that is: trying again will not help."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from grpc_reflection.v1alpha import reflection
 from ..broker.broker import Broker
 from ..moves.migration import CannotMove, Target, ToDevice, ToFile, ToServer
 from ..service.ports import ALONE, add_port
-from .status import describe
+from .migrations import describe
 
 SERVICE = control_pb2.DESCRIPTOR.services_by_name["Monitor"].full_name
 Serving = health_pb2.HealthCheckResponse.ServingStatus

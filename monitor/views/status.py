@@ -7,17 +7,16 @@ import os
 import socket
 import time
 
-from gpuferry.migration.follow import session_of
 from gpuferry.specs._generated import control_pb2, node_pb2, wire
 
 from ..broker.broker import Broker
 from ..devices.gpus import GpuStats
-from ..moves import migration
 from ..pool.api_server import ApiServer, State
 from ..pool.pool import Pool
 from ..service.versions import package_version
 from ..sessions.session import Session
 from ..settings.monitor import Config
+from .migrations import describe
 
 STATS_SECONDS = 0.3
 
@@ -27,33 +26,6 @@ _STATES = {
     State.BUSY: control_pb2.SERVER_STATE_BUSY,
     State.STOPPING: control_pb2.SERVER_STATE_STOPPING,
 }
-
-
-_RESULTS = {
-    migration.State.RUNNING: control_pb2.MIGRATION_STATE_RUNNING,
-    migration.State.DONE: control_pb2.MIGRATION_STATE_DONE,
-    migration.State.FAILED: control_pb2.MIGRATION_STATE_FAILED,
-}
-
-
-def describe(one: migration.Migration) -> control_pb2.Migration:
-    """As it is at this moment."""
-    return control_pb2.Migration(
-        id=one.id,
-        session=one.session.id,
-        source=one.came_from,
-        target=str(one.target),
-        state=_RESULTS[one.state],
-        started_seconds_ago=time.monotonic() - one.began,
-        seconds=one.elapsed,
-        downtime_seconds=one.report.pause_seconds if one.report else 0.0,
-        bytes=one.copied_bytes,
-        reason=one.reason,
-        bytes_total=one.bytes_total,
-        phase=one.phase,
-        report=one.report,
-        session_there=session_of(one.remote.welcome) if one.remote and one.taken else 0,
-    )
 
 
 class StatusReporter:

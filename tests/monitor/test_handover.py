@@ -46,8 +46,8 @@ class Guest:
 
 def granted(number: int, server: Server, **hello: Any) -> Any:
     guest: Any = Guest([])
-    fields: dict[str, Any] = {"nonce": bytes(32), "pid": 1, "memory": 0, "tenant": "", "function": "", "program": ""}
-    session: Any = Session(number, Hello(**(fields | hello)), "unix", guest)
+    said = Hello(nonce=bytes(32), pid=1, memory=0, tenant="", function="", program="")._replace(**hello)
+    session: Any = Session(number, said, "unix", guest)
     session.placement, session.server = Placement(number, 0, server.key, 1 << 20), server
     return session
 

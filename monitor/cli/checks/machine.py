@@ -20,7 +20,7 @@ from gpuferry.guest.units import format_size
 from gpuferry.specs._generated import wire
 
 from ...devices import choice
-from ...settings.monitor import ConfigError
+from ...settings.errors import ConfigError
 from .check import Check, python
 
 OLDEST_DRIVER = (12, 8)

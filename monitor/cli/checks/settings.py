@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ...cluster.registry.config import RegistryOptions
+from ...settings.errors import ConfigError
 from ...settings.monitor import AUTO, MonitorOptions, resolve
-from ...settings.sources import ConfigError, Settings, load
+from ...settings.sources import Settings, load
 from .check import Check
 
 _TABLES = {"monitor": MonitorOptions, "registry": RegistryOptions}

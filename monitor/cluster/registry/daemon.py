@@ -22,9 +22,9 @@ from ...service.notify import Notifier
 from ...service.ports import ALONE, add_port
 from ...service.runtime import RuntimeDirectory
 from ...service.waiting import until
+from ...settings.errors import ConfigError
 from ...settings.folders import store_path
 from ...settings.monitor import is_loopback
-from ...settings.sources import ConfigError
 from ...store.choose import open_store
 from ...store.interface import StoreError
 from .config import RegistryConfig

@@ -61,7 +61,8 @@ class Trigger:
         if not self.pending or session.moves or len(session.gpus) > 1:
             return None
         over, under = self.pending
-        if session.gpus != [over] or under.busy or not under.takes(session.request):
+        request = session.request
+        if session.gpus != [over] or under.busy or not under.takes(request.memory, request.labels):
             return None
         self.pending = None
         self._quiet_until = now + self.cooldown
