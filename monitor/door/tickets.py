@@ -21,22 +21,22 @@ def _mac(cluster_key: bytes, ticket: bytes) -> bytes:
 
 
 def session_key(cluster_key: bytes, ticket: bytes) -> bytes:
-    """What the guest proves to hold when it shows the ticket: seeing a ticket go by is not enough."""
+    """The key that a guest proves to hold when it shows the ticket: seeing a ticket go by is not enough."""
     return hmac.digest(cluster_key, b"gpuferry ticket key 1" + ticket, hashlib.sha256)
 
 
 def restore_key(cluster_key: bytes, ticket: bytes) -> bytes:
-    """Likewise for a GPU server that hands a session over: no guest ever gets one of these."""
+    """The key that a GPU server proves to hold when it hands a session over. No guest ever gets one."""
     return hmac.digest(cluster_key, b"gpuferry restore key 1" + ticket, hashlib.sha256)
 
 
 def number_of(ticket: bytes) -> bytes:
-    """What tells it from all others."""
+    """The ticket's number (16 bytes), which no other ticket has."""
     return ticket[:NUMBER_SIZE]
 
 
 def issue(cluster_key: bytes, incarnation: bytes, tenant: str, now: float | None = None) -> bytes:
-    """A ticket for the monitor that called itself `incarnation` at its start."""
+    """A ticket for the monitor that called itself `incarnation` at its start. `now`: Unix time."""
     expires = int(time.time() if now is None else now) + LIFETIME
     fields = (secrets.token_bytes(NUMBER_SIZE), incarnation, expires, tenant.encode())
     unsigned = TICKET.pack(*fields, b"")
@@ -53,7 +53,7 @@ class TicketDesk:
         self._used: dict[bytes, int] = {}  # when each expires, which is when it may be forgotten
 
     def outdated(self, ticket: bytes) -> bool:
-        """Whether it is genuine, and came too late, or after a restart."""
+        """Whether the ticket is genuine, but came too late, or after a restart."""
         if not self._genuine(ticket):
             return False
         _, incarnation, expires, _, _ = TICKET.unpack(ticket)
@@ -76,7 +76,7 @@ class TicketDesk:
         return (restore_key if restore else session_key)(self._key, ticket)
 
     def use(self, ticket: bytes) -> None:
-        """Its bearer proved to hold the session key: nobody can use it again."""
+        """Note that the ticket's bearer proved to hold its key: nobody can use it again."""
         self._forget_expired()
         number, _, expires, _, _ = TICKET.unpack(ticket)
         self._used[number] = expires

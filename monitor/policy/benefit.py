@@ -19,13 +19,13 @@ PAUSE_LEAST = 0.02
 
 
 def slowdown(sessions: int) -> float:
-    """Of each of so many that share a GPU."""
+    """By what factor each of so many sessions is slowed down that share a GPU."""
     return 1.0 + CONTENTION * max(0, sessions - 1)
 
 
 @dataclass
 class Benefit:
-    """Gains are seconds, added up over all sessions concerned and the head of the queue.
+    """Moves a session when the seconds that all sessions gain exceed twice its pause.
 
     A function's need is learnt from earlier sessions; of an unknown one it is supposed that it goes on for
     as long as it has lasted, so short ones never move. The pause follows from the bandwidth of earlier moves.
@@ -89,11 +89,11 @@ class Benefit:
         pass
 
     def pause(self, session: Session) -> float:
-        """How long it would stand still."""
+        """Seconds for which the session would stand still."""
         return PAUSE_LEAST + session.request.memory / self.bandwidth
 
     def left(self, session: Session) -> float:
-        """How long it would still go on if it had a GPU for itself."""
+        """Seconds for which the session would still go on if it had a GPU for itself."""
         need = self._needs.get(session.request.function)
         if need is not None and need > session.done:
             return need - session.done

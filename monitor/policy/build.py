@@ -19,5 +19,5 @@ MOVERS: Mapping[str, Callable[[], Mover | None]] = dict(
 
 
 def build(fit: str = "best-fit", queue: str = "fcfs", migration: str = "off") -> Scheduler:
-    """A policy of the usual settings; KeyError if there is no such name."""
+    """A policy by the names of its parts. Raises KeyError if there is no such name."""
     return Scheduler(QUEUES[queue](), FITS[fit], MOVERS[migration]())

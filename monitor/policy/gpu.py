@@ -32,13 +32,13 @@ class Gpu:
         return self.memory - self.free - self.withheld
 
     def withhold(self, size: int) -> None:
-        """So much is not to be promised for now."""
+        """Let so many bytes not be promised for now."""
         self.free += self.withheld - size
         self.withheld = size
 
     @property
     def utilisation(self) -> float:
-        """The mean of the last ticks."""
+        """Share of time in which kernels ran, 0 to 1: the mean of the last five ticks."""
         return sum(self.samples) / len(self.samples) if self.samples else 0.0
 
     def takes(self, memory: int, labels: frozenset[str]) -> bool:
@@ -46,14 +46,14 @@ class Gpu:
         return bool(self.idle) and self.free >= memory and labels <= self.labels
 
     def welcome(self, worker: int) -> None:
-        """A worker is idle at home; it may have been all the time."""
+        """A worker that belongs here is idle; it may have been all the time."""
         if worker in self.home and self._position(worker) is not None:
             return
         self.home.add(worker)
         insort(self.idle, worker)
 
     def forget(self, worker: int) -> None:
-        """A worker is gone."""
+        """A worker that belongs here is gone."""
         self.home.discard(worker)
         if (position := self._position(worker)) is not None:
             del self.idle[position]

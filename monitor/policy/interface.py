@@ -10,7 +10,7 @@ from .gpu import Gpu
 
 
 class Request(NamedTuple):
-    """A session that asks for GPUs; the session it becomes has the same id."""
+    """A session that asks for GPUs; the session that it becomes has the same id."""
 
     id: int
     memory: int  # on each device, in the unit of `Gpu.memory`
@@ -36,10 +36,12 @@ class Place(NamedTuple):
 
     @property
     def gpu(self) -> int:
+        """The GPU of the first, and mostly only, seat."""
         return self.seats[0].gpu
 
     @property
     def worker(self) -> int:
+        """The worker of the first, and mostly only, seat."""
         return self.seats[0].worker
 
 

@@ -16,7 +16,7 @@ from .session import Session
 
 
 class Scheduler:
-    """Implements `Policy`."""
+    """The policy that a queue, a fit and, if wanted, a mover make together."""
 
     def __init__(self, queue: Queue, fit: Fit, mover: Mover | None = None) -> None:
         self._queue = queue
@@ -30,7 +30,7 @@ class Scheduler:
 
     @property
     def gpus(self) -> Mapping[int, Gpu]:
-        """To look at."""
+        """The GPUs in service, by index."""
         return self._gpus
 
     def waiting(self) -> Sequence[Request]:

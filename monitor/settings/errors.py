@@ -12,4 +12,4 @@ class ConfigError(Exception):
 
 
 class UsageError(ConfigError):
-    """The same, as it is written, wherever that is: trying again will not help."""
+    """A setting that is wrong as it is written, wherever that is: trying again will not help."""

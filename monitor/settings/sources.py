@@ -35,13 +35,13 @@ class Settings(Generic[T]):
 
 
 def files(program: str) -> list[Path]:
-    """The files that are read if they exist; a later one goes before an earlier one."""
+    """Paths of the files that are read if they exist; a later one goes before an earlier one."""
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return [SYSTEM / f"{program}.toml", Path(base, "gpuferry", f"{program}.toml")]
 
 
 def chosen_files(program: str, explicit: str | None) -> tuple[list[Path], bool]:
-    """What to read, and whether someone named it: then it must exist, and no other file counts."""
+    """Paths to read, and whether someone named one: it must exist then, and no other file counts."""
     named = explicit or os.environ.get("GPUFERRY_CONFIG")
     return ([Path(named).absolute()], True) if named else (files(program), False)
 
@@ -132,5 +132,5 @@ def load(
 
 
 def fields_of(values: Any) -> dict[str, Any]:
-    """The settings by name, not deeper: to build what inherits from a class of options."""
+    """The settings by name, as they are: for the constructor of a class that inherits from the options."""
     return {entry.name: getattr(values, entry.name) for entry in dataclasses.fields(values)}

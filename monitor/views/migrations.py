@@ -32,5 +32,5 @@ def describe(one: Migration) -> control_pb2.Migration:
         bytes_total=one.bytes_total,
         phase=one.phase,
         report=one.report,
-        session_there=session_of(one.remote.welcome) if one.remote and one.taken else 0,
+        session_there=session_of(one.remote.welcome) if one.remote and one.taken_over else 0,
     )
