@@ -12,7 +12,7 @@ from .errors import CliError, Exit
 
 
 def run_registry(flags: Mapping[str, str | None], file: str | None) -> None:
-    """Runs until told to stop."""
+    """Run a registry with these settings until it is told to stop. Raises CliError, ConfigError."""
     try:
         from ..cluster.key import NAME, make_cluster_key, read_cluster_key
         from ..cluster.registry.config import RegistryConfig, RegistryOptions

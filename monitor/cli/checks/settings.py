@@ -19,7 +19,7 @@ _TABLES = {"monitor": MonitorOptions, "registry": RegistryOptions}
 
 
 def settings_checks(monitor_runs: bool) -> Iterator[Check]:
-    """Of the monitor and of the registry."""
+    """Check the settings of the monitor and of the registry, and the secrets and ports that they name."""
     for program, table in _TABLES.items():
         try:
             settings: Settings[Any] = load(table, program)
