@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .document import Value, read
+from .document import Mapping, Value, read
+from .expression import Call, ExpressionError, parse_call
+from .load_nesting import load_enum, load_nesting
 from .model import (
     Access,
     Arg,
+    Assignment,
+    AttributeUse,
     By,
     Class,
+    Early,
     Function,
     Kind,
     Lasting,
@@ -21,29 +26,35 @@ from .model import (
     Replay,
     Signature,
     Spec,
+    Step,
     Types,
     Use,
     Variant,
     Where,
 )
+from .objects import load_objects
 from .signature import parse_signature
 from .validate import validate
 
 SPECS = Path(__file__).resolve().parent.parent / "specs"
 TYPES = "cuda/types.yaml"
+OBJECTS = "cuda/objects.yaml"
 DEVICE = "cuda/device.yaml"
 LIBRARIES = ("cuda/driver.yaml", "gpuferry/session.yaml")
 
+GUEST_STEPS = (Step.CHECK, Step.SEND, Step.DECODE)
+SERVER_STEPS = (Step.CALL, Step.DECODE)
+
 # Keys that say something only of some kinds of arguments.
 KEYS_OF_KIND = {
-    Kind.SCALAR: {"min", "max"},
-    Kind.ENUM: {"allow"},
+    Kind.SCALAR: {"min", "max", "clamp"},
+    Kind.ENUM: {"allow", "min", "max"},
     Kind.FLAGS: {"allow"},
     Kind.POINTER: {"size", "access", "nullable"},
-    Kind.HANDLE: {"of", "use", "nullable"},
-    Kind.IN: {"size", "nullable"},
-    Kind.OUT: {"size", "nullable"},
-    Kind.INOUT: {"size", "nullable"},
+    Kind.HANDLE: {"of", "use", "nullable", "absent"},
+    Kind.IN: {"size", "count", "nullable"},
+    Kind.OUT: {"size", "count", "nullable"},
+    Kind.INOUT: {"size", "count", "nullable"},
     Kind.STRING: {"nullable"},
     Kind.HOST: {"size", "nullable"},
 }
@@ -58,6 +69,8 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
     kind = keys.need("kind").choice(Kind)
     of, use, size, access = keys.get("of"), keys.get("use"), keys.get("size"), keys.get("access")
     nullable, allow, low, high = keys.get("nullable"), keys.get("allow"), keys.get("min"), keys.get("max")
+    clamp, absent = keys.get("clamp"), keys.get("absent")
+    count = keys.get("count")
     keys.done()
     misplaced = set(keys.keys) - {"kind"} - KEYS_OF_KIND.get(kind, set())
     if misplaced:
@@ -78,9 +91,70 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
         size=size.text() if size else None,
         access=access.choice(Access) if access else None,
         allow=allow.texts() if allow else (),
-        min=low.integer() if low else None,
-        max=high.integer() if high else None,
+        min=low.word() if low else None,
+        max=high.word() if high else None,
+        clamp=load_clamp(clamp) if clamp else None,
+        absent=absent.text() if absent else None,
+        count=count.text() if count else None,
     )
+
+
+def load_clamp(value: Value) -> tuple[str, str]:
+    bounds = value.texts()
+    if len(bounds) != 2:
+        raise value.fail("'clamp' is not a range", "Write clamp: [least, greatest]")
+    return bounds[0], bounds[1]
+
+
+def load_early(value: Value) -> Early:
+    keys = value.mapping()
+    early = Early(keys.need("if").word(), keys.need("result").text(), keys.where)
+    keys.done()
+    return early
+
+
+def load_assignment(target: str, value: Value) -> Assignment:
+    if value.is_word:
+        return Assignment(target, value.word(), value.where)
+    if value.is_list:
+        return Assignment(target, tuple(load_assignment("", item) for item in value.items()), value.where)
+    members = value.mapping().all()
+    return Assignment(target, tuple(load_assignment(name, item) for name, item in members), value.where)
+
+
+def load_assignments(value: Value | None) -> tuple[Assignment, ...]:
+    return tuple(load_assignment(name, item) for name, item in value.mapping().all()) if value else ()
+
+
+def load_call(value: Value | None) -> Call | None:
+    if value is None:
+        return None
+    try:
+        return parse_call(value.text())
+    except ExpressionError as error:
+        raise value.fail(str(error), "Write calls: function(argument, …)") from None
+
+
+def load_attribute_use(value: Value | None) -> AttributeUse | None:
+    if value is None:
+        return None
+    keys = value.mapping()
+    found = AttributeUse(
+        keys.need("of").text(), keys.need("by").text(), keys.need("value").text(), keys.where
+    )
+    keys.done()
+    return found
+
+
+def load_steps(keys: Mapping, side: str, known: tuple[Step, ...]) -> tuple[Step, ...]:
+    given = keys.get(side)
+    found = tuple(item.choice(Step) for item in given.items()) if given else ()
+    for step in found:
+        if step not in known:
+            raise keys.fail(
+                f"the {side} has no step {step.value!r}", f"Known: {', '.join(s.value for s in known)}"
+            )
+    return found
 
 
 def load_args(value: Value | None, signature: Signature) -> tuple[Arg, ...]:
@@ -106,6 +180,8 @@ def load_variant(base: str, group: str, value: Value) -> Variant:
     lookup, stream, via = keys.get("lookup"), keys.get("stream"), keys.get("via")
     guest, server, needs, alias = keys.get("guest"), keys.get("server"), keys.get("needs"), keys.get("alias")
     blocking, replay, restore = keys.get("blocking"), keys.get("replay"), keys.get("restore")
+    early, result, override = keys.get("early"), keys.get("result"), keys.get("override")
+    steps = override.mapping() if override else None
     variant = Variant(
         symbol=symbol,
         base=base,
@@ -127,7 +203,17 @@ def load_variant(base: str, group: str, value: Value) -> Variant:
         replay=load_replay(replay) if replay else None,
         restore=restore.flag() if restore else False,
         args=load_args(keys.get("args"), signature),
+        early=tuple(load_early(item) for item in early.items()) if early else (),
+        answer=load_assignments(keys.get("answer")),
+        effect=load_assignments(keys.get("effect")),
+        result=result.text() if result else None,
+        calls=load_call(keys.get("calls")),
+        attribute=load_attribute_use(keys.get("attribute")),
+        guest_steps=load_steps(steps, "guest", GUEST_STEPS) if steps else (),
+        server_steps=load_steps(steps, "server", SERVER_STEPS) if steps else (),
     )
+    if steps:
+        steps.done()
     keys.done()
     return variant
 
@@ -190,18 +276,20 @@ def load_types(path: Path, shown: str) -> Types:
     keys = read(path, shown)
     where: dict[str, Where] = {}
 
-    def texts(name: str) -> dict[str, str]:
+    def words(name: str) -> dict[str, Value]:
         found = dict(keys.need(name).mapping().all())
         where.update({key: item.where for key, item in found.items()})
-        return {key: item.text() for key, item in found.items()}
+        return found
 
-    scalars, enums, handles, aliases = texts("scalars"), texts("enums"), texts("handles"), texts("aliases")
-    structs = dict(keys.need("structs").mapping().all())
-    where.update({key: item.where for key, item in structs.items()})
+    def texts(name: str) -> dict[str, str]:
+        return {key: item.text() for key, item in words(name).items()}
+
+    scalars, handles, aliases = texts("scalars"), texts("handles"), texts("aliases")
+    enums = {key: load_enum(key, item) for key, item in words("enums").items()}
+    nesting = load_nesting(keys, scalars, enums, handles, aliases)
     keys.done()
-    return Types(
-        scalars, enums, handles, {key: item.integer() for key, item in structs.items()}, aliases, where
-    )
+    wires = {key: enum.wire for key, enum in enums.items()}
+    return Types(scalars, wires, handles, aliases, where, nesting)
 
 
 def load_device(path: Path, shown: str) -> tuple[Override, ...]:
@@ -222,8 +310,9 @@ def load(specs: Path = SPECS) -> Spec:
     """The whole spec, checked as far as that is possible without cuda.h."""
     types = load_types(specs / TYPES, f"specs/{TYPES}")
     overrides = load_device(specs / DEVICE, f"specs/{DEVICE}")
+    objects = load_objects(specs / OBJECTS, f"specs/{OBJECTS}")
     libraries = tuple(load_library(specs / file, f"specs/{file}") for file in LIBRARIES)
     by_symbol = {v.symbol: v for library in libraries for v in library.variants}
-    spec = Spec(types, libraries, overrides, by_symbol)
+    spec = Spec(types, libraries, objects, overrides, by_symbol)
     validate(spec)
     return spec

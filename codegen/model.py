@@ -7,6 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from .basics import Access as Access
+from .basics import SpecError as SpecError
+from .basics import Where as Where
+from .expression import Call
+from .nesting import Nesting
+
 PER_THREAD_SUFFIX = re.compile(r"_pt[sd][sz]$")
 
 
@@ -74,31 +80,13 @@ class Lasting(Enum):
     CUSTOM = "custom"
 
 
-class Access(Enum):
-    """What a call does with device memory."""
+class Step(Enum):
+    """A part of what is generated for a function, in this order; an override replaces one."""
 
-    READ = "read"
-    WRITE = "write"
-    READWRITE = "readwrite"
-
-
-@dataclass(frozen=True)
-class Where:
-    """A place in a spec file."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
-
-
-class SpecError(Exception):
-    """A mistake in the spec: where, what, and what to do about it."""
-
-    def __init__(self, where: Where, cause: str, remedy: str) -> None:
-        super().__init__(f"{where}: {cause}\n    {remedy}")
-        self.where = where
+    CHECK = "check"  # arguments, as CUDA does at once
+    SEND = "send"  # the request, and the wait for its answer
+    CALL = "call"  # of the driver
+    DECODE = "decode"  # what the answer means to the program
 
 
 @dataclass(frozen=True)
@@ -159,8 +147,11 @@ class Arg:
     size: str | None = None
     access: Access | None = None
     allow: tuple[str, ...] = ()
-    min: int | None = None
-    max: int | None = None
+    min: str | None = None
+    max: str | None = None
+    clamp: tuple[str, str] | None = None
+    absent: str | None = None
+    count: str | None = None
 
 
 @dataclass(frozen=True)
@@ -187,6 +178,24 @@ class Replay:
     where: Where
     of: str | None = None
     by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Early:
+    """A result that is known without more ado, where a condition holds."""
+
+    condition: str
+    result: str
+    where: Where
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """`target` becomes the value of an expression, or a struct of such by member."""
+
+    target: str
+    value: str | tuple[Assignment, ...]
+    where: Where
 
 
 @dataclass(frozen=True)
@@ -222,6 +231,14 @@ class Variant:
     replay: Replay | None = None
     restore: bool = False
     args: tuple[Arg, ...] = ()
+    early: tuple[Early, ...] = ()
+    answer: tuple[Assignment, ...] = ()
+    effect: tuple[Assignment, ...] = ()
+    result: str | None = None
+    calls: Call | None = None
+    attribute: AttributeUse | None = None
+    guest_steps: tuple[Step, ...] = ()
+    server_steps: tuple[Step, ...] = ()
 
     @property
     def on_wire(self) -> bool:
@@ -246,6 +263,118 @@ class Function:
     where: Where
 
 
+# The owner of what no other object owns.
+SESSION = "session"
+
+
+class Rebuilt(Enum):
+    """How a session that moves finds an object again."""
+
+    REPLAY = "replay"  # from the frames that made and changed it
+    CUSTOM = "custom"  # the engine knows
+    NONE = "none"  # the server never had it
+
+
+class ServerSide(Enum):
+    """What the server has of an object."""
+
+    GENERATED = "generated"  # the driver's handle alone
+    CUSTOM = "custom"  # a struct of its own, in apiserver/core
+    NONE = "none"  # nothing: the guest alone knows it
+
+
+@dataclass(frozen=True)
+class ObjectField:
+    """What the guest knows of an object.
+
+    `absent` is its value where a handle names no object (a default stream). With `counter` each new object
+    gets the next number, from that one on."""
+
+    name: str
+    ctype: str
+    where: Where
+    count: str | None = None
+    counter: int | None = None
+    absent: str | None = None
+    initial: str | None = None
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """What an object answers when asked for an attribute, and what changes when it is set.
+
+    `get` and the values of `set` are expressions of the object's fields and of `value`, the one that is
+    given; `condition` must hold of what is given.
+    """
+
+    name: str
+    ctype: str
+    get: str
+    where: Where
+    set: tuple[Assignment, ...] = ()
+    condition: str | None = None
+
+
+@dataclass(frozen=True)
+class AttributeUse:
+    """A function that gets or sets an attribute: of which object, named by which argument, and its value."""
+
+    of: str
+    by: str
+    value: str
+    where: Where
+
+
+@dataclass(frozen=True)
+class ObjectKind:
+    """One kind of object. `owners` are the kinds of which one owns it: it ends with its owner."""
+
+    name: str
+    id: int
+    ctype: str
+    owners: tuple[str, ...]
+    destroy: str | None
+    error: str
+    rebuilt: Rebuilt
+    server: ServerSide
+    where: Where
+    fields: tuple[ObjectField, ...] = ()
+    attributes: tuple[Attribute, ...] = ()
+    struct: str | None = None
+    header: str | None = None
+    look_up: bool = False
+    ended: bool = False
+
+    @property
+    def of_session(self) -> bool:
+        """Whether it belongs to the session, and to no other object."""
+        return self.owners == (SESSION,)
+
+    def field(self, name: str) -> ObjectField | None:
+        return next((f for f in self.fields if f.name == name), None)
+
+
+@dataclass(frozen=True)
+class Objects:
+    """All kinds, by name, in the order of their ids."""
+
+    kinds: dict[str, ObjectKind] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> ObjectKind:
+        return self.kinds[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.kinds
+
+    @property
+    def all(self) -> tuple[ObjectKind, ...]:
+        return tuple(self.kinds.values())
+
+    def owned_by(self, name: str) -> tuple[ObjectKind, ...]:
+        """The kinds that end with one of this kind (or with the session)."""
+        return tuple(kind for kind in self.all if name in kind.owners)
+
+
 @dataclass(frozen=True)
 class Types:
     """How C types travel, from `types.yaml`."""
@@ -253,9 +382,9 @@ class Types:
     scalars: dict[str, str]
     enums: dict[str, str]
     handles: dict[str, str]
-    structs: dict[str, int]
     aliases: dict[str, str]
     where: dict[str, Where]
+    nesting: Nesting = field(default_factory=Nesting)
 
 
 @dataclass(frozen=True)
@@ -292,6 +421,7 @@ class Spec:
 
     types: Types
     libraries: tuple[Library, ...]
+    objects: Objects
     overrides: tuple[Override, ...] = ()
     by_symbol: dict[str, Variant] = field(default_factory=dict)
 

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
-from . import expression
+from . import codec, expression
 from .model import Arg, By, Class, Kind, Lasting, Library, Spec, SpecError, Use, Variant
 from .wire import BY_VALUE, Message, UnknownType, message
 
-OBJECTS = ("context", "module", "library", "kernel", "function", "stream", "event", "memory_pool")
 TRAVELS = BY_VALUE | {Kind.IN, Kind.OUT, Kind.INOUT, Kind.PAYLOAD, Kind.IGNORED}
 NUMBERS = {Kind.SCALAR, Kind.FLAGS, Kind.ENUM}
 
 
 def fail(variant: Variant, cause: str, remedy: str) -> SpecError:
     return SpecError(variant.where, f"{variant.symbol}: {cause}", remedy)
+
+
+def check_objects(spec: Spec) -> None:
+    for kind in spec.objects.all:
+        if spec.types.handles.get(kind.ctype) != kind.name:
+            cause = f"{kind.name}: its type {kind.ctype} is no handle of that name in types.yaml"
+            raise SpecError(kind.where, cause, f"Add '{kind.ctype}: {kind.name}' to 'handles' there")
+        if kind.destroy is None:
+            continue
+        target = spec.by_symbol.get(kind.destroy)
+        ends = [a for a in target.args if a.use is Use.DESTROY] if target else []
+        if (
+            target is not None
+            and target.klass is not Class.UNSUPPORTED
+            and [a.of for a in ends] != [(kind.name,)]
+        ):
+            raise SpecError(
+                kind.where, f"{kind.name}: {kind.destroy} does not destroy it", "Name the call that does"
+            )
+        if target is None:
+            raise SpecError(
+                kind.where, f"{kind.name}: unknown function {kind.destroy!r}", "Name the one that ends it"
+            )
 
 
 def check_ids(spec: Spec) -> None:
@@ -162,14 +184,14 @@ def check_replay(variant: Variant, found: Message | None) -> None:
             raise wrong(f"{name!r} does not travel to the server", f"Known: {travels}") from None
 
 
-def check_arg(variant: Variant, arg: Arg) -> None:
+def check_arg(spec: Spec, variant: Variant, arg: Arg) -> None:
     def wrong(cause: str, remedy: str) -> SpecError:
         return SpecError(arg.where, f"{variant.symbol}({arg.name}): {cause}", remedy)
 
     is_pointer = arg.param.pointee is not None
     for name in arg.of:
-        if name not in OBJECTS:
-            raise wrong(f"unknown object {name!r}", f"Known: {', '.join(OBJECTS)}")
+        if name not in spec.objects:
+            raise wrong(f"unknown object {name!r}", f"Known: {', '.join(spec.objects.kinds)}")
     if arg.kind is Kind.HANDLE:
         if (arg.use is Use.CREATE) != is_pointer:
             raise wrong(
@@ -193,20 +215,23 @@ def check_arg(variant: Variant, arg: Arg) -> None:
         )
     if variant.klass is Class.ASYNC and variant.on_wire and arg.kind in (Kind.OUT, Kind.INOUT):
         raise wrong("an async operation brings nothing back", "Make it sync, or let the guest answer")
-    if arg.size is not None:
+    for what, text in (("size", arg.size), ("count", arg.count)):
+        if text is None:
+            continue
         try:
-            used = expression.names(arg.size)
+            used = expression.names(text)
         except expression.ExpressionError as error:
             raise wrong(str(error), "Sizes are numbers, arguments, + - * and parentheses") from None
         numbers = {a.name for a in variant.args if a.kind in NUMBERS}
         if used - numbers:
             raise wrong(
-                f"size uses {sorted(used - numbers)[0]!r}, which is no number given",
+                f"{what} uses {sorted(used - numbers)[0]!r}, which is no number given",
                 f"Known: {sorted(numbers)}",
             )
 
 
 def validate(spec: Spec) -> None:
+    check_objects(spec)
     check_ids(spec)
     for library in spec.libraries:
         for variant in library.variants:
@@ -214,9 +239,10 @@ def validate(spec: Spec) -> None:
             check_references(spec, variant)
             check_stream(variant)
             for arg in variant.args:
-                check_arg(variant, arg)
+                check_arg(spec, variant, arg)
             found = None
             if variant.on_wire:
+                codec.check(spec.types, variant)
                 try:
                     found = message(spec.types, variant)
                 except UnknownType as error:

@@ -1,9 +1,9 @@
-# Handlers of the operations that are gpuferry's own (specs/gpuferry/session.yaml). The bytes of a request lie unaligned in
-# the receive buffer; the structs are packed, so the compiler knows.
+# Handlers of the operations that are gpuferry's own (specs/gpuferry/session.yaml). The bytes of a request lie unaligned
+# in the receive buffer; the structs are packed, so the compiler knows.
 
 
 cdef int on_sessionClose(Session *s, Frame *f) noexcept nogil:
-    s.closed = True
+    s.input.closed = True
     return cu.CUDA_SUCCESS
 
 
@@ -72,7 +72,7 @@ cdef int on_sessionLoadImage(Session *s, Frame *f) noexcept nogil:
     if image == NULL:
         reply(s, f, cu.CUDA_SUCCESS, 0, NO_PIECE)   # known = 0: the guest sends it and asks again
         return DEFERRED
-    task = new_task(TASK_LOAD, f, s.primary)
+    task = new_task(TASK_LOAD, f, s.device.primary)
     task.image = image
     task.handle = q.handle
     submit(s, NULL, task)
@@ -130,7 +130,6 @@ cdef int on_sessionGetGlobal(Session *s, Frame *f) noexcept nogil:
     cdef char name[4096]
     cdef cu.CUdeviceptr address = 0
     cdef size_t size = 0
-    cdef Global entry
     cdef int status
     memset(f.reply, 0, sizeof(gf_rep_sessionGetGlobal))
     f.reply_size = sizeof(gf_rep_sessionGetGlobal)
@@ -151,12 +150,7 @@ cdef int on_sessionGetGlobal(Session *s, Frame *f) noexcept nogil:
     if status == cu.CUDA_SUCCESS:
         out.address = address
         out.size = size
-        entry.owner = owner
-        entry.address = address
-        entry.size = size
-        pthread_mutex_lock(&s.lock)
-        s.globals.push_back(entry)
-        pthread_mutex_unlock(&s.lock)
+        hand_out(s, owner, address, size)
     return status
 
 
@@ -201,9 +195,9 @@ cdef int on_sessionCopyIn(Session *s, Frame *f) noexcept nogil:
     # cuMemcpyHtoD comes here too, and on a real device its data is there when it returns, also for streams that do not
     # wait for this legacy one.
     if status == cu.CUDA_SUCCESS and stream == stream.base.context.legacy:
-        if stream.base.context.nonblocking > 0 or s.contexts > 0:
-            status = join(s, stream, s.order) or publish(s)
-            stream.epoch = s.epoch
+        if stream.base.context.nonblocking > 0 or s.device.contexts > 0:
+            status = join(s, stream, s.streams.order) or publish(s)
+            stream.epoch = s.streams.epoch
         else:
             stream.base.context.uncovered = True
             stream.base.context.noted = False
@@ -253,14 +247,7 @@ cdef int on_sessionCopyOut(Session *s, Frame *f) noexcept nogil:
     task.piece = piece
     task.size = size
     hold_piece(s, &piece)
-    pthread_mutex_lock(&s.send_lock)
-    task.earlier = s.outstanding_tail
-    if s.outstanding_tail != NULL:
-        s.outstanding_tail.later = task
-    else:
-        s.outstanding = task
-    s.outstanding_tail = task
-    pthread_mutex_unlock(&s.send_lock)
+    expect(s, task)
     submit(s, stream.lane, task)
     return DEFERRED
 
@@ -291,7 +278,7 @@ cdef int on_sessionFill(Session *s, Frame *f) noexcept nogil:
     cdef uint64_t count
     if q.element != 1 and q.element != 2 and q.element != 4:
         return cu.CUDA_ERROR_INVALID_VALUE
-    if q.width > s.window_size or q.address % q.element != 0 \
+    if q.width > s.window.size or q.address % q.element != 0 \
             or not may_touch_rows(s, q.address, q.pitch, q.width * q.element, q.rows):
         return cu.CUDA_ERROR_INVALID_VALUE
     cdef int status = use_stream(s, f, q.stream, &stream)
@@ -311,28 +298,20 @@ cdef int on_sessionFill(Session *s, Frame *f) noexcept nogil:
     return cu.cuMemsetD2D32Async(q.address, q.pitch, q.value, q.width, q.rows, stream.cu)
 
 
-cdef bint attribute_carries_no_handle(uint32_t id) noexcept nogil:
-    return (id == cu.CU_LAUNCH_ATTRIBUTE_COOPERATIVE or id == cu.CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY
-            or id == cu.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            or id == cu.CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
-            or id == cu.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            or id == cu.CU_LAUNCH_ATTRIBUTE_PRIORITY or id == cu.CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
-            or id == cu.CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP
-            or id == cu.CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION
-            or id == cu.CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
-
-
-cdef int launch_attributes(const uint8_t *source, uint32_t count, cu.CUlaunchAttribute *target) noexcept nogil:
-    """The attributes as the driver takes them. Those that name streams, events or addresses are not carried."""
-    cdef const gf_launch_attribute *asked = <const gf_launch_attribute *>source
+cdef int launch_attributes(Session *s, Frame *f, const uint8_t *source, uint32_t count,
+                           cu.CUlaunchAttribute *target) noexcept nogil:
+    """The attributes as the driver takes them: types.yaml says which are carried."""
+    cdef gf_decoder d
     cdef uint32_t i
+    cdef int status = cu.CUDA_SUCCESS
     if count > LAUNCH_ATTRIBUTES:
         return cu.CUDA_ERROR_INVALID_VALUE
+    begin_codec(s, f, &d, f.size)
     for i in range(count):
-        if not attribute_carries_no_handle(asked[i].id):
-            return cu.CUDA_ERROR_NOT_SUPPORTED
-        memcpy(&target[i], &asked[i], sizeof(gf_launch_attribute))
-    return cu.CUDA_SUCCESS
+        status = status or gf_decode_CUlaunchAttribute(&d, source + i * sizeof(gf_launch_attribute), &target[i])
+    status = codec_status(s, f, &d, status)
+    gf_decoder_end(&d)
+    return status
 
 
 cdef int on_sessionLaunch(Session *s, Frame *f) noexcept nogil:
@@ -351,7 +330,7 @@ cdef int on_sessionLaunch(Session *s, Frame *f) noexcept nogil:
     status = find_function(s, f, q.function, &function)
     if status == cu.CUDA_SUCCESS and size < function.kernel.param_bytes:
         return cu.CUDA_ERROR_INVALID_VALUE
-    status = status or launch_attributes(params + size, q.attributes, attributes)
+    status = status or launch_attributes(s, f, params + size, q.attributes, attributes)
     status = status or use_stream(s, f, q.stream, &stream)
     if status == cu.CUDA_SUCCESS and stream == f.context.legacy and f.context.uncovered:
         status = note_copies(s, f.context)      # the kernel may run on and on: it is not to be waited for
@@ -363,7 +342,7 @@ cdef int on_sessionLaunch(Session *s, Frame *f) noexcept nogil:
     extra[3] = &size
     extra[4] = CU_LAUNCH_PARAM_END
     s.stats.launches += 1
-    if s.tailing:
+    if s.journal.tailing:
         note_touched(s, params, size)
     expect_output(s)
     if q.attributes == 0:
@@ -402,7 +381,7 @@ cdef int on_sessionOccupancyClusters(Session *s, Frame *f) noexcept nogil:
     f.reply_size = sizeof(gf_rep_sessionOccupancyClusters)
     out.result = 0
     status = find_function(s, f, q.function, &function)
-    status = status or launch_attributes(f.body + sizeof(gf_req_sessionOccupancyClusters), q.attributes, attributes)
+    status = status or launch_attributes(s, f, f.body + sizeof(gf_req_sessionOccupancyClusters), q.attributes, attributes)
     status = status or find_stream(s, f, q.stream, &stream)
     if status != cu.CUDA_SUCCESS:
         return status

@@ -17,6 +17,9 @@ def outputs(spec: Spec) -> dict[str, str]:
         "native/_generated/gpuferry/messages.h": render(
             "shared_messages.h.j2", __file__, files, messages=found, digest=digest, functions=functions
         ),
+        "native/_generated/gpuferry/kinds.h": render(
+            "shared_kinds.h.j2", __file__, "specs/cuda/objects.yaml", kinds=spec.objects.all
+        ),
         "native/_generated/gpuferry/device_overrides.h": render(
             "shared_device_overrides.h.j2", __file__, "specs/cuda/device.yaml", overrides=spec.overrides
         ),

@@ -2,20 +2,10 @@
 #pragma once
 #include <stdint.h>
 
+#include "gpuferry/kinds.h"
+
 #define GF_HANDLE_TAG        0x6766u
 #define GF_HANDLE_SLOT_LIMIT (1u << 20)
-
-enum gf_handle_kind {
-    GF_HANDLE_CONTEXT = 1,
-    GF_HANDLE_MODULE = 2,
-    GF_HANDLE_LIBRARY = 3,
-    GF_HANDLE_KERNEL = 4,
-    GF_HANDLE_FUNCTION = 5,
-    GF_HANDLE_STREAM = 6,
-    GF_HANDLE_EVENT = 7,
-    GF_HANDLE_MEMORY_POOL = 8,
-    GF_HANDLE_KIND_COUNT = 9,
-};
 
 static inline uint64_t gf_handle_make(uint32_t kind, uint16_t generation, uint32_t slot) {
     return (uint64_t)GF_HANDLE_TAG << 48 | (uint64_t)kind << 40 | (uint64_t)generation << 24 | slot;
