@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,37 @@ def test_one_that_is_gone_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(os, "killpg", lambda pid, _: killed.append(pid))
     server.kill()
     assert not killed
+
+
+SAYS_WHY = """
+import socket, sys
+from gpuferry.specs._generated import node_pb2
+with socket.socket(fileno=int(sys.argv[sys.argv.index("--control-fd") + 1])) as control:
+    control.send(node_pb2.FromServer(failed=node_pb2.Failed(reason="closed its control socket")).SerializeToString())
+sys.exit(3)
+"""
+
+
+def test_what_one_says_itself_stands_whatever_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, these words of its own were taken for the monitor's, and replaced by how it exited."""
+
+    async def life() -> ApiServer:
+        server = ApiServer(0, Health(), lambda _: None, PoolListener())
+        monkeypatch.setattr(server, "kill", lambda: None)  # it exits by itself
+        await server.run(
+            Launch((sys.executable, "-c", SAYS_WHY), os.environ, 120.0), None, asyncio.Semaphore(1)
+        )
+        return server
+
+    assert asyncio.run(life()).end_reason == "closed its control socket"
+
+
+def test_a_device_without_api_servers_is_a_problem_even_without_words(tmp_path: Path) -> None:
+    config = Config(runtime=tmp_path, token=b"", simulated=True, devices=1)
+
+    async def life() -> dict[int, str]:
+        pool = Pool(config, {}, None, lambda device, uuid: 0, PoolListener())
+        pool.lose(0, "")
+        return pool.problems()
+
+    assert asyncio.run(life()) == {0: ""}
