@@ -81,7 +81,7 @@ cdef int codec_address(gf_decoder *d, uint64_t address, uint64_t size, unsigned 
 
 
 cdef int codec_device(gf_decoder *d, int wire, int *driver) noexcept nogil:
-    driver[0] = (<Session *>d.session).device
+    driver[0] = (<Session *>d.session).device.cu
     return cu.CUDA_SUCCESS if wire == 0 else cu.CUDA_ERROR_INVALID_DEVICE
 
 

@@ -77,8 +77,9 @@ def test_one_that_is_gone_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None
 SAYS_WHY = """
 import socket, sys
 from gpuferry.specs._generated import node_pb2
+failed = node_pb2.FromServer(failed=node_pb2.Failed(reason="closed its control socket"))
 with socket.socket(fileno=int(sys.argv[sys.argv.index("--control-fd") + 1])) as control:
-    control.send(node_pb2.FromServer(failed=node_pb2.Failed(reason="closed its control socket")).SerializeToString())
+    control.send(failed.SerializeToString())
 sys.exit(3)
 """
 
