@@ -75,7 +75,7 @@ def _listen(listening: socket.socket, bind: Callable[[], None], name: str, optio
 
 
 def name_of(listening: socket.socket) -> str:
-    """As `--monitor` takes it, with the port that was really bound."""
+    """The socket's address as `--monitor` takes it, with the port that was really bound."""
     address = listening.getsockname()
     if listening.family == socket.AF_UNIX:
         return f"unix:{address}"
@@ -116,7 +116,7 @@ class Listener:
         self.name = name_of(listening)
 
     async def serve(self) -> None:
-        """Until cancelled."""
+        """Accept guests and shake hands with them, until cancelled."""
         loop = asyncio.get_running_loop()
         loop.add_reader(self._epoll, self._look)
         try:
@@ -244,7 +244,7 @@ class Listener:
             return None
 
     def close(self) -> None:
-        """Listen no more, and end handshakes that are still going on."""
+        """Listen no more, and end the handshakes that are still going on."""
         if self._timer:
             self._timer.cancel()
         self._epoll.close()
