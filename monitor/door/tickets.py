@@ -21,17 +21,17 @@ def _mac(cluster_key: bytes, ticket: bytes) -> bytes:
 
 
 def session_key(cluster_key: bytes, ticket: bytes) -> bytes:
-    """The key that a guest proves to hold when it shows the ticket: seeing a ticket go by is not enough."""
+    """What the guest proves to hold when it shows the ticket: seeing a ticket go by is not enough."""
     return hmac.digest(cluster_key, b"gpuferry ticket key 1" + ticket, hashlib.sha256)
 
 
 def restore_key(cluster_key: bytes, ticket: bytes) -> bytes:
-    """The key that a GPU server proves to hold when it hands a session over. No guest ever gets one."""
+    """Likewise for a GPU server that hands a session over: no guest ever gets one of these."""
     return hmac.digest(cluster_key, b"gpuferry restore key 1" + ticket, hashlib.sha256)
 
 
 def number_of(ticket: bytes) -> bytes:
-    """The ticket's number (16 bytes), which no other ticket has."""
+    """What tells it from all others."""
     return ticket[:NUMBER_SIZE]
 
 

@@ -46,8 +46,15 @@ class Guest:
 
 def granted(number: int, server: Server, **hello: Any) -> Any:
     guest: Any = Guest([])
-    said = Hello(nonce=bytes(32), pid=1, memory=0, tenant="", function="", program="")._replace(**hello)
-    session: Any = Session(number, said, "unix", guest)
+    fields: dict[str, Any] = {
+        "nonce": bytes(32),
+        "pid": 1,
+        "memory": 0,
+        "tenant": "",
+        "function": "",
+        "program": "",
+    }
+    session: Any = Session(number, Hello(**(fields | hello)), "unix", guest)
     session.placement, session.server = Placement(number, 0, server.key, 1 << 20), server
     return session
 
@@ -117,7 +124,7 @@ def test_guests_that_come_without_end_hold_nobody_up_for_ever(
         nonlocal now
         for number, each in ((7, server), (8, other)):
             session = granted(number, each)
-            session.phase_began = now
+            session.since = now
             made.grant(session)
         made.arrived(now)
         made._look()

@@ -65,7 +65,7 @@ def verifier(token: str) -> Verifier:
 
 
 def server_key(token: str) -> bytes:
-    """The key with which the server proves itself to the token's owner."""
+    """With this the server proves itself."""
     return digest(token.encode(), SERVER)
 
 
