@@ -60,20 +60,25 @@ cdef void forget(Session *s, Object *object) noexcept nogil:
     pthread_mutex_unlock(&s.lock)
 
 
+cdef inline Object *youngest(Session *s, Object *owner) noexcept nogil:
+    """The first of what ends with an object; NULL: nothing does. s.lock is held, or the dispatcher stands still."""
+    s.objects.steps += owner.owned != NULL
+    return owner.owned
+
+
+cdef inline Object *next_elder(Session *s, Object *object) noexcept nogil:
+    """The next of the same owner. s.lock is held, or the dispatcher stands still."""
+    s.objects.steps += object.elder != NULL
+    return object.elder
+
+
 cdef Object *first_owned(Session *s, Object *owner) noexcept nogil:
-    """The youngest of what ends with an object, NULL: nothing does."""
+    """As `youngest`, for whoever ends one after the other; waiters may load images meanwhile."""
     cdef Object *found
     pthread_mutex_lock(&s.lock)
-    found = owner.owned
-    s.objects.steps += found != NULL
+    found = youngest(s, owner)
     pthread_mutex_unlock(&s.lock)
     return found
-
-
-cdef inline Object *next_owned(Session *s, Object *object) noexcept nogil:
-    """The next older one of the same owner. s.lock is held, or the dispatcher stands still."""
-    s.objects.steps += 1
-    return object.elder
 
 
 cdef Object *find_any(Session *s, uint64_t handle, int first, int second) noexcept nogil:

@@ -235,11 +235,11 @@ cdef void list_kept(vector[PKept] *found, Object *object) noexcept nogil:
 
 cdef void list_all_kept(Session *s, vector[PKept] *found, Object *object) noexcept nogil:
     """Of an object and what it owns. s.lock is held."""
-    cdef Object *owned = object.owned
+    cdef Object *owned = youngest(s, object)
     list_kept(found, object)
     while owned != NULL:
         list_all_kept(s, found, owned)
-        owned = next_owned(s, owned)
+        owned = next_elder(s, owned)
 
 
 cdef bint is_earlier(Kept *one, Kept *other) noexcept nogil:

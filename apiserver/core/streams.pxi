@@ -271,7 +271,7 @@ cdef inline int find_event(Session *s, Frame *f, uint64_t handle, Event **found)
 
 cdef int ages_in(Session *s, Context *context, vector[uint64_t] *out) noexcept nogil:
     """All events of a context are measured against one."""
-    cdef Object *object = first_owned(s, &context.base)
+    cdef Object *object = youngest(s, &context.base)
     cdef Event *event
     cdef cu.CUevent present
     cdef float milliseconds
@@ -297,7 +297,7 @@ cdef int ages_in(Session *s, Context *context, vector[uint64_t] *out) noexcept n
             out.push_back(object.handle)
             out.push_back(event.flags)
             out.push_back(<uint64_t>age)
-        object = next_owned(s, object)
+        object = next_elder(s, object)
     cu.cuEventDestroy(present)
     return status
 
