@@ -53,6 +53,7 @@ KEYS_OF_KIND = {
     Kind.ENUM: {"allow", "min", "max"},
     Kind.FLAGS: {"allow"},
     Kind.POINTER: {"size", "access", "nullable"},
+    Kind.DEVICE: {"error"},
     Kind.HANDLE: {"of", "use", "nullable", "absent"},
     Kind.IN: {"size", "count", "nullable"},
     Kind.OUT: {"size", "count", "nullable"},
@@ -71,7 +72,7 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
     kind = keys.need("kind").choice(Kind)
     of, use, size, access = keys.get("of"), keys.get("use"), keys.get("size"), keys.get("access")
     nullable, allow, low, high = keys.get("nullable"), keys.get("allow"), keys.get("min"), keys.get("max")
-    clamp, absent = keys.get("clamp"), keys.get("absent")
+    clamp, absent, error = keys.get("clamp"), keys.get("absent"), keys.get("error")
     count = keys.get("count")
     keys.done()
     misplaced = set(keys.keys) - {"kind"} - KEYS_OF_KIND.get(kind, set())
@@ -97,6 +98,7 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
         max=high.word() if high else None,
         clamp=load_clamp(clamp) if clamp else None,
         absent=absent.text() if absent else None,
+        error=error.text() if error else None,
         count=count.text() if count else None,
     )
 

@@ -151,6 +151,7 @@ class Arg:
     max: str | None = None
     clamp: tuple[str, str] | None = None
     absent: str | None = None
+    error: str | None = None
     count: str | None = None
 
 

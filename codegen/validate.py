@@ -232,6 +232,7 @@ def check_arg(spec: Spec, variant: Variant, arg: Arg) -> None:
 
 def validate(spec: Spec) -> None:
     check_objects(spec)
+    codec.check_types(spec.types, spec.objects)
     check_ids(spec)
     for library in spec.libraries:
         for variant in library.variants:

@@ -246,26 +246,32 @@ cdef bint is_earlier(Kept *one, Kept *other) noexcept nogil:
     return one.sequence < other.sequence
 
 
+cdef void write_frame(vector[uint8_t] *out, uint16_t op, const void *body, size_t size) noexcept nogil:
+    """A frame that nobody kept, in no context."""
+    cdef Frame f
+    cdef Kept *kept
+    memset(&f, 0, sizeof(f))
+    f.op = op
+    kept = new_kept(&f, body, size, 0, 0)
+    if kept != NULL:
+        write_down(out, kept)
+        free(kept)
+
+
 cdef void write_maps(Session *s, vector[uint8_t] *out) noexcept nogil:
     """The frames that map what is mapped. The dispatcher stands still."""
-    cdef Frame f
     cdef gf_req_sessionMemMap map
-    cdef Kept *kept
     cdef uint64_t page = 0
     cdef uint64_t pages = s.window.size >> PAGE_BITS
-    memset(&f, 0, sizeof(f))
-    f.op = GF_OP_sessionMemMap
     while page < pages:
         if is_backed(s, page):
             map.address = s.window.base + (page << PAGE_BITS)
             map.size = <uint64_t>s.window.pages[page] << PAGE_BITS
-            kept = new_kept(&f, &map, sizeof(map), 0, 0)
-            if kept != NULL:
-                write_down(out, kept)
-                free(kept)
+            write_frame(out, GF_OP_sessionMemMap, &map, sizeof(map))
             page += s.window.pages[page]
         else:
             page += 1
+    write_aliases(s, out)
 
 
 cdef void write_journal(Session *s, vector[uint8_t] *out) noexcept nogil:

@@ -31,6 +31,30 @@ cdef int on_sessionMemUnmap(Session *s, Frame *f) noexcept nogil:
     return status
 
 
+cdef int on_sessionMemAlias(Session *s, Frame *f) noexcept nogil:
+    cdef gf_req_sessionMemAlias *q = <gf_req_sessionMemAlias *>f.body
+    cdef int status = alias_memory(s, q.address, q.size, q.home)
+    if status == cu.CUDA_SUCCESS:
+        follow(s, f)
+    return status
+
+
+cdef int on_sessionMemUnalias(Session *s, Frame *f) noexcept nogil:
+    cdef gf_req_sessionMemUnalias *q = <gf_req_sessionMemUnalias *>f.body
+    cdef int status = unalias_memory(s, q.address, q.size)
+    if status == cu.CUDA_SUCCESS:
+        follow(s, f)
+    return status
+
+
+cdef int on_sessionMemAccess(Session *s, Frame *f) noexcept nogil:
+    cdef gf_req_sessionMemAccess *q = <gf_req_sessionMemAccess *>f.body
+    cdef int status = permit(s, q.address, q.size, q.access)
+    if status == cu.CUDA_SUCCESS:
+        follow(s, f)
+    return status
+
+
 cdef int on_sessionFence(Session *s, Frame *f) noexcept nogil:
     return fence(s)
 
