@@ -2,6 +2,7 @@
 """The session engine: from the guest's socket to the driver and back, without the GIL. DESIGN.md explains it."""
 
 include "core/declarations.pxi"
+include "_generated/frames.pxi"
 include "_generated/messages.pxi"
 include "core/types.pxi"
 include "core/state.pxi"

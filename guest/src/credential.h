@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "wire/frame.h"
+#include "gpuferry/frames.h"
 
 #define GF_TOKEN_MAX 4096
 
