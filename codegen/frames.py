@@ -10,6 +10,7 @@ from pathlib import Path
 from .document import Mapping, Value, read
 from .load import SPECS
 from .model import SpecError, Where
+from .packing import is_bytes, layout
 from .wire import WIRE_SIZES
 
 FILE = "gpuferry/frames.yaml"
@@ -17,18 +18,6 @@ SHOWN = f"specs/{FILE}"
 FIRST_OP = 0xFF01  # below are the operations of the specs
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20}
 SIZES = WIRE_SIZES | {"char": 1}
-FORMATS = {
-    "u8": "B",
-    "i8": "b",
-    "u16": "H",
-    "i16": "h",
-    "u32": "I",
-    "i32": "i",
-    "u64": "Q",
-    "i64": "q",
-    "f32": "f",
-    "f64": "d",
-}
 TYPE = re.compile(r"(?P<type>\w+)(?:\[(?P<count>\w+)\])?")
 
 
@@ -79,14 +68,7 @@ class Member:
     @property
     def is_bytes(self) -> bool:
         """Whether Python has it as one bytes object."""
-        return self.type == "char" or (self.type == "u8" and self.count > 1)
-
-    @property
-    def format(self) -> str:
-        """As the module `struct` writes it."""
-        if self.is_bytes:
-            return f"{self.count}s"
-        return (str(self.count) if self.count > 1 else "") + FORMATS[self.type]
+        return is_bytes(self)
 
 
 @dataclass(frozen=True)
@@ -107,7 +89,7 @@ class Struct:
     @property
     def format(self) -> str:
         """As the module `struct` writes it."""
-        return "<" + "".join(member.format for member in self.members)
+        return layout(self.members)
 
     @property
     def has_numbers(self) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import socket
-import struct
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
 from gpuferry.specs._generated import handover_pb2, snapshot_pb2
-from gpuferry.specs._generated.wire import SPEC_HASH
+from gpuferry.specs._generated.frames import TakeOverFlag
+from gpuferry.specs._generated.wire import REQUESTS, SPEC_HASH
 
 from . import devices, handover
 from .abc import Memory, Movable, Wire
@@ -19,9 +19,8 @@ from .file import Writer
 from .frames import HEADER, PRIMARY, RESUMABLE
 from .link import Link, require
 
-TAKE_OVER = struct.Struct("<I")
-SOCKET_BESIDE, RELAYED = 1, 2
-DONE = struct.Struct("<Q")
+TAKE_OVER = REQUESTS["sessionRestoreTakeOver"]
+DONE = REQUESTS["sessionRestoreDone"]
 
 
 class Target(Protocol):
@@ -149,7 +148,7 @@ def take_over(link: Link, guest: list[int], relayed: bool = False) -> None:
     """Asks the destination to have the session; with the guest's socket, or with the link for it. If it is
     relayed, the guest has yet to leave where it was before, and will say so."""
     sent = link.sent
-    flags = (SOCKET_BESIDE if guest else 0) | (RELAYED if relayed else 0)
+    flags = (TakeOverFlag.SOCKET if guest else 0) | (TakeOverFlag.RELAYED if relayed else 0)
     link.commit()
     try:
         link.ask(

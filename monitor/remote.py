@@ -12,10 +12,10 @@ from collections.abc import Sequence
 import grpc
 import structlog
 from gpuferry.guest.endpoint import split_address
-from gpuferry.specs._generated import migration_pb2, registry_pb2, registry_pb2_grpc
+from gpuferry.specs._generated import frames, migration_pb2, registry_pb2, registry_pb2_grpc
+from gpuferry.specs._generated.frames import Extension, Frame
 
 from . import handshake
-from .handshake import Extension
 from .migration import CannotMove
 from .migrations import Link
 from .registry.service import SERVICE
@@ -29,7 +29,6 @@ ANSWER_SECONDS = 5.0
 REGISTRY_SECONDS = 3.0
 WAIT_SECONDS = 30.0  # in the queue there
 LOST_AFTER_MS = 20000
-WELCOME_MOST = 64 << 10
 LIST = f"/{SERVICE}/List"
 U32 = struct.Struct("<I")
 U32_MOST = (1 << 32) - 1
@@ -120,8 +119,7 @@ class Neighbours:
 
 
 def _extensions(session: Session) -> bytes:
-    milliseconds = handshake.RESTORE.pack(session.id, int(session.age * 1000))
-    found = handshake.extension(Extension.RESTORE, milliseconds)
+    found = handshake.extension(Extension.RESTORE, frames.Restore(session.id, int(session.age * 1000)).pack())
     for kind, value in (
         (Extension.MAX_WAIT, WAIT_SECONDS * 1000),
         (Extension.WALL_LIMIT, session.wall_limit),
@@ -173,31 +171,31 @@ async def _shake_hands(
     assert session.grant
     loop = asyncio.get_running_loop()
     op, greeting = await _read(connection)
-    if op != handshake.OP_GREETING or len(greeting) != handshake.GREETING.size:
+    if op != Frame.GREETING or len(greeting) != frames.Greeting.SIZE:
         raise CannotMove("what answers there is no gpuferry monitor")
-    server_nonce, nonce = greeting[-handshake.PROOF_SIZE :], secrets.token_bytes(handshake.PROOF_SIZE)
+    server_nonce, nonce = frames.Greeting.unpack(greeting).nonce, secrets.token_bytes(frames.NONCE_SIZE)
     wish = session.hello._replace(memory=session.quota, resumable=session.grant.resume_seconds > 0, labels=())
     frame = handshake.restoring_hello(key, server_nonce, nonce, wish, extensions)
     await loop.sock_sendall(connection, frame)
     op, body = await _read(connection)
-    while op == handshake.OP_QUEUED:
+    while op == Frame.QUEUED:
         op, body = await _read(connection)
-    if op == handshake.OP_REFUSED:
-        raise CannotMove(f"it refuses: {body[handshake.REFUSED.size :].decode(errors='replace')}")
-    if op == handshake.OP_REDIRECT:
+    if op == Frame.REFUSED:
+        raise CannotMove(f"it refuses: {body[frames.Refused.SIZE :].decode(errors='replace')}")
+    if op == Frame.REDIRECT:
         raise CannotMove("that is a registry, not a GPU server")
     proof = handshake.server_proof(key, server_nonce, nonce)
-    if op != handshake.OP_WELCOME or not hmac.compare_digest(body[: len(proof)], proof):
+    if op != Frame.WELCOME or not hmac.compare_digest(body[: len(proof)], proof):
         raise CannotMove("it does not know the token: it may be an impostor")
     return body, handshake.resume_key(key, server_nonce + nonce)
 
 
 async def _read(connection: socket.socket) -> tuple[int, bytes]:
     """One frame, and not a byte more."""
-    size, op, *_ = handshake.HEADER.unpack(await _exactly(connection, handshake.HEADER.size))
-    if not handshake.HEADER.size <= size <= WELCOME_MOST:
+    size, op, *_ = frames.Header.unpack(await _exactly(connection, frames.Header.SIZE))
+    if not frames.Header.SIZE <= size <= frames.HANDSHAKE_FRAME_MAX:
         raise CannotMove("it does not speak gpuferry's protocol")
-    return op, await _exactly(connection, size - handshake.HEADER.size)
+    return op, await _exactly(connection, size - frames.Header.SIZE)
 
 
 async def _exactly(connection: socket.socket, size: int) -> bytes:

@@ -9,6 +9,7 @@ import time
 
 from gpuferry.migration.follow import session_of
 from gpuferry.specs._generated import control_pb2, node_pb2, wire
+from gpuferry.specs._generated.frames import PROTOCOL_VERSION
 
 from . import migration
 from .api_server import ApiServer, State
@@ -86,7 +87,7 @@ class StatusReporter:
                 version=package_version(),
                 pid=os.getpid(),
                 uptime_seconds=time.monotonic() - self._started,
-                protocol_version=wire.PROTOCOL_VERSION,
+                protocol_version=PROTOCOL_VERSION,
                 spec_hash=wire.SPEC_HASH,
                 listening=self._listening,
                 sessions_granted=self._broker.granted,

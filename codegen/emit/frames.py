@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..frames import SHOWN, Struct, load
+from ..frames import SHOWN, Frames, Struct, load
 from ..model import Spec
 from ..render import render
 
@@ -20,7 +20,12 @@ def documented(struct: Struct) -> str:
 
 
 def outputs(spec: Spec) -> dict[str, str]:
-    values: dict[str, Any] = {"frames": load(), "class_name": class_name, "documented": documented}
+    return of(load())
+
+
+def of(frames: Frames) -> dict[str, str]:
+    """The three files, by their paths."""
+    values: dict[str, Any] = {"frames": frames, "class_name": class_name, "documented": documented}
     return {
         "native/_generated/gpuferry/frames.h": render("shared_frames.h.j2", __file__, SHOWN, **values),
         "specs/_generated/frames.py": render("shared_frames.py.j2", __file__, SHOWN, ("# ", ""), **values),

@@ -9,7 +9,6 @@ from ..wire import messages, spec_hash
 
 def outputs(spec: Spec) -> dict[str, str]:
     files = ", ".join(library.file for library in spec.libraries)
-    session = next(library for library in spec.libraries if library.header is None)
     digest = spec_hash(spec)
     found = messages(spec)
     functions = [v.id for v in spec.driver.variants]
@@ -29,7 +28,6 @@ def outputs(spec: Spec) -> dict[str, str]:
             files,
             ("# ", ""),
             digest=digest,
-            version=session.version,
             messages=found,
             unsupported=[v for v in spec.driver.variants if v.klass is Class.UNSUPPORTED],
         ),

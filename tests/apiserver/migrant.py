@@ -10,8 +10,10 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from gpuferry.specs._generated.frames import CHUNK
+
 from tests.apiserver.engine import Engine
-from tests.apiserver.guest import CHUNK, HEADER, Guest, Reply, encode, layout, operations
+from tests.apiserver.guest import HEADER, Guest, Reply, encode, layout, operations
 
 PAGE = 2 << 20
 LOCAL = 1  # flag of TAKE OVER: the guest's socket is beside it

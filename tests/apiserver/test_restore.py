@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from gpuferry.specs._generated import wire
+from gpuferry.specs._generated.frames import Frame, frame
 
 from tests.apiserver import kernels, migrant
 from tests.apiserver.engine import Engine
@@ -19,9 +21,9 @@ from tests.apiserver.guest import HEADER, Guest, encode, handle, operations
 from tests.apiserver.migrant import PAGE
 
 RESTORE = sorted(name for name, m in operations().items() if m.variant.restore)
-STATE = struct.Struct("<iI")
+STATE = wire.REQUESTS["sessionRestoreState"]
 SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
-MOVED = HEADER.pack(HEADER.size, 0xFF0B, 0, 0, 0)
+MOVED = frame(Frame.MOVED)
 
 
 @pytest.fixture
@@ -177,7 +179,7 @@ def test_without_a_socket_the_link_goes_on(target: Engine) -> None:
         assert not target.call("resume", b"p" * 32, 7, descriptors=[os.dup(theirs.fileno())])
         assert target.call("resume", b"p" * 32, 0, descriptors=[os.dup(theirs.fileno())])
     resumed = HEADER.unpack(ours.recv(HEADER.size))
-    assert resumed[1] == 0xFF08
+    assert resumed[1] == Frame.RESUMED
     assert ours.recv(resumed[0] - HEADER.size) == b"p" * 32 + bytes(8)
     guest = moved(link, ours)
     assert guest.read(address, 4) == b"here"
@@ -194,7 +196,7 @@ def comes_back(target: Engine, link: Guest, received: int) -> tuple[Guest, int]:
     with theirs:
         assert target.call("resume", b"p" * 32, received, descriptors=[os.dup(theirs.fileno())])
     head = HEADER.unpack(ours.recv(HEADER.size, socket.MSG_WAITALL))
-    assert head[1] == 0xFF08
+    assert head[1] == Frame.RESUMED
     body = ours.recv(head[0] - HEADER.size, socket.MSG_WAITALL)
     return moved(link, ours), int.from_bytes(body[32:], "little")
 
