@@ -90,7 +90,7 @@ def test_every_extension_is_known_everywhere() -> None:
     header = (ROOT / "native" / "_generated" / "gpuferry" / "frames.h").read_text(encoding="utf-8")
     for kind in frames.Extension:
         assert re.search(rf"GF_EXTENSION_{kind.name} = {int(kind)},", header)
-    assert frames.Extension.RESTORE == 6
+    assert int(frames.Extension.RESTORE) == 6
     assert set(frames.EXTENSION_SIZES) == set(frames.Extension)
 
 
