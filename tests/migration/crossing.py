@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 from gpuferry.guest.endpoint import split_address
 from gpuferry.migration.frames import HEADER
-from gpuferry.monitor import handshake
+from gpuferry.monitor.door import handshake
 from gpuferry.specs._generated import control_pb2, frames
 
 from tests.migration.carriage import QUOTA, exactly

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 from gpuferry.guest import paths
-from gpuferry.monitor import handshake
+from gpuferry.monitor.door import handshake
 
 from tests.helpers.programs import ROUND_TRIP
 from tests.monitor import harness

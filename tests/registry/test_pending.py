@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from gpuferry.monitor import handshake, tickets
+from gpuferry.monitor.door import handshake, tickets
 from gpuferry.specs._generated import registry_pb2
 
 from tests.registry.guest import Identity, redirect_of

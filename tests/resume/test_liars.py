@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from gpuferry.monitor.handshake import CudaError, Reason
+from gpuferry.monitor.door.handshake import CudaError, Reason
 from gpuferry.specs._generated import frames
 from gpuferry.specs._generated.frames import Frame as Op
 

@@ -18,8 +18,8 @@ from gpuferry.specs._generated.frames import (
     Refused,
 )
 
-from ... import handshake
-from ...versions import package_version, spec_hash
+from ...door import handshake
+from ...service.versions import package_version, spec_hash
 from .. import reach
 from ..errors import CliError
 from .check import Check, python
