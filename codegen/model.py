@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from .expression import Call
+
 PER_THREAD_SUFFIX = re.compile(r"_pt[sd][sz]$")
 
 
@@ -72,6 +74,15 @@ class Lasting(Enum):
     DESTROY = "destroy"
     SET = "set"
     CUSTOM = "custom"
+
+
+class Step(Enum):
+    """A part of what is generated for a function, in this order; an override replaces one."""
+
+    CHECK = "check"  # arguments, as CUDA does at once
+    SEND = "send"  # the request, and the wait for its answer
+    CALL = "call"  # of the driver
+    DECODE = "decode"  # what the answer means to the program
 
 
 class Access(Enum):
@@ -159,8 +170,10 @@ class Arg:
     size: str | None = None
     access: Access | None = None
     allow: tuple[str, ...] = ()
-    min: int | None = None
-    max: int | None = None
+    min: str | None = None
+    max: str | None = None
+    clamp: tuple[str, str] | None = None
+    absent: str | None = None
 
 
 @dataclass(frozen=True)
@@ -187,6 +200,24 @@ class Replay:
     where: Where
     of: str | None = None
     by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Early:
+    """A result that is known without more ado, where a condition holds."""
+
+    condition: str
+    result: str
+    where: Where
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """`target` becomes the value of an expression, or a struct of such by member."""
+
+    target: str
+    value: str | tuple[Assignment, ...]
+    where: Where
 
 
 @dataclass(frozen=True)
@@ -222,6 +253,14 @@ class Variant:
     replay: Replay | None = None
     restore: bool = False
     args: tuple[Arg, ...] = ()
+    early: tuple[Early, ...] = ()
+    answer: tuple[Assignment, ...] = ()
+    effect: tuple[Assignment, ...] = ()
+    result: str | None = None
+    calls: Call | None = None
+    attribute: AttributeUse | None = None
+    guest_steps: tuple[Step, ...] = ()
+    server_steps: tuple[Step, ...] = ()
 
     @property
     def on_wire(self) -> bool:
@@ -270,8 +309,8 @@ class ServerSide(Enum):
 class ObjectField:
     """What the guest knows of an object.
 
-    `absent` is its value where a handle names no object (a default stream); with `counter` each new object gets
-    the next number, from that one on."""
+    `absent` is its value where a handle names no object (a default stream). With `counter` each new object
+    gets the next number, from that one on."""
 
     name: str
     ctype: str
@@ -279,6 +318,33 @@ class ObjectField:
     count: str | None = None
     counter: int | None = None
     absent: str | None = None
+    initial: str | None = None
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """What an object answers when asked for an attribute, and what changes when it is set.
+
+    `get` and the values of `set` are expressions of the object's fields and of `value`, the one that is
+    given; `condition` must hold of what is given.
+    """
+
+    name: str
+    ctype: str
+    get: str
+    where: Where
+    set: tuple[Assignment, ...] = ()
+    condition: str | None = None
+
+
+@dataclass(frozen=True)
+class AttributeUse:
+    """A function that gets or sets an attribute: of which object, named by which argument, and its value."""
+
+    of: str
+    by: str
+    value: str
+    where: Where
 
 
 @dataclass(frozen=True)
@@ -295,6 +361,7 @@ class ObjectKind:
     server: ServerSide
     where: Where
     fields: tuple[ObjectField, ...] = ()
+    attributes: tuple[Attribute, ...] = ()
     struct: str | None = None
     header: str | None = None
     look_up: bool = False

@@ -5,12 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 
 from .document import Value, read
-from .model import SESSION, ObjectField, ObjectKind, Objects, Rebuilt, ServerSide, SpecError
+from .model import (
+    SESSION,
+    Assignment,
+    Attribute,
+    ObjectField,
+    ObjectKind,
+    Objects,
+    Rebuilt,
+    ServerSide,
+    SpecError,
+)
 
 
 def load_field(name: str, value: Value) -> ObjectField:
     keys = value.mapping()
     count, counter, absent = keys.get("count"), keys.get("counter"), keys.get("absent")
+    initial = keys.get("initial")
     found = ObjectField(
         name=name,
         ctype=keys.need("type").text(),
@@ -18,6 +29,26 @@ def load_field(name: str, value: Value) -> ObjectField:
         count=count.word() if count else None,
         counter=counter.integer() if counter else None,
         absent=absent.word() if absent else None,
+        initial=initial.word() if initial else None,
+    )
+    keys.done()
+    return found
+
+
+def load_attributes(value: Value) -> tuple[Attribute, ...]:
+    return tuple(load_attribute(name, item) for name, item in value.mapping().all())
+
+
+def load_attribute(name: str, value: Value) -> Attribute:
+    keys = value.mapping()
+    changed, condition = keys.get("set"), keys.get("if")
+    found = Attribute(
+        name=name,
+        ctype=keys.need("type").text(),
+        get=keys.need("get").word(),
+        where=keys.where,
+        set=tuple(Assignment(f, v.word(), v.where) for f, v in changed.mapping().all()) if changed else (),
+        condition=condition.word() if condition else None,
     )
     keys.done()
     return found
@@ -31,6 +62,7 @@ def load_kind(name: str, value: Value) -> ObjectKind:
         keys.get("guest"),
         keys.get("server"),
     )
+    attributes = keys.get("attributes")
     struct = header = None
     custom = {"look_up": False, "ended": False}
     if guest is not None:
@@ -55,6 +87,7 @@ def load_kind(name: str, value: Value) -> ObjectKind:
         server=server.choice(ServerSide) if server else ServerSide.GENERATED,
         where=keys.where,
         fields=tuple(load_field(f, item) for f, item in fields.mapping().all()) if fields else (),
+        attributes=load_attributes(attributes) if attributes else (),
         struct=struct.text() if struct else None,
         header=header.text() if header else None,
         look_up=custom["look_up"],

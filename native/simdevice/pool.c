@@ -58,7 +58,7 @@ static CUresult acquire(CUmemoryPool handle, struct sim_pool **pool) {
     return *pool ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Counts an allocation in; it holds a reference until sim_pool_returned. */
+/* Counts an allocation in; it holds a reference until it is returned. */
 static bool take(struct sim_pool *pool, uint64_t bytes) {
     pthread_mutex_lock(&pool->lock);
     bool fits = !pool->properties.maxSize || pool->used + bytes <= pool->properties.maxSize;
@@ -74,7 +74,8 @@ static bool take(struct sim_pool *pool, uint64_t bytes) {
     return fits;
 }
 
-void sim_pool_returned(struct sim_pool *pool, uint64_t bytes) {
+static void returned(void *owner, uint64_t bytes) {
+    struct sim_pool *pool = owner;
     pthread_mutex_lock(&pool->lock);
     pool->used -= bytes;
     pthread_mutex_unlock(&pool->lock);
@@ -85,9 +86,17 @@ static CUresult allocate(struct sim_pool *pool, struct sim_context *context, siz
     uint64_t bytes = sim_round_up(size, SIM_PAGE);
     if (bytes < size || !take(pool, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = sim_memory_new(SIM_RANGE_POOL, pool->device, context, size, 0, pool, base);
-    if (result != CUDA_SUCCESS)
-        sim_pool_returned(pool, bytes);
+    struct sim_range *range = sim_memory_range(SIM_RANGE_POOL, pool->device, context, size, 0);
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (range) {
+        range->owner = pool;
+        range->returned = returned;
+        result = sim_memory_add(range);
+    }
+    if (result == CUDA_SUCCESS)
+        *base = range->base;
+    else
+        returned(pool, bytes);
     return result;
 }
 

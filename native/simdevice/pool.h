@@ -6,6 +6,4 @@
 struct sim_pool;
 
 CUresult sim_pool_create_default(struct sim_device *device);
-/* An allocation of that size has ended. */
-void sim_pool_returned(struct sim_pool *pool, uint64_t bytes);
 uint64_t sim_pool_handle(const struct sim_pool *pool);
