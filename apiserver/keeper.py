@@ -371,7 +371,7 @@ class Playing:
         try:
             with Reader(Path(self.play.path)) as reader:
                 link = Link(self.link, self.progress.stop)
-                player = Player(reader, link, self.progress, self._written)
+                player = Player(reader, link, self.progress, self._written, remote.lacks if remote else ())
                 welcome, guest = (remote.welcome, []) if remote else (None, [self._guest.fileno()])
                 moved.report.CopyFrom(player.run(welcome, guest, self._relayed))
             moved.moved = True

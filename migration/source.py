@@ -10,7 +10,7 @@ from gpuferry.specs._generated import migration_pb2
 from gpuferry.specs._generated.frames import CHUNK
 from gpuferry.specs._generated.wire import REPLIES, REQUESTS
 
-from . import frames, mapped, variables
+from . import frames, mapped, variables, versions
 from .abc import Movable, Observer
 from .copy import Contents, Precopy, choose, hot_last
 from .errors import ARRIVING, Cancelled, LinkBroken, MigrationError, Refused
@@ -246,7 +246,7 @@ class Source:
         }
         for event, flags, age in self._core.events():
             tell("sessionRestoreEvent", EVENT.pack(event, flags, age), context=contexts.get(event, PRIMARY))
-        tell("sessionRestoreState", self._core.state())
+        tell(*versions.counters(self._core.state(), self._target.lacks))
         if (resumable := self._core.resume_state()) is not None:
             tell("sessionRestoreResumable", resumable)
         unread, unsent, head = self._core.unread(), self._core.unsent(), self._core.unsent_head()

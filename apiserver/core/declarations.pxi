@@ -110,6 +110,22 @@ cdef extern from "<signal.h>" nogil:
     int sigaction(int number, const signal_action *action, signal_action *previous)
     int pthread_kill(pthread_t thread, int number)
 
+# What the counters of the first release counted, in the order of their wire ids.
+cdef extern from *:
+    """
+    #include "gpuferry/operations.h"
+    static const uint16_t gf_first_release[] = {
+    #define GF_ID(id) id,
+        GF_FIRST_RELEASE(GF_ID)
+    #undef GF_ID
+    };
+    """
+    const uint16_t *gf_first_release
+    enum:
+        GF_FIRST_RELEASE_COUNT
+        GF_FIRST_RELEASE_FUNCTION_FIRST
+        GF_FIRST_RELEASE_FUNCTION_LAST
+
 cdef extern from "wire/sha256.h" nogil:
     void gf_sha256(const void *data, size_t size, uint8_t *digest)
 

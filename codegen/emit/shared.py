@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from ..model import Class, Spec
+from ..released import current
 from ..render import render
-from ..wire import messages, spec_hash
+from ..wire import messages
 
 
 def outputs(spec: Spec) -> dict[str, str]:
     files = ", ".join(library.file for library in spec.libraries)
-    digest = spec_hash(spec)
+    digest = current(spec).spec_hash
     found = messages(spec)
     functions = [v.id for v in spec.driver.variants]
     return {

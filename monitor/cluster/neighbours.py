@@ -12,10 +12,11 @@ from collections.abc import Sequence
 import grpc
 import structlog
 from gpuferry.guest.endpoint import split_address
-from gpuferry.specs._generated import frames, migration_pb2, registry_pb2, registry_pb2_grpc
+from gpuferry.specs._generated import frames, migration_pb2, operations, registry_pb2, registry_pb2_grpc, wire
 from gpuferry.specs._generated.frames import Extension, Frame
 
 from ..door import handshake
+from ..door.agreement import Agreement, names, offer
 from ..door.tickets import issue, restore_key
 from ..moves.migration import CannotMove
 from ..moves.orders import Link
@@ -32,6 +33,8 @@ LOST_AFTER_MS = 20000
 LIST = f"/{SERVICE}/List"
 U32 = struct.Struct("<I")
 U32_MOST = (1 << 32) - 1
+# Without these a session can be handed over another way.
+OPTIONAL = {number for number, name in wire.OPERATIONS.items() if name == "sessionRestoreCounters"}
 
 log = structlog.get_logger()
 
@@ -57,7 +60,7 @@ class Neighbours:
             extensions += handshake.extension(Extension.TICKET, ticket)
         connection = await _connect(address)
         try:
-            welcome, resume_key = await within(
+            remote = await within(
                 WAIT_SECONDS + ANSWER_SECONDS, _shake_hands(connection, session, key, extensions)
             )
         except asyncio.TimeoutError:
@@ -70,7 +73,7 @@ class Neighbours:
             connection.close()
             raise
         connection.setblocking(True)
-        remote = migration_pb2.RemoteTarget(welcome=welcome, address=address, key=resume_key)
+        remote.address = address
         return Link(connection, remote)
 
     async def _find(self, name: str) -> tuple[str, bytes]:
@@ -164,18 +167,43 @@ async def _connect(address: str) -> socket.socket:
     raise CannotMove(f"cannot connect to {address}: {reason}")
 
 
+def _promised(session: Session) -> frozenset[int] | None:
+    """The operations that the session's guest may use for as long as it lives; None: all that there are."""
+    assert session.grant
+    return frozenset(session.grant.operations) if session.grant.limited else None
+
+
+def _check(session: Session, promised: frozenset[int] | None, agreement: Agreement) -> list[int]:
+    """What the destination lacks of our own; CannotMove if the session cannot live there."""
+    assert session.grant
+    ours = frozenset(operations.SPOKEN)
+    wanted = (ours if promised is None else promised) - operations.RESTORE
+    if lacking := agreement.lacks(wanted):
+        guest = session.grant.guest_version or operations.VERSION
+        raise CannotMove(
+            f"it is {agreement.version} and does not know {names(lacking)} as this server does "
+            f"({operations.VERSION}): the program's library ({guest}) may use that"
+        )
+    lacking = agreement.lacks(ours & operations.RESTORE)
+    if missing := set(lacking) - OPTIONAL:
+        raise CannotMove(f"it is {agreement.version} and lacks {names(missing)} to take a session over")
+    return lacking
+
+
 async def _shake_hands(
     connection: socket.socket, session: Session, key: bytes, extensions: bytes
-) -> tuple[bytes, bytes]:
-    """The body of WELCOME, and the session's key there."""
+) -> migration_pb2.RemoteTarget:
+    """What WELCOME says, and the session's key there; the address is left to the caller."""
     assert session.grant
     loop = asyncio.get_running_loop()
     op, greeting = await _read(connection)
     if op != Frame.GREETING or len(greeting) != frames.Greeting.SIZE:
         raise CannotMove("what answers there is no gpuferry monitor")
-    server_nonce, nonce = frames.Greeting.unpack(greeting).nonce, secrets.token_bytes(frames.NONCE_SIZE)
+    greeted, nonce = frames.Greeting.unpack(greeting), secrets.token_bytes(frames.NONCE_SIZE)
+    server_nonce, promised = greeted.nonce, _promised(session)
+    offered = offer(greeted.build, None if promised is None else promised | operations.RESTORE)
     wish = session.hello._replace(memory=session.quota, resumable=session.grant.resume_seconds > 0, labels=())
-    frame = handshake.restoring_hello(key, server_nonce, nonce, wish, extensions)
+    frame = handshake.restoring_hello(key, server_nonce, nonce, wish, offered, extensions)
     await loop.sock_sendall(connection, frame)
     op, body = await _read(connection)
     while op == Frame.QUEUED:
@@ -187,7 +215,21 @@ async def _shake_hands(
     proof = handshake.server_proof(key, server_nonce, nonce)
     if op != Frame.WELCOME or not hmac.compare_digest(body[: len(proof)], proof):
         raise CannotMove("it does not know the token: it may be an impostor")
-    return body, handshake.resume_key(key, server_nonce + nonce)
+    agreement = offered.agreed(body[_known_size(body) :])
+    if agreement is None:
+        raise CannotMove("its WELCOME is malformed")
+    lacks = _check(session, promised, agreement)
+    resume_key = handshake.resume_key(key, server_nonce + nonce)
+    return migration_pb2.RemoteTarget(welcome=body, key=resume_key, lacks=lacks)
+
+
+def _known_size(welcome: bytes) -> int:
+    """Of what WELCOME says of session, devices and images."""
+    if len(welcome) < frames.Welcome.SIZE:
+        return 0
+    told = frames.Welcome.unpack(welcome)
+    devices, images = told.device_count * frames.Device.SIZE, told.image_hash_count * frames.HASH_SIZE
+    return told.SIZE + devices + images
 
 
 async def _read(connection: socket.socket) -> tuple[int, bytes]:

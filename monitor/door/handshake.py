@@ -10,11 +10,12 @@ import os
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gpuferry.specs._generated import frames, wire
+from gpuferry.specs._generated import frames, operations
 from gpuferry.specs._generated.frames import Extension as Extension
 from gpuferry.specs._generated.frames import Frame, HelloFlag, ResumeFlag
 from gpuferry.specs._generated.frames import Reason as Reason
 
+from .agreement import SAME, Agreement, Offer, agree, offer
 from .tokens import proof as tenant_proof
 
 ADVICE = ": install the same gpuferry on both machines"
@@ -119,6 +120,7 @@ class Hello(NamedTuple):
     idle_limit: float = 0.0
     resumable: bool = False  # its session shall outlive its connection
     restore: Restore | None = None
+    agreement: Agreement = SAME  # which operations both speak
 
 
 @dataclass(frozen=True)
@@ -168,7 +170,7 @@ def resume_key(key: bytes, nonces: bytes) -> bytes:
 
 
 _GREETING = frames.frame(
-    Frame.GREETING, frames.Greeting(frames.MAGIC, frames.PROTOCOL_VERSION, 0, b"").pack()
+    Frame.GREETING, frames.Greeting(frames.MAGIC, frames.PROTOCOL_VERSION, operations.BUILD, b"").pack()
 )[: -frames.NONCE_SIZE]
 
 
@@ -215,12 +217,13 @@ def guest_proof(token: bytes, server_nonce: bytes, guest_nonce: bytes, unproven:
     return hmac.digest(token, message, hashlib.sha256)
 
 
-def hello(token: bytes, server_nonce: bytes, nonce: bytes, devices: int, program: str) -> bytes:
+def hello(token: bytes, greeting: frames.Greeting, nonce: bytes, devices: int, program: str) -> bytes:
     """A HELLO frame: `gpuferry doctor` is the one guest that is written in Python."""
+    offered = offer(greeting.build)
     fields = frames.Hello(
         version=frames.PROTOCOL_VERSION,
         flags=0,
-        spec_hash=wire.SPEC_HASH,
+        spec_hash=offered.spec_hash,
         nonce=nonce,
         pid=os.getpid(),
         memory=0,
@@ -230,8 +233,9 @@ def hello(token: bytes, server_nonce: bytes, nonce: bytes, devices: int, program
         program=program.encode(),
         proof=b"",
     )
-    unproven = fields.pack()[: -frames.HASH_SIZE]
-    return frames.frame(Frame.HELLO, unproven + guest_proof(token, server_nonce, nonce, unproven))
+    unproven, rest = fields.pack()[: -frames.HASH_SIZE], offered.extensions
+    proof = guest_proof(token, greeting.nonce, nonce, unproven + rest)
+    return frames.frame(Frame.HELLO, unproven + proof + rest)
 
 
 def server_proof(token: bytes, server_nonce: bytes, guest_nonce: bytes) -> bytes:
@@ -239,12 +243,15 @@ def server_proof(token: bytes, server_nonce: bytes, guest_nonce: bytes) -> bytes
     return mac(token, frames.PROOF_SERVER + server_nonce + guest_nonce)
 
 
-def welcome(template: bytes, proof: bytes, session: int, quota: int, resume_ms: int) -> bytes:
-    """The WELCOME frame; the template is the API server's."""
+def welcome(
+    template: bytes, proof: bytes, session: int, quota: int, resume_ms: int, agreed: bytes = b""
+) -> bytes:
+    """The WELCOME frame; the template is the API server's. `agreed`: what it says of the agreement."""
     begin, end = frames.Header.SIZE, frames.Header.SIZE + frames.Welcome.SIZE
     terms = frames.Welcome.unpack(template, begin)
     granted = terms._replace(proof=proof, session=session, quota=quota, resume_ms=resume_ms)
-    return template[:begin] + granted.pack() + template[end:]
+    body = granted.pack() + template[end:] + agreed
+    return frames.frame(Frame.WELCOME, body) if agreed else template[:begin] + body
 
 
 def redirect(key: bytes, nonces: bytes, session_key: bytes, ticket: bytes, address: str) -> bytes:
@@ -263,12 +270,14 @@ def resumed(proof: bytes) -> bytes:
     return frames.frame(Frame.RESUMED, frames.Resumed(proof, 0).pack())
 
 
-def restoring_hello(key: bytes, server_nonce: bytes, nonce: bytes, wish: Hello, extensions: bytes) -> bytes:
+def restoring_hello(
+    key: bytes, server_nonce: bytes, nonce: bytes, wish: Hello, offered: Offer, extensions: bytes
+) -> bytes:
     """A HELLO frame with which this GPU server hands a session over; `key` proves that it may."""
     fields = frames.Hello(
         version=frames.PROTOCOL_VERSION,
         flags=HelloFlag.RESUMABLE if wish.resumable else 0,
-        spec_hash=wire.SPEC_HASH,
+        spec_hash=offered.spec_hash,
         nonce=nonce,
         pid=wish.pid,
         memory=wish.memory,
@@ -278,9 +287,9 @@ def restoring_hello(key: bytes, server_nonce: bytes, nonce: bytes, wish: Hello, 
         program=wish.program.encode(),
         proof=b"",
     )
-    unproven = fields.pack()[: -frames.HASH_SIZE]
-    proof = hmac.digest(key, guest_message(server_nonce, nonce, unproven + extensions), hashlib.sha256)
-    return frames.frame(Frame.HELLO, unproven + proof + extensions)
+    unproven, rest = fields.pack()[: -frames.HASH_SIZE], offered.extensions + extensions
+    proof = hmac.digest(key, guest_message(server_nonce, nonce, unproven + rest), hashlib.sha256)
+    return frames.frame(Frame.HELLO, unproven + proof + rest)
 
 
 def extension(kind: Extension, value: bytes) -> bytes:
@@ -353,9 +362,14 @@ def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
     if proven is None:
         raise Refusal(Reason.DENIED, "wrong token: GPUFERRY_TOKEN of the program is not this monitor's")
     said = claim.fields
-    if said.spec_hash != wire.SPEC_HASH:
-        theirs, ours = said.spec_hash.hex(), wire.SPEC_HASH.hex()
-        raise Refusal(Reason.SPEC, f"the guest was built from spec {theirs}, this server from {ours}{ADVICE}")
+    agreement = agree(said.spec_hash, claim.extensions)
+    if agreement is None:
+        theirs = said.spec_hash.hex()
+        raise Refusal(
+            Reason.SPEC,
+            f"the guest was built from spec {theirs}, which is of no release that this server, "
+            f"{operations.VERSION}, knows: it cannot tell what both understand{ADVICE}",
+        )
     if said.devices > 1:
         raise Refusal(Reason.BAD_REQUEST, f"{said.devices} devices asked for: a session has one")
     hello = Hello(
@@ -366,6 +380,7 @@ def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
         _text(said.function, "function"),
         _text(said.program, "program"),
         resumable=bool(said.flags & HelloFlag.RESUMABLE),
+        agreement=agreement,
     )
     return _extended(hello, claim, proven) if claim.extensions else hello
 

@@ -82,7 +82,7 @@ def tell_state(source: Engine, link: Guest) -> None:
     """What no frame says; the source is held."""
     for event, flags, age in source.call("events"):
         link.send("sessionRestoreEvent", event=event, flags=flags, age=age)
-    raw(link, "sessionRestoreState", source.call("state"))
+    raw(link, "sessionRestoreCounters", source.call("state"))
     resumable = source.call("resume_state")
     if resumable is not None:
         raw(link, "sessionRestoreResumable", resumable)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from gpuferry.specs._generated import wire
-from gpuferry.specs._generated.frames import Frame, frame
+from gpuferry.specs._generated.frames import CountedCalls, Frame, frame
 
 from tests.apiserver import kernels, migrant
 from tests.apiserver.engine import Engine
@@ -21,7 +21,7 @@ from tests.apiserver.guest import HEADER, Guest, encode, handle, operations
 from tests.apiserver.migrant import PAGE
 
 RESTORE = sorted(name for name, m in operations().items() if m.variant.restore)
-STATE = wire.REQUESTS["sessionRestoreState"]
+STATE = wire.REQUESTS["sessionRestoreCounters"]
 SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
 MOVED = frame(Frame.MOVED)
 
@@ -387,11 +387,29 @@ def test_the_guest_is_no_socket(link: Guest) -> None:
     assert link.sync().status == 0  # and it may still be given up
 
 
+MANY = 0xFFFFFFFF
+COUNTERS = {field.name: 0 for field in operations()["sessionRestoreCounters"].request}
 MALFORMED: dict[str, tuple[str, dict[str, int], bytes]] = {
     "memory without a descriptor": ("sessionRestoreShare", {"address": 1 << 45, "size": PAGE}, b""),
     "too many hashes": ("sessionRestoreHash", {"address": 1 << 45, "pages": 1 << 19}, b""),
     "counters of another size": ("sessionRestoreState", {"latched": 0, "latched_op": 0}, bytes(100)),
     "an operation that is none": ("sessionRestoreState", {"latched": 0, "latched_op": 1 << 20}, bytes(100)),
+    "counters that are not there": ("sessionRestoreCounters", COUNTERS | {"operations": 1}, b""),
+    "more counters than are there": (
+        "sessionRestoreCounters",
+        COUNTERS | {"operations": 0xFFFFFFFF},
+        bytes(36),
+    ),
+    "counters of no operation": (
+        "sessionRestoreCounters",
+        COUNTERS | {"operations": 1},
+        CountedCalls(1 << 16, 1, 0, 0, 0).pack(),
+    ),
+    "an operation that failed and is none": (
+        "sessionRestoreCounters",
+        COUNTERS | {"latched_op": 1 << 20},
+        b"",
+    ),
     "counts of a session that ends with its connection": (
         "sessionRestoreResumable",
         {"received": 0, "told": 0, "begin": 0, "boundary": 0, "written": 0},

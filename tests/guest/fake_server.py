@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuferry.specs._generated import frames
+from gpuferry.specs._generated import frames, operations
 from gpuferry.specs._generated.frames import Frame as Op
 
 from codegen.load import load
@@ -76,9 +76,9 @@ def parse_hello(body: bytes) -> Hello:
     return Hello(version, spec, nonce, pid, memory, devices, *texts, proof, signed, extensions)
 
 
-def greeting(nonce: bytes) -> bytes:
+def greeting(nonce: bytes, build: int = operations.BUILD) -> bytes:
     """The body of GREETING."""
-    return frames.Greeting(frames.MAGIC, frames.PROTOCOL_VERSION, 0, nonce).pack()
+    return frames.Greeting(frames.MAGIC, frames.PROTOCOL_VERSION, build, nonce).pack()
 
 
 @dataclass
@@ -91,7 +91,11 @@ class FakeServer:
     attributes: dict[int, int] = field(default_factory=dict)
     answer: Callable[[Frame], Answer | None] = lambda _: Answer()
     greeting: bytes | None = None
+    build: int = operations.BUILD
+    agreed: Callable[[Hello], bytes] = lambda _: b""
+    """What WELCOME says of the agreement."""
     refusal: tuple[int, int, str] | None = None
+    refuses_first: tuple[int, int, str] | None = None
     server_token: bytes | None = None
     frames: list[Frame] = field(default_factory=list)
     leave: list[tuple[int, float]] = field(default_factory=list)
@@ -178,7 +182,7 @@ class FakeServer:
         return op, request, context, self._read(size - frames.Header.SIZE)
 
     def _session(self) -> None:
-        self.send(Op.GREETING, self.greeting or greeting(self.nonce))
+        self.send(Op.GREETING, self.greeting or greeting(self.nonce, self.build))
         op, _, _, body = self._frame()
         assert op == Op.HELLO
         self.hello = parse_hello(body)
@@ -189,8 +193,12 @@ class FakeServer:
                 self.send(Op.QUEUED, frames.Queued(place, places).pack())
             time.sleep(seconds)
             return
-        if self.refusal is not None:
-            reason, error, text = self.refusal
+        if self.refuses_first is not None:
+            refusal, self.refuses_first = self.refuses_first, None
+        else:
+            refusal = self.refusal
+        if refusal is not None:
+            reason, error, text = refusal
             self.send(Op.REFUSED, frames.Refused(reason, error).pack() + text.encode())
             return
         self.send(Op.WELCOME, self._welcome())
@@ -225,7 +233,7 @@ class FakeServer:
             attributes=tuple(attributes),
             limits=tuple(range(frames.LIMIT_COUNT)),
         )
-        return session.pack() + device.pack()
+        return session.pack() + device.pack() + self.agreed(self.hello)
 
 
 def expected_proof(server: FakeServer) -> bytes:

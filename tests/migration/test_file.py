@@ -180,7 +180,7 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("spec", "reason"),
-    [(b"", "another version of the wire"), (SPEC_HASH, "another address window")],
+    [(b"", "of which nothing is known here"), (SPEC_HASH, "another address window")],
     ids=["wire", "device"],
 )
 def test_what_does_not_fit_here_is_not_played(tmp_path: Path, spec: bytes, reason: str) -> None:

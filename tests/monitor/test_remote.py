@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from gpuferry.migration import follow
-from gpuferry.monitor.door import handshake
-from gpuferry.specs._generated import control_pb2, frames
+from gpuferry.monitor.door import agreement, handshake
+from gpuferry.specs._generated import control_pb2, frames, operations
 
 from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest, Refused, connect, outcome, read_frame, read_greeting
@@ -259,7 +259,11 @@ def hand_over(monitor: harness.Monitor, key: bytes, extensions: dict[int, bytes]
             handshake.extension(handshake.Extension(kind), value) for kind, value in extensions.items()
         )
         wish = handshake.Hello(nonce, 1, 100 * MIB, "acme", "", "fake")
-        connection.sendall(handshake.restoring_hello(key, server_nonce, nonce, wish, packed))
+        connection.sendall(
+            handshake.restoring_hello(
+                key, server_nonce, nonce, wish, agreement.offer(operations.BUILD), packed
+            )
+        )
         return outcome(connection)
 
 

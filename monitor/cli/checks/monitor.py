@@ -49,7 +49,7 @@ def _shake_hands(found: Endpoint) -> tuple[int, str]:
         connection.sendall(
             handshake.hello(
                 (found.token or "").encode(),
-                greeting.nonce,
+                greeting,
                 secrets.token_bytes(NONCE_SIZE),
                 devices=NO_DEVICES,
                 program="gpuferry doctor",
