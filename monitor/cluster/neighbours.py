@@ -173,13 +173,14 @@ def _promised(session: Session) -> frozenset[int] | None:
     return frozenset(session.grant.operations) if session.grant.limited else None
 
 
-def _check(session: Session, promised: frozenset[int] | None, agreement: Agreement) -> list[int]:
-    """What the destination lacks of our own; CannotMove if the session cannot live there."""
-    assert session.grant
+def check_agreement(promised: frozenset[int] | None, guest: str, agreement: Agreement) -> list[int]:
+    """What the destination lacks of this build's operations for the way there.
+
+    `promised` are those that the guest, of version `guest`, may use; None: all of this build. CannotMove if
+    the destination lacks one of them, or one without which no session can be handed over."""
     ours = frozenset(operations.SPOKEN)
     wanted = (ours if promised is None else promised) - operations.RESTORE
     if lacking := agreement.lacks(wanted):
-        guest = session.grant.guest_version or operations.VERSION
         raise CannotMove(
             f"it is {agreement.version} and does not know {names(lacking)} as this server does "
             f"({operations.VERSION}): the program's library ({guest}) may use that"
@@ -218,7 +219,7 @@ async def _shake_hands(
     agreement = offered.agreed(body[_known_size(body) :])
     if agreement is None:
         raise CannotMove("its WELCOME is malformed")
-    lacks = _check(session, promised, agreement)
+    lacks = check_agreement(promised, session.grant.guest_version or operations.VERSION, agreement)
     resume_key = handshake.resume_key(key, server_nonce + nonce)
     return migration_pb2.RemoteTarget(welcome=body, key=resume_key, lacks=lacks)
 

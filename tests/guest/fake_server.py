@@ -193,10 +193,7 @@ class FakeServer:
                 self.send(Op.QUEUED, frames.Queued(place, places).pack())
             time.sleep(seconds)
             return
-        if self.refuses_first is not None:
-            refusal, self.refuses_first = self.refuses_first, None
-        else:
-            refusal = self.refusal
+        refusal, self.refuses_first = self.refuses_first or self.refusal, None
         if refusal is not None:
             reason, error, text = refusal
             self.send(Op.REFUSED, frames.Refused(reason, error).pack() + text.encode())

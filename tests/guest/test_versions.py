@@ -1,4 +1,4 @@
-"""A guest before servers of other builds: what both lay out alike goes on, the rest fails before it has an effect."""
+"""A guest before servers of other builds: what both lay out alike works, the rest fails without an effect."""
 
 from __future__ import annotations
 

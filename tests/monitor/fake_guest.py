@@ -109,6 +109,7 @@ class FakeGuest:
             self.connection.close()
             raise
         self.key = handshake.resume_key(token.encode(), server_nonce + nonce)
+        self.welcome = body
         self.proven = body[:32] == handshake.server_proof(token.encode(), server_nonce, nonce)
         self.number, self.quota = (int.from_bytes(body[at : at + 8], "little") for at in (32, 56))
 
