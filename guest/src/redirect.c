@@ -16,7 +16,8 @@ bool gf_redirect_take(struct gf_credential *credential, const struct gf_greeting
         return false;
     }
     uint8_t proof[GF_HASH_SIZE], mask[GF_HASH_SIZE];
-    gf_credential_mac(credential, GF_PROOF_REDIRECT, greeting, hello, body + sizeof proof, size - sizeof proof, proof);
+    gf_credential_mac(credential, GF_PROOF_REDIRECT, greeting, hello, body + sizeof proof,
+                      size - sizeof proof, proof);
     if (!gf_digest_equal(proof, redirect->proof)) {
         return false;
     }

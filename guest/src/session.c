@@ -28,7 +28,7 @@
 
 #define REDIRECTS_MOST 3
 /* No CUresult: the same again, and telling which operations are spoken. */
-#define GF_TRY_INSISTING ((CUresult)-1)
+#define GF_TRY_INSISTING ((CUresult) - 1)
 
 struct gf_session gf_session;
 

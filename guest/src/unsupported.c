@@ -45,9 +45,10 @@ CUresult gf_unsupported(uint16_t function) {
 CUresult gf_unsupported_here(uint16_t function) {
     uint8_t untold = GF_LACKS_UNTOLD;
     if (atomic_compare_exchange_strong(&gf_function_lacks[function], &untold, GF_LACKS_TOLD)) {
-        gf_error("%s is not supported: this program's libcuda.so.1 is of %s, the GPU server of %s. Where both "
-                 "are of one version it may be.",
-                 gf_functions[function].name, GF_VERSION_TEXT, gf_operations_server_version());
+        gf_error(
+            "%s is not supported: this program's libcuda.so.1 is of %s, the GPU server of %s. Where both "
+            "are of one version it may be.",
+            gf_functions[function].name, GF_VERSION_TEXT, gf_operations_server_version());
     }
     count(function, atomic_load_explicit(&gf_function_calls[function], memory_order_relaxed) - 1);
     return CUDA_ERROR_NOT_SUPPORTED;
