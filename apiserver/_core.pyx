@@ -1,6 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The session engine: from the guest's socket to the driver and back, without the GIL. DESIGN.md explains it."""
 
+from gpuferry.apiserver.end import End
+from gpuferry.specs._generated import node_pb2
+
 include "core/declarations.pxi"
 include "_generated/frames.pxi"
 include "_generated/messages.pxi"
@@ -8,6 +11,7 @@ include "core/types.pxi"
 include "core/rooms/stats.pxi"
 include "core/rooms/device.pxi"
 include "core/rooms/window.pxi"
+include "core/rooms/aliases.pxi"
 include "core/rooms/aside.pxi"
 include "core/rooms/move.pxi"
 include "core/rooms/objects.pxi"
@@ -38,15 +42,19 @@ include "core/waiters.pxi"
 include "core/staging.pxi"
 include "core/streams.pxi"
 include "core/memory.pxi"
+include "core/aliases.pxi"
 include "core/aside.pxi"
 include "core/hash.pxi"
 include "core/images.pxi"
+include "core/codec.pxi"
+include "_generated/codecs.pxi"
 include "core/context_ops.pxi"
 include "core/session_ops.pxi"
 include "core/restore_ops.pxi"
 include "_generated/dispatch.pxi"
 include "core/receive.pxi"
 include "core/scrub.pxi"
+
 
 
 class DeviceError(RuntimeError):
@@ -78,7 +86,7 @@ cdef class Core:
         cdef Session *s = <Session *>calloc(1, sizeof(Session))
         self.s = s
         self._pinned = []
-        s.images.globals = new vector[Global]()
+        s.images.globals = new cpp_map[uint64_t, Global]()
         s.images.held = new vector[PBytes]()
         s.waiters.threads = new vector[pthread_t]()
         s.move.pinned = new vector[uint64_t]()
@@ -174,11 +182,11 @@ cdef class Core:
         """Whether a session that was to be restored is here."""
         return self.s.arrival.taken_over
 
-    def serve(self) -> str:
+    def serve(self) -> End:
         """Serves the session until it ends; returns why. Blocks, without the GIL."""
         with nogil:
             run_session(self.s)
-        return self.s.state.reason.decode(errors="replace")
+        return End(self.s.state.cause, self.s.state.reason.decode(errors="replace"))
 
     def resume(self, int fd, proof: bytes, uint64_t received) -> bool:
         """Goes on with another connection in place of the first, whose number it takes; False: refused."""
@@ -205,10 +213,10 @@ cdef class Core:
         """Whether the guest is taking leave of where it was before, or has, and is not here yet."""
         return self.s.connection.following or self.s.connection.relayed_tail > 0
 
-    def end(self, reason: str) -> None:
+    def end(self, end: End) -> None:
         """Ends the session from another thread."""
-        cdef bytes text = reason.encode()[:REASON_SIZE - 1]
-        end_session(self.s, text)
+        cdef bytes text = end.reason.encode()[:REASON_SIZE - 1]
+        end_session(self.s, end.cause, text)
         if not self.s.state.left:
             shutdown(self.s.connection.fd, SHUT_RD)
 
@@ -614,6 +622,11 @@ cdef class Core:
         if not complete:
             raise LookupError("an image that the session loaded is no longer held")
         return images
+
+    @property
+    def steps(self) -> int:
+        """How often the engine has gone from one object to another, since it started."""
+        return self.s.objects.steps
 
     @property
     def broken(self) -> bool:

@@ -74,6 +74,21 @@ def translate(text: str, name: Callable[[str], str] = str) -> str:
     return _bare(_size(tree, name), tree)
 
 
+CALLS: dict[type[ast.operator], str] = {ast.Add: "gf_plus", ast.Sub: "gf_minus", ast.Mult: "gf_times"}
+
+
+def saturating(text: str, name: Callable[[str], str] = str) -> str:
+    """The expression as calls that saturate (native/wire/codec.h): for numbers that nobody has checked."""
+
+    def walk(node: ast.expr) -> str:
+        if isinstance(node, ast.BinOp) and type(node.op) in CALLS:
+            return f"{CALLS[type(node.op)]}({walk(node.left)}, {walk(node.right)})"
+        return _size(node, name)
+
+    names(text)
+    return walk(parse(text))
+
+
 def names(text: str) -> set[str]:
     """The arguments that a size refers to."""
     found: set[str] = set()

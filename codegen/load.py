@@ -6,6 +6,7 @@ from pathlib import Path
 
 from .document import Mapping, Value, read
 from .expression import Call, ExpressionError, parse_call
+from .load_nesting import load_enum, load_nesting
 from .model import (
     Access,
     Arg,
@@ -32,6 +33,7 @@ from .model import (
     Where,
 )
 from .objects import load_objects
+from .results import load_results
 from .signature import parse_signature
 from .validate import validate
 
@@ -39,6 +41,7 @@ SPECS = Path(__file__).resolve().parent.parent / "specs"
 TYPES = "cuda/types.yaml"
 OBJECTS = "cuda/objects.yaml"
 DEVICE = "cuda/device.yaml"
+RESULTS = "cuda/results.yaml"
 LIBRARIES = ("cuda/driver.yaml", "gpuferry/session.yaml")
 
 GUEST_STEPS = (Step.CHECK, Step.SEND, Step.DECODE)
@@ -50,10 +53,11 @@ KEYS_OF_KIND = {
     Kind.ENUM: {"allow", "min", "max"},
     Kind.FLAGS: {"allow"},
     Kind.POINTER: {"size", "access", "nullable"},
+    Kind.DEVICE: {"error"},
     Kind.HANDLE: {"of", "use", "nullable", "absent"},
-    Kind.IN: {"size", "nullable"},
-    Kind.OUT: {"size", "nullable"},
-    Kind.INOUT: {"size", "nullable"},
+    Kind.IN: {"size", "count", "nullable"},
+    Kind.OUT: {"size", "count", "nullable"},
+    Kind.INOUT: {"size", "count", "nullable"},
     Kind.STRING: {"nullable"},
     Kind.HOST: {"size", "nullable"},
 }
@@ -68,7 +72,8 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
     kind = keys.need("kind").choice(Kind)
     of, use, size, access = keys.get("of"), keys.get("use"), keys.get("size"), keys.get("access")
     nullable, allow, low, high = keys.get("nullable"), keys.get("allow"), keys.get("min"), keys.get("max")
-    clamp, absent = keys.get("clamp"), keys.get("absent")
+    clamp, absent, error = keys.get("clamp"), keys.get("absent"), keys.get("error")
+    count = keys.get("count")
     keys.done()
     misplaced = set(keys.keys) - {"kind"} - KEYS_OF_KIND.get(kind, set())
     if misplaced:
@@ -93,6 +98,8 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
         max=high.word() if high else None,
         clamp=load_clamp(clamp) if clamp else None,
         absent=absent.text() if absent else None,
+        error=error.text() if error else None,
+        count=count.text() if count else None,
     )
 
 
@@ -273,18 +280,20 @@ def load_types(path: Path, shown: str) -> Types:
     keys = read(path, shown)
     where: dict[str, Where] = {}
 
-    def texts(name: str) -> dict[str, str]:
+    def words(name: str) -> dict[str, Value]:
         found = dict(keys.need(name).mapping().all())
         where.update({key: item.where for key, item in found.items()})
-        return {key: item.text() for key, item in found.items()}
+        return found
 
-    scalars, enums, handles, aliases = texts("scalars"), texts("enums"), texts("handles"), texts("aliases")
-    structs = dict(keys.need("structs").mapping().all())
-    where.update({key: item.where for key, item in structs.items()})
+    def texts(name: str) -> dict[str, str]:
+        return {key: item.text() for key, item in words(name).items()}
+
+    scalars, handles, aliases = texts("scalars"), texts("handles"), texts("aliases")
+    enums = {key: load_enum(key, item) for key, item in words("enums").items()}
+    nesting = load_nesting(keys, scalars, enums, handles, aliases)
     keys.done()
-    return Types(
-        scalars, enums, handles, {key: item.integer() for key, item in structs.items()}, aliases, where
-    )
+    wires = {key: enum.wire for key, enum in enums.items()}
+    return Types(scalars, wires, handles, aliases, where, nesting)
 
 
 def load_device(path: Path, shown: str) -> tuple[Override, ...]:
@@ -306,8 +315,9 @@ def load(specs: Path = SPECS) -> Spec:
     types = load_types(specs / TYPES, f"specs/{TYPES}")
     overrides = load_device(specs / DEVICE, f"specs/{DEVICE}")
     objects = load_objects(specs / OBJECTS, f"specs/{OBJECTS}")
+    results = load_results(specs / RESULTS, f"specs/{RESULTS}")
     libraries = tuple(load_library(specs / file, f"specs/{file}") for file in LIBRARIES)
     by_symbol = {v.symbol: v for library in libraries for v in library.variants}
-    spec = Spec(types, libraries, objects, overrides, by_symbol)
+    spec = Spec(types, libraries, objects, overrides, results, by_symbol)
     validate(spec)
     return spec

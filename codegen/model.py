@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from .basics import Access as Access
+from .basics import SpecError as SpecError
+from .basics import Where as Where
 from .expression import Call
+from .nesting import Nesting
 
 PER_THREAD_SUFFIX = re.compile(r"_pt[sd][sz]$")
 
@@ -85,33 +89,6 @@ class Step(Enum):
     DECODE = "decode"  # what the answer means to the program
 
 
-class Access(Enum):
-    """What a call does with device memory."""
-
-    READ = "read"
-    WRITE = "write"
-    READWRITE = "readwrite"
-
-
-@dataclass(frozen=True)
-class Where:
-    """A place in a spec file."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
-
-
-class SpecError(Exception):
-    """A mistake in the spec: where, what, and what to do about it."""
-
-    def __init__(self, where: Where, cause: str, remedy: str) -> None:
-        super().__init__(f"{where}: {cause}\n    {remedy}")
-        self.where = where
-
-
 @dataclass(frozen=True)
 class Param:
     """One parameter of a C signature."""
@@ -174,6 +151,8 @@ class Arg:
     max: str | None = None
     clamp: tuple[str, str] | None = None
     absent: str | None = None
+    error: str | None = None
+    count: str | None = None
 
 
 @dataclass(frozen=True)
@@ -404,9 +383,9 @@ class Types:
     scalars: dict[str, str]
     enums: dict[str, str]
     handles: dict[str, str]
-    structs: dict[str, int]
     aliases: dict[str, str]
     where: dict[str, Where]
+    nesting: Nesting = field(default_factory=Nesting)
 
 
 @dataclass(frozen=True)
@@ -437,6 +416,23 @@ class Override:
     where: Where
 
 
+class Destroys(Enum):
+    """Who says that a result ends its context."""
+
+    HEADER = "header"
+    PRACTICE = "practice"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A CUresult."""
+
+    name: str
+    text: str
+    where: Where
+    destroys: Destroys | None = None
+
+
 @dataclass(frozen=True)
 class Spec:
     """Everything in `specs/` that code is generated from."""
@@ -445,6 +441,7 @@ class Spec:
     libraries: tuple[Library, ...]
     objects: Objects
     overrides: tuple[Override, ...] = ()
+    results: tuple[Result, ...] = ()
     by_symbol: dict[str, Variant] = field(default_factory=dict)
     only: frozenset[int] | None = None  # wire ids of the operations that are spoken; None: all
 

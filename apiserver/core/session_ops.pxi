@@ -31,6 +31,30 @@ cdef int on_sessionMemUnmap(Session *s, Frame *f) noexcept nogil:
     return status
 
 
+cdef int on_sessionMemAlias(Session *s, Frame *f) noexcept nogil:
+    cdef gf_req_sessionMemAlias *q = <gf_req_sessionMemAlias *>f.body
+    cdef int status = alias_memory(s, q.address, q.size, q.home)
+    if status == cu.CUDA_SUCCESS:
+        follow(s, f)
+    return status
+
+
+cdef int on_sessionMemUnalias(Session *s, Frame *f) noexcept nogil:
+    cdef gf_req_sessionMemUnalias *q = <gf_req_sessionMemUnalias *>f.body
+    cdef int status = unalias_memory(s, q.address, q.size)
+    if status == cu.CUDA_SUCCESS:
+        follow(s, f)
+    return status
+
+
+cdef int on_sessionMemAccess(Session *s, Frame *f) noexcept nogil:
+    cdef gf_req_sessionMemAccess *q = <gf_req_sessionMemAccess *>f.body
+    cdef int status = permit(s, q.address, q.size, q.access)
+    if status == cu.CUDA_SUCCESS:
+        follow(s, f)
+    return status
+
+
 cdef int on_sessionFence(Session *s, Frame *f) noexcept nogil:
     return fence(s)
 
@@ -93,10 +117,9 @@ cdef int on_sessionGetFunction(Session *s, Frame *f) noexcept nogil:
     if q.index >= table.kernels.size():
         return cu.CUDA_ERROR_NOT_FOUND
     cdef Function *function = <Function *>calloc(1, sizeof(Function))
-    function.owner = owner
     function.kernel = table.kernels[0][q.index]
     function.cu = function.kernel.function
-    cdef int status = put(s, q.function, kind, &function.base, owner.base.context)
+    cdef int status = put_under(s, q.function, kind, &function.base, owner.base.context, &owner.base)
     if status != cu.CUDA_SUCCESS:
         free(function)
     return status
@@ -112,12 +135,12 @@ cdef int on_sessionGetModule(Session *s, Frame *f) noexcept nogil:
     if f.context == NULL:
         return cu.CUDA_ERROR_INVALID_CONTEXT
     image = new_image()
-    image.parent = library
     status = cu.cuLibraryGetModule(&image.module, library.library)
     status = status or put(s, q.module, MODULE, &image.base, f.context)
     if status != cu.CUDA_SUCCESS:
         free_image(image)
     else:
+        link_module(image, library)
         note_use(s, f, &library.base)
     return status
 
@@ -298,28 +321,20 @@ cdef int on_sessionFill(Session *s, Frame *f) noexcept nogil:
     return cu.cuMemsetD2D32Async(q.address, q.pitch, q.value, q.width, q.rows, stream.cu)
 
 
-cdef bint attribute_carries_no_handle(uint32_t id) noexcept nogil:
-    return (id == cu.CU_LAUNCH_ATTRIBUTE_COOPERATIVE or id == cu.CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY
-            or id == cu.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            or id == cu.CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
-            or id == cu.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            or id == cu.CU_LAUNCH_ATTRIBUTE_PRIORITY or id == cu.CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
-            or id == cu.CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP
-            or id == cu.CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION
-            or id == cu.CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
-
-
-cdef int launch_attributes(const uint8_t *source, uint32_t count, cu.CUlaunchAttribute *target) noexcept nogil:
-    """The attributes as the driver takes them. Those that name streams, events or addresses are not carried."""
-    cdef const gf_launch_attribute *asked = <const gf_launch_attribute *>source
+cdef int launch_attributes(Session *s, Frame *f, const uint8_t *source, uint32_t count,
+                           cu.CUlaunchAttribute *target) noexcept nogil:
+    """The attributes as the driver takes them: types.yaml says which are carried."""
+    cdef gf_decoder d
     cdef uint32_t i
+    cdef int status = cu.CUDA_SUCCESS
     if count > LAUNCH_ATTRIBUTES:
         return cu.CUDA_ERROR_INVALID_VALUE
+    begin_codec(s, f, &d, f.size)
     for i in range(count):
-        if not attribute_carries_no_handle(asked[i].id):
-            return cu.CUDA_ERROR_NOT_SUPPORTED
-        memcpy(&target[i], &asked[i], sizeof(gf_launch_attribute))
-    return cu.CUDA_SUCCESS
+        status = status or gf_decode_CUlaunchAttribute(&d, source + i * sizeof(gf_launch_attribute), &target[i])
+    status = codec_status(s, f, &d, status)
+    gf_decoder_end(&d)
+    return status
 
 
 cdef int on_sessionLaunch(Session *s, Frame *f) noexcept nogil:
@@ -338,7 +353,7 @@ cdef int on_sessionLaunch(Session *s, Frame *f) noexcept nogil:
     status = find_function(s, f, q.function, &function)
     if status == cu.CUDA_SUCCESS and size < function.kernel.param_bytes:
         return cu.CUDA_ERROR_INVALID_VALUE
-    status = status or launch_attributes(params + size, q.attributes, attributes)
+    status = status or launch_attributes(s, f, params + size, q.attributes, attributes)
     status = status or use_stream(s, f, q.stream, &stream)
     if status == cu.CUDA_SUCCESS and stream == f.context.legacy and f.context.uncovered:
         status = note_copies(s, f.context)      # the kernel may run on and on: it is not to be waited for
@@ -389,7 +404,7 @@ cdef int on_sessionOccupancyClusters(Session *s, Frame *f) noexcept nogil:
     f.reply_size = sizeof(gf_rep_sessionOccupancyClusters)
     out.result = 0
     status = find_function(s, f, q.function, &function)
-    status = status or launch_attributes(f.body + sizeof(gf_req_sessionOccupancyClusters), q.attributes, attributes)
+    status = status or launch_attributes(s, f, f.body + sizeof(gf_req_sessionOccupancyClusters), q.attributes, attributes)
     status = status or find_stream(s, f, q.stream, &stream)
     if status != cu.CUDA_SUCCESS:
         return status

@@ -15,8 +15,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..expression import ExpressionError, Path, c_text, paths
+from .. import codec
+from ..codec import ArgCodec, Form
+from ..expression import ExpressionError, Path, c_text, paths, saturating
 from ..model import (
+    Access,
     Arg,
     Assignment,
     Attribute,
@@ -178,7 +181,7 @@ class Body:
             lines += [f"CUresult {name}_result = {lookup};"]
             if not arg.nullable:
                 lines = (
-                    [*refuse(f"{given} == NULL", first.error), *lines]
+                    [*refuse(f"{given} == 0", first.error), *lines]
                     if not self.zero_is_object(first)
                     else lines
                 )
@@ -209,7 +212,8 @@ class Body:
         name, calls = arg.name, self.variant.calls
         lines: list[str] = []
         if arg.kind in BEHIND and not arg.nullable:
-            some = f" && {c_text(arg.size, lambda p: '.'.join(p))} > 0" if arg.size else ""
+            size = arg.size or arg.count
+            some = f" && {saturating(size, lambda name: f'(uint64_t){name}')} > 0" if size else ""
             lines += refuse(f"{name} == NULL{some}", INVALID)
         if arg.kind is Kind.FLAGS:
             allowed = f" & ~(unsigned)({' | '.join(arg.allow)})" if arg.allow else ""
@@ -225,15 +229,17 @@ class Body:
             low, high = (self.value(text, arg.where) for text in arg.clamp)
             lines += [f"{name} = {name} < {low} ? {low} : {name} > {high} ? {high} : {name};"]
         if arg.kind is Kind.DEVICE:
-            lines += refuse(f"{name} < 0 || {name} >= gf_session.device_count", "CUDA_ERROR_INVALID_DEVICE")
+            error = arg.error or "CUDA_ERROR_INVALID_DEVICE"
+            lines += refuse(f"{name} < 0 || {name} >= gf_session.device_count", error)
         if arg.kind is Kind.HANDLE and arg.use is Use.CREATE:
             lines += refuse(f"{name} == NULL", INVALID)
         elif arg.kind is Kind.HANDLE and (calls is None or name in self.asked):
             lines += self.look_up(arg)
         if arg.kind is Kind.POINTER and self.message is not None and arg.size is not None:
-            size = c_text(arg.size, lambda p: f"(uint64_t){'.'.join(p)}")
+            size = saturating(arg.size, lambda name: f"(uint64_t){name}")
             some = f"{name} != 0 && " if arg.nullable else ""
-            lines += refuse(f"{some}!gf_device_range({name}, {size})", INVALID)
+            write = "false" if arg.access is Access.READ else "true"
+            lines += refuse(f"{some}!gf_device_range({name}, {size}, {write})", INVALID)
         return lines
 
     def check(self) -> list[str]:
@@ -265,7 +271,7 @@ class Body:
                 members.append(f".{arg.name} = {arg.name}_wire")
             elif arg.kind in BY_VALUE:
                 members.append(f".{arg.name} = {arg.name}")
-            else:
+            elif ArgCodec(self.spec.types, arg).form() is Form.PLAIN:
                 members.append(f".{arg.name} = *{arg.name}")
         return [f"struct gf_req_{self.variant.symbol} request = {{{', '.join(members)}}};"]
 
@@ -275,9 +281,12 @@ class Body:
         v, m = self.variant, self.message
         if Step.SEND in v.guest_steps:
             return [f"CUresult result = {self.by_hand(Step.SEND)};"]
-        for payload in (*m.request_payload, *m.reply_payload):
-            raise self.fail(payload.where, "the guest's emitter sends no payload", "Override the step 'send'")
-        request = ("&request, sizeof request") if m.request else "NULL, 0"
+        for arg in v.args:
+            if arg.kind is Kind.PAYLOAD:
+                raise self.fail(arg.where, "a payload is sent by hand", "Override the step 'send'")
+        if self.nested():
+            return self.send_nested(m)
+        request = "&request, sizeof request" if m.request else "NULL, 0"
         lines = self.request()
         if v.klass is Class.ASYNC:
             sent = (
@@ -290,6 +299,50 @@ class Body:
         if m.reply:
             lines += [f"struct gf_rep_{v.symbol} reply;"]
         return [*lines, f"CUresult result = gf_call_struct(GF_OP_{v.symbol}, {request}, {reply});"]
+
+    def nested(self) -> list[ArgCodec]:
+        """Arguments of which more travels than their value."""
+        types, behind = self.spec.types, (Kind.IN, Kind.OUT, Kind.INOUT)
+        found = [ArgCodec(types, arg) for arg in self.variant.args if arg.kind in behind]
+        return [c for c in found if Form.PLAIN not in (c.form(), c.form(True))]
+
+    def send_nested(self, m: Message) -> list[str]:
+        """With a codec for each argument that needs one; the first that refuses its value says why."""
+        v, types = self.variant, self.spec.types
+        lines = [*self.request(), "CUresult result = CUDA_SUCCESS;"]
+        behind = codec.behind_request(types, v)
+        encoded = [c for c in self.nested() if codec.in_request(c.arg) or c.arg in behind]
+        if behind:
+            lines += ["struct gf_bytes behind;", "gf_bytes_begin(&behind);"]
+        for c in encoded:
+            lines += ["if (result == CUDA_SUCCESS)", f"    result = {c.guest_encode};"]
+        parts = ["{&request, sizeof request}"] if m.request else []
+        parts += ["{behind.data, behind.size}"] if behind else []
+        lines += [f"struct iovec parts[] = {{{', '.join(parts)}}};"] if parts else []
+        given = f"{'parts' if parts else 'NULL'}, {len(parts)}"
+        if v.klass is Class.ASYNC:
+            lines += ["if (result == CUDA_SUCCESS)", f"    result = gf_send(GF_OP_{v.symbol}, {given});"]
+        else:
+            reply = ", .reply = &reply, .reply_size = sizeof reply" if m.reply else ""
+            lines += [f"struct gf_rep_{v.symbol} reply;"] if m.reply else []
+            lines += [f"struct gf_call call = {{.op = GF_OP_{v.symbol}{reply}}};"]
+            lines += ["if (result == CUDA_SUCCESS)", f"    result = gf_call_parts(&call, {given});"]
+            lines += self.fetch()
+        return [*lines, *(["gf_bytes_end(&behind);"] if behind else [])]
+
+    def fetch(self) -> list[str]:
+        """Answers behind the reply struct, to where the program wants them."""
+        behind = codec.behind_reply(self.spec.types, self.variant)
+        lines = []
+        for c in self.nested():
+            if not codec.in_reply(c.arg):
+                continue
+            fetched = ["if (result == CUDA_SUCCESS)", f"    result = {c.guest_decode};"]
+            lines += fetched
+        if behind:
+            begin = ["struct gf_decoder in;", "gf_decoder_begin(&in, call.payload, call.payload_size);"]
+            lines = [*begin, *lines, "gf_decoder_end(&in);"]
+        return [*lines, "free(call.payload);"]
 
     def create(self) -> list[str]:
         """Before the request: the new object, whose handle the request carries."""
@@ -412,7 +465,10 @@ class Body:
             arg = self.args[item.target]
             lines += [f"if ({arg.name} != NULL)", f"    {line}"] if arg.nullable else [line]
         if self.message is not None:
+            fetched = {c.name for c in self.nested()}
             for field in self.message.reply:
+                if field.name in fetched:
+                    continue
                 copy = f"*{field.name} = reply.{field.name};"
                 nullable = self.args[field.name].nullable
                 lines += [f"if ({field.name} != NULL)", f"    {copy}"] if nullable else [copy]

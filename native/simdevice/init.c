@@ -4,6 +4,7 @@
 #include "enter.h"
 #include "log.h"
 #include "pool.h"
+#include "synchronized.h"
 #include <pthread.h>
 
 static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -14,6 +15,7 @@ static CUresult start(void) {
         SIM_TRY(sim_context_create_primary(sim_device_at(i)));
         SIM_TRY(sim_pool_create_default(sim_device_at(i)));
     }
+    sim_on_synchronized(sim_pools_settle);
     return CUDA_SUCCESS;
 }
 

@@ -1,16 +1,20 @@
 #include "memory.h"
 #include <stdlib.h>
 
+uint64_t sim_memory_next_id(void) {
+    static _Atomic uint64_t next_id = 1;
+    return atomic_fetch_add(&next_id, 1);
+}
+
 struct sim_range *sim_memory_range(enum sim_range_kind kind, struct sim_device *device,
                                    struct sim_context *context, uint64_t size, unsigned flags) {
-    static _Atomic uint64_t next_id = 1;
     struct sim_range *range = calloc(1, sizeof *range);
     if (!range)
         return NULL;
     range->size = size;
     range->kind = kind;
     range->flags = flags;
-    range->id = atomic_fetch_add(&next_id, 1);
+    range->id = sim_memory_next_id();
     range->context = context;
     range->device = device;
     return range;

@@ -4,6 +4,8 @@
 #include "pages.h"
 #include "range.h"
 
+/* CU_POINTER_ATTRIBUTE_BUFFER_ID of a new allocation. */
+uint64_t sim_memory_next_id(void);
 /* A range that is nowhere yet, with an id of its own. */
 struct sim_range *sim_memory_range(enum sim_range_kind kind, struct sim_device *device,
                                    struct sim_context *context, uint64_t size, unsigned flags);

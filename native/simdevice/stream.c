@@ -1,4 +1,5 @@
 #include "stream.h"
+#include "synchronized.h"
 #include "thread.h"
 #include <stdlib.h>
 #include <string.h>
@@ -170,6 +171,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
     }
     CUresult error = sim_context_error(stream->context);
     sim_release(stream);
+    sim_synchronized();
     return error;
 }
 
