@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from gpuferry.specs._generated import frames, operations
 
+from codegen.emit.releases import needs
+from codegen.load import load
 from tests.differential.differences import comparable
 from tests.differential.test_programs import built, native, require_device
 from tests.helpers import programs
@@ -101,3 +104,41 @@ def test_they_are_of_other_builds(old_guest: Path, old_server: Monitor, new_serv
             found.append(frames.Greeting.unpack(read_frame(connection)[1]).build)
     assert found == [int.from_bytes(FIRST.spec_hash[:2], "little"), operations.BUILD]
     assert found[0] != found[1]
+
+
+LATER = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+context, address, handle = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_uint64()
+assert cuda.cuInit(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+print([getattr(cuda, "{name}")(*[ctypes.byref(ctypes.c_uint64())] * 6) for _ in range(3)])
+print(cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(1 << 20)), cuda.cuCtxSynchronize())
+"""
+
+
+def later() -> str:
+    """A function that goes by an operation which the release had not."""
+    spec = load()
+    added = operations.SPOKEN.keys() - FIRST.spoken.keys()
+    return next(symbol for symbol, number in needs(spec) if number in added)
+
+
+def lacking(outcome: Outcome, *versions: str) -> None:
+    """What it goes by is not there: it says so once, with both versions, and has no effect."""
+    assert outcome.stdout == "[801, 801, 801]\n0 0\n", outcome.stderr
+    (line,) = outcome.stderr.splitlines()
+    for word in (later(), *versions):
+        assert word in line
+
+
+def test_what_an_old_server_lacks(old_server: Monitor) -> None:
+    program = [sys.executable, "-c", LATER.format(name=later())]
+    lacking(old_server.run(program), operations.VERSION, FIRST.version)
+
+
+def test_what_an_old_guest_lacks(old_guest: Path, new_server: Monitor) -> None:
+    program = [sys.executable, "-c", LATER.format(name=later())]
+    outcome = new_server.run(program, extra={"LD_PRELOAD": str(old_guest)})
+    lacking(outcome, FIRST.version, operations.VERSION)
