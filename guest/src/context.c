@@ -7,12 +7,9 @@
 #include "driver_interop/interop.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
-#include "gpuferry/results.h"
 #include "steps.h"
 #include "stream.h"
 #include "window.h"
-
-_Thread_local struct gf_thread gf_thread;
 
 static struct gf_context *primary;
 static uint32_t primary_flags;
@@ -51,40 +48,6 @@ uint64_t gf_context_primary(void) {
     return atomic_load(&primary->object.handle);
 }
 
-uint64_t gf_context_current_handle(void) {
-    return gf_thread.depth == 0 ? 0 : gf_thread.stack[gf_thread.depth - 1];
-}
-
-struct gf_context *gf_context_current(void) {
-    return gf_context_find((CUcontext)gf_context_current_handle());
-}
-
-uint32_t gf_context_wire_id(void) {
-    return gf_thread.context_id;
-}
-
-static CUresult usable(const struct gf_context *context) {
-    if (!atomic_load_explicit(&context->active, memory_order_acquire)) {
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    }
-    return (CUresult)atomic_load_explicit(&context->sticky, memory_order_relaxed);
-}
-
-CUresult gf_context_check(void) {
-    if (gf_thread.depth == 0) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    struct gf_context *context = gf_context_current();
-    return context == NULL ? CUDA_ERROR_CONTEXT_IS_DESTROYED : usable(context);
-}
-
-void gf_session_sticky(CUresult error) {
-    struct gf_context *context = gf_destroys_context(error) ? gf_context_current() : NULL;
-    if (context != NULL) {
-        atomic_store(&context->sticky, (int)error);
-    }
-}
-
 /* NULL is the current context. */
 CUresult gf_context_look_up(CUcontext handle, struct gf_context **context, uint64_t *wire) {
     CUresult result = CUDA_SUCCESS;
@@ -95,7 +58,7 @@ CUresult gf_context_look_up(CUcontext handle, struct gf_context **context, uint6
     *wire = (uint64_t)handle;
     *context = gf_context_find(handle);
     if (result == CUDA_SUCCESS) {
-        result = *context == NULL ? CUDA_ERROR_INVALID_CONTEXT : usable(*context);
+        result = *context == NULL ? CUDA_ERROR_INVALID_CONTEXT : gf_context_usable(*context);
     }
     return result;
 }

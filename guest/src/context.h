@@ -8,3 +8,5 @@ uint64_t gf_context_primary(void);
 /* The context that is current and fine, after gf_context_check. */
 struct gf_context *gf_context_current(void);
 uint64_t gf_context_current_handle(void);
+/* Whether it may be used: it is active and has not failed. */
+CUresult gf_context_usable(const struct gf_context *context);

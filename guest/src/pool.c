@@ -19,17 +19,6 @@ bool gf_pool_open(void) {
     return true;
 }
 
-void gf_pool_count(uint64_t handle, int64_t bytes) {
-    struct gf_memory_pool *pool = handle == 0 ? NULL : gf_memory_pool_find((CUmemoryPool)handle);
-    if (pool == NULL) {
-        return;
-    }
-    uint64_t used = atomic_fetch_add(&pool->used, (uint64_t)bytes) + (uint64_t)bytes;
-    uint64_t high = atomic_load(&pool->used_high);
-    while (bytes > 0 && high < used && !atomic_compare_exchange_weak(&pool->used_high, &high, used)) {
-    }
-}
-
 CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t handle, CUstream cuda_stream) {
     uint64_t stream, found = 0;
     struct gf_memory_pool *pool = gf_memory_pool_find((CUmemoryPool)handle);

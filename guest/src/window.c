@@ -11,7 +11,7 @@
 #include "channel.h"
 #include "gpuferry/messages.h"
 #include "log.h"
-#include "pool.h"
+#include "pool_use.h"
 #include "session.h"
 
 #ifndef MAP_FIXED_NOREPLACE

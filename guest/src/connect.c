@@ -1,0 +1,337 @@
+/* From GPUFERRY_MONITOR to a session: connects, shakes hands, follows redirects and queues, and opens what a
+ * session needs. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "channel.h"
+#include "context.h"
+#include "credential.h"
+#include "gpuferry/device_overrides.h"
+#include "gpuferry/messages.h"
+#include "handshake.h"
+#include "hello.h"
+#include "log.h"
+#include "operations.h"
+#include "pool.h"
+#include "process.h"
+#include "queue.h"
+#include "redirect.h"
+#include "resume.h"
+#include "session.h"
+#include "stats.h"
+#include "transport.h"
+#include "window.h"
+#include "wire/sha256.h"
+
+#define REDIRECTS_MOST 3
+/* No CUresult: the same again, and telling which operations are spoken. */
+#define GF_TRY_INSISTING ((CUresult) - 1)
+
+static pthread_mutex_t connect_lock = PTHREAD_MUTEX_INITIALIZER;
+static bool tried;
+static CUresult outcome;
+
+/* The answer to HELLO. Until it comes, the server may say what place in the queue is ours. */
+static char *read_answer(int fd, struct gf_header *header, struct gf_queue *queue) {
+    for (;;) {
+        char *body = gf_read_frame(fd, header, GF_HANDSHAKE_TIMEOUT_MS);
+        if (body == NULL || header->op != GF_OP_QUEUED ||
+            header->size < sizeof *header + sizeof(struct gf_queued)) {
+            return body;
+        }
+        const struct gf_queued *queued = (const struct gf_queued *)body;
+        gf_queue_joined(queue, queued->position, queued->length);
+        free(body);
+    }
+}
+
+static bool take_welcome(const struct gf_header *header, const char *body) {
+    const struct gf_welcome *welcome = (const struct gf_welcome *)body;
+    size_t size = header->size - sizeof *header;
+    if (size < sizeof *welcome) {
+        return false;
+    }
+    size_t devices = welcome->device_count, hashes = welcome->image_hash_count;
+    size_t told = sizeof *welcome + devices * sizeof(struct gf_device) + hashes * GF_HASH_SIZE;
+    if (devices < 1 || size < told || !gf_operations_agree(body + told, size - told)) {
+        return false;
+    }
+    memcpy(&gf_session.device, welcome + 1, sizeof gf_session.device);
+    if (gf_session.device.attribute_count != GF_ATTRIBUTE_COUNT || welcome->granularity == 0) {
+        return false;
+    }
+    gf_session.device.name[sizeof gf_session.device.name - 1] = '\0';
+#define OVERRIDE(attribute, value) gf_session.device.attributes[attribute] = (value);
+    GF_ATTRIBUTE_OVERRIDES(OVERRIDE)
+    gf_session.id = welcome->session;
+    gf_session.window_base = welcome->window_base;
+    gf_session.window_size = welcome->window_size;
+    gf_session.quota = welcome->quota;
+    gf_session.granularity = welcome->granularity;
+    gf_session.driver_version = welcome->driver_version;
+    gf_session.image_kinds = welcome->image_kinds;
+    gf_session.resume_ms = welcome->resume_ms;
+    gf_session.image_hashes = malloc(hashes * GF_HASH_SIZE + 1);
+    if (gf_session.image_hashes == NULL) {
+        return false;
+    }
+    memcpy(gf_session.image_hashes, body + told - hashes * GF_HASH_SIZE, hashes * GF_HASH_SIZE);
+    gf_session.image_hash_count = (uint32_t)hashes;
+    return true;
+}
+
+static CUresult refused(const struct gf_header *header, const char *body, const char *address) {
+    const struct gf_refused *refusal = (const struct gf_refused *)body;
+    if (header->size < sizeof *header + sizeof *refusal) {
+        gf_error("the GPU server at %s refused this program without saying why", address);
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    }
+    gf_error("the GPU server at %s refused this program: %s", address, (const char *)(refusal + 1));
+    return refusal->cuda_error != 0 ? (CUresult)refusal->cuda_error : CUDA_ERROR_DEVICE_UNAVAILABLE;
+}
+
+/* Whether that is why there was no frame. */
+static bool hung_up(void) {
+    return errno == 0 || errno == ECONNRESET || errno == EPIPE;
+}
+
+/* A server of another build may tell the same 16 bits of its spec hash. */
+static bool differs_after_all(const struct gf_header *header, const char *body) {
+    const struct gf_refused *refusal = (const struct gf_refused *)body;
+    return header->size >= sizeof *header + sizeof *refusal && refusal->reason == GF_REFUSED_SPEC &&
+           !gf_operations_offered();
+}
+
+/* CUDA_SUCCESS with a session, or with `next` set to where the session is to be had with the new credential.
+ */
+static CUresult shake_hands(int fd, const char *address, struct gf_credential *credential,
+                            struct gf_queue *queue, bool insist, char next[GF_ADDRESS_MAX]) {
+    struct gf_header header;
+    struct gf_hello hello;
+    struct gf_extensions extensions;
+    uint8_t proof[GF_HASH_SIZE], key[GF_HASH_SIZE];
+    CUresult result = CUDA_ERROR_DEVICE_UNAVAILABLE;
+    next[0] = '\0';
+    char *greeting_body = gf_read_frame(fd, &header, GF_HANDSHAKE_TIMEOUT_MS);
+    if (greeting_body != NULL && header.op == GF_OP_REFUSED) {
+        result = refused(&header, greeting_body, address);
+        free(greeting_body);
+        return result;
+    }
+    struct gf_greeting greeting;
+    if (greeting_body == NULL && hung_up() && gf_queue_broke(queue)) {
+        return result;
+    }
+    if (greeting_body == NULL || header.op != GF_OP_GREETING ||
+        header.size != sizeof header + sizeof greeting ||
+        memcmp(greeting_body, GF_MAGIC, sizeof greeting.magic) != 0) {
+        gf_error("no gpuferry monitor answers at %s (%s): check GPUFERRY_MONITOR", address,
+                 greeting_body != NULL ? "it does not speak gpuferry's protocol" : gf_handshake_cause());
+        free(greeting_body);
+        return result;
+    }
+    memcpy(&greeting, greeting_body, sizeof greeting);
+    free(greeting_body);
+    if (greeting.version != GF_PROTOCOL_VERSION) {
+        gf_info("the server speaks protocol version %u, this guest %u", greeting.version,
+                GF_PROTOCOL_VERSION);
+    }
+    if (!gf_hello_fill(&hello, credential)) {
+        gf_error("cannot read /dev/urandom: %s", strerror(errno));
+        return result;
+    }
+    extensions.size = 0;
+    if (!gf_operations_offer(&greeting, insist, hello.spec_hash, &extensions) ||
+        !gf_hello_extend(&extensions, credential, queue)) {
+        gf_error("not connecting: check GPUFERRY_LABELS, GPUFERRY_MAX_WAIT, GPUFERRY_WALL_LIMIT, "
+                 "GPUFERRY_IDLE_LIMIT");
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    gf_credential_prove(credential, &greeting, &hello, &extensions, hello.proof);
+    gf_credential_mac(credential, GF_PROOF_SERVER, &greeting, &hello, NULL, 0, proof);
+
+    struct {
+        struct gf_header header;
+        struct gf_hello hello;
+        uint8_t extensions[sizeof extensions.data];
+    } __attribute__((packed)) out = {{.op = GF_OP_HELLO}, hello, {0}};
+    memcpy(out.extensions, extensions.data, extensions.size);
+    out.header.size = (uint32_t)(offsetof(typeof(out), extensions) + extensions.size);
+    bool sent = gf_transport_write(fd, &out, out.header.size) == 0;
+    char *body = read_answer(fd, &header, queue); /* even if not all was sent: it may hold the refusal */
+    if (body == NULL && hung_up() && gf_queue_broke(queue)) {
+        return result;
+    }
+    if (body == NULL || !(sent || header.op == GF_OP_REFUSED)) {
+        gf_error("the GPU server at %s did not grant a session: %s", address, gf_handshake_cause());
+    } else if (header.op == GF_OP_REFUSED && !insist && differs_after_all(&header, body)) {
+        free(body);
+        return GF_TRY_INSISTING;
+    } else if (header.op == GF_OP_REFUSED) {
+        result = refused(&header, body, address);
+    } else if (header.op == GF_OP_REDIRECT) {
+        if (gf_redirect_take(credential, &greeting, &hello, &header, body, next)) {
+            result = CUDA_SUCCESS;
+        } else {
+            gf_error("%s redirects this program, but does not know its token: it may be an impostor",
+                     address);
+        }
+    } else if (header.op != GF_OP_WELCOME || header.size < sizeof header + sizeof(struct gf_welcome)) {
+        gf_error("the GPU server at %s answered with something else than a welcome", address);
+    } else if (!gf_digest_equal(proof, (const uint8_t *)body)) {
+        gf_error(
+            "the GPU server at %s does not know this program's token: it may be an impostor. Not connecting.",
+            address);
+    } else if (!take_welcome(&header, body)) {
+        gf_error("the welcome of the GPU server at %s is malformed", address);
+    } else {
+        gf_credential_mac(credential, GF_KEY_RESUME, &greeting, &hello, NULL, 0, key);
+        gf_resume_prepare(address, key);
+        if ((hello.flags & GF_HELLO_RESUMABLE) != 0 && gf_session.resume_ms == 0) {
+            gf_info("%s keeps no session whose connection breaks (--resume-grace 0): a break is the end",
+                    address);
+        }
+        result = CUDA_SUCCESS;
+    }
+    free(body);
+    return result;
+}
+
+/* The one device is ordinal 0; like the driver, the list ends at the first entry that names none. */
+static int visible_devices(void) {
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    if (list == NULL) {
+        return 1;
+    }
+    char uuid[48];
+    const uint8_t *u = gf_session.device.uuid;
+    snprintf(uuid, sizeof uuid, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+             u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
+             u[15]);
+    while (*list == ' ') {
+        list++;
+    }
+    size_t size = strcspn(list, ",");
+    if (strncmp(list, "GPU-", 4) == 0) {
+        return size > 4 && strncmp(list, uuid, size) == 0;
+    }
+    char *end;
+    long ordinal = strtol(list, &end, 10);
+    return end != list && ordinal == 0;
+}
+
+/* From GPUFERRY_MONITOR to where the session is; `place` becomes its address. */
+static CUresult find_session(char place[GF_ADDRESS_MAX], struct gf_queue *queue, int *fd) {
+    struct gf_credential credential;
+    CUresult result = CUDA_ERROR_DEVICE_UNAVAILABLE;
+    *fd = -1;
+    if (!gf_credential_read(&credential)) {
+        return result;
+    }
+    bool insist = false;
+    for (int redirects = 0; redirects <= REDIRECTS_MOST; redirects++) {
+        char why[256] = "no address", next[GF_ADDRESS_MAX];
+        *fd = gf_transport_connect(place, why, sizeof why);
+        if (*fd < 0 && gf_queue_broke(queue)) {
+            return result;
+        }
+        if (*fd < 0) {
+            gf_error(redirects == 0
+                         ? "cannot connect to GPUFERRY_MONITOR=%s: %s. Is `gpuferry monitor` running there?"
+                         : "cannot connect to %s, where the registry sent this program: %s",
+                     place, why);
+            return CUDA_ERROR_DEVICE_UNAVAILABLE;
+        }
+        result = shake_hands(*fd, place, &credential, queue, insist, next);
+        insist = result == GF_TRY_INSISTING;
+        if (insist) {
+            close(*fd);
+            *fd = -1;
+            continue;
+        }
+        if (next[0] == '\0') {
+            return result;
+        }
+        gf_info("%s sends this program to %s", place, next);
+        close(*fd);
+        *fd = -1;
+        memcpy(place, next, sizeof next);
+    }
+    gf_error("redirected more than %d times, last to %s", REDIRECTS_MOST, place);
+    return CUDA_ERROR_DEVICE_UNAVAILABLE;
+}
+
+/* The same, as often as a monitor goes away while this program is in its queue. */
+static CUresult queue_for_session(const char *address, char place[GF_ADDRESS_MAX], int *fd) {
+    struct gf_queue queue;
+    gf_queue_begin(&queue);
+    for (;;) {
+        snprintf(place, GF_ADDRESS_MAX, "%s", address);
+        CUresult result = find_session(place, &queue, fd);
+        if (!queue.broken) {
+            return result;
+        }
+        if (*fd >= 0) {
+            close(*fd);
+            *fd = -1;
+        }
+        if (!gf_queue_again(&queue)) {
+            gf_error("the monitor at %s went away while this program waited for a GPU, and did not come back "
+                     "in time",
+                     place);
+            return CUDA_ERROR_DEVICE_UNAVAILABLE;
+        }
+    }
+}
+
+static CUresult connect_once(void) {
+    const char *address = getenv("GPUFERRY_MONITOR");
+    if (address == NULL || address[0] == '\0') {
+        gf_error("GPUFERRY_MONITOR is not set: start the program with `gpuferry run -- …`, or set it to the "
+                 "monitor's host:port or unix:/path");
+        return CUDA_ERROR_NO_DEVICE;
+    }
+    uint64_t start = gf_now();
+    char place[GF_ADDRESS_MAX];
+    int fd;
+    CUresult result = queue_for_session(address, place, &fd);
+    if (result == CUDA_SUCCESS && (!gf_window_open() || !gf_context_open() || !gf_pool_open())) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    gf_stat_add(GF_STAT_CONNECT_NS, gf_now() - start);
+    if (result == CUDA_SUCCESS && !gf_channel_open(fd)) {
+        gf_error("cannot start the I/O thread: %s", strerror(errno));
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return result;
+    }
+    gf_session.device_count = visible_devices();
+    gf_process_watch();
+    gf_info("session %llu on %s: %s, %llu MiB, driver %u", (unsigned long long)gf_session.id, place,
+            gf_session.device.name, (unsigned long long)(gf_session.quota >> 20), gf_session.driver_version);
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_session_connect(void) {
+    enum gf_state state = atomic_load(&gf_session.state);
+    if (state == GF_FORKED || state == GF_CLOSED) {
+        return gf_session_error();
+    }
+    pthread_mutex_lock(&connect_lock);
+    if (!tried) {
+        tried = true;
+        gf_stats_begin();
+        outcome = connect_once();
+    }
+    pthread_mutex_unlock(&connect_lock);
+    return outcome;
+}
