@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .document import Value, read
+from .document import Mapping, Value, read
 from .model import (
     Access,
     Arg,
@@ -21,6 +21,7 @@ from .model import (
     Replay,
     Signature,
     Spec,
+    Step,
     Types,
     Use,
     Variant,
@@ -36,6 +37,8 @@ OBJECTS = "cuda/objects.yaml"
 DEVICE = "cuda/device.yaml"
 LIBRARIES = ("cuda/driver.yaml", "gpuferry/session.yaml")
 
+SERVER_STEPS = (Step.CALL,)
+
 # Keys that say something only of some kinds of arguments.
 KEYS_OF_KIND = {
     Kind.SCALAR: {"min", "max"},
@@ -43,7 +46,8 @@ KEYS_OF_KIND = {
     Kind.FLAGS: {"allow"},
     Kind.POINTER: {"size", "access", "nullable"},
     Kind.HANDLE: {"of", "use", "nullable"},
-    Kind.IN: {"size", "nullable"},
+    Kind.IN: {"size", "nullable", "bulk"},
+    Kind.PAYLOAD: {"bulk"},
     Kind.OUT: {"size", "nullable"},
     Kind.INOUT: {"size", "nullable"},
     Kind.STRING: {"nullable"},
@@ -60,6 +64,7 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
     kind = keys.need("kind").choice(Kind)
     of, use, size, access = keys.get("of"), keys.get("use"), keys.get("size"), keys.get("access")
     nullable, allow, low, high = keys.get("nullable"), keys.get("allow"), keys.get("min"), keys.get("max")
+    bulk = keys.get("bulk")
     keys.done()
     misplaced = set(keys.keys) - {"kind"} - KEYS_OF_KIND.get(kind, set())
     if misplaced:
@@ -82,7 +87,19 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
         allow=allow.texts() if allow else (),
         min=low.integer() if low else None,
         max=high.integer() if high else None,
+        bulk=bulk.flag() if bulk else False,
     )
+
+
+def load_steps(keys: Mapping, side: str, known: tuple[Step, ...]) -> tuple[Step, ...]:
+    given = keys.get(side)
+    found = tuple(item.choice(Step) for item in given.items()) if given else ()
+    for step in found:
+        if step not in known:
+            raise keys.fail(
+                f"the {side} has no step {step.value!r}", f"Known: {', '.join(s.value for s in known)}"
+            )
+    return found
 
 
 def load_args(value: Value | None, signature: Signature) -> tuple[Arg, ...]:
@@ -108,6 +125,8 @@ def load_variant(base: str, group: str, value: Value) -> Variant:
     lookup, stream, via = keys.get("lookup"), keys.get("stream"), keys.get("via")
     guest, server, needs, alias = keys.get("guest"), keys.get("server"), keys.get("needs"), keys.get("alias")
     blocking, replay, restore = keys.get("blocking"), keys.get("replay"), keys.get("restore")
+    override = keys.get("override")
+    steps = override.mapping() if override else None
     variant = Variant(
         symbol=symbol,
         base=base,
@@ -129,7 +148,10 @@ def load_variant(base: str, group: str, value: Value) -> Variant:
         replay=load_replay(replay) if replay else None,
         restore=restore.flag() if restore else False,
         args=load_args(keys.get("args"), signature),
+        server_steps=load_steps(steps, "server", SERVER_STEPS) if steps else (),
     )
+    if steps:
+        steps.done()
     keys.done()
     return variant
 

@@ -74,6 +74,15 @@ class Lasting(Enum):
     CUSTOM = "custom"
 
 
+class Step(Enum):
+    """A part of what is generated for a function, in this order; an override replaces one."""
+
+    CHECK = "check"  # arguments, as CUDA does at once
+    SEND = "send"  # the request, and the wait for its answer
+    CALL = "call"  # of the driver
+    DECODE = "decode"  # what the answer means to the program
+
+
 class Access(Enum):
     """What a call does with device memory."""
 
@@ -161,6 +170,7 @@ class Arg:
     allow: tuple[str, ...] = ()
     min: int | None = None
     max: int | None = None
+    bulk: bool = False
 
 
 @dataclass(frozen=True)
@@ -222,6 +232,7 @@ class Variant:
     replay: Replay | None = None
     restore: bool = False
     args: tuple[Arg, ...] = ()
+    server_steps: tuple[Step, ...] = ()
 
     @property
     def on_wire(self) -> bool:
@@ -282,6 +293,17 @@ class ObjectField:
 
 
 @dataclass(frozen=True)
+class ServerObject:
+    """The server's side of a kind: its struct, the member that is the driver's handle, and the functions there are for
+    it: generated, or written by hand in apiserver/core."""
+
+    side: ServerSide
+    struct: str = ""
+    driver: str = ""
+    functions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class ObjectKind:
     """One kind of object. `owners` are the kinds of which one owns it: it ends with its owner."""
 
@@ -292,7 +314,7 @@ class ObjectKind:
     destroy: str | None
     error: str
     rebuilt: Rebuilt
-    server: ServerSide
+    server: ServerObject
     where: Where
     fields: tuple[ObjectField, ...] = ()
     struct: str | None = None
