@@ -32,6 +32,21 @@ def translate(text: str, name: Callable[[str], str] = str) -> str:
     return found[1:-1] if found.startswith("(") and isinstance(tree.body, ast.BinOp) else found
 
 
+CALLS: dict[type[ast.operator], str] = {ast.Add: "gf_plus", ast.Sub: "gf_minus", ast.Mult: "gf_times"}
+
+
+def saturating(text: str, name: Callable[[str], str] = str) -> str:
+    """The expression as calls that saturate (native/wire/codec.h): for numbers that nobody has checked."""
+
+    def walk(node: ast.expr) -> str:
+        if isinstance(node, ast.BinOp) and type(node.op) in CALLS:
+            return f"{CALLS[type(node.op)]}({walk(node.left)}, {walk(node.right)})"
+        return _walk(node, name)
+
+    names(text)
+    return walk(ast.parse(text, mode="eval").body)
+
+
 def names(text: str) -> set[str]:
     """The arguments that an expression refers to."""
     found: set[str] = set()

@@ -257,9 +257,6 @@ def layout_probe(spec: Spec) -> str:
     ]
     asserts += [(n, f"sizeof({n}) == 8", f"{n} is no handle of 8 bytes") for n in types.handles]
     asserts += [
-        (n, f"sizeof({n}) == {size}", f"{n} is not {size} bytes") for n, size in types.structs.items()
-    ]
-    asserts += [
         (n, f"__builtin_types_compatible_p({n}, {to})", f"{n} is not the same as {to}")
         for n, to in types.aliases.items()
     ]

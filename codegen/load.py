@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .document import Mapping, Value, read
+from .load_nesting import load_enum, load_nesting
 from .model import (
     Access,
     Arg,
@@ -46,10 +47,10 @@ KEYS_OF_KIND = {
     Kind.FLAGS: {"allow"},
     Kind.POINTER: {"size", "access", "nullable"},
     Kind.HANDLE: {"of", "use", "nullable"},
-    Kind.IN: {"size", "nullable", "bulk"},
+    Kind.IN: {"size", "count", "nullable", "bulk"},
     Kind.PAYLOAD: {"bulk"},
-    Kind.OUT: {"size", "nullable"},
-    Kind.INOUT: {"size", "nullable"},
+    Kind.OUT: {"size", "count", "nullable"},
+    Kind.INOUT: {"size", "count", "nullable"},
     Kind.STRING: {"nullable"},
     Kind.HOST: {"size", "nullable"},
 }
@@ -64,7 +65,7 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
     kind = keys.need("kind").choice(Kind)
     of, use, size, access = keys.get("of"), keys.get("use"), keys.get("size"), keys.get("access")
     nullable, allow, low, high = keys.get("nullable"), keys.get("allow"), keys.get("min"), keys.get("max")
-    bulk = keys.get("bulk")
+    bulk, count = keys.get("bulk"), keys.get("count")
     keys.done()
     misplaced = set(keys.keys) - {"kind"} - KEYS_OF_KIND.get(kind, set())
     if misplaced:
@@ -88,6 +89,7 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
         min=low.integer() if low else None,
         max=high.integer() if high else None,
         bulk=bulk.flag() if bulk else False,
+        count=count.text() if count else None,
     )
 
 
@@ -214,18 +216,20 @@ def load_types(path: Path, shown: str) -> Types:
     keys = read(path, shown)
     where: dict[str, Where] = {}
 
-    def texts(name: str) -> dict[str, str]:
+    def words(name: str) -> dict[str, Value]:
         found = dict(keys.need(name).mapping().all())
         where.update({key: item.where for key, item in found.items()})
-        return {key: item.text() for key, item in found.items()}
+        return found
 
-    scalars, enums, handles, aliases = texts("scalars"), texts("enums"), texts("handles"), texts("aliases")
-    structs = dict(keys.need("structs").mapping().all())
-    where.update({key: item.where for key, item in structs.items()})
+    def texts(name: str) -> dict[str, str]:
+        return {key: item.text() for key, item in words(name).items()}
+
+    scalars, handles, aliases = texts("scalars"), texts("handles"), texts("aliases")
+    enums = {key: load_enum(key, item) for key, item in words("enums").items()}
+    nesting = load_nesting(keys, scalars, enums, handles, aliases)
     keys.done()
-    return Types(
-        scalars, enums, handles, {key: item.integer() for key, item in structs.items()}, aliases, where
-    )
+    wires = {key: enum.wire for key, enum in enums.items()}
+    return Types(scalars, wires, handles, aliases, where, nesting)
 
 
 def load_device(path: Path, shown: str) -> tuple[Override, ...]:

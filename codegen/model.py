@@ -7,6 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from .basics import Access as Access
+from .basics import SpecError as SpecError
+from .basics import Where as Where
+from .nesting import Nesting
+
 PER_THREAD_SUFFIX = re.compile(r"_pt[sd][sz]$")
 
 
@@ -83,33 +88,6 @@ class Step(Enum):
     DECODE = "decode"  # what the answer means to the program
 
 
-class Access(Enum):
-    """What a call does with device memory."""
-
-    READ = "read"
-    WRITE = "write"
-    READWRITE = "readwrite"
-
-
-@dataclass(frozen=True)
-class Where:
-    """A place in a spec file."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
-
-
-class SpecError(Exception):
-    """A mistake in the spec: where, what, and what to do about it."""
-
-    def __init__(self, where: Where, cause: str, remedy: str) -> None:
-        super().__init__(f"{where}: {cause}\n    {remedy}")
-        self.where = where
-
-
 @dataclass(frozen=True)
 class Param:
     """One parameter of a C signature."""
@@ -171,6 +149,7 @@ class Arg:
     min: int | None = None
     max: int | None = None
     bulk: bool = False
+    count: str | None = None
 
 
 @dataclass(frozen=True)
@@ -359,9 +338,9 @@ class Types:
     scalars: dict[str, str]
     enums: dict[str, str]
     handles: dict[str, str]
-    structs: dict[str, int]
     aliases: dict[str, str]
     where: dict[str, Where]
+    nesting: Nesting = field(default_factory=Nesting)
 
 
 @dataclass(frozen=True)

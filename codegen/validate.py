@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import expression
+from . import codec, expression
 from .model import Arg, By, Class, Kind, Lasting, Library, Spec, SpecError, Use, Variant
 from .wire import BY_VALUE, Message, UnknownType, message
 
@@ -215,15 +215,17 @@ def check_arg(spec: Spec, variant: Variant, arg: Arg) -> None:
         )
     if variant.klass is Class.ASYNC and variant.on_wire and arg.kind in (Kind.OUT, Kind.INOUT):
         raise wrong("an async operation brings nothing back", "Make it sync, or let the guest answer")
-    if arg.size is not None:
+    for what, text in (("size", arg.size), ("count", arg.count)):
+        if text is None:
+            continue
         try:
-            used = expression.names(arg.size)
+            used = expression.names(text)
         except expression.ExpressionError as error:
             raise wrong(str(error), "Sizes are numbers, arguments, + - * and parentheses") from None
         numbers = {a.name for a in variant.args if a.kind in NUMBERS}
         if used - numbers:
             raise wrong(
-                f"size uses {sorted(used - numbers)[0]!r}, which is no number given",
+                f"{what} uses {sorted(used - numbers)[0]!r}, which is no number given",
                 f"Known: {sorted(numbers)}",
             )
 
@@ -240,6 +242,7 @@ def validate(spec: Spec) -> None:
                 check_arg(spec, variant, arg)
             found = None
             if variant.on_wire:
+                codec.check(spec.types, variant)
                 try:
                     found = message(spec.types, variant)
                 except UnknownType as error:

@@ -5,32 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from . import codec
 from .model import Arg, Field, Kind, Param, Spec, Types, Variant
-
-WIRE_SIZES = {
-    "u8": 1,
-    "i8": 1,
-    "u16": 2,
-    "i16": 2,
-    "u32": 4,
-    "i32": 4,
-    "u64": 8,
-    "i64": 8,
-    "f32": 4,
-    "f64": 8,
-}
-C_TYPES = {
-    "u8": "uint8_t",
-    "i8": "int8_t",
-    "u16": "uint16_t",
-    "i16": "int16_t",
-    "u32": "uint32_t",
-    "i32": "int32_t",
-    "u64": "uint64_t",
-    "i64": "int64_t",
-    "f32": "float",
-    "f64": "double",
-}
+from .scalars import C_TYPES as C_TYPES
+from .scalars import WIRE_SIZES as WIRE_SIZES
 
 BY_VALUE = {Kind.SCALAR, Kind.ENUM, Kind.FLAGS, Kind.DEVICE, Kind.POINTER, Kind.HANDLE}
 
@@ -84,8 +62,8 @@ def wire_field(types: Types, param: Param) -> Field:
         return Field(param.name, types.enums[ctype])
     if ctype in types.handles:
         return Field(param.name, "u64")
-    if ctype in types.structs:
-        return Field(param.name, "u8", types.structs[ctype])
+    if ctype in types.nesting.structs:
+        return Field(param.name, "u8", types.nesting.size(ctype))
     raise UnknownType(ctype)
 
 
@@ -94,17 +72,16 @@ def message(types: Types, variant: Variant) -> Message:
     reply: list[Field] = []
     request_payload: list[Arg] = []
     reply_payload: list[Arg] = []
+    behind = codec.behind_request(types, variant), codec.behind_reply(types, variant)
+    request_payload.extend(behind[0])
+    reply_payload.extend(behind[1])
     for arg in variant.args:
         if arg.kind is Kind.PAYLOAD:
             payload = request_payload if "const" in arg.param.ctype else reply_payload
             payload.append(arg)
-        elif arg.kind in BY_VALUE:
+        elif arg.kind in BY_VALUE or (arg.kind in (Kind.IN, Kind.INOUT) and arg not in behind[0]):
             request.append(wire_field(types, arg.param))
-        elif arg.size is not None:
-            (reply_payload if arg.kind is Kind.OUT else request_payload).append(arg)
-        elif arg.kind in (Kind.IN, Kind.INOUT):
-            request.append(wire_field(types, arg.param))
-        if arg.kind in (Kind.OUT, Kind.INOUT) and arg.size is None:
+        if arg.kind in (Kind.OUT, Kind.INOUT) and arg not in behind[1]:
             reply.append(wire_field(types, arg.param))
     return Message(variant, tuple(request), tuple(reply), tuple(request_payload), tuple(reply_payload))
 
@@ -121,10 +98,12 @@ def canonical(spec: Spec) -> str:
     """Every layout as text, in wire id order: two builds that agree on it understand each other."""
     lines = []
     for m in messages(spec):
+        nested = codec.layout(spec.types, m.variant)
         payloads = ["|".join(a.name for a in part) for part in (m.request_payload, m.reply_payload)]
         lines.append(
             f"{m.variant.id} {m.variant.symbol} {m.variant.klass.value}"
             f" request({_fields(m.request)};{payloads[0]}) reply({_fields(m.reply)};{payloads[1]})"
+            + (f" {nested}" if nested else "")
         )
     return "\n".join(lines) + "\n"
 
