@@ -15,6 +15,7 @@ from .model import Arg, Kind, Needs, Spec, SpecError, Use, Variant
 from .wire import Message
 
 INVALID_VALUE = "CUDA_ERROR_INVALID_VALUE"
+NOT_SUPPORTED = "CUDA_ERROR_NOT_SUPPORTED"
 INVALID_CONTEXT = "CUDA_ERROR_INVALID_CONTEXT"
 INVALID_DEVICE = "CUDA_ERROR_INVALID_DEVICE"
 
@@ -26,6 +27,7 @@ class What(Enum):
     ANSWER = "the answer fits into one frame"
     CONTEXT = "a context is current"
     FLAGS = "no other bits are set"
+    CARRIED = "the value is none of those"
     ENUM = "the value is one of those"
     MIN = "not less"
     MAX = "not more"
@@ -55,15 +57,19 @@ class Check:
         return f"{subject}{self.what.value}{f' ({terms})' if terms else ''}, else {outcome}"
 
 
-def enumerators(spec: Spec, arg: Arg) -> tuple[str, ...]:
-    """The values that an enum argument may have."""
+def _enum(spec: Spec, arg: Arg) -> Iterator[Check]:
+    """What CUDA knows and gpuferry does not carry is told apart from what CUDA does not know."""
+    known = spec.types.nesting.enums.get(spec.types.nesting.name(arg.param.ctype))
     if arg.allow:
-        return arg.allow
-    known = spec.types.enumerators.get(arg.param.ctype, ())
-    if not known:
-        cause = f"{arg.name}: nobody says which values of {arg.param.ctype} there are"
-        raise SpecError(arg.where, cause, "Add 'allow: [...]', or its values to 'enumerators' in types.yaml")
-    return known
+        yield Check(What.ENUM, arg, INVALID_VALUE, names=arg.allow)
+    elif arg.min is None and arg.max is None:
+        if known is None or not known.allow:
+            cause = f"{arg.name}: nobody says which values of {arg.param.ctype} there are"
+            raise SpecError(arg.where, cause, "Add 'allow: [...]' here, or to the enum in types.yaml")
+        if known.refuse:
+            yield Check(What.CARRIED, arg, NOT_SUPPORTED, names=known.refuse)
+        yield Check(What.ENUM, arg, INVALID_VALUE, names=known.allow)
+    yield from _bounds(arg)
 
 
 def handle_error(spec: Spec, arg: Arg) -> str:
@@ -73,11 +79,6 @@ def handle_error(spec: Spec, arg: Arg) -> str:
         cause = f"{arg.name}: the kinds {', '.join(arg.of)} are refused with different errors"
         raise SpecError(arg.where, cause, "Only kinds with the same 'error' in objects.yaml go together")
     return errors.pop()
-
-
-def sizes(args: tuple[Arg, ...]) -> str:
-    """How many bytes these arguments have together."""
-    return " + ".join(f"({arg.size})" if len(args) > 1 else str(arg.size) for arg in args)
 
 
 def _bounds(arg: Arg) -> Iterator[Check]:
@@ -95,25 +96,22 @@ def _range(arg: Arg) -> Check:
 
 
 def _of_frame(message: Message) -> Iterator[Check]:
-    sized = tuple(arg for arg in message.request_payload if arg.size is not None)
-    if sized:
-        if len(sized) != len(message.request_payload):
-            rest = next(arg for arg in message.request_payload if arg.size is None)
-            cause = f"{rest.name}: what follows {sized[0].name} has no stated length"
-            raise SpecError(rest.where, cause, "Give it a 'size', or let it be all that follows")
-        yield Check(What.PAYLOAD, sized[0], None, sizes(sized))
-    answered = tuple(arg for arg in message.reply_payload if arg.size is not None)
-    if answered:
-        yield Check(What.ANSWER, answered[0], None, sizes(answered))
+    """What is read in one go has no codec that would count it; what is answered fits into a chunk."""
+    for arg in message.request_payload:
+        if arg.bulk and arg.size is not None:
+            yield Check(What.PAYLOAD, arg, None, arg.size)
+        if arg.bulk and len(message.request_payload) > 1:
+            raise SpecError(arg.where, f"{arg.name}: 'bulk' beside others", "Send the others by another operation")
+    for arg in message.reply_payload:
+        if arg.size is not None:
+            yield Check(What.ANSWER, arg, None, arg.size)
 
 
 def _of_argument(spec: Spec, arg: Arg) -> Iterator[Check]:
     if arg.kind is Kind.FLAGS:
         yield Check(What.FLAGS, arg, INVALID_VALUE, names=arg.allow)
     elif arg.kind is Kind.ENUM:
-        if arg.allow or (arg.min is None and arg.max is None):
-            yield Check(What.ENUM, arg, INVALID_VALUE, names=enumerators(spec, arg))
-        yield from _bounds(arg)
+        yield from _enum(spec, arg)
     elif arg.kind is Kind.SCALAR:
         yield from _bounds(arg)
     elif arg.kind is Kind.DEVICE:

@@ -9,7 +9,6 @@ from .checks import Check, What, names_in
 from .model import Access, Arg, SpecError
 from .wire import C_TYPES, Message
 
-OPERATIONS = {"+": "gf_plus", "-": "gf_minus", "*": "gf_times"}
 MALFORMED = {
     What.PAYLOAD: "payload is not as long as announced",
     What.ANSWER: "more than one chunk asked for",
@@ -18,22 +17,17 @@ MALFORMED = {
 
 @dataclass(frozen=True)
 class Test:
-    """`before` is done, then the call is refused with `error` (None: the session ends, with `text`) if `condition` holds."""
+    """The call is refused with `error` (None: the session ends, with `text`) if `condition` holds."""
 
     condition: str
     error: str | None
-    before: tuple[str, ...] = ()
     text: str = ""
 
 
 def size_of(size: str, arg: Arg) -> str:
-    """A size as Cython; `gf_over` becomes true when it does not fit into 64 bits."""
+    """A size as Cython; one that does not fit into 64 bits is the largest there is."""
     names_in(size, arg)
-    return expression.translate(
-        size,
-        lambda name: f"<uint64_t>q.{name}",
-        lambda left, sign, right: f"{OPERATIONS[sign]}({left}, {right}, &gf_over)",
-    )
+    return expression.saturating(size, lambda name: f"<uint64_t>q.{name}")
 
 
 def _value(bound: str, arg: Arg) -> str:
@@ -71,15 +65,13 @@ def _flags(message: Message, check: Check, arg: Arg) -> Test:
 def _range(check: Check, arg: Arg) -> Test:
     verb = "may_read" if arg.access is Access.READ else "may_write"
     optional = f"q.{arg.name} != 0 and " if arg.nullable else ""
-    before = ("gf_over = False", f"gf_size = {size_of(str(check.bound), arg)}")
-    refused = f"gf_over or not {verb}(s, q.{arg.name}, gf_size)"
-    return Test(f"{optional}({refused})" if optional else refused, check.error, before)
+    return Test(f"{optional}not {verb}(s, q.{arg.name}, {size_of(str(check.bound), arg)})", check.error)
 
 
 def _frame(message: Message, check: Check, arg: Arg, fixed: str) -> Test:
-    before = ("gf_over = False", f"gf_size = {size_of(str(check.bound), arg)}")
-    condition = f"gf_over or gf_size != f.size - {fixed}" if check.what is What.PAYLOAD else "gf_over or gf_size > GF_CHUNK"
-    return Test(condition, None, before, MALFORMED[check.what])
+    size = size_of(str(check.bound), arg)
+    condition = f"{size} != f.size - {fixed}" if check.what is What.PAYLOAD else f"{size} > GF_CHUNK"
+    return Test(condition, None, MALFORMED[check.what])
 
 
 def test(message: Message, check: Check) -> Test | None:
@@ -93,6 +85,8 @@ def test(message: Message, check: Check) -> Test | None:
         return _frame(message, check, arg, fixed)
     if check.what is What.FLAGS:
         return _flags(message, check, arg)
+    if check.what is What.CARRIED:
+        return Test(" or ".join(f"q.{arg.name} == cu.{name}" for name in check.names), check.error)
     if check.what is What.ENUM:
         return Test(" and ".join(f"q.{arg.name} != cu.{name}" for name in check.names), check.error)
     if check.what is What.MIN:

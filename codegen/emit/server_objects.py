@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from ..model import ObjectKind, ServerSide, Spec, SpecError, Use
 from ..render import render
-from .server import check_binding, cython_type, in_context
+from ..server_steps import binding, cython_type
+from .server import in_context
 
 SOURCE = "specs/cuda/objects.yaml"
 
@@ -38,10 +39,9 @@ def plain(spec: Spec, kind: ObjectKind) -> Plain:
     destroy = None
     if kind.destroy is not None:
         variant = spec.by_symbol[kind.destroy]
-        check_binding(spec, variant)
         if len(variant.signature.params) != 1:
             raise wrong(kind, f"{kind.destroy} takes more than what it ends", "Write its functions by hand")
-        destroy = variant.base
+        destroy = binding(spec, variant)
     inner = [owner for owner in kind.owners if owner not in ("session", "context")]
     if len(kind.owners) > 1:
         raise wrong(kind, "a plain kind has one owner", "Write its functions by hand")

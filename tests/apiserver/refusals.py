@@ -1,0 +1,226 @@
+"""Frames that break exactly one check of the spec, made from frames that break none."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from cuda.bindings import driver
+
+from codegen.checks import FRAMING, Check, What, names_in, stated
+from codegen.load import load
+from codegen.model import Arg, Kind, Use
+from codegen.wire import WIRE_SIZES
+from tests.apiserver import kernels
+from tests.apiserver.guest import PRIMARY, Guest, handle, operations
+
+PAGE = 2 << 20
+NOBODY = 0x7FFF_FF00  # no enumerator of any enum
+FIRST_FUNCTION = min(v.id for v in load().driver.variants)
+
+# Where a valid value does not follow from the check of one argument alone.
+VALID: dict[str, dict[str, Any]] = {
+    "sessionMemMap": {"size": PAGE},
+    "sessionMemUnmap": {"size": PAGE},
+    "sessionUnsupported": {"function": FIRST_FUNCTION},
+    "sessionGetGlobal": {"payload": b"variable"},
+    "sessionLaunch": {"params": 12, "payload": bytes(12)},
+    "sessionOccupancyClusters": {"block": (32, 1, 1)},
+    "sessionImageData": {"hash": bytes(32), "payload": b"x"},
+    "sessionLoadImage": {"hash": bytes(32)},
+    "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": {"blockSize": 32},
+    "cuOccupancyAvailableDynamicSMemPerBlock": {"numBlocks": 1, "blockSize": 32},
+    "sessionRestoreState": {"payload": b""},
+}
+
+
+@cache
+def constants() -> dict[str, int]:
+    """Every enumerator of cuda.h."""
+    types = (t for t in vars(driver).values() if isinstance(t, type) and issubclass(t, enum.Enum))
+    return {member.name: int(member.value) for t in types for member in t}
+
+
+@dataclass
+class World:
+    """A session that has one of every kind, and two pages."""
+
+    guest: Guest
+    address: int = 0
+    made: dict[str, int] = field(default_factory=dict)
+    slots: int = 10
+
+    def furnish(self) -> World:
+        self.address = self.guest.map(2)
+        self.made["context"] = self.make("context")
+        self.made["kernel"] = kernels.bind(self.guest, "scale")
+        self.made["library"] = kernels.LIBRARY
+        for kind in ("stream", "event", "module", "function"):
+            self.made[kind] = self.make(kind)
+        reply = self.guest.sync()
+        assert (reply.status, reply.latched) == (0, 0), reply
+        return self
+
+    def make(self, kind: str) -> int:
+        """One more."""
+        self.slots += 1
+        new, guest = handle(kind, self.slots), self.guest
+        if kind == "context":
+            guest.send("cuCtxCreate_v2", pctx=new, flags=0, dev=0)
+        elif kind == "stream":
+            guest.send("cuStreamCreateWithPriority", phStream=new, flags=0, priority=0)
+        elif kind == "event":
+            guest.send("cuEventCreate", phEvent=new, Flags=0)
+        elif kind == "function":
+            guest.send("sessionGetFunction", function=new, owner=self.made["module"], index=0)
+        else:
+            digest = kernels.digest()
+            assert guest.call("sessionLoadImage", hash=digest, handle=new, size=len(kernels.PTX)).status == 0
+        return new
+
+
+def width(op: str, name: str) -> tuple[int, bool]:
+    """Bits of a member of a request, and whether it has a sign."""
+    found = next(f for f in operations()[op].request if f.name == name)
+    return 8 * WIRE_SIZES[found.type], found.type.startswith("i")
+
+
+def count(op: str, name: str) -> int:
+    return next(f.count for f in operations()[op].request if f.name == name)
+
+
+def sized(op: str) -> list[Arg]:
+    """What lies behind the request, as many bytes as its size says."""
+    return [a for a in operations()[op].request_payload if a.size is not None]
+
+
+def valid(world: World, op: str) -> dict[str, Any]:
+    """Arguments that break no check, with context and payload."""
+    values: dict[str, Any] = {"context": PRIMARY, "payload": b""}
+    for arg in operations()[op].variant.args:
+        if arg.kind is Kind.SCALAR:
+            least = max(int(arg.min or 0), 0)
+            number = count(op, arg.name)
+            values[arg.name] = (least,) * number if number > 1 else least
+        elif arg.kind is Kind.ENUM:
+            values[arg.name] = constants()[allowed(op, arg)[0]]
+        elif arg.kind is Kind.POINTER:
+            values[arg.name] = world.address
+        elif arg.kind is Kind.HANDLE and arg.use is Use.CREATE:
+            world.slots += 1
+            values[arg.name] = handle(arg.of[0], world.slots)
+        elif arg.kind is Kind.HANDLE and arg.use is Use.DESTROY:
+            values[arg.name] = world.make(arg.of[0])
+        elif arg.kind is Kind.HANDLE:
+            values[arg.name] = world.made[arg.of[-1]]
+        elif arg.kind in (Kind.FLAGS, Kind.DEVICE):
+            values[arg.name] = 0
+    values |= VALID.get(op, {})
+    if "address" in values and values["address"] == 0:
+        values["address"] = world.guest.window + 16 * PAGE
+    return values | {"payload": payload(op, values)}
+
+
+def payload(op: str, values: dict[str, Any]) -> bytes:
+    """As long as the sizes say, or as given."""
+    total = sum(eval(str(arg.size), {}, values) for arg in sized(op))
+    return bytes(total) if sized(op) else values["payload"]
+
+
+def allowed(op: str, arg: Arg) -> tuple[str, ...]:
+    return next(c.names for c in checks(op) if c.arg == arg and c.what is What.ENUM)
+
+
+@cache
+def checks(op: str) -> tuple[Check, ...]:
+    return stated(load(), operations()[op])
+
+
+def framing(op: str) -> bool:
+    return any(c.what in FRAMING for c in checks(op))
+
+
+def strange_handles(world: World, arg: Arg) -> Iterator[int]:
+    """Of other kinds, of none, never made, ended, from an earlier life of a slot."""
+    yield from (handle(kind, 900) for kind in arg.of)
+    yield from (made for kind, made in world.made.items() if kind not in arg.of)
+    yield handle(arg.of[0], 1 << 20)
+    yield world.made[arg.of[0]] | 1 << 24  # its slot's next generation
+    yield from (0x6766 << 48 | 99 << 40, 0x7FFF_0000_1234_5678, (1 << 64) - 1)
+    if not arg.nullable:
+        yield 0
+
+
+def ranges(world: World, op: str, check: Check) -> Iterator[dict[str, Any]]:
+    """Memory that is not the session's: nowhere, elsewhere in the window, past the end; sizes that do not fit."""
+    assert check.arg
+    end = world.address + 2 * PAGE
+    for address in (0, 8, world.guest.window + 64 * PAGE, end, end - 1 if bytes_of(world, op, check) > 1 else end):
+        yield {check.arg.name: address}
+    yield {check.arg.name: (1 << 64) - 1}
+    yield {check.arg.name: world.guest.window + world.guest.window_size}
+    if framing(op):
+        return
+    numbers = names_in(str(check.bound), check.arg)
+    for name in numbers:
+        if width(op, name)[0] == 64:
+            yield {**dict.fromkeys(numbers & wide(op), 2), name: 1 << 63}
+
+
+def wide(op: str) -> set[str]:
+    return {f.name for f in operations()[op].request if f.type == "u64"}
+
+
+def bytes_of(world: World, op: str, check: Check) -> int:
+    return int(eval(str(check.bound), {}, valid(world, op)))
+
+
+def violations(world: World, op: str, check: Check) -> Iterator[dict[str, Any]]:
+    """What to put in place of valid arguments so that just this check fails."""
+    if check.what is What.CONTEXT:
+        yield {"context": 0}
+        return
+    arg = check.arg
+    assert arg
+    name = arg.name
+    if check.what is What.PAYLOAD:
+        yield from ({"payload": bytes(n)} for n in (0, 2))
+    elif check.what is What.ANSWER:
+        names = sorted(names_in(str(check.bound), arg))
+        yield from ({name: value} for name in names for value in ((4 << 20) + 1, 1 << 63, (1 << 64) - 1))
+    elif check.what is What.CARRIED:
+        yield from ({name: constants()[refused]} for refused in check.names)
+    elif check.what is What.ENUM:
+        yield from ({name: value} for value in (NOBODY, (1 << 32) - 1))
+    elif check.what is What.FLAGS:
+        known = 0
+        for flag in check.names:
+            known |= constants()[flag]
+        yield from ({name: 1 << bit} for bit in range(width(op, name)[0]) if not known >> bit & 1)
+    elif check.what in (What.MIN, What.MAX):
+        yield from bounds(op, check)
+    elif check.what is What.DEVICE:
+        yield from ({name: value} for value in (1, -1, 2**31 - 1))
+    elif check.what is What.RANGE:
+        yield from ranges(world, op, check)
+    elif check.what is What.HANDLE:
+        yield from ({name: value} for value in strange_handles(world, arg))
+
+
+def bounds(op: str, check: Check) -> Iterator[dict[str, Any]]:
+    assert check.arg
+    name, number = check.arg.name, count(op, check.arg.name)
+    limit = constants().get(str(check.bound)) or int(str(check.bound))
+    least = -(1 << (width(op, name)[0] - 1)) if width(op, name)[1] else 0
+    beyond = limit - 1 if check.what is What.MIN else limit + 1
+    if beyond < least:
+        return
+    for place in range(number):
+        values = [max(limit, 1)] * number
+        values[place] = beyond
+        yield {name: tuple(values) if number > 1 else beyond}
+
+
