@@ -4,11 +4,33 @@
 include "core/declarations.pxi"
 include "_generated/messages.pxi"
 include "core/types.pxi"
+include "core/rooms/stats.pxi"
+include "core/rooms/device.pxi"
+include "core/rooms/window.pxi"
+include "core/rooms/aside.pxi"
+include "core/rooms/move.pxi"
+include "core/rooms/objects.pxi"
+include "core/rooms/images.pxi"
+include "core/rooms/staging.pxi"
+include "core/rooms/streams.pxi"
+include "core/rooms/input.pxi"
+include "core/rooms/connection.pxi"
+include "core/rooms/state.pxi"
+include "core/rooms/journal.pxi"
+include "core/rooms/waiters.pxi"
+include "core/rooms/log.pxi"
+include "core/rooms/output.pxi"
+include "core/rooms/sending.pxi"
+include "core/rooms/arrival.pxi"
+include "core/session.pxi"
+include "core/stats.pxi"
+include "core/device.pxi"
 include "core/state.pxi"
 include "core/handles.pxi"
 include "core/journal.pxi"
 include "core/send.pxi"
-include "core/replay.pxi"
+include "core/log.pxi"
+include "core/connection.pxi"
 include "core/hold.pxi"
 include "core/output.pxi"
 include "core/waiters.pxi"
@@ -23,7 +45,6 @@ include "core/session_ops.pxi"
 include "core/restore_ops.pxi"
 include "_generated/dispatch.pxi"
 include "core/receive.pxi"
-include "core/device.pxi"
 include "core/scrub.pxi"
 
 
@@ -56,21 +77,21 @@ cdef class Core:
         cdef Session *s = <Session *>calloc(1, sizeof(Session))
         self.s = s
         self._pinned = []
-        s.globals = new vector[Global]()
-        s.images = new vector[PBytes]()
-        s.waiters = new vector[pthread_t]()
-        s.pinned = new vector[uint64_t]()
-        s.descriptors = new vector[int]()
-        s.carried.input = new vector[uint8_t]()
-        s.carried.output = new vector[uint8_t]()
-        pthread_mutex_init(&s.move_lock, NULL)
-        pthread_mutex_init(&s.map_lock, NULL)
+        s.images.globals = new vector[Global]()
+        s.images.held = new vector[PBytes]()
+        s.waiters.threads = new vector[pthread_t]()
+        s.move.pinned = new vector[uint64_t]()
+        s.arrival.descriptors = new vector[int]()
+        s.arrival.input = new vector[uint8_t]()
+        s.arrival.output = new vector[uint8_t]()
+        pthread_mutex_init(&s.move.lock, NULL)
+        pthread_mutex_init(&s.window.lock, NULL)
         pthread_mutex_init(&s.lock, NULL)
-        pthread_mutex_init(&s.send_lock, NULL)
+        pthread_mutex_init(&s.sending.lock, NULL)
         pthread_cond_init(&s.changed, NULL)
-        pthread_cond_init(&s.work, NULL)
-        pthread_cond_init(&s.sendable, NULL)
-        pthread_cond_init(&s.drained, NULL)
+        pthread_cond_init(&s.waiters.work, NULL)
+        pthread_cond_init(&s.sending.sendable, NULL)
+        pthread_cond_init(&s.sending.drained, NULL)
         register_all()
         prepare_wake()
         _check(cu.cuDriverGetVersion(&version), "asking for the driver's version")
@@ -96,7 +117,7 @@ cdef class Core:
 
     @property
     def window(self) -> tuple[int, int]:
-        return self.s.window, self.s.window_size
+        return self.s.window.base, self.s.window.size
 
     @property
     def simulated(self) -> bool:
@@ -114,8 +135,8 @@ cdef class Core:
         header.op = GF_OP_WELCOME
         memcpy(welcome.proof, <char *>proof, sizeof(welcome.proof))
         welcome.session = session
-        welcome.window_base = self.s.window
-        welcome.window_size = self.s.window_size
+        welcome.window_base = self.s.window.base
+        welcome.window_size = self.s.window.size
         welcome.quota = quota
         welcome.granularity = PAGE
         welcome.driver_version = self.driver_version
@@ -137,21 +158,21 @@ cdef class Core:
         return (<char *>&header)[:sizeof(header)] + (<char *>&refused)[:sizeof(refused)] + text
 
     def begin(self, int fd, uint64_t quota, bint resumable, bint restore = False) -> None:
-        """Prepares for a session on a connected socket: statistics and end() refer to it from here on. To be restored, it
-        comes over that socket from another server, and goes on with its guest's one."""
+        """Prepares for a session on a connected socket: statistics and end() refer to it from here on. To be restored,
+        it comes over that socket from another server, and goes on with its guest's one."""
         self._pinned.clear()
         begin_session(self.s, fd, quota, resumable, restore)
 
     @property
     def taken_over(self) -> bool:
         """Whether a session that was to be restored is here."""
-        return self.s.taken_over
+        return self.s.arrival.taken_over
 
     def serve(self) -> str:
         """Serves the session until it ends; returns why. Blocks, without the GIL."""
         with nogil:
             run_session(self.s)
-        return self.s.reason.decode(errors="replace")
+        return self.s.state.reason.decode(errors="replace")
 
     def resume(self, int fd, proof: bytes, uint64_t received) -> bool:
         """Goes on with another connection in place of the first, whose number it takes; False: refused."""
@@ -166,45 +187,45 @@ cdef class Core:
     @property
     def following(self) -> bool:
         """Whether the guest has taken leave of where it was, and is expected to resume the session here."""
-        return self.s.following
+        return self.s.connection.following
 
     @property
     def relayed(self) -> bool:
         """Whether the guest speaks by way of where it was before."""
-        return self.s.by_link
+        return self.s.connection.by_link
 
     @property
     def arriving(self) -> bool:
         """Whether the guest is taking leave of where it was before, or has, and is not here yet."""
-        return self.s.following or self.s.relayed_tail > 0
+        return self.s.connection.following or self.s.connection.relayed_tail > 0
 
     def end(self, reason: str) -> None:
         """Ends the session from another thread."""
         cdef bytes text = reason.encode()[:REASON_SIZE - 1]
         end_session(self.s, text)
-        if not self.s.left:
-            shutdown(self.s.fd, SHUT_RD)
+        if not self.s.state.left:
+            shutdown(self.s.connection.fd, SHUT_RD)
 
     def forward_output(self) -> None:
         """Sends what kernels printed, for a guest that asks nothing."""
         with nogil:
-            pthread_mutex_lock(&self.s.send_lock)
+            pthread_mutex_lock(&self.s.sending.lock)
             forward_output(self.s)
-            pthread_mutex_unlock(&self.s.send_lock)
+            pthread_mutex_unlock(&self.s.sending.lock)
 
     @property
     def waiting(self) -> bool:
         """Whether the guest waits for the device."""
-        return self.s.tasks > 0
+        return self.s.waiters.tasks > 0
 
     @property
     def bell(self) -> int:
         """An eventfd that rings when a kernel is launched in a session that was left to itself."""
-        return self.s.bell
+        return self.s.sending.output.bell
 
     def rest(self) -> None:
         """The session is left to itself until its next launch."""
-        self.s.resting = True
+        self.s.sending.output.resting = True
 
     def scrub(self) -> bool:
         """Removes everything the session made; False: it could not be proved, this process must go."""
@@ -215,10 +236,10 @@ cdef class Core:
 
     def stats(self) -> dict[str, int]:
         """Counters of the session under way, or of the last one."""
-        cdef Stats *stats = &self.s.stats
+        cdef const Stats *stats = &self.s.stats
         return {
-            "memory_mapped": self.s.mapped_bytes,
-            "memory_quota": self.s.quota,
+            "memory_mapped": self.s.window.used,
+            "memory_quota": self.s.window.quota,
             "calls_async": stats.calls_async,
             "calls_sync": stats.calls_sync,
             "bytes_in": stats.bytes_in,
@@ -228,8 +249,9 @@ cdef class Core:
         }
 
     def calls(self) -> list[tuple[int, int, int, int, int]]:
-        """Of every operation that was called: its id, calls that succeeded and failed, calls timed and their nanoseconds."""
-        cdef Stats *stats = &self.s.stats
+        """Of every operation that was called: its id, calls that succeeded and failed, calls timed and their
+        nanoseconds."""
+        cdef const Stats *stats = &self.s.stats
         cdef Calls a
         cdef Calls b
         found = []
@@ -243,7 +265,7 @@ cdef class Core:
 
     def unsupported(self) -> list[tuple[int, int]]:
         """Functions that the guest was asked for and does not have: wire id and calls."""
-        cdef Stats *stats = &self.s.stats
+        cdef const Stats *stats = &self.s.stats
         return [(GF_FUNCTION_FIRST + i, stats.unsupported[i])
                 for i in range(GF_FUNCTION_LAST - GF_FUNCTION_FIRST + 1) if stats.unsupported[i] > 0]
 
@@ -252,15 +274,15 @@ cdef class Core:
     cdef int _look(self, bint still) except -1:
         """Takes the lock that keeps the session from ending meanwhile."""
         with nogil:
-            pthread_mutex_lock(&self.s.move_lock)
-        if not self.s.serving or (still and not self.s.held):
-            over = not self.s.serving
-            pthread_mutex_unlock(&self.s.move_lock)
+            pthread_mutex_lock(&self.s.move.lock)
+        if not self.s.state.serving or (still and not self.s.state.held):
+            over = not self.s.state.serving
+            pthread_mutex_unlock(&self.s.move.lock)
             raise SessionOver("the session is over") if over else ValueError("the session is not held")
         return 0
 
     cdef int _looked(self) except -1:
-        pthread_mutex_unlock(&self.s.move_lock)
+        pthread_mutex_unlock(&self.s.move.lock)
         return 0
 
     def hold(self, double seconds) -> bool:
@@ -301,7 +323,7 @@ cdef class Core:
     def snapshot(self, double patience = 10.0) -> list[tuple[bytes, int]]:
         """The frames, with digests of their answers, that make what the session has now; the tail begins."""
         cdef vector[uint8_t] out
-        mine = not self.s.held
+        mine = not self.s.state.held
         if mine and not self.hold(patience):
             self._look(False)
             self._looked()
@@ -310,7 +332,7 @@ cdef class Core:
             self._look(True)
             with nogil:
                 write_journal(self.s, &out)
-            lost = self.s.unkept
+            lost = self.s.journal.unkept
             self._looked()
         finally:
             if mine:
@@ -325,7 +347,7 @@ cdef class Core:
         self._look(False)
         with nogil:
             write_tail(self.s, &out)
-        lost = self.s.tail_lost or self.s.unkept
+        lost = self.s.journal.tail_lost or self.s.journal.unkept
         self._looked()
         if lost:
             raise MemoryError("the session changes too fast")
@@ -338,7 +360,7 @@ cdef class Core:
     def unread(self) -> bytes:
         """What the guest has sent and was not looked at."""
         self._look(True)
-        data = (<char *>self.s.buffer + self.s.begin)[:self.s.end - self.s.begin]
+        data = (<char *>self.s.input.buffer + self.s.input.begin)[:self.s.input.end - self.s.input.begin]
         self._looked()
         return data
 
@@ -374,10 +396,10 @@ cdef class Core:
         cdef gf_req_sessionRestoreState state
         self._look(True)
         pthread_mutex_lock(&self.s.lock)
-        state.latched = self.s.latched
-        state.latched_op = self.s.latched_op
+        state.latched = self.s.state.latched
+        state.latched_op = self.s.state.latched_op
         pthread_mutex_unlock(&self.s.lock)
-        body = (<char *>&state)[:sizeof(state)] + (<char *>&self.s.stats)[:sizeof(Stats)]
+        body = (<char *>&state)[:sizeof(state)] + (<const char *>&self.s.stats)[:sizeof(Stats)]
         self._looked()
         return body
 
@@ -386,15 +408,15 @@ cdef class Core:
         cdef gf_req_sessionRestoreResumable state
         self._look(True)
         freeze(self.s, True)
-        pthread_mutex_lock(&self.s.send_lock)
-        find_boundary(self.s, self.s.log_begin)
-        state.received = self.s.received
-        state.told = self.s.received_told
-        state.begin = self.s.log_begin
-        state.boundary = min(self.s.log_boundary, self.s.log_end)
-        state.written = self.s.log_written
-        pthread_mutex_unlock(&self.s.send_lock)
-        resumable = self.s.resumable
+        pthread_mutex_lock(&self.s.sending.lock)
+        find_boundary(self.s, self.s.sending.log.begin)
+        state.received = self.s.connection.received
+        state.told = self.s.connection.told
+        state.begin = self.s.sending.log.begin
+        state.boundary = min(self.s.sending.log.boundary, self.s.sending.log.end)
+        state.written = self.s.sending.log.written
+        pthread_mutex_unlock(&self.s.sending.lock)
+        resumable = self.s.connection.resumable
         self._looked()
         return (<char *>&state)[:sizeof(state)] if resumable else None
 
@@ -417,14 +439,18 @@ cdef class Core:
         """The content of a variable that `variable` found."""
         self._read(True, address, target)
 
+    cdef tuple _mapping(self, uint64_t page, const uint32_t *pages):
+        """Address and size of what begins there."""
+        return self.s.window.base + (page << PAGE_BITS), <uint64_t>pages[page] << PAGE_BITS
+
     def mappings(self) -> list[tuple[int, int]]:
         """Address and size of what is mapped."""
         cdef uint64_t page
         found = []
         self._look(False)
-        for page in range(self.s.window_size >> PAGE_BITS):
+        for page in range(self.s.window.size >> PAGE_BITS):
             if is_backed(self.s, page):
-                found.append((self.s.window + (page << PAGE_BITS), <uint64_t>self.s.mapping_pages[page] << PAGE_BITS))
+                found.append(self._mapping(page, self.s.window.pages))
         self._looked()
         return found
 
@@ -436,12 +462,12 @@ cdef class Core:
         found = []
         self._look(False)
         with nogil:
-            status = cu.cuCtxSetCurrent(self.s.primary.cu)
+            status = cu.cuCtxSetCurrent(self.s.device.primary.cu)
             status = status or alias_mappings(self.s)
         if status == cu.CUDA_SUCCESS:
-            for page in range(self.s.window_size >> PAGE_BITS):
-                if self.s.aside_pages[page] != 0:
-                    found.append((self.s.window + (page << PAGE_BITS), <uint64_t>self.s.aside_pages[page] << PAGE_BITS))
+            for page in range(self.s.window.size >> PAGE_BITS):
+                if self.s.move.aside.pages[page] != 0:
+                    found.append(self._mapping(page, self.s.move.aside.pages))
         self._looked()
         _check(status, "mapping the session's memory a second time")
         return found
@@ -449,7 +475,7 @@ cdef class Core:
     def drop_aliases(self) -> None:
         """The end of that; does not wait for the device."""
         cdef int status = cu.CUDA_SUCCESS
-        cdef bint mine = not self.s.held
+        cdef bint mine = not self.s.state.held
         cdef bint still = not mine or self.hold(0.1)
         try:
             self._look(False)
@@ -457,7 +483,7 @@ cdef class Core:
                 if still:
                     status = drop_aside_idle(self.s)
                 else:
-                    self.s.aside_unwanted = True
+                    self.s.move.aside.unwanted = True
             self._looked()
         finally:
             if mine and still:
@@ -480,10 +506,10 @@ cdef class Core:
         cdef int status
         self._look(False)
         with nogil:
-            status = cu.cuCtxSetCurrent(self.s.primary.cu)
+            status = cu.cuCtxSetCurrent(self.s.device.primary.cu)
             status = status or cu.cuMemHostRegister(&target[0], target.shape[0], cu.CU_MEMHOSTREGISTER_PORTABLE)
             if status == cu.CUDA_SUCCESS:
-                self.s.pinned.push_back(<uint64_t>&target[0])
+                self.s.move.pinned.push_back(<uint64_t>&target[0])
         self._pinned.append(target)
         self._looked()
         _check(status, "page-locking memory")
@@ -521,7 +547,7 @@ cdef class Core:
                 aside.push_back(aside_of(self.s, page))
             out.resize(aside.size() * HASH_SIZE)
             with nogil:
-                status = cu.cuCtxSetCurrent(self.s.primary.cu)
+                status = cu.cuCtxSetCurrent(self.s.device.primary.cu)
                 status = status or hash_pages(self.s, aside.data(), aside.size(), out.data())
         finally:
             self._looked()
@@ -534,13 +560,13 @@ cdef class Core:
         cdef uint64_t next
         found = []
         self._look(False)
-        for page in range(self.s.window_size >> PAGE_BITS):
+        for page in range(self.s.window.size >> PAGE_BITS):
             if is_backed(self.s, page):
-                for next in range(page, page + self.s.mapping_pages[page]):
-                    if (self.s.touched[next >> 6] >> (next & 63)) & 1:
-                        found.append(self.s.window + (page << PAGE_BITS))
+                for next in range(page, page + self.s.window.pages[page]):
+                    if (self.s.window.touched[next >> 6] >> (next & 63)) & 1:
+                        found.append(self.s.window.base + (page << PAGE_BITS))
                         break
-        madvise(self.s.touched, self.s.window_size >> (PAGE_BITS + 3), MADV_DONTNEED)
+        madvise(self.s.window.touched, self.s.window.size >> (PAGE_BITS + 3), MADV_DONTNEED)
         self._looked()
         return found
 
@@ -570,7 +596,7 @@ cdef class Core:
     @property
     def broken(self) -> bool:
         """Whether the context is lost, as far as known."""
-        return self.s.broken
+        return self.s.device.broken
 
     @property
     def device(self) -> bytes:

@@ -1,35 +1,37 @@
-# Physical memory a second time, at the same offset of another range: of a session that is about to move its own, so that the
-# guest may unmap what is being read; of one that comes from another server that server's. Only one thread at a time comes
-# here: whoever moves the session away, under s.move_lock, or the dispatcher of one that is being restored.
+# Physical memory a second time, at the same offset of another range: of a session that is about to move its own, so
+# that the guest may unmap what is being read; of one that comes from another server that server's. Only one thread at a
+# time comes here: whoever moves the session away, under s.move.lock, or the dispatcher of one that is being restored.
 
 
 cdef int prepare_aside(Session *s) noexcept nogil:
     """The range is reserved when it is first wanted, and kept."""
-    cdef uint64_t pages = s.window_size >> PAGE_BITS
+    cdef Aside *aside = &s.move.aside
+    cdef uint64_t pages = s.window.size >> PAGE_BITS
     cdef cu.CUdeviceptr got = 0
     cdef int status
-    if s.aside != 0:
+    if aside.base != 0:
         return cu.CUDA_SUCCESS
-    if s.aside_pages == NULL:
-        s.aside_pages = <uint32_t *>reserve(pages * sizeof(uint32_t))
-        s.aside_handles = <uint64_t *>reserve(pages * sizeof(uint64_t))
-        s.aside_serials = <uint64_t *>reserve(pages * sizeof(uint64_t))
-        s.aside_mapped = <uint64_t *>reserve(pages >> 3)
-    if s.aside_pages == NULL or s.aside_handles == NULL or s.aside_serials == NULL or s.aside_mapped == NULL:
+    if aside.pages == NULL:
+        aside.pages = <uint32_t *>reserve(pages * sizeof(uint32_t))
+        aside.handles = <uint64_t *>reserve(pages * sizeof(uint64_t))
+        aside.serials = <uint64_t *>reserve(pages * sizeof(uint64_t))
+        aside.mapped = <uint64_t *>reserve(pages >> 3)
+    if aside.pages == NULL or aside.handles == NULL or aside.serials == NULL or aside.mapped == NULL:
         return cu.CUDA_ERROR_OUT_OF_MEMORY
-    status = cu.cuMemAddressReserve(&got, s.window_size, PAGE, 0, 0)
+    status = cu.cuMemAddressReserve(&got, s.window.size, PAGE, 0, 0)
     if status == cu.CUDA_SUCCESS:
-        s.aside = got
+        aside.base = got
     return status
 
 
 cdef inline uint64_t aside_of(Session *s, uint64_t address) noexcept nogil:
-    return s.aside + (address - s.window)
+    return s.move.aside.base + (address - s.window.base)
 
 
 cdef int map_aside(Session *s, uint64_t page, uint64_t pages, cu.CUmemGenericAllocationHandle handle) noexcept nogil:
     """Takes the handle, if it succeeds."""
-    cdef uint64_t address = s.aside + (page << PAGE_BITS)
+    cdef Aside *aside = &s.move.aside
+    cdef uint64_t address = aside.base + (page << PAGE_BITS)
     cdef int status = cu.cuMemMap(address, pages << PAGE_BITS, 0, handle, 0)
     if status != cu.CUDA_SUCCESS:
         return status
@@ -37,33 +39,35 @@ cdef int map_aside(Session *s, uint64_t page, uint64_t pages, cu.CUmemGenericAll
     if status != cu.CUDA_SUCCESS:
         cu.cuMemUnmap(address, pages << PAGE_BITS)
         return status
-    s.aside_pages[page] = <uint32_t>pages
-    s.aside_handles[page] = handle
-    mark(s.aside_mapped, page, pages, True)
+    aside.pages[page] = <uint32_t>pages
+    aside.handles[page] = handle
+    mark(aside.mapped, page, pages, True)
     return status
 
 
 cdef int unmap_aside(Session *s, uint64_t page) noexcept nogil:
     """Of the mapping that begins there."""
-    cdef uint64_t pages = s.aside_pages[page]
-    cdef int status = cu.cuMemUnmap(s.aside + (page << PAGE_BITS), pages << PAGE_BITS)
-    status = cu.cuMemRelease(s.aside_handles[page]) or status
-    mark(s.aside_mapped, page, pages, False)
-    s.aside_pages[page] = 0
+    cdef Aside *aside = &s.move.aside
+    cdef uint64_t pages = aside.pages[page]
+    cdef int status = cu.cuMemUnmap(aside.base + (page << PAGE_BITS), pages << PAGE_BITS)
+    status = cu.cuMemRelease(aside.handles[page]) or status
+    mark(aside.mapped, page, pages, False)
+    aside.pages[page] = 0
     return status
 
 
 cdef int clear_aside(Session *s, uint64_t page, uint64_t pages) noexcept nogil:
     """Ends every mapping that touches the range."""
+    cdef Aside *aside = &s.move.aside
     cdef uint64_t end = page + pages
     cdef uint64_t start
     cdef int status = cu.CUDA_SUCCESS
     while page < end and status == cu.CUDA_SUCCESS:
-        if (s.aside_mapped[page >> 6] >> (page & 63)) & 1:
+        if (aside.mapped[page >> 6] >> (page & 63)) & 1:
             start = page
-            while s.aside_pages[start] == 0:
+            while aside.pages[start] == 0:
                 start -= 1
-            page = start + s.aside_pages[start]
+            page = start + aside.pages[start]
             status = unmap_aside(s, start)
         else:
             page += 1
@@ -71,13 +75,14 @@ cdef int clear_aside(Session *s, uint64_t page, uint64_t pages) noexcept nogil:
 
 
 cdef int drop_aside(Session *s) noexcept nogil:
+    cdef Aside *aside = &s.move.aside
     cdef uint64_t page
     cdef int status = cu.CUDA_SUCCESS
-    s.aside_unwanted = False
-    if s.aside == 0:
+    aside.unwanted = False
+    if aside.base == 0:
         return status
-    for page in range(s.window_size >> PAGE_BITS):
-        if s.aside_pages[page] != 0:
+    for page in range(s.window.size >> PAGE_BITS):
+        if aside.pages[page] != 0:
             status = unmap_aside(s, page) or status
     return status
 
@@ -86,17 +91,18 @@ cdef int retain(Session *s, uint64_t page, uint32_t *pages, uint64_t *serial,
                 cu.CUmemGenericAllocationHandle *handle) noexcept nogil:
     """The physical memory of a mapping, against its end on a waiter; no pages: it has ended."""
     cdef int status = cu.CUDA_SUCCESS
-    pthread_mutex_lock(&s.map_lock)
-    pages[0] = s.mapping_pages[page] if is_backed(s, page) else 0
-    serial[0] = s.mapping_serials[page]
+    pthread_mutex_lock(&s.window.lock)
+    pages[0] = s.window.pages[page] if is_backed(s, page) else 0
+    serial[0] = s.window.serials[page]
     if pages[0] != 0:
-        status = cu.cuMemRetainAllocationHandle(handle, <void *>(s.window + (page << PAGE_BITS)))
-    pthread_mutex_unlock(&s.map_lock)
+        status = cu.cuMemRetainAllocationHandle(handle, <void *>(s.window.base + (page << PAGE_BITS)))
+    pthread_mutex_unlock(&s.window.lock)
     return status
 
 
 cdef int alias_mappings(Session *s) noexcept nogil:
     """Maps aside what is mapped now, and only that; what was there before stays if it is the same."""
+    cdef Aside *aside = &s.move.aside
     cdef uint64_t page
     cdef uint64_t serial
     cdef uint32_t pages = 0
@@ -104,31 +110,58 @@ cdef int alias_mappings(Session *s) noexcept nogil:
     cdef int status = prepare_aside(s)
     if status != cu.CUDA_SUCCESS:
         return status
-    s.aside_unwanted = False
-    for page in range(s.window_size >> PAGE_BITS):
-        if s.aside_pages[page] != 0 and (not is_backed(s, page) or s.mapping_serials[page] != s.aside_serials[page]):
+    aside.unwanted = False
+    for page in range(s.window.size >> PAGE_BITS):
+        if aside.pages[page] != 0 and (not is_backed(s, page) or s.window.serials[page] != aside.serials[page]):
             status = status or unmap_aside(s, page)
-    for page in range(s.window_size >> PAGE_BITS):
-        if status == cu.CUDA_SUCCESS and s.aside_pages[page] == 0 and is_backed(s, page):
+    for page in range(s.window.size >> PAGE_BITS):
+        if status == cu.CUDA_SUCCESS and aside.pages[page] == 0 and is_backed(s, page):
             status = retain(s, page, &pages, &serial, &handle)
             if status != cu.CUDA_SUCCESS or pages == 0:
                 continue
             status = map_aside(s, page, pages, handle)
             if status == cu.CUDA_SUCCESS:
-                s.aside_serials[page] = serial
+                aside.serials[page] = serial
             else:
                 cu.cuMemRelease(handle)
     return status
 
 
 cdef bint is_aside(Session *s, uint64_t address, uint64_t size) noexcept nogil:
-    return s.aside != 0 and size > 0 and in_window(s, address, size) \
-        and all_marked(s.aside_mapped, (address - s.window) >> PAGE_BITS, (address - s.window + size - 1) >> PAGE_BITS)
+    cdef Aside *aside = &s.move.aside
+    return aside.base != 0 and size > 0 and in_window(s, address, size) \
+        and all_marked(aside.mapped, page_of(s, address), page_of(s, address + size - 1))
 
 
 cdef int descriptor(Session *s, uint64_t address, int *fd) noexcept nogil:
     """Of the physical memory of a mapping that is there aside."""
-    cdef uint64_t page = (address - s.window) >> PAGE_BITS
-    if not is_aside(s, address, PAGE) or address & (PAGE - 1) or s.aside_pages[page] == 0:
+    cdef Aside *aside = &s.move.aside
+    cdef uint64_t page = page_of(s, address)
+    if not is_aside(s, address, PAGE) or address & (PAGE - 1) or aside.pages[page] == 0:
         return cu.CUDA_ERROR_INVALID_VALUE
-    return cu.cuMemExportToShareableHandle(fd, s.aside_handles[page], cu.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
+    return cu.cuMemExportToShareableHandle(fd, aside.handles[page], cu.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
+
+
+cdef int read_aside(Session *s, uint64_t address, void *target, size_t size) noexcept nogil:
+    cdef int status = cu.cuCtxSetCurrent(s.device.primary.cu)
+    status = status or prepare_side_stream(s)
+    status = status or cu.cuMemcpyDtoHAsync(target, address, size, s.move.stream)
+    return status or cu.cuStreamSynchronize(s.move.stream)
+
+
+cdef int drop_aside_idle(Session *s) noexcept nogil:
+    """At once if the device has nothing to do; else when somebody needs the memory, or the session is over."""
+    if stream_state(s) == cu.CUDA_SUCCESS:
+        return drop_aside(s)
+    s.move.aside.unwanted = True
+    return cu.CUDA_SUCCESS
+
+
+cdef void drop_unwanted(Session *s) noexcept nogil:
+    """The dispatcher, which may wait for the device here. Whoever moves the session wants it after
+    all, or comes to it himself."""
+    cdef Aside *aside = &s.move.aside
+    if aside.unwanted and pthread_mutex_trylock(&s.move.lock) == 0:
+        if aside.unwanted:
+            drop_aside(s)
+        pthread_mutex_unlock(&s.move.lock)

@@ -22,7 +22,7 @@ cdef void empty_context(Session *s, Context *context) noexcept nogil:
     wait_for_tasks(s)
     enter(s, context)
     while True:
-        object = s.objects
+        object = s.objects.first
         while object != NULL and (object.context != context or object == &context.base):
             object = object.next
         if object == NULL:
@@ -74,23 +74,12 @@ cdef void drop_default_streams(Session *s, Context *context) noexcept nogil:
 cdef void forget_context(Session *s, Context *context) noexcept nogil:
     """Kernels of libraries have a form in each context: this one's are gone. Closed slots let go of its events."""
     forget_changes(s, context)
-    cdef Object *object = s.objects
-    cdef int i, j
+    cdef Object *object = s.objects.first
     while object != NULL:
         if (object.kind == KERNEL or object.kind == FUNCTION) and (<Function *>object).of == context:
             (<Function *>object).of = NULL
         object = object.next
-    for i in range(SLOT_COUNT):
-        j = 0
-        while j < s.slots[i].events_count:
-            if s.slots[i].contexts[j] == context:
-                cu.cuEventSynchronize(s.slots[i].events[j])
-                cu.cuEventDestroy(s.slots[i].events[j])
-                s.slots[i].events_count -= 1
-                s.slots[i].events[j] = s.slots[i].events[s.slots[i].events_count]
-                s.slots[i].contexts[j] = s.slots[i].contexts[s.slots[i].events_count]
-            else:
-                j += 1
+    forget_staged(s, context)
 
 
 cdef int drop_context(Session *s, Context *context) noexcept nogil:
@@ -99,10 +88,10 @@ cdef int drop_context(Session *s, Context *context) noexcept nogil:
     forget_context(s, context)
     drop_event_pool(s, context)
     forget(s, &context.base)
-    s.contexts -= 1
+    s.device.contexts -= 1
     cdef int status = cu.cuCtxDestroy(context.cu)
-    s.current = NULL
-    enter(s, s.primary)
+    s.device.current = NULL
+    enter(s, s.device.primary)
     free_context(context)
     return status
 
@@ -114,20 +103,20 @@ cdef int on_cuCtxCreate_v2(Session *s, Frame *f) noexcept nogil:
     if q.dev != 0:
         return cu.CUDA_ERROR_INVALID_DEVICE
     cdef int status = cover_all_copies(s)
-    status = status or cu.cuCtxCreate(&made, NULL, q.flags, s.device)
+    status = status or cu.cuCtxCreate(&made, NULL, q.flags, s.device.cu)
     if status != cu.CUDA_SUCCESS:
         return status
     context = new_context(s, made)
-    s.current = context
+    s.device.current = context
     status = put(s, q.pctx, CONTEXT, &context.base, context)
     if status != cu.CUDA_SUCCESS:
         drop_default_streams(s, context)
         cu.cuCtxDestroy(made)
-        s.current = NULL
-        enter(s, s.primary)
+        s.device.current = NULL
+        enter(s, s.device.primary)
         free_context(context)
         return status
-    s.contexts += 1
+    s.device.contexts += 1
     return status
 
 
@@ -136,7 +125,7 @@ cdef int on_cuCtxDestroy_v2(Session *s, Frame *f) noexcept nogil:
     cdef Context *context = <Context *>find(s, q.ctx, CONTEXT)
     if context == NULL:
         return cu.CUDA_ERROR_INVALID_CONTEXT
-    if context == s.primary:
+    if context == s.device.primary:
         return cu.CUDA_ERROR_INVALID_VALUE
     return drop_context(s, context)
 
@@ -152,7 +141,7 @@ cdef int on_cuDevicePrimaryCtxRelease_v2(Session *s, Frame *f) noexcept nogil:
 cdef int on_cuDevicePrimaryCtxReset_v2(Session *s, Frame *f) noexcept nogil:
     cdef int status = reset_primary(s, False)
     if status != cu.CUDA_SUCCESS:
-        s.broken = True
+        s.device.broken = True
         end_session(s, b"device error: the primary context could not be reset")
     else:
         follow(s, f)
@@ -161,75 +150,45 @@ cdef int on_cuDevicePrimaryCtxReset_v2(Session *s, Frame *f) noexcept nogil:
 
 cdef int furnish_primary(Session *s) noexcept nogil:
     """What we keep in the primary context: two streams, the fence, pinned staging."""
-    cdef cu.CUstream made
-    cdef int status = cu.cuMemHostRegister(s.staging, SLOT_SIZE * SLOT_COUNT, cu.CU_MEMHOSTREGISTER_PORTABLE)
-    status = status or cu.cuStreamCreate(&made, cu.CU_STREAM_NON_BLOCKING)
-    if status != cu.CUDA_SUCCESS:
-        return status
-    s.order.cu = made
-    s.order.base.context = s.primary
-    status = cu.cuStreamCreate(&made, cu.CU_STREAM_NON_BLOCKING)
-    if status != cu.CUDA_SUCCESS:
-        return status
-    s.reclaim.cu = made
-    s.reclaim.base.context = s.primary
-    return cu.cuEventCreate(&s.fence, cu.CU_EVENT_DISABLE_TIMING)
-
-
-cdef void renew_staging(Session *s) noexcept nogil:
-    """No byte of one guest may reach another through a reply; nor shall an idle server hold memory. Not registered."""
-    cdef int i
-    madvise(s.staging, SLOT_SIZE * SLOT_COUNT, MADV_DONTNEED)
-    for i in range(SLOT_COUNT):
-        s.slots[i].used = 0
+    return pin_staging(s) or furnish_streams(s)
 
 
 cdef int reset_primary(Session *s, bint discard_staging) noexcept nogil:
     """Really resets the primary context, and furnishes it again. It mends a sticky error too."""
     cdef int status
     cdef cu.CUcontext again
-    cdef Stream *stream
-    enter(s, s.primary)
+    enter(s, s.device.primary)
     cu.cuCtxSynchronize()
     wait_for_tasks(s)
-    pthread_mutex_lock(&s.move_lock)
+    pthread_mutex_lock(&s.move.lock)
     drop_copy_streams(s)
     end_move(s)
-    pthread_mutex_unlock(&s.move_lock)
-    empty_context(s, s.primary)
-    if s.primary.per_thread != NULL:
-        unlink_stream(s, s.primary.per_thread)
-        free(s.primary.per_thread)
-        s.primary.per_thread = NULL
-    if s.open_slot >= 0:
-        close_slot(s, s.open_slot)
-    forget_context(s, s.primary)
-    cu.cuMemHostUnregister(s.staging)
-    s.primary.events.clear()
-    forget_own_events(s.primary)
+    pthread_mutex_unlock(&s.move.lock)
+    empty_context(s, s.device.primary)
+    if s.device.primary.per_thread != NULL:
+        unlink_stream(s, s.device.primary.per_thread)
+        free(s.device.primary.per_thread)
+        s.device.primary.per_thread = NULL
+    close_open_slot(s)
+    forget_context(s, s.device.primary)
+    unpin_staging(s)
+    s.device.primary.events.clear()
+    forget_own_events(s.device.primary)
     if discard_staging:
         renew_staging(s)
-    status = cu.cuDevicePrimaryCtxReset(s.device)
+    status = cu.cuDevicePrimaryCtxReset(s.device.cu)
     if status != cu.CUDA_SUCCESS:
         return status
     # A reset context is inactive until it is retained anew.
-    cu.cuDevicePrimaryCtxRelease(s.device)
-    status = cu.cuDevicePrimaryCtxRetain(&again, s.device)
+    cu.cuDevicePrimaryCtxRelease(s.device.cu)
+    status = cu.cuDevicePrimaryCtxRetain(&again, s.device.cu)
     if status != cu.CUDA_SUCCESS:
         return status
-    s.primary.cu = again
-    s.current = NULL
-    status = enter(s, s.primary)
+    s.device.primary.cu = again
+    s.device.current = NULL
+    status = enter(s, s.device.primary)
     status = status or furnish_primary(s)
-    # Fences that were under way are past: the device was idle.
-    s.epoch = 0
-    s.unpublished = False
-    stream = s.streams
-    while stream != NULL:
-        stream.epoch = 0
-        stream.dirty = False
-        stream.active = False
-        stream = stream.next
+    forget_fences(s)
     if status == cu.CUDA_SUCCESS:
-        s.broken = False
+        s.device.broken = False
     return status

@@ -4,31 +4,13 @@ cdef enum:
     MINIMUM_DRIVER = 12080      # every driver function used here exists since then
 
 
-cdef int reserve_window(Session *s) noexcept nogil:
-    """The same range in every API server, so that an address means the same everywhere; smaller only where it must be."""
-    cdef cu.CUdeviceptr got = 0
-    cdef uint64_t size = <uint64_t>1 << 40
-    cdef int status = cu.CUDA_SUCCESS
-    while size >= <uint64_t>1 << 34:
-        status = cu.cuMemAddressReserve(&got, size, PAGE, <uint64_t>0x200000000000, 0)
-        if status == cu.CUDA_SUCCESS and got & (PAGE - 1) == 0:
-            s.window = got
-            s.window_size = size
-            return status
-        if status == cu.CUDA_SUCCESS:
-            cu.cuMemAddressFree(got, size)
-            status = cu.CUDA_ERROR_INVALID_VALUE
-        size >>= 1
-    return status
-
-
 cdef int check_granularity(Session *s) noexcept nogil:
     cdef cu.CUmemAllocationProp properties
     cdef size_t granularity = 0
     memset(&properties, 0, sizeof(properties))
     properties.type = cu.CU_MEM_ALLOCATION_TYPE_PINNED
     properties.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
-    properties.location.id = s.device
+    properties.location.id = s.device.cu
     cdef int status = cu.cuMemGetAllocationGranularity(&granularity, &properties, cu.CU_MEM_ALLOC_GRANULARITY_MINIMUM)
     if status == cu.CUDA_SUCCESS and (granularity == 0 or PAGE % granularity != 0):
         return cu.CUDA_ERROR_NOT_SUPPORTED
@@ -46,37 +28,26 @@ cdef void *reserve(size_t size) noexcept nogil:
 cdef int start_device(Session *s, int ordinal) noexcept nogil:
     cdef cu.CUcontext made
     cdef int shareable = 0
-    cdef int i
     cdef int status = cu.cuInit(0)
-    status = status or cu.cuDeviceGet(&s.device, ordinal)
-    status = status or cu.cuDevicePrimaryCtxRetain(&made, s.device)
+    status = status or cu.cuDeviceGet(&s.device.cu, ordinal)
+    status = status or cu.cuDevicePrimaryCtxRetain(&made, s.device.cu)
     if status != cu.CUDA_SUCCESS:
         return status
-    for i in range(KINDS):
-        s.tables[i] = <Entry *>reserve(GF_HANDLE_SLOT_LIMIT * sizeof(Entry))
-    s.staging = <uint8_t *>reserve(SLOT_SIZE * SLOT_COUNT)
-    s.buffer = <uint8_t *>malloc(RECEIVE_BUFFER)
-    s.order = <Stream *>calloc(1, sizeof(Stream))
-    s.reclaim = <Stream *>calloc(1, sizeof(Stream))
-    s.open_slot = -1
-    s.primary = new_context(s, made)
-    s.primary.base.kind = CONTEXT
-    s.tables[CONTEXT][0].object = &s.primary.base
-    for i in range(SLOT_COUNT):
-        s.slots[i].base = s.staging + i * SLOT_SIZE
-    status = enter(s, s.primary)
+    reserve_tables(s)
+    reserve_staging(s)
+    reserve_input(s)
+    reserve_streams(s)
+    s.device.primary = new_context(s, made)
+    s.device.primary.base.kind = CONTEXT
+    put_primary(s)
+    status = enter(s, s.device.primary)
     status = status or cu.cuDeviceGetAttribute(
-        &shareable, cu.CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, s.device)
-    s.shareable = shareable
+        &shareable, cu.CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, s.device.cu)
+    s.device.shareable = shareable
     status = status or check_granularity(s)
     status = status or reserve_window(s)
     if status != cu.CUDA_SUCCESS:
         return status
-    s.mapping_pages = <uint32_t *>reserve((s.window_size >> PAGE_BITS) * sizeof(uint32_t))
-    s.mapping_handles = <uint64_t *>reserve((s.window_size >> PAGE_BITS) * sizeof(uint64_t))
-    s.mapping_serials = <uint64_t *>reserve((s.window_size >> PAGE_BITS) * sizeof(uint64_t))
-    s.mapped = <uint64_t *>reserve(s.window_size >> (PAGE_BITS + 3))
-    s.touched = <uint64_t *>reserve(s.window_size >> (PAGE_BITS + 3))
     return furnish_primary(s)
 
 
@@ -88,10 +59,10 @@ cdef int describe_device(Session *s, gf_device *out) noexcept nogil:
     cdef int least = 0
     cdef int greatest = 0
     memset(out, 0, sizeof(gf_device))
-    status = cu.cuDeviceGetName(out.name, 256, s.device)
-    status = status or cu.cuDeviceGetUuid(&uuid, s.device)
-    status = status or cu.cuDeviceTotalMem(&total, s.device)
-    status = status or enter(s, s.primary)
+    status = cu.cuDeviceGetName(out.name, 256, s.device.cu)
+    status = status or cu.cuDeviceGetUuid(&uuid, s.device.cu)
+    status = status or cu.cuDeviceTotalMem(&total, s.device.cu)
+    status = status or enter(s, s.device.primary)
     status = status or cu.cuCtxGetStreamPriorityRange(&least, &greatest)
     if status != cu.CUDA_SUCCESS:
         return status
@@ -102,7 +73,7 @@ cdef int describe_device(Session *s, gf_device *out) noexcept nogil:
     out.attribute_count = GF_ATTRIBUTE_COUNT
     for i in range(GF_ATTRIBUTE_COUNT):
         value = 0
-        if cu.cuDeviceGetAttribute(&value, <cu.CUdevice_attribute>i, s.device) == cu.CUDA_SUCCESS:
+        if cu.cuDeviceGetAttribute(&value, <cu.CUdevice_attribute>i, s.device.cu) == cu.CUDA_SUCCESS:
             out.attributes[i] = value
     for i in range(GF_LIMIT_COUNT):
         limit = 0
@@ -114,3 +85,38 @@ cdef int describe_device(Session *s, gf_device *out) noexcept nogil:
 
 cdef bint is_simulated() noexcept nogil:
     return dlsym(RTLD_DEFAULT, b"gpuferry_simulated_device") != NULL
+
+
+cdef inline bint destroys_context(int status) noexcept nogil:
+    return (status == cu.CUDA_ERROR_ILLEGAL_ADDRESS or status == cu.CUDA_ERROR_LAUNCH_FAILED
+            or status == cu.CUDA_ERROR_LAUNCH_TIMEOUT or status == cu.CUDA_ERROR_ASSERT
+            or status == cu.CUDA_ERROR_HARDWARE_STACK_ERROR or status == cu.CUDA_ERROR_ILLEGAL_INSTRUCTION
+            or status == cu.CUDA_ERROR_MISALIGNED_ADDRESS or status == cu.CUDA_ERROR_INVALID_ADDRESS_SPACE
+            or status == cu.CUDA_ERROR_INVALID_PC or status == cu.CUDA_ERROR_ECC_UNCORRECTABLE
+            or status == cu.CUDA_ERROR_NVLINK_UNCORRECTABLE
+            or status == cu.CUDA_ERROR_EXTERNAL_DEVICE)
+
+
+cdef inline void note_status(Session *s, int status) noexcept nogil:
+    if status > 0 and destroys_context(status):
+        s.device.broken = True
+
+
+cdef inline int enter(Session *s, Context *context) noexcept nogil:
+    """Makes a context current on the dispatcher, if it is not."""
+    if context == NULL:
+        return cu.CUDA_ERROR_INVALID_CONTEXT
+    if s.device.current == context:
+        return cu.CUDA_SUCCESS
+    cdef int status = cu.cuCtxSetCurrent(context.cu)
+    s.device.current = context if status == cu.CUDA_SUCCESS else NULL
+    return status
+
+
+cdef void forget_current(Session *s) noexcept nogil:
+    """On the dispatcher, whatever was current there."""
+    s.device.current = NULL
+
+
+cdef void begin_device(Session *s) noexcept nogil:
+    s.device.reconfigured = False

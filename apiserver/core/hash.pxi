@@ -1,8 +1,8 @@
-# 128 bits of each page, computed on the device. A page is 128 parts of 16 KiB, each read by eight chains, in steps of 128 bytes:
-# a chain takes one word from each half of a step, so that chains side by side are the lanes of a vector. One thread reads a part
-# in sequence, as a processor likes it, or eight do side by side, as a GPU does. Every step of a chain is a bijection in what it
-# reads and in what was before, and so is what is added up at the end, so any change of a single word shows; and each word goes
-# into two chains, so that changes of several do not cancel.
+# 128 bits of each page, computed on the device. A page is 128 parts of 16 KiB, each read by eight chains, in steps of
+# 128 bytes: a chain takes one word from each half of a step, so that chains side by side are the lanes of a vector. One
+# thread reads a part in sequence, as a processor likes it, or eight do side by side, as a GPU does. Every step of a
+# chain is a bijection in what it reads and in what was before, and so is what is added up at the end, so any change of
+# a single word shows; and each word goes into two chains, so that changes of several do not cancel.
 
 cdef enum:
     HASH_SIZE = 16
@@ -126,7 +126,7 @@ cdef const char *HASH_PTX = HASH_TEXT
 
 cdef int prepare_hasher(Session *s) noexcept nogil:
     """Loads the kernels when they are first wanted. The primary context is current."""
-    cdef Hasher *h = &s.hasher
+    cdef Hasher *h = &s.move.hasher
     cdef int status
     if h.module != NULL:
         return cu.CUDA_SUCCESS
@@ -144,7 +144,7 @@ cdef int prepare_hasher(Session *s) noexcept nogil:
 
 cdef void drop_hasher(Session *s) noexcept nogil:
     """The primary context is current."""
-    cdef Hasher *h = &s.hasher
+    cdef Hasher *h = &s.move.hasher
     if h.pages != 0:
         cu.cuMemFree(h.pages)
     if h.sums != 0:
@@ -155,14 +155,14 @@ cdef void drop_hasher(Session *s) noexcept nogil:
 
 
 cdef int launch_hash(Session *s, int shape, size_t count) noexcept nogil:
-    cdef Hasher *h = &s.hasher
+    cdef Hasher *h = &s.move.hasher
     cdef unsigned int blocks = <unsigned int>(count if shape else 4 * count)
     cdef unsigned int threads = 1 if shape else 256
     cdef void *arguments[2]
     arguments[0] = &h.pages
     arguments[1] = &h.sums
-    cdef int status = cu.cuMemsetD8Async(h.sums, 0, count * HASH_SIZE, s.side_stream)
-    return status or cu.cuLaunchKernel(h.shapes[shape], blocks, 1, 1, threads, 1, 1, 0, s.side_stream, arguments, NULL)
+    cdef int status = cu.cuMemsetD8Async(h.sums, 0, count * HASH_SIZE, s.move.stream)
+    return status or cu.cuLaunchKernel(h.shapes[shape], blocks, 1, 1, threads, 1, 1, 0, s.move.stream, arguments, NULL)
 
 
 cdef int choose_shape(Session *s, size_t count) noexcept nogil:
@@ -174,15 +174,15 @@ cdef int choose_shape(Session *s, size_t count) noexcept nogil:
     cdef int status = cu.CUDA_SUCCESS
     count = min(count, <size_t>HASH_TRIAL)
     for shape in range(SHAPES):
-        status = status or launch_hash(s, shape, 1) or cu.cuStreamSynchronize(s.side_stream)
+        status = status or launch_hash(s, shape, 1) or cu.cuStreamSynchronize(s.move.stream)
         took = now()
-        status = status or launch_hash(s, shape, count) or cu.cuStreamSynchronize(s.side_stream)
+        status = status or launch_hash(s, shape, count) or cu.cuStreamSynchronize(s.move.stream)
         took = now() - took
         if shape == 0 or took < least:
             least = took
             best = shape
     if status == cu.CUDA_SUCCESS:
-        s.hasher.best = best
+        s.move.hasher.best = best
     return status
 
 
@@ -190,16 +190,35 @@ cdef int hash_pages(Session *s, const uint64_t *pages, size_t count, uint8_t *ha
     """Of pages at these addresses, 16 bytes each. The primary context is current."""
     cdef size_t some
     cdef int status = prepare_hasher(s)
-    cdef Hasher *h = &s.hasher
+    cdef Hasher *h = &s.move.hasher
     while count > 0 and status == cu.CUDA_SUCCESS:
         some = min(count, <size_t>HASH_BATCH)
-        status = cu.cuMemcpyHtoDAsync(h.pages, pages, some * sizeof(uint64_t), s.side_stream)
+        status = cu.cuMemcpyHtoDAsync(h.pages, pages, some * sizeof(uint64_t), s.move.stream)
         if h.best < 0:
             status = status or choose_shape(s, some)
         status = status or launch_hash(s, h.best, some)
-        status = status or cu.cuMemcpyDtoHAsync(hashes, h.sums, some * HASH_SIZE, s.side_stream)
-        status = status or cu.cuStreamSynchronize(s.side_stream)
+        status = status or cu.cuMemcpyDtoHAsync(hashes, h.sums, some * HASH_SIZE, s.move.stream)
+        status = status or cu.cuStreamSynchronize(s.move.stream)
         pages += some
         hashes += some * HASH_SIZE
         count -= some
     return status
+
+
+cdef int prepare_side_stream(Session *s) noexcept nogil:
+    """A stream of the primary context that waits for no other, nor another for it."""
+    if s.move.stream != NULL:
+        return cu.CUDA_SUCCESS
+    return cu.cuStreamCreate(&s.move.stream, cu.CU_STREAM_NON_BLOCKING)
+
+
+cdef void end_move(Session *s) noexcept nogil:
+    """Takes from the primary context, which is current, what moving a session put there."""
+    cdef size_t i
+    drop_hasher(s)
+    if s.move.stream != NULL:
+        cu.cuStreamDestroy(s.move.stream)
+        s.move.stream = NULL
+    for i in range(s.move.pinned.size()):
+        cu.cuMemHostUnregister(<void *>s.move.pinned[0][i])
+    s.move.pinned.clear()

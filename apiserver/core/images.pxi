@@ -19,21 +19,21 @@ cdef void free_image(Image *image) noexcept nogil:
 cdef Bytes *find_bytes(Session *s, const uint8_t *hash) noexcept nogil:
     """s.lock is held."""
     cdef size_t i
-    for i in range(s.images.size()):
-        if memcmp(s.images[0][i].hash, hash, GF_HASH_SIZE) == 0:
-            return s.images[0][i]
+    for i in range(s.images.held.size()):
+        if memcmp(s.images.held[0][i].hash, hash, GF_HASH_SIZE) == 0:
+            return s.images.held[0][i]
     return NULL
 
 
 cdef void drop_bytes(Session *s, Bytes *image) noexcept nogil:
     """s.lock is held."""
     cdef size_t i
-    for i in range(s.images.size()):
-        if s.images[0][i] == image:
-            s.images[0][i] = s.images.back()
-            s.images.pop_back()
+    for i in range(s.images.held.size()):
+        if s.images.held[0][i] == image:
+            s.images.held[0][i] = s.images.held.back()
+            s.images.held.pop_back()
             break
-    s.image_bytes -= image.size
+    s.images.bytes -= image.size
     free(image.data)
     free(image)
 
@@ -47,7 +47,7 @@ cdef Object *next_loaded(Object *object) noexcept nogil:
 
 cdef bint is_loaded(Session *s, Bytes *image) noexcept nogil:
     """s.lock is held."""
-    cdef Object *object = next_loaded(s.objects)
+    cdef Object *object = next_loaded(s.objects.first)
     while object != NULL and memcmp((<Image *>object).hash, image.hash, GF_HASH_SIZE) != 0:
         object = next_loaded(object.next)
     return object != NULL
@@ -60,12 +60,12 @@ cdef bint loaded_images(Session *s, vector[PBytes] *found) noexcept nogil:
     cdef size_t i
     cdef bint complete = True
     pthread_mutex_lock(&s.lock)
-    for i in range(s.images.size()):
-        image = s.images[0][i]
+    for i in range(s.images.held.size()):
+        image = s.images.held[0][i]
         if is_loaded(s, image):
             image.users += 1
             found.push_back(image)
-    object = next_loaded(s.objects)
+    object = next_loaded(s.objects.first)
     while object != NULL:
         complete = complete and find_bytes(s, (<Image *>object).hash) != NULL
         object = next_loaded(object.next)
@@ -92,11 +92,11 @@ cdef void make_room(Session *s, uint64_t size) noexcept nogil:
     """Lets go of images that were not used lately. s.lock is held."""
     cdef size_t i
     cdef Bytes *oldest
-    while s.image_bytes + size > IMAGE_LIMIT:
+    while s.images.bytes + size > IMAGE_LIMIT:
         oldest = NULL
-        for i in range(s.images.size()):
-            if s.images[0][i].users == 0 and (oldest == NULL or sooner(s, s.images[0][i], oldest)):
-                oldest = s.images[0][i]
+        for i in range(s.images.held.size()):
+            if s.images.held[0][i].users == 0 and (oldest == NULL or sooner(s, s.images.held[0][i], oldest)):
+                oldest = s.images.held[0][i]
         if oldest == NULL:
             return
         drop_bytes(s, oldest)
@@ -109,7 +109,7 @@ cdef Bytes *receive_bytes(Session *s, const uint8_t *hash, uint64_t size) noexce
     image = find_bytes(s, hash)
     if image == NULL:
         make_room(s, size)
-        if s.image_bytes + size <= IMAGE_LIMIT:
+        if s.images.bytes + size <= IMAGE_LIMIT:
             image = <Bytes *>calloc(1, sizeof(Bytes))
             image.data = <uint8_t *>malloc(size + 1)
             if image.data == NULL:
@@ -119,11 +119,11 @@ cdef Bytes *receive_bytes(Session *s, const uint8_t *hash, uint64_t size) noexce
                 image.data[size] = 0    # whatever it holds, text ends
                 memcpy(image.hash, hash, GF_HASH_SIZE)
                 image.size = size
-                s.image_bytes += size
-                s.images.push_back(image)
+                s.images.bytes += size
+                s.images.held.push_back(image)
     if image != NULL:
-        s.image_clock += 1
-        image.last_used = s.image_clock
+        s.images.clock += 1
+        image.last_used = s.images.clock
     pthread_mutex_unlock(&s.lock)
     return image
 
@@ -168,7 +168,7 @@ cdef int describe(Session *s, Kernel *kernel, vector[uint8_t] *table) noexcept n
         if kernel.function != NULL:
             status = cu.cuFuncGetAttribute(&value, <cu.CUfunction_attribute>attribute, kernel.function)
         else:
-            status = cu.cuKernelGetAttribute(&value, <cu.CUfunction_attribute>attribute, kernel.kernel, s.device)
+            status = cu.cuKernelGetAttribute(&value, <cu.CUfunction_attribute>attribute, kernel.kernel, s.device.cu)
         entry.attributes[attribute] = value if status == cu.CUDA_SUCCESS else 0
     length = min(strlen(name), <size_t>0xffff)
     entry.name_size = <uint16_t>length
@@ -302,7 +302,7 @@ cdef void run_load(Session *s, Task *task) noexcept nogil:
     if status != cu.CUDA_SUCCESS:
         free_image(image)
     free(log)
-    cu.cuCtxSetCurrent(s.primary.cu)
+    cu.cuCtxSetCurrent(s.device.primary.cu)
     pthread_mutex_lock(&s.lock)
     source.users -= 1
     if status != cu.CUDA_SUCCESS and source.users == 0 and not source.verified:
@@ -342,7 +342,7 @@ cdef Object *next_owned(Session *s, Image *image) noexcept nogil:
     """Something that was made from a module or library, or NULL."""
     cdef Object *object
     pthread_mutex_lock(&s.lock)
-    object = s.objects
+    object = s.objects.first
     while object != NULL:
         if (object.kind == FUNCTION or object.kind == KERNEL) and (<Function *>object).owner == image:
             break
@@ -367,10 +367,10 @@ cdef void drop_image(Session *s, Image *image) noexcept nogil:
             forget(s, owned)
             free(owned)
     pthread_mutex_lock(&s.lock)
-    while i < s.globals.size():
-        if s.globals[0][i].owner == image:
-            s.globals[0][i] = s.globals.back()
-            s.globals.pop_back()
+    while i < s.images.globals.size():
+        if s.images.globals[0][i].owner == image:
+            s.images.globals[0][i] = s.images.globals.back()
+            s.images.globals.pop_back()
         else:
             i += 1
     pthread_mutex_unlock(&s.lock)
@@ -397,3 +397,54 @@ cdef int retire_module(Session *s, Frame *f, uint64_t handle) noexcept nogil:
 
 cdef int retire_library(Session *s, Frame *f, uint64_t handle) noexcept nogil:
     return retire_image(s, f, handle, LIBRARY)
+
+
+cdef void begin_images(Session *s) noexcept nogil:
+    s.images.clock = 0
+
+
+cdef int find_variable(Session *s, uint64_t owner, uint32_t context, const char *name,
+                       cu.CUdeviceptr *address, size_t *size) noexcept nogil:
+    """Of a module or library, as it is in a context. The dispatcher stands still."""
+    cdef Image *image = <Image *>find_any(s, owner, MODULE, LIBRARY)
+    cdef Context *there = context_in(s, context)
+    cdef int status
+    if image == NULL or there == NULL:
+        return cu.CUDA_ERROR_INVALID_HANDLE
+    status = cu.cuCtxSetCurrent(there.cu)
+    if image.module != NULL:
+        return status or cu.cuModuleGetGlobal(address, size, image.module, name)
+    return status or cu.cuLibraryGetGlobal(address, size, image.library, name)
+
+
+cdef void hand_out(Session *s, Image *owner, uint64_t address, uint64_t size) noexcept nogil:
+    """A variable of a module or library, as it is in a context: copies may touch it from here on."""
+    cdef Global variable
+    variable.owner = owner
+    variable.address = address
+    variable.size = size
+    pthread_mutex_lock(&s.lock)
+    s.images.globals.push_back(variable)
+    pthread_mutex_unlock(&s.lock)
+
+
+cdef bint is_handed_out(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    """Whether a range lies in one variable."""
+    cdef Global *variable
+    cdef size_t i
+    cdef bint found = False
+    pthread_mutex_lock(&s.lock)
+    for i in range(s.images.globals.size()):
+        variable = &s.images.globals[0][i]
+        if address >= variable.address and address - variable.address <= variable.size \
+                and size <= variable.size - (address - variable.address):
+            found = True
+            break
+    pthread_mutex_unlock(&s.lock)
+    return found
+
+
+cdef void drop_all_bytes(Session *s) noexcept nogil:
+    """Nothing is loaded from them any more."""
+    while not s.images.held.empty():
+        drop_bytes(s, s.images.held.back())

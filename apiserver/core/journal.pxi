@@ -1,5 +1,5 @@
-# The journal: the frames that made and changed what the session has now, each kept with its object, so that another server
-# can be given them (migration/DESIGN.md). s.lock guards it: waiters load images.
+# The journal: the frames that made and changed what the session has now, each kept with its object, so that another
+# server can be given them (migration/DESIGN.md). s.lock guards it: waiters load images.
 
 cdef enum:
     TAIL_LIMIT = 256 << 20      # bytes of frames that nobody fetched; then the session changes too fast to be moved
@@ -18,7 +18,8 @@ cdef inline uint32_t context_slot(Context *context) noexcept nogil:
     return gf_handle_slot(context.base.handle) + 1
 
 
-cdef uint64_t digest_of(int status, const void *reply, size_t reply_size, const void *payload, size_t size) noexcept nogil:
+cdef uint64_t digest_of(int status, const void *reply, size_t reply_size, const void *payload,
+                        size_t size) noexcept nogil:
     """What is remembered of an answer."""
     cdef uint8_t hash[GF_HASH_SIZE]
     cdef uint64_t digest
@@ -79,16 +80,16 @@ cdef bint same_change(Replay *replay, Kept *one, Kept *other) noexcept nogil:
 
 cdef void append_tail(Session *s, Kept *kept) noexcept nogil:
     """Takes the frame. s.lock is held."""
-    if kept == NULL or s.tail_bytes + kept.size > TAIL_LIMIT:
-        s.tail_lost = True
+    if kept == NULL or s.journal.tail_bytes + kept.size > TAIL_LIMIT:
+        s.journal.tail_lost = True
         free(kept)
         return
-    s.tail_bytes += kept.size
-    if s.tail == NULL:
-        s.tail = kept
+    s.journal.tail_bytes += kept.size
+    if s.journal.tail == NULL:
+        s.journal.tail = kept
     else:
-        s.tail_end.next = kept
-    s.tail_end = kept
+        s.journal.tail_end.next = kept
+    s.journal.tail_end = kept
 
 
 cdef uint32_t context_of(Replay *replay, Object *object, Frame *f) noexcept nogil:
@@ -121,7 +122,7 @@ cdef void keep(Session *s, Frame *f, const void *body, size_t size, uint64_t ans
     if object != NULL:
         kept = new_kept(f, body, size, context_of(replay, object, f), answer)
         if kept == NULL:
-            s.unkept = True
+            s.journal.unkept = True
         else:
             link = &object.kept
             while lasting[f.op] == LASTING_SET and link[0] != NULL:
@@ -133,22 +134,22 @@ cdef void keep(Session *s, Frame *f, const void *body, size_t size, uint64_t ans
                 link = &link[0].next
             kept.next = object.kept
             object.kept = kept
-    if s.tailing:
+    if s.journal.tailing:
         append_tail(s, new_kept(f, body, size, context_of(replay, object, f), answer))
     pthread_mutex_unlock(&s.lock)
 
 
 cdef void follow(Session *s, Frame *f) noexcept nogil:
     """Puts a frame on the tail that no object keeps: what it leaves behind is looked up when it is wanted."""
-    if s.tailing:
+    if s.journal.tailing:
         pthread_mutex_lock(&s.lock)
         append_tail(s, new_kept(f, f.body, f.size, 0, 0))
         pthread_mutex_unlock(&s.lock)
 
 
 cdef void note_use(Session *s, Frame *f, Object *library) noexcept nogil:
-    """A context has used a library: if for the first time, it got its variables there, and where they lie depends on what
-    was used before."""
+    """A context has used a library: if for the first time, it got its variables there, and where they lie depends on
+    what was used before."""
     cdef Kept *kept
     cdef Frame use
     cdef uint32_t slot = context_slot(f.context)
@@ -162,11 +163,11 @@ cdef void note_use(Session *s, Frame *f, Object *library) noexcept nogil:
         use.sequence = f.sequence
         kept = new_kept(&use, &library.handle, sizeof(library.handle), slot, 0)
         if kept == NULL:
-            s.unkept = True
+            s.journal.unkept = True
         else:
             kept.next = library.kept
             library.kept = kept
-        if s.tailing:
+        if s.journal.tailing:
             append_tail(s, new_kept(&use, &library.handle, sizeof(library.handle), slot, 0))
     pthread_mutex_unlock(&s.lock)
 
@@ -183,9 +184,9 @@ cdef void forget_changes(Session *s, Context *context) noexcept nogil:
     cdef Kept **link
     cdef Kept *gone
     pthread_mutex_lock(&s.lock)
-    if context == s.primary:
+    if context == s.device.primary:
         free_kept(&context.base.kept)
-    object = s.objects
+    object = s.objects.first
     while object != NULL:
         link = &object.kept
         while object.context == NULL and link[0] != NULL:
@@ -222,18 +223,18 @@ cdef void write_maps(Session *s, vector[uint8_t] *out) noexcept nogil:
     cdef gf_req_sessionMemMap map
     cdef Kept *kept
     cdef uint64_t page = 0
-    cdef uint64_t pages = s.window_size >> PAGE_BITS
+    cdef uint64_t pages = s.window.size >> PAGE_BITS
     memset(&f, 0, sizeof(f))
     f.op = GF_OP_sessionMemMap
     while page < pages:
         if is_backed(s, page):
-            map.address = s.window + (page << PAGE_BITS)
-            map.size = <uint64_t>s.mapping_pages[page] << PAGE_BITS
+            map.address = s.window.base + (page << PAGE_BITS)
+            map.size = <uint64_t>s.window.pages[page] << PAGE_BITS
             kept = new_kept(&f, &map, sizeof(map), 0, 0)
             if kept != NULL:
                 write_down(out, kept)
                 free(kept)
-            page += s.mapping_pages[page]
+            page += s.window.pages[page]
         else:
             page += 1
 
@@ -245,18 +246,18 @@ cdef void write_journal(Session *s, vector[uint8_t] *out) noexcept nogil:
     cdef size_t i
     write_maps(s, out)
     pthread_mutex_lock(&s.lock)
-    list_kept(&found, &s.primary.base)
-    object = s.objects
+    list_kept(&found, <Object *>s.device.primary)
+    object = s.objects.first
     while object != NULL:
         list_kept(&found, object)
         object = object.next
     sort(found.begin(), found.end(), is_earlier)
     for i in range(found.size()):
         write_down(out, found[i])
-    free_kept(&s.tail)
-    s.tail_bytes = 0
-    s.tail_lost = False
-    s.tailing = True
+    free_kept(&s.journal.tail)
+    s.journal.tail_bytes = 0
+    s.journal.tail_lost = False
+    s.journal.tailing = True
     pthread_mutex_unlock(&s.lock)
 
 
@@ -264,18 +265,22 @@ cdef void write_tail(Session *s, vector[uint8_t] *out) noexcept nogil:
     """What came since it was last asked for."""
     cdef Kept *kept
     pthread_mutex_lock(&s.lock)
-    kept = s.tail
+    kept = s.journal.tail
     while kept != NULL:
         write_down(out, kept)
         kept = kept.next
-    free_kept(&s.tail)
-    s.tail_bytes = 0
+    free_kept(&s.journal.tail)
+    s.journal.tail_bytes = 0
     pthread_mutex_unlock(&s.lock)
 
 
 cdef void end_tail(Session *s) noexcept nogil:
     pthread_mutex_lock(&s.lock)
-    s.tailing = False
-    free_kept(&s.tail)
-    s.tail_bytes = 0
+    s.journal.tailing = False
+    free_kept(&s.journal.tail)
+    s.journal.tail_bytes = 0
     pthread_mutex_unlock(&s.lock)
+
+
+cdef void begin_journal(Session *s) noexcept nogil:
+    s.journal.unkept = False

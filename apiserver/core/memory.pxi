@@ -2,8 +2,13 @@
 
 
 cdef inline bint in_window(Session *s, uint64_t address, uint64_t size) noexcept nogil:
-    cdef uint64_t offset = address - s.window
-    return address >= s.window and offset < s.window_size and size <= s.window_size - offset
+    cdef uint64_t offset = address - s.window.base
+    return address >= s.window.base and offset < s.window.size and size <= s.window.size - offset
+
+
+cdef inline uint64_t page_of(Session *s, uint64_t address) noexcept nogil:
+    """Where an address of the window lies."""
+    return (address - s.window.base) >> PAGE_BITS
 
 
 cdef bint all_marked(const uint64_t *bitmap, uint64_t page, uint64_t last) noexcept nogil:
@@ -31,36 +36,27 @@ cdef void mark(uint64_t *bitmap, uint64_t page, uint64_t pages, bint so) noexcep
 
 cdef bint is_mapped(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     """Whether every page of a range inside the window is backed."""
-    return all_marked(s.mapped, (address - s.window) >> PAGE_BITS, (address - s.window + size - 1) >> PAGE_BITS)
+    return all_marked(s.window.mapped, page_of(s, address), page_of(s, address + size - 1))
 
 
 cdef inline bint is_backed(Session *s, uint64_t page) noexcept nogil:
     """Whether a mapping begins at the page, and is not being taken away."""
-    return s.mapping_pages[page] != 0 and (s.mapped[page >> 6] >> (page & 63)) & 1
+    return s.window.pages[page] != 0 and (s.window.mapped[page >> 6] >> (page & 63)) & 1
 
 
 cdef void mark_pages(Session *s, uint64_t address, uint64_t size, bint backed) noexcept nogil:
-    pthread_mutex_lock(&s.map_lock)
-    mark(s.mapped, (address - s.window) >> PAGE_BITS, size >> PAGE_BITS, backed)
-    pthread_mutex_unlock(&s.map_lock)
+    pthread_mutex_lock(&s.window.lock)
+    mark(s.window.mapped, page_of(s, address), size >> PAGE_BITS, backed)
+    pthread_mutex_unlock(&s.window.lock)
 
 
 cdef bint may_touch(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     """A range of the session's own memory, or of a module variable that was handed out."""
-    cdef size_t i
-    cdef bint found = False
     if size == 0:
         return True
     if in_window(s, address, size):
         return is_mapped(s, address, size)
-    pthread_mutex_lock(&s.lock)
-    for i in range(s.globals.size()):
-        if address >= s.globals[0][i].address and address - s.globals[0][i].address <= s.globals[0][i].size \
-                and size <= s.globals[0][i].size - (address - s.globals[0][i].address):
-            found = True
-            break
-    pthread_mutex_unlock(&s.lock)
-    return found
+    return is_handed_out(s, address, size)
 
 
 cdef bint may_touch_rows(Session *s, uint64_t address, uint64_t pitch, uint64_t width,
@@ -68,14 +64,14 @@ cdef bint may_touch_rows(Session *s, uint64_t address, uint64_t pitch, uint64_t 
     """As may_touch, for rows whose starts lie `pitch` bytes apart; refuses sizes that overflow."""
     if rows == 1 or width == 0 or rows == 0:
         return may_touch(s, address, width if rows else 0)
-    if pitch < width or pitch > s.window_size or rows > s.window_size // pitch or width > s.window_size:
+    if pitch < width or pitch > s.window.size or rows > s.window.size // pitch or width > s.window.size:
         return False
     return may_touch(s, address, pitch * (rows - 1) + width)
 
 
 cdef bint unmapping(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     """Whether an unmap of any part of the range is under way. s.lock is held."""
-    cdef Task *task = s.unmaps
+    cdef Task *task = s.window.unmaps
     while task != NULL:
         if address < task.address + task.length and task.address < address + size:
             return True
@@ -99,7 +95,7 @@ cdef int allow_access(Session *s, uint64_t address, uint64_t size) noexcept nogi
     cdef cu.CUmemAccessDesc access
     memset(&access, 0, sizeof(access))
     access.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
-    access.location.id = s.device
+    access.location.id = s.device.cu
     access.flags = cu.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
     return cu.cuMemSetAccess(address, size, &access, 1)
 
@@ -108,16 +104,16 @@ cdef int back(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     """Physical memory behind a range, readable and writable by the device. No clearing yet."""
     cdef cu.CUmemAllocationProp properties
     cdef cu.CUmemGenericAllocationHandle handle = 0
-    cdef uint64_t page = (address - s.window) >> PAGE_BITS
+    cdef uint64_t page = page_of(s, address)
     memset(&properties, 0, sizeof(properties))
     properties.type = cu.CU_MEM_ALLOCATION_TYPE_PINNED
     properties.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
-    properties.location.id = s.device
-    if s.shareable:
+    properties.location.id = s.device.cu
+    if s.device.shareable:
         properties.requestedHandleTypes = cu.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
     cdef int status = cu.cuMemCreate(&handle, size, &properties, 0)
-    if status == cu.CUDA_ERROR_OUT_OF_MEMORY and (s.unmaps != NULL or s.aside_unwanted):
-        wait_for_unmaps(s, s.window, s.window_size)
+    if status == cu.CUDA_ERROR_OUT_OF_MEMORY and (s.window.unmaps != NULL or s.move.aside.unwanted):
+        wait_for_unmaps(s, s.window.base, s.window.size)
         drop_unwanted(s)
         status = cu.cuMemCreate(&handle, size, &properties, 0)
     if status != cu.CUDA_SUCCESS:
@@ -126,12 +122,12 @@ cdef int back(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     if status == cu.CUDA_SUCCESS:
         status = allow_access(s, address, size)
         if status == cu.CUDA_SUCCESS:
-            s.mapping_pages[page] = <uint32_t>(size >> PAGE_BITS)
-            s.mapping_handles[page] = handle
-            s.serial += 1
-            s.mapping_serials[page] = s.serial
+            s.window.pages[page] = <uint32_t>(size >> PAGE_BITS)
+            s.window.handles[page] = handle
+            s.window.serial += 1
+            s.window.serials[page] = s.window.serial
             mark_pages(s, address, size, True)
-            s.mapped_bytes += size
+            s.window.used += size
             return status
         cu.cuMemUnmap(address, size)
     cu.cuMemRelease(handle)
@@ -140,27 +136,27 @@ cdef int back(Session *s, uint64_t address, uint64_t size) noexcept nogil:
 
 cdef int unback(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     """Ends all mappings in a range that consists of whole ones. Waiters call it too: it touches no bitmap."""
-    cdef uint64_t page = (address - s.window) >> PAGE_BITS
+    cdef uint64_t page = page_of(s, address)
     cdef uint64_t end = page + (size >> PAGE_BITS)
     cdef uint64_t length
     cdef int status = cu.CUDA_SUCCESS
     while page < end:
-        length = s.mapping_pages[page]
-        status = status or cu.cuMemUnmap(s.window + (page << PAGE_BITS), length << PAGE_BITS)
-        status = status or cu.cuMemRelease(s.mapping_handles[page])
-        s.mapping_pages[page] = 0
-        s.mapping_handles[page] = 0
+        length = s.window.pages[page]
+        status = status or cu.cuMemUnmap(s.window.base + (page << PAGE_BITS), length << PAGE_BITS)
+        status = status or cu.cuMemRelease(s.window.handles[page])
+        s.window.pages[page] = 0
+        s.window.handles[page] = 0
         page += length
     return status
 
 
 cdef bint whole_mappings(Session *s, uint64_t address, uint64_t size) noexcept nogil:
-    cdef uint64_t page = (address - s.window) >> PAGE_BITS
+    cdef uint64_t page = page_of(s, address)
     cdef uint64_t end = page + (size >> PAGE_BITS)
     while page < end:
-        if s.mapping_pages[page] == 0 or not is_mapped(s, s.window + (page << PAGE_BITS), PAGE):
+        if s.window.pages[page] == 0 or not is_mapped(s, s.window.base + (page << PAGE_BITS), PAGE):
             return False
-        page += s.mapping_pages[page]
+        page += s.window.pages[page]
     return page == end
 
 
@@ -168,62 +164,62 @@ cdef int map_memory(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     cdef uint64_t page
     if not on_pages(s, address, size):
         return cu.CUDA_ERROR_INVALID_VALUE
-    page = (address - s.window) >> PAGE_BITS
-    while page < (address - s.window + size) >> PAGE_BITS:
-        if (s.mapped[page >> 6] >> (page & 63)) & 1:
+    page = page_of(s, address)
+    while page < (address - s.window.base + size) >> PAGE_BITS:
+        if (s.window.mapped[page >> 6] >> (page & 63)) & 1:
             return cu.CUDA_ERROR_ALREADY_MAPPED
         page += 1
-    if size > s.quota or s.mapped_bytes > s.quota - size:
+    if size > s.window.quota or s.window.used > s.window.quota - size:
         return cu.CUDA_ERROR_OUT_OF_MEMORY
-    if s.unmaps != NULL:
+    if s.window.unmaps != NULL:
         wait_for_unmaps(s, address, size)
-    cdef int status = enter(s, s.primary)
+    cdef int status = enter(s, s.device.primary)
     status = status or back(s, address, size)
     if status != cu.CUDA_SUCCESS:
         return status
-    status = cu.cuMemsetD8Async(address, 0, size, s.order.cu)
+    status = cu.cuMemsetD8Async(address, 0, size, s.streams.order.cu)
     if status == cu.CUDA_SUCCESS:
         return publish(s)
     # What was not cleared must not be reached.
     mark_pages(s, address, size, False)
-    s.mapped_bytes -= size
+    s.window.used -= size
     unback(s, address, size)
     return status
 
 
 cdef int unmap_memory(Session *s, uint64_t address, uint64_t size) noexcept nogil:
-    cdef Stream *stream = s.streams
+    cdef Stream *stream = s.streams.first
     cdef Task *task
     cdef bint busy
     cdef int status
     if not on_pages(s, address, size) or not whole_mappings(s, address, size):
         return cu.CUDA_ERROR_INVALID_VALUE
     mark_pages(s, address, size, False)
-    s.mapped_bytes -= size
+    s.window.used -= size
     while stream != NULL:
         if stream.active:
             if cu.cuStreamQuery(stream.cu) == cu.CUDA_SUCCESS:
                 stream.active = False
             else:
-                join(s, stream, s.reclaim)
+                join(s, stream, s.streams.reclaim)
         stream = stream.next
-    status = enter(s, s.primary)
-    if cu.cuStreamQuery(s.order.cu) != cu.CUDA_SUCCESS:
-        join(s, s.order, s.reclaim)     # the memory may still be being cleared
-    busy = cu.cuStreamQuery(s.reclaim.cu) == cu.CUDA_ERROR_NOT_READY
+    status = enter(s, s.device.primary)
+    if cu.cuStreamQuery(s.streams.order.cu) != cu.CUDA_SUCCESS:
+        join(s, s.streams.order, s.streams.reclaim)     # the memory may still be being cleared
+    busy = cu.cuStreamQuery(s.streams.reclaim.cu) == cu.CUDA_ERROR_NOT_READY
     if not busy:
         drop_unwanted(s)
         return status or unback(s, address, size)
-    task = new_task(TASK_UNMAP, NULL, s.primary)
+    task = new_task(TASK_UNMAP, NULL, s.device.primary)
     task.address = address
     task.length = size
-    task.event = take_event(s, s.primary)
-    cu.cuEventRecord(task.event, s.reclaim.cu)
+    task.event = take_event(s, s.device.primary)
+    cu.cuEventRecord(task.event, s.streams.reclaim.cu)
     pthread_mutex_lock(&s.lock)
-    task.next_unmap = s.unmaps
-    s.unmaps = task
+    task.next_unmap = s.window.unmaps
+    s.window.unmaps = task
     pthread_mutex_unlock(&s.lock)
-    submit(s, &s.memory_lane, task)
+    submit(s, &s.window.lane, task)
     return status
 
 
@@ -234,9 +230,65 @@ cdef void run_unmap(Session *s, Task *task) noexcept nogil:
     if status != cu.CUDA_SUCCESS:
         latch(s, GF_OP_sessionMemUnmap, status)
     pthread_mutex_lock(&s.lock)
-    link = &s.unmaps
+    link = &s.window.unmaps
     while link[0] != task:
         link = &link[0].next_unmap
     link[0] = task.next_unmap
     pthread_cond_broadcast(&s.changed)
     pthread_mutex_unlock(&s.lock)
+
+
+cdef int unmap_all(Session *s) noexcept nogil:
+    cdef uint64_t page = 0
+    cdef uint64_t pages = s.window.size >> PAGE_BITS
+    cdef int status = enter(s, s.device.primary)
+    cdef uint64_t left = s.window.used
+    while left > 0 and page < pages:
+        if s.window.pages[page] == 0:
+            page += 1
+            continue
+        left -= <uint64_t>s.window.pages[page] << PAGE_BITS
+        status = status or unback(s, s.window.base + (page << PAGE_BITS), <uint64_t>s.window.pages[page] << PAGE_BITS)
+    madvise(s.window.mapped, s.window.size >> (PAGE_BITS + 3), MADV_DONTNEED)
+    s.window.used = 0
+    return status
+
+
+cdef void note_touched(Session *s, const uint8_t *params, size_t size) noexcept nogil:
+    """Launch parameters that look like addresses say what is being written, maybe."""
+    cdef uint64_t word, page
+    cdef size_t at = 0
+    while at + sizeof(word) <= size:
+        memcpy(&word, params + at, sizeof(word))
+        if word >= s.window.base and word - s.window.base < s.window.size:
+            page = page_of(s, word)
+            s.window.touched[page >> 6] |= <uint64_t>1 << (page & 63)
+        at += sizeof(word)
+
+
+cdef int reserve_window(Session *s) noexcept nogil:
+    """The same range in every API server, so that an address means the same everywhere; smaller only where it must
+    be."""
+    cdef cu.CUdeviceptr got = 0
+    cdef uint64_t size = <uint64_t>1 << 40
+    cdef int status = cu.CUDA_SUCCESS
+    while size >= <uint64_t>1 << 34:
+        status = cu.cuMemAddressReserve(&got, size, PAGE, <uint64_t>0x200000000000, 0)
+        if status == cu.CUDA_SUCCESS and got & (PAGE - 1) == 0:
+            s.window.base = got
+            s.window.size = size
+            s.window.pages = <uint32_t *>reserve((size >> PAGE_BITS) * sizeof(uint32_t))
+            s.window.handles = <uint64_t *>reserve((size >> PAGE_BITS) * sizeof(uint64_t))
+            s.window.serials = <uint64_t *>reserve((size >> PAGE_BITS) * sizeof(uint64_t))
+            s.window.mapped = <uint64_t *>reserve(size >> (PAGE_BITS + 3))
+            s.window.touched = <uint64_t *>reserve(size >> (PAGE_BITS + 3))
+            return status
+        if status == cu.CUDA_SUCCESS:
+            cu.cuMemAddressFree(got, size)
+            status = cu.CUDA_ERROR_INVALID_VALUE
+        size >>= 1
+    return status
+
+
+cdef void begin_window(Session *s, uint64_t quota) noexcept nogil:
+    s.window.quota = quota

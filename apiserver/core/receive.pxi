@@ -8,19 +8,19 @@ cdef enum:
 cdef ssize_t receive(Session *s, void *target, size_t size, bint between) noexcept nogil:
     """One recv; 0 at the end of the connection, whatever ended it; HELD only between two frames."""
     cdef ssize_t n
-    if s.following and not wait_for_guest(s, between):
-        return 0 if s.ending else HELD
-    if s.resumable:
+    if s.connection.following and not wait_for_guest(s, between):
+        return 0 if s.state.ending else HELD
+    if s.connection.resumable:
         n = receive_attached(s, target, size, between)
         if n > 0:
             s.stats.bytes_in += n
         return n
     while True:
-        if between and s.holding:
+        if between and s.state.holding:
             return HELD
-        s.receiving = True
-        n = receive_beside(s, target, size) if s.restoring else recv(s.fd, target, size, 0)
-        s.receiving = False
+        s.connection.receiving = True
+        n = receive_beside(s, target, size) if s.arrival.restoring else recv(s.connection.fd, target, size, 0)
+        s.connection.receiving = False
         if n >= 0 or errno != EINTR:
             break
     if n > 0:
@@ -31,12 +31,12 @@ cdef ssize_t receive(Session *s, void *target, size_t size, bint between) noexce
 
 cdef int read_payload(Session *s, uint8_t *target, size_t size) noexcept nogil:
     """The next bytes of a frame whose struct was consumed; target NULL skips them."""
-    cdef size_t part = min(size, s.end - s.begin)
+    cdef size_t part = min(size, s.input.end - s.input.begin)
     cdef ssize_t n
     cdef uint8_t scratch[4096]
     if target != NULL:
-        memcpy(target, s.buffer + s.begin, part)
-    s.begin += part
+        memcpy(target, s.input.buffer + s.input.begin, part)
+    s.input.begin += part
     while part < size:
         if target != NULL:
             n = receive(s, target + part, size - part, False)
@@ -62,14 +62,9 @@ cdef void finish(Session *s, Frame *f, int status) noexcept nogil:
 
 cdef int select_context(Session *s, Frame *f, uint32_t slot) noexcept nogil:
     """The context that is current on the guest's thread, made current here."""
-    cdef Object *object = NULL
     if slot == 0:
         return cu.CUDA_SUCCESS
-    if slot <= GF_HANDLE_SLOT_LIMIT:
-        object = s.tables[CONTEXT][slot - 1].object
-    if object == NULL:
-        return cu.CUDA_ERROR_INVALID_CONTEXT
-    f.context = <Context *>object
+    f.context = context_in(s, slot)
     return enter(s, f.context)
 
 
@@ -77,10 +72,10 @@ cdef inline bint is_timed(Session *s, uint16_t op) noexcept nogil:
     """A clock costs little beside an answer, but much beside a call that is only handed on."""
     if answers[op]:
         return True
-    s.turn += 1
-    if s.turn < TIMED_EVERY:
+    s.input.turn += 1
+    if s.input.turn < TIMED_EVERY:
         return False
-    s.turn = 0
+    s.input.turn = 0
     return True
 
 
@@ -88,26 +83,26 @@ cdef bint serve_stream(Session *s, Frame *f) noexcept nogil:
     """A frame that is no call, but about the connection."""
     cdef uint64_t received
     cdef size_t size = 0
-    if f.op == GF_OP_ACKNOWLEDGE and s.resumable:
+    if f.op == GF_OP_ACKNOWLEDGE and s.connection.resumable:
         size = sizeof(received)
-    elif f.op != GF_OP_MOVED or not (s.by_link or s.stale > 0):
+    elif f.op != GF_OP_MOVED or not (s.connection.by_link or s.connection.stale > 0):
         malformed(s, f, b"no such operation")
         return False
     if f.size != size:
         malformed(s, f, b"body size does not fit the operation")
         return False
-    if s.end - s.begin < sizeof(gf_header) + size:
+    if s.input.end - s.input.begin < sizeof(gf_header) + size:
         return False
-    memcpy(&received, s.buffer + s.begin + sizeof(gf_header), size)
-    s.begin += sizeof(gf_header) + size
+    memcpy(&received, s.input.buffer + s.input.begin + sizeof(gf_header), size)
+    s.input.begin += sizeof(gf_header) + size
     return (acknowledged(s, f, received) if f.op == GF_OP_ACKNOWLEDGE else guest_moved(s, f)) == cu.CUDA_SUCCESS
 
 
 cdef bint serve_frame(Session *s) noexcept nogil:
     """Does the next frame if enough of it is in the buffer."""
     cdef Frame f
-    cdef gf_header *header = <gf_header *>(s.buffer + s.begin)
-    cdef size_t have = s.end - s.begin
+    cdef gf_header *header = <gf_header *>(s.input.buffer + s.input.begin)
+    cdef size_t have = s.input.end - s.input.begin
     cdef size_t size
     cdef uint32_t fixed
     cdef bint bulk
@@ -128,7 +123,7 @@ cdef bint serve_frame(Session *s) noexcept nogil:
         malformed(s, &f, b"flags in a request")
         return False
     f.size = size - sizeof(gf_header)
-    fixed = s.sizes[f.op]
+    fixed = s.input.sizes[f.op]
     if fixed == MISSING:
         return serve_stream(s, &f)
     if f.size < fixed or (f.size > fixed and not has_payload[f.op]):
@@ -147,17 +142,17 @@ cdef bint serve_frame(Session *s) noexcept nogil:
         s.stats.calls_sync += 1
     else:
         s.stats.calls_async += 1
-    s.sequence += 1
-    f.sequence = s.sequence
-    f.body = s.buffer + s.begin + sizeof(gf_header)
-    s.begin += sizeof(gf_header) + fixed if bulk else size
+    s.input.sequence += 1
+    f.sequence = s.input.sequence
+    f.body = s.input.buffer + s.input.begin + sizeof(gf_header)
+    s.input.begin += sizeof(gf_header) + fixed if bulk else size
     f.started = now() if is_timed(s, f.op) else 0
     status = select_context(s, &f, context)
     if status != cu.CUDA_SUCCESS:
         if bulk and read_payload(s, NULL, f.size - fixed) == ENDED:
             return False
     else:
-        if s.restoring and f.op != GF_OP_sessionLoadImage and f.op != GF_OP_sessionImageData:
+        if s.arrival.restoring and f.op != GF_OP_sessionLoadImage and f.op != GF_OP_sessionImageData:
             wait_for_tasks(s)       # it may refer to what is being loaded: the source waits for no answer
         status = handlers[f.op](s, &f)
     if status == cu.CUDA_SUCCESS and lasting[f.op] != LASTING_NONE:
@@ -170,31 +165,67 @@ cdef void serve_frames(Session *s) noexcept nogil:
     """The dispatcher: until the guest closes, vanishes, breaks the protocol, or the session is revoked."""
     cdef ssize_t n
     cdef uint64_t since = now()
-    while not s.ending:
-        while not s.ending and not s.holding and serve_frame(s):
-            if s.closed:
+    while not s.state.ending:
+        while not s.state.ending and not s.state.holding and serve_frame(s):
+            if s.input.closed:
                 end_session(s, b"closed")
             wait_for_room(s)
-        if s.ending:
+        if s.state.ending:
             break
-        if s.stale > 0:
+        if s.connection.stale > 0:
             pthread_mutex_lock(&s.lock)
             drop_stale(s)
             pthread_mutex_unlock(&s.lock)
-        if s.holding:
+        if s.state.holding:
             s.stats.busy_nanoseconds += now() - since
             stand_still(s)
             since = now()
             continue
-        if s.begin > 0:
-            memmove(s.buffer, s.buffer + s.begin, s.end - s.begin)
-            s.end -= s.begin
-            s.begin = 0
+        if s.input.begin > 0:
+            memmove(s.input.buffer, s.input.buffer + s.input.begin, s.input.end - s.input.begin)
+            s.input.end -= s.input.begin
+            s.input.begin = 0
         s.stats.busy_nanoseconds += now() - since
-        n = receive(s, s.buffer + s.end, RECEIVE_BUFFER - s.end, True)
+        n = receive(s, s.input.buffer + s.input.end, RECEIVE_BUFFER - s.input.end, True)
         since = now()
         if n == 0:
             end_session(s, b"connection lost")
         elif n > 0:
-            s.end += n
+            s.input.end += n
     s.stats.busy_nanoseconds += now() - since
+
+
+cdef void begin_input(Session *s) noexcept nogil:
+    s.input.begin = 0
+    s.input.end = 0
+    s.input.sequence = 0
+    s.input.closed = False
+    s.input.sizes = served_sizes
+
+
+cdef void reserve_input(Session *s) noexcept nogil:
+    s.input.buffer = <uint8_t *>malloc(RECEIVE_BUFFER)
+
+
+cdef void put_before(Session *s, vector[uint8_t] *early) noexcept nogil:
+    """Bytes that came, elsewhere, before those that were not looked at yet."""
+    cdef size_t size = s.input.end - s.input.begin
+    memmove(s.input.buffer + early.size(), s.input.buffer + s.input.begin, size)
+    if not early.empty():
+        memcpy(s.input.buffer, early.data(), early.size())
+    s.input.begin = 0
+    s.input.end = early.size() + size
+
+
+cdef void serve_only(Session *s, const uint16_t *sizes) noexcept nogil:
+    """Operations that have a size there."""
+    s.input.sizes = sizes
+
+
+cdef size_t unread_bytes(Session *s) noexcept nogil:
+    return s.input.end - s.input.begin
+
+
+cdef void drop_last(Session *s, size_t size) noexcept nogil:
+    """The last bytes that came are no part of the stream."""
+    s.input.end -= size

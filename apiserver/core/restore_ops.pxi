@@ -1,5 +1,5 @@
-# A session that comes from another server (WIRE.md 10, migration/DESIGN.md): its frames come over a link that stands for the
-# guest's connection until TAKE OVER. The source is trusted as little as a guest.
+# A session that comes from another server (WIRE.md 10, migration/DESIGN.md): its frames come over a link that stands
+# for the guest's connection until TAKE OVER. The source is trusted as little as a guest.
 
 cdef enum:
     DESCRIPTOR_LIMIT = 64       # that were sent and not asked for yet
@@ -18,8 +18,8 @@ cdef void take_descriptors(Session *s, msghdr *message) noexcept nogil:
             count = (part.cmsg_len - CMSG_LEN(0)) // sizeof(fd)
             for i in range(count):
                 memcpy(&fd, CMSG_DATA(part) + i * sizeof(fd), sizeof(fd))
-                if s.descriptors.size() < DESCRIPTOR_LIMIT:
-                    s.descriptors.push_back(fd)
+                if s.arrival.descriptors.size() < DESCRIPTOR_LIMIT:
+                    s.arrival.descriptors.push_back(fd)
                 else:
                     close(fd)
         part = CMSG_NXTHDR(message, part)
@@ -38,7 +38,7 @@ cdef ssize_t receive_beside(Session *s, void *target, size_t size) noexcept nogi
     message.msg_iovlen = 1
     message.msg_control = control
     message.msg_controllen = sizeof(control)
-    n = recvmsg(s.fd, &message, MSG_CMSG_CLOEXEC)
+    n = recvmsg(s.connection.fd, &message, MSG_CMSG_CLOEXEC)
     if n > 0:
         take_descriptors(s, &message)
     return n
@@ -47,61 +47,49 @@ cdef ssize_t receive_beside(Session *s, void *target, size_t size) noexcept nogi
 cdef int next_descriptor(Session *s) noexcept nogil:
     """The first that nobody has taken; the caller closes it. -1: there is none."""
     cdef int fd
-    if s.descriptors.empty():
+    if s.arrival.descriptors.empty():
         return -1
-    fd = s.descriptors[0][0]
-    s.descriptors.erase(s.descriptors.begin())
+    fd = s.arrival.descriptors[0][0]
+    s.arrival.descriptors.erase(s.arrival.descriptors.begin())
     return fd
 
 
 cdef void drop_copy_streams(Session *s) noexcept nogil:
     cdef int i
     for i in range(COPY_STREAMS):
-        if s.copy_streams[i] != NULL:
-            unlink_stream(s, s.copy_streams[i])
-            cu.cuStreamDestroy(s.copy_streams[i].cu)
-            free(s.copy_streams[i])
-            s.copy_streams[i] = NULL
+        if s.arrival.copy_streams[i] != NULL:
+            unlink_stream(s, s.arrival.copy_streams[i])
+            cu.cuStreamDestroy(s.arrival.copy_streams[i].cu)
+            free(s.arrival.copy_streams[i])
+            s.arrival.copy_streams[i] = NULL
 
 
 cdef int copy_stream(Session *s, int i, Stream **found) noexcept nogil:
     """An ordinary stream to the engine: it waits until new memory is cleared, and its work for whoever comes after."""
     cdef cu.CUstream made
     cdef int status
-    if s.copy_streams[i] == NULL:
+    if s.arrival.copy_streams[i] == NULL:
         status = cu.cuStreamCreate(&made, cu.CU_STREAM_NON_BLOCKING)
         if status != cu.CUDA_SUCCESS:
             return status
-        s.copy_streams[i] = link_stream(s, made, True)
-        s.copy_streams[i].base.context = s.primary
-    found[0] = s.copy_streams[i]
+        s.arrival.copy_streams[i] = link_stream(s, made, True)
+        s.arrival.copy_streams[i].base.context = s.device.primary
+    found[0] = s.arrival.copy_streams[i]
     return ready_stream(s, found[0])
-
-
-cdef int synchronize(Session *s) noexcept nogil:
-    """Waits for all work of a session that is being restored."""
-    cdef Stream *stream = s.streams
-    cdef int status = enter(s, s.primary)
-    status = status or cu.cuStreamSynchronize(s.order.cu)
-    while stream != NULL and status == cu.CUDA_SUCCESS:
-        status = enter(s, stream.base.context)
-        status = status or cu.cuStreamSynchronize(stream.cu)
-        stream = stream.next
-    return status
 
 
 cdef int on_sessionRestoreShare(Session *s, Frame *f) noexcept nogil:
     cdef gf_req_sessionRestoreShare *q = <gf_req_sessionRestoreShare *>f.body
     cdef cu.CUmemGenericAllocationHandle handle
     cdef int fd = next_descriptor(s)
-    cdef uint64_t page = (q.address - s.window) >> PAGE_BITS
+    cdef uint64_t page = page_of(s, q.address)
     cdef int status
     if fd < 0:
         return malformed(s, f, b"there is no descriptor beside it")
     status = cu.CUDA_SUCCESS if on_pages(s, q.address, q.size) else cu.CUDA_ERROR_INVALID_VALUE
     status = status or prepare_aside(s)
     status = status or synchronize(s)
-    status = status or enter(s, s.primary)
+    status = status or enter(s, s.device.primary)
     status = status or clear_aside(s, page, q.size >> PAGE_BITS)
     status = status or cu.cuMemImportFromShareableHandle(
         &handle, <void *><size_t>fd, cu.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
@@ -124,7 +112,7 @@ cdef int on_sessionRestoreCopy(Session *s, Frame *f) noexcept nogil:
     if q.size == 0 or not in_window(s, q.address, q.size) or not is_mapped(s, q.address, q.size) \
             or not is_aside(s, q.address, q.size):
         return cu.CUDA_ERROR_INVALID_VALUE
-    status = enter(s, s.primary)
+    status = enter(s, s.device.primary)
     while at < q.size and status == cu.CUDA_SUCCESS:
         some = min(q.size - at, <uint64_t>COPY_PART)
         status = copy_stream(s, turn, &stream)
@@ -154,7 +142,7 @@ cdef int on_sessionRestoreHash(Session *s, Frame *f) noexcept nogil:
     if hashes.data == NULL:
         return cu.CUDA_ERROR_OUT_OF_MEMORY
     status = synchronize(s)
-    status = status or enter(s, s.primary)
+    status = status or enter(s, s.device.primary)
     status = status or hash_pages(s, pages.data(), q.pages, hashes.data)
     if status != cu.CUDA_SUCCESS:
         free(hashes.data)
@@ -204,45 +192,45 @@ cdef int on_sessionRestoreState(Session *s, Frame *f) noexcept nogil:
     cdef gf_req_sessionRestoreState *q = <gf_req_sessionRestoreState *>f.body
     if f.size - sizeof(gf_req_sessionRestoreState) != sizeof(Stats) or q.latched_op > 0xffff:
         return malformed(s, f, b"these are no counters")
-    s.carried.latched = q.latched
-    s.carried.latched_op = <uint16_t>q.latched_op
-    memcpy(&s.carried.stats, f.body + sizeof(gf_req_sessionRestoreState), sizeof(Stats))
-    s.carried.counted = True
+    s.arrival.latched = q.latched
+    s.arrival.latched_op = <uint16_t>q.latched_op
+    memcpy(&s.arrival.stats, f.body + sizeof(gf_req_sessionRestoreState), sizeof(Stats))
+    s.arrival.counted = True
     return cu.CUDA_SUCCESS
 
 
 cdef int on_sessionRestoreResumable(Session *s, Frame *f) noexcept nogil:
-    if not s.carried.resumable:
+    if not s.arrival.resumable:
         return malformed(s, f, b"the session does not outlive its connection")
-    memcpy(&s.carried.log, f.body, sizeof(gf_req_sessionRestoreResumable))
+    memcpy(&s.arrival.log, f.body, sizeof(gf_req_sessionRestoreResumable))
     return cu.CUDA_SUCCESS
 
 
 cdef int on_sessionRestoreInput(Session *s, Frame *f) noexcept nogil:
-    if s.carried.input.size() + f.size > RECEIVE_BUFFER:
+    if s.arrival.input.size() + f.size > RECEIVE_BUFFER:
         return malformed(s, f, b"more input than a session can have")
-    append(s.carried.input, f.body, f.size)
+    append(s.arrival.input, f.body, f.size)
     return cu.CUDA_SUCCESS
 
 
 cdef int on_sessionRestoreOutput(Session *s, Frame *f) noexcept nogil:
     cdef uint32_t head = (<gf_req_sessionRestoreOutput *>f.body).head
     cdef size_t size = f.size - sizeof(gf_req_sessionRestoreOutput)
-    cdef size_t had = s.carried.output.size()
+    cdef size_t had = s.arrival.output.size()
     if had + size > OUTPUT_MAX or (had > 0 and head > 0):
         return malformed(s, f, b"more output than a session can have")
     if had == 0:
-        s.carried.head = head
-    s.carried.output.resize(had + size)
-    return read_payload(s, s.carried.output.data() + had, size)
+        s.arrival.head = head
+    s.arrival.output.resize(had + size)
+    return read_payload(s, s.arrival.output.data() + had, size)
 
 
 cdef int on_sessionRestoreDone(Session *s, Frame *f) noexcept nogil:
     cdef gf_req_sessionRestoreDone *q = <gf_req_sessionRestoreDone *>f.body
     cdef int status = synchronize(s)
-    if status == cu.CUDA_SUCCESS and (s.latched != cu.CUDA_SUCCESS or q.mapped_bytes != s.mapped_bytes):
+    if status == cu.CUDA_SUCCESS and (s.state.latched != cu.CUDA_SUCCESS or q.mapped_bytes != s.window.used):
         status = cu.CUDA_ERROR_INVALID_VALUE
-    s.carried.complete = status == cu.CUDA_SUCCESS
+    s.arrival.complete = status == cu.CUDA_SUCCESS
     return status
 
 
@@ -258,83 +246,50 @@ cdef bint consists_of_frames(vector[uint8_t] *output, size_t at) noexcept nogil:
 
 
 cdef bint output_is_sound(Session *s) noexcept nogil:
-    cdef gf_req_sessionRestoreResumable *log = &s.carried.log
-    cdef uint64_t size = s.carried.output.size()
-    if not s.carried.resumable:
-        return s.carried.head <= size and consists_of_frames(s.carried.output, s.carried.head)
+    cdef gf_req_sessionRestoreResumable *log = &s.arrival.log
+    cdef uint64_t size = s.arrival.output.size()
+    if not s.arrival.resumable:
+        return s.arrival.head <= size and consists_of_frames(s.arrival.output, s.arrival.head)
     return log.told <= log.received and log.begin <= log.written and log.written - log.begin <= size \
         and log.begin <= log.boundary and log.boundary - log.begin <= size \
-        and consists_of_frames(s.carried.output, log.boundary - log.begin)
-
-
-cdef void pass_on(Session *s, const uint8_t *data, size_t size, bint torn) noexcept nogil:
-    """Bytes that the guest has yet to get. s.send_lock is held."""
-    cdef Piece piece
-    if size == 0:
-        return
-    piece.slot = -1
-    piece.data = <uint8_t *>malloc(size)
-    memcpy(piece.data, data, size)
-    push(s, NULL, 0, size, piece)
-    if s.queue != NULL and s.queue_tail == s.queue:
-        s.queue.torn = torn
+        and consists_of_frames(s.arrival.output, log.boundary - log.begin)
 
 
 cdef void carry_output(Session *s) noexcept nogil:
     """What the source had not sent, frame by frame after the rest of one."""
-    cdef vector[uint8_t] *output = s.carried.output
-    cdef gf_req_sessionRestoreResumable *log = &s.carried.log
-    cdef size_t at = s.carried.head
+    cdef vector[uint8_t] *output = s.arrival.output
+    cdef gf_req_sessionRestoreResumable *log = &s.arrival.log
+    cdef size_t at = s.arrival.head
     cdef uint32_t size
-    pthread_mutex_lock(&s.send_lock)
-    if s.carried.resumable:
-        s.resumable = True
-        s.received = log.received
-        s.received_told = log.told
-        s.log_begin = log.begin
-        s.log_end = log.begin
-        log_bytes(s, output.data(), output.size())
-        s.log_written = log.written
-        s.log_boundary = log.boundary
-        if not flush_log(s):
-            wake_sender(s)
+    pthread_mutex_lock(&s.sending.lock)
+    if s.arrival.resumable:
+        restore_counts(s, log.received, log.told)
+        restore_log(s, log.begin, log.written, log.boundary, output)
     else:
         pass_on(s, output.data(), at, True)
         while at < output.size():
             memcpy(&size, output.data() + at, sizeof(size))
             pass_on(s, output.data() + at, size, False)
             at += size
-    pthread_mutex_unlock(&s.send_lock)
+    pthread_mutex_unlock(&s.sending.lock)
 
 
 cdef void settle_in(Session *s, int guest, bint relayed) noexcept nogil:
     """After the answer on the link: from here on this is a session like any other."""
-    stop_sender(s)
-    s.sender_started = False
-    s.sender_stopping = False
-    if guest >= 0:
-        dup3(guest, s.fd, O_CLOEXEC)
-        close(guest)
-    s.by_link = relayed
-    if s.carried.counted:
-        s.stats = s.carried.stats
-    pthread_mutex_lock(&s.lock)
-    s.latched = s.carried.latched
-    s.latched_op = s.carried.latched_op
-    pthread_mutex_unlock(&s.lock)
-    memmove(s.buffer + s.carried.input.size(), s.buffer + s.begin, s.end - s.begin)
-    if not s.carried.input.empty():
-        memcpy(s.buffer, s.carried.input.data(), s.carried.input.size())
-    s.end = s.end - s.begin + s.carried.input.size()
-    s.begin = 0
-    if relayed and s.carried.resumable:
-        find_relayed_tail(s, s.buffer, s.end)
-    s.restoring = False
-    s.sizes = served_sizes
+    renew_sender(s)
+    take_connection(s, guest, relayed)
+    if s.arrival.counted:
+        restore_stats(s, &s.arrival.stats)
+    restore_latched(s, s.arrival.latched, s.arrival.latched_op)
+    put_before(s, s.arrival.input)
+    if relayed and s.arrival.resumable:
+        find_relayed_tail(s, s.input.buffer, s.input.end)
+    s.arrival.restoring = False
+    serve_only(s, served_sizes)
     carry_output(s)
     end_restore(s)
-    s.taken_over = True
-    eventfd_write(s.bell, 1)
+    s.arrival.taken_over = True
+    eventfd_write(s.sending.output.bell, 1)
 
 
 cdef int on_sessionRestoreTakeOver(Session *s, Frame *f) noexcept nogil:
@@ -342,15 +297,15 @@ cdef int on_sessionRestoreTakeOver(Session *s, Frame *f) noexcept nogil:
     cdef int guest = -1
     if q.flags & ~<uint32_t>(SOCKET_BESIDE | RELAYED):
         return malformed(s, f, b"unknown flags")
-    if not s.carried.complete:
+    if not s.arrival.complete:
         return malformed(s, f, b"it was not said to be done")
     if not output_is_sound(s):
         return malformed(s, f, b"the output is not made of frames")
-    if s.end - s.begin + s.carried.input.size() > RECEIVE_BUFFER:
+    if unread_bytes(s) + s.arrival.input.size() > RECEIVE_BUFFER:
         return malformed(s, f, b"more input than a session can have")
     if q.flags & SOCKET_BESIDE:
         guest = next_descriptor(s)
-        if guest < 0 or s.end > s.begin:
+        if guest < 0 or unread_bytes(s) > 0:
             if guest >= 0:
                 close(guest)
             return malformed(s, f, b"no socket beside it, or more behind it")
@@ -358,15 +313,10 @@ cdef int on_sessionRestoreTakeOver(Session *s, Frame *f) noexcept nogil:
             close(guest)
             return cu.CUDA_ERROR_INVALID_VALUE
     # A source that cannot hear it has died, or lost its patience: it never serves the session again, so this side does.
-    s.parting = guest >= 0
+    if guest >= 0:
+        begin_parting(s)
     reply(s, f, cu.CUDA_SUCCESS, 0, NO_PIECE)
-    pthread_mutex_lock(&s.send_lock)
-    while s.queue != NULL and not s.ending:
-        wait_briefly(&s.drained, &s.send_lock)
-    if s.parting:
-        s.parting = False
-        s.unwritable = False
-    pthread_mutex_unlock(&s.send_lock)
+    end_parting(s)
     settle_in(s, guest, guest < 0 or q.flags & RELAYED != 0)
     return DEFERRED
 
@@ -377,32 +327,33 @@ cdef bint is_stream_socket(int fd) noexcept nogil:
     return getsockopt(fd, SOL_SOCKET, SO_TYPE, &kind, &size) == 0 and kind == SOCK_STREAM
 
 
-cdef void begin_restore(Session *s) noexcept nogil:
-    """In place of resumable, which it becomes when it is here."""
-    s.restoring = True
-    s.sizes = request_sizes
-    s.carried.resumable = s.resumable
-    s.resumable = False
+cdef void begin_arrival(Session *s, bint restore, bint resumable) noexcept nogil:
+    """To be restored, it is resumable only once it is here."""
+    s.arrival.taken_over = False
+    s.arrival.restoring = restore
+    s.arrival.resumable = restore and resumable
+    if restore:
+        serve_only(s, request_sizes)
 
 
 cdef void end_restore(Session *s) noexcept nogil:
     """Lets go of all that only the way here needed."""
     cdef size_t i
-    enter(s, s.primary)
+    enter(s, s.device.primary)
     drop_copy_streams(s)
     drop_aside(s)
     drop_hasher(s)
-    for i in range(s.descriptors.size()):
-        close(s.descriptors[0][i])
-    s.descriptors.clear()
-    s.carried.input.clear()
-    s.carried.input.shrink_to_fit()
-    s.carried.output.clear()
-    s.carried.output.shrink_to_fit()
-    s.carried.head = 0
-    s.carried.counted = False
-    s.carried.complete = False
-    s.carried.resumable = False
-    s.carried.latched = cu.CUDA_SUCCESS
-    s.carried.latched_op = 0
-    memset(&s.carried.log, 0, sizeof(s.carried.log))
+    for i in range(s.arrival.descriptors.size()):
+        close(s.arrival.descriptors[0][i])
+    s.arrival.descriptors.clear()
+    s.arrival.input.clear()
+    s.arrival.input.shrink_to_fit()
+    s.arrival.output.clear()
+    s.arrival.output.shrink_to_fit()
+    s.arrival.head = 0
+    s.arrival.counted = False
+    s.arrival.complete = False
+    s.arrival.resumable = False
+    s.arrival.latched = cu.CUDA_SUCCESS
+    s.arrival.latched_op = 0
+    memset(&s.arrival.log, 0, sizeof(s.arrival.log))

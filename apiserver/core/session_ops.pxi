@@ -1,9 +1,9 @@
-# Handlers of the operations that are gpuferry's own (specs/gpuferry/session.yaml). The bytes of a request lie unaligned in
-# the receive buffer; the structs are packed, so the compiler knows.
+# Handlers of the operations that are gpuferry's own (specs/gpuferry/session.yaml). The bytes of a request lie unaligned
+# in the receive buffer; the structs are packed, so the compiler knows.
 
 
 cdef int on_sessionClose(Session *s, Frame *f) noexcept nogil:
-    s.closed = True
+    s.input.closed = True
     return cu.CUDA_SUCCESS
 
 
@@ -72,7 +72,7 @@ cdef int on_sessionLoadImage(Session *s, Frame *f) noexcept nogil:
     if image == NULL:
         reply(s, f, cu.CUDA_SUCCESS, 0, NO_PIECE)   # known = 0: the guest sends it and asks again
         return DEFERRED
-    task = new_task(TASK_LOAD, f, s.primary)
+    task = new_task(TASK_LOAD, f, s.device.primary)
     task.image = image
     task.handle = q.handle
     submit(s, NULL, task)
@@ -130,7 +130,6 @@ cdef int on_sessionGetGlobal(Session *s, Frame *f) noexcept nogil:
     cdef char name[4096]
     cdef cu.CUdeviceptr address = 0
     cdef size_t size = 0
-    cdef Global entry
     cdef int status
     memset(f.reply, 0, sizeof(gf_rep_sessionGetGlobal))
     f.reply_size = sizeof(gf_rep_sessionGetGlobal)
@@ -151,12 +150,7 @@ cdef int on_sessionGetGlobal(Session *s, Frame *f) noexcept nogil:
     if status == cu.CUDA_SUCCESS:
         out.address = address
         out.size = size
-        entry.owner = owner
-        entry.address = address
-        entry.size = size
-        pthread_mutex_lock(&s.lock)
-        s.globals.push_back(entry)
-        pthread_mutex_unlock(&s.lock)
+        hand_out(s, owner, address, size)
     return status
 
 
@@ -201,9 +195,9 @@ cdef int on_sessionCopyIn(Session *s, Frame *f) noexcept nogil:
     # cuMemcpyHtoD comes here too, and on a real device its data is there when it returns, also for streams that do not
     # wait for this legacy one.
     if status == cu.CUDA_SUCCESS and stream == stream.base.context.legacy:
-        if stream.base.context.nonblocking > 0 or s.contexts > 0:
-            status = join(s, stream, s.order) or publish(s)
-            stream.epoch = s.epoch
+        if stream.base.context.nonblocking > 0 or s.device.contexts > 0:
+            status = join(s, stream, s.streams.order) or publish(s)
+            stream.epoch = s.streams.epoch
         else:
             stream.base.context.uncovered = True
             stream.base.context.noted = False
@@ -253,14 +247,7 @@ cdef int on_sessionCopyOut(Session *s, Frame *f) noexcept nogil:
     task.piece = piece
     task.size = size
     hold_piece(s, &piece)
-    pthread_mutex_lock(&s.send_lock)
-    task.earlier = s.outstanding_tail
-    if s.outstanding_tail != NULL:
-        s.outstanding_tail.later = task
-    else:
-        s.outstanding = task
-    s.outstanding_tail = task
-    pthread_mutex_unlock(&s.send_lock)
+    expect(s, task)
     submit(s, stream.lane, task)
     return DEFERRED
 
@@ -291,7 +278,7 @@ cdef int on_sessionFill(Session *s, Frame *f) noexcept nogil:
     cdef uint64_t count
     if q.element != 1 and q.element != 2 and q.element != 4:
         return cu.CUDA_ERROR_INVALID_VALUE
-    if q.width > s.window_size or q.address % q.element != 0 \
+    if q.width > s.window.size or q.address % q.element != 0 \
             or not may_touch_rows(s, q.address, q.pitch, q.width * q.element, q.rows):
         return cu.CUDA_ERROR_INVALID_VALUE
     cdef int status = use_stream(s, f, q.stream, &stream)
@@ -363,7 +350,7 @@ cdef int on_sessionLaunch(Session *s, Frame *f) noexcept nogil:
     extra[3] = &size
     extra[4] = CU_LAUNCH_PARAM_END
     s.stats.launches += 1
-    if s.tailing:
+    if s.journal.tailing:
         note_touched(s, params, size)
     expect_output(s)
     if q.attributes == 0:

@@ -17,11 +17,11 @@ cdef void wait_briefly(pthread_cond_t *condition, pthread_mutex_t *mutex) noexce
 
 
 cdef void end_session(Session *s, const char *reason) noexcept nogil:
-    """The first reason counts. Called with or without s.send_lock, never with s.lock."""
+    """The first reason counts. Called with or without s.sending.lock, never with s.lock."""
     pthread_mutex_lock(&s.lock)
-    if not s.ending:
-        s.ending = True
-        snprintf(s.reason, REASON_SIZE, b"%s", reason)
+    if not s.state.ending:
+        s.state.ending = True
+        snprintf(s.state.reason, REASON_SIZE, b"%s", reason)
     pthread_cond_broadcast(&s.changed)
     pthread_mutex_unlock(&s.lock)
 
@@ -33,54 +33,39 @@ cdef int malformed(Session *s, Frame *f, const char *what) noexcept nogil:
     return ENDED
 
 
-cdef inline bint destroys_context(int status) noexcept nogil:
-    return (status == cu.CUDA_ERROR_ILLEGAL_ADDRESS or status == cu.CUDA_ERROR_LAUNCH_FAILED
-            or status == cu.CUDA_ERROR_LAUNCH_TIMEOUT or status == cu.CUDA_ERROR_ASSERT
-            or status == cu.CUDA_ERROR_HARDWARE_STACK_ERROR or status == cu.CUDA_ERROR_ILLEGAL_INSTRUCTION
-            or status == cu.CUDA_ERROR_MISALIGNED_ADDRESS or status == cu.CUDA_ERROR_INVALID_ADDRESS_SPACE
-            or status == cu.CUDA_ERROR_INVALID_PC or status == cu.CUDA_ERROR_ECC_UNCORRECTABLE
-            or status == cu.CUDA_ERROR_NVLINK_UNCORRECTABLE
-            or status == cu.CUDA_ERROR_EXTERNAL_DEVICE)
-
-
-cdef inline void note_status(Session *s, int status) noexcept nogil:
-    if status > 0 and destroys_context(status):
-        s.broken = True
-
-
 cdef void latch(Session *s, uint16_t op, int status) noexcept nogil:
     """Keeps the first failure of an async call for the next reply."""
     note_status(s, status)
     pthread_mutex_lock(&s.lock)
-    if s.latched == cu.CUDA_SUCCESS:
-        s.latched = status
-        s.latched_op = op
+    if s.state.latched == cu.CUDA_SUCCESS:
+        s.state.latched = status
+        s.state.latched_op = op
     pthread_mutex_unlock(&s.lock)
 
 
-cdef inline uint64_t now() noexcept nogil:
-    cdef timespec time
-    clock_gettime(CLOCK_MONOTONIC, &time)
-    return <uint64_t>time.tv_sec * 1000000000 + time.tv_nsec
+cdef void begin_state(Session *s) noexcept nogil:
+    s.state.ending = False
+    s.state.reason[0] = 0
+    s.state.latched = cu.CUDA_SUCCESS
+    s.state.latched_op = 0
+    s.state.holding = False
+    s.state.left = False
+    s.state.serving = True
 
 
-cdef inline void count(Calls *calls, Frame *f, int status) noexcept nogil:
-    """A call is done; to be told to ask again is no failure."""
-    if status == cu.CUDA_SUCCESS or status == cu.CUDA_ERROR_NOT_READY:
-        calls.succeeded += 1
-    else:
-        calls.failed += 1
-    if f.started != 0:
-        calls.timed += 1
-        calls.nanoseconds += now() - f.started
+cdef void restore_latched(Session *s, int status, uint16_t op) noexcept nogil:
+    """As it was where the session comes from."""
+    pthread_mutex_lock(&s.lock)
+    s.state.latched = status
+    s.state.latched_op = op
+    pthread_mutex_unlock(&s.lock)
 
 
-cdef inline int enter(Session *s, Context *context) noexcept nogil:
-    """Makes a context current on the dispatcher, if it is not."""
-    if context == NULL:
-        return cu.CUDA_ERROR_INVALID_CONTEXT
-    if s.current == context:
-        return cu.CUDA_SUCCESS
-    cdef int status = cu.cuCtxSetCurrent(context.cu)
-    s.current = context if status == cu.CUDA_SUCCESS else NULL
-    return status
+cdef void take_latched(Session *s, int32_t *status, uint16_t *op) noexcept nogil:
+    """The next reply tells it."""
+    pthread_mutex_lock(&s.lock)
+    status[0] = s.state.latched
+    op[0] = s.state.latched_op
+    s.state.latched = cu.CUDA_SUCCESS
+    s.state.latched_op = 0
+    pthread_mutex_unlock(&s.lock)

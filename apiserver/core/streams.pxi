@@ -14,10 +14,10 @@ cdef int join(Session *s, Stream *stream, Stream *target) noexcept nogil:
 
 cdef int publish(Session *s) noexcept nogil:
     """From now on every stream waits, when it is next used, for what `order` was given so far."""
-    enter(s, s.primary)
-    cdef int status = cu.cuEventRecord(s.fence, s.order.cu)
-    s.epoch += 1
-    s.unpublished = False
+    enter(s, s.device.primary)
+    cdef int status = cu.cuEventRecord(s.streams.fence, s.streams.order.cu)
+    s.streams.epoch += 1
+    s.streams.unpublished = False
     return status
 
 
@@ -25,23 +25,23 @@ cdef int fence(Session *s) noexcept nogil:
     cdef Stream *stream
     cdef Stream *only = NULL
     cdef int count = 0
-    cdef bint others = s.unpublished
+    cdef bint others = s.streams.unpublished
     cdef int status = cu.CUDA_SUCCESS
-    stream = s.streams
+    stream = s.streams.first
     while stream != NULL:
         if stream.dirty:
             count += 1
             only = stream
-            status = status or join(s, stream, s.order)
+            status = status or join(s, stream, s.streams.order)
             stream.dirty = False
         stream = stream.next
     if count == 0 and not others:
         return status
-    if count != 1 or others or only.epoch != s.epoch:
+    if count != 1 or others or only.epoch != s.streams.epoch:
         only = NULL
     status = status or publish(s)
     if only != NULL:
-        only.epoch = s.epoch    # its own work is all there was
+        only.epoch = s.streams.epoch    # its own work is all there was
     return status
 
 
@@ -63,15 +63,15 @@ cdef int cover_copies(Session *s, Context *context) noexcept nogil:
     if not context.uncovered:
         return cu.CUDA_SUCCESS
     status = note_copies(s, context)
-    status = status or cu.cuStreamWaitEvent(s.order.cu, context.copied, 0)
+    status = status or cu.cuStreamWaitEvent(s.streams.order.cu, context.copied, 0)
     context.uncovered = False
     return status or publish(s)
 
 
 cdef int cover_all_copies(Session *s) noexcept nogil:
     """Before there is a stream that does not wait for a legacy one: to the program they are done."""
-    cdef Object *object = s.objects
-    cdef int status = cover_copies(s, s.primary)
+    cdef Object *object = s.objects.first
+    cdef int status = cover_copies(s, s.device.primary)
     while object != NULL:
         if object.kind == CONTEXT:
             status = status or cover_copies(s, <Context *>object)
@@ -84,10 +84,10 @@ cdef Stream *link_stream(Session *s, cu.CUstream made, bint nonblocking) noexcep
     stream.cu = made
     stream.nonblocking = nonblocking
     stream.lane = <Lane *>calloc(1, sizeof(Lane))
-    stream.next = s.streams
-    if s.streams != NULL:
-        s.streams.previous = stream
-    s.streams = stream
+    stream.next = s.streams.first
+    if s.streams.first != NULL:
+        s.streams.first.previous = stream
+    s.streams.first = stream
     return stream
 
 
@@ -95,7 +95,7 @@ cdef void unlink_stream(Session *s, Stream *stream) noexcept nogil:
     if stream.previous != NULL:
         stream.previous.next = stream.next
     else:
-        s.streams = stream.next
+        s.streams.first = stream.next
     if stream.next != NULL:
         stream.next.previous = stream.previous
     pthread_mutex_lock(&s.lock)
@@ -104,23 +104,22 @@ cdef void unlink_stream(Session *s, Stream *stream) noexcept nogil:
     else:
         free(stream.lane)
     pthread_mutex_unlock(&s.lock)
-    if s.open_slot >= 0 and slot_knows(&s.slots[s.open_slot], stream):
-        close_slot(s, s.open_slot)
+    leave_slot(s, stream)
     if stream.active:
-        join(s, stream, s.reclaim)
+        join(s, stream, s.streams.reclaim)
     if stream.dirty:
-        join(s, stream, s.order)
-        s.unpublished = True
+        join(s, stream, s.streams.order)
+        s.streams.unpublished = True
 
 
 cdef inline int ready_stream(Session *s, Stream *stream) noexcept nogil:
     """Sees to the fences that a stream has not waited for. Its context is current."""
     cdef int status
-    if stream.epoch == s.epoch:
+    if stream.epoch == s.streams.epoch:
         return cu.CUDA_SUCCESS
-    status = cu.cuStreamWaitEvent(stream.cu, s.fence, 0)
+    status = cu.cuStreamWaitEvent(stream.cu, s.streams.fence, 0)
     if status == cu.CUDA_SUCCESS:
-        stream.epoch = s.epoch
+        stream.epoch = s.streams.epoch
     return status
 
 
@@ -239,7 +238,8 @@ cdef int on_cuEventRecordWithFlags(Session *s, Frame *f) noexcept nogil:
 
 
 cdef inline cu.CUevent mark_of(Event *event) noexcept nogil:
-    """What stands here for the moment of which an event's age is told: the same for all of a context, so that they add up."""
+    """What stands here for the moment of which an event's age is told: the same for all of a context, so that they add
+    up."""
     return event.base.context.anchor if event.aged else event.cu
 
 
@@ -268,3 +268,116 @@ cdef int on_cuEventElapsedTime_v2(Session *s, Frame *f) noexcept nogil:
 cdef inline int find_event(Session *s, Frame *f, uint64_t handle, Event **found) noexcept nogil:
     found[0] = <Event *>find(s, handle, EVENT)
     return cu.CUDA_ERROR_INVALID_HANDLE if found[0] == NULL else cu.CUDA_SUCCESS
+
+
+cdef int ages_in(Session *s, Context *context, vector[uint64_t] *out) noexcept nogil:
+    """All events of a context are measured against one."""
+    cdef Object *object = s.objects.first
+    cdef Event *event
+    cdef cu.CUevent present
+    cdef float milliseconds
+    cdef int64_t age
+    cdef int status = cu.cuCtxSetCurrent(context.cu)
+    status = status or cu.cuEventCreate(&present, cu.CU_EVENT_DEFAULT)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    status = cu.cuEventRecord(present, <cu.CUstream>cu.CU_STREAM_LEGACY)
+    status = status or cu.cuEventSynchronize(present)
+    while object != NULL and status == cu.CUDA_SUCCESS:
+        event = <Event *>object
+        if object.kind == EVENT and object.context == context and event.recorded:
+            age = event.age if event.aged else 0
+            status = cu.cuEventElapsedTime(&milliseconds, event.cu, present)
+            if event.aged:
+                status = status or cu.cuEventElapsedTime(&milliseconds, mark_of(event), present)
+            if status == cu.CUDA_SUCCESS:
+                age += <int64_t>(milliseconds * 1e6)
+            elif status == cu.CUDA_ERROR_INVALID_HANDLE:
+                age = 0
+                status = cu.CUDA_SUCCESS
+            out.push_back(object.handle)
+            out.push_back(event.flags)
+            out.push_back(<uint64_t>age)
+        object = object.next
+    cu.cuEventDestroy(present)
+    return status
+
+
+cdef int event_ages(Session *s, vector[uint64_t] *out) noexcept nogil:
+    """Of every recorded event: handle, flags, nanoseconds since it happened (0 of one that keeps no time)."""
+    cdef Object *object = s.objects.first
+    cdef int status = ages_in(s, s.device.primary, out)
+    while object != NULL and status == cu.CUDA_SUCCESS:
+        if object.kind == CONTEXT:
+            status = ages_in(s, <Context *>object, out)
+        object = object.next
+    return status
+
+
+cdef void reserve_streams(Session *s) noexcept nogil:
+    s.streams.order = <Stream *>calloc(1, sizeof(Stream))
+    s.streams.reclaim = <Stream *>calloc(1, sizeof(Stream))
+
+
+cdef int furnish_streams(Session *s) noexcept nogil:
+    """Our own streams and the fence, in the primary context."""
+    cdef cu.CUstream made
+    cdef int status = cu.cuStreamCreate(&made, cu.CU_STREAM_NON_BLOCKING)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    s.streams.order.cu = made
+    s.streams.order.base.context = s.device.primary
+    status = cu.cuStreamCreate(&made, cu.CU_STREAM_NON_BLOCKING)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    s.streams.reclaim.cu = made
+    s.streams.reclaim.base.context = s.device.primary
+    return cu.cuEventCreate(&s.streams.fence, cu.CU_EVENT_DISABLE_TIMING)
+
+
+cdef void forget_fences(Session *s) noexcept nogil:
+    """Those that were under way are past: the device was idle."""
+    cdef Stream *stream = s.streams.first
+    s.streams.epoch = 0
+    s.streams.unpublished = False
+    while stream != NULL:
+        stream.epoch = 0
+        stream.dirty = False
+        stream.active = False
+        stream = stream.next
+
+
+cdef bint device_is_idle(Session *s) noexcept nogil:
+    """Whether all work of the session is done, without waiting."""
+    cdef Stream *stream = s.streams.first
+    while stream != NULL:
+        if cu.cuStreamQuery(stream.cu) != cu.CUDA_SUCCESS:
+            return False
+        stream = stream.next
+    return (cu.cuStreamQuery(s.streams.order.cu) == cu.CUDA_SUCCESS
+            and cu.cuStreamQuery(s.streams.reclaim.cu) == cu.CUDA_SUCCESS)
+
+
+cdef int synchronize(Session *s) noexcept nogil:
+    """Waits for all work of a session that is being restored."""
+    cdef Stream *stream = s.streams.first
+    cdef int status = enter(s, s.device.primary)
+    status = status or cu.cuStreamSynchronize(s.streams.order.cu)
+    while stream != NULL and status == cu.CUDA_SUCCESS:
+        status = enter(s, stream.base.context)
+        status = status or cu.cuStreamSynchronize(stream.cu)
+        stream = stream.next
+    return status
+
+
+cdef int stream_state(Session *s) noexcept nogil:
+    """Of all streams: success, not ready, or what went wrong. The dispatcher stands still."""
+    cdef Stream *stream = s.streams.first
+    cdef int status = cu.CUDA_SUCCESS
+    while stream != NULL and status == cu.CUDA_SUCCESS:
+        status = cu.cuCtxSetCurrent(stream.base.context.cu)
+        status = status or cu.cuStreamQuery(stream.cu)
+        stream = stream.next
+    status = status or cu.cuCtxSetCurrent(s.device.primary.cu)
+    status = status or cu.cuStreamQuery(s.streams.order.cu)
+    return status or cu.cuStreamQuery(s.streams.reclaim.cu)

@@ -39,7 +39,7 @@ cdef void submit(Session *s, Lane *lane, Task *task) noexcept nogil:
     if lane == NULL:
         lane = &task.own
     pthread_mutex_lock(&s.lock)
-    s.tasks += 1
+    s.waiters.tasks += 1
     if lane.head == NULL:
         lane.head = task
     else:
@@ -48,17 +48,17 @@ cdef void submit(Session *s, Lane *lane, Task *task) noexcept nogil:
     if not lane.busy:
         lane.busy = True
         lane.next = NULL
-        if s.ready == NULL:
-            s.ready = lane
+        if s.waiters.ready == NULL:
+            s.waiters.ready = lane
         else:
-            s.ready_tail.next = lane
-        s.ready_tail = lane
-        s.ready_count += 1
-        pthread_cond_signal(&s.work)
-    more = s.ready_count > s.idle_waiters and s.waiters.size() < WAITER_LIMIT
+            s.waiters.ready_tail.next = lane
+        s.waiters.ready_tail = lane
+        s.waiters.ready_count += 1
+        pthread_cond_signal(&s.waiters.work)
+    more = s.waiters.ready_count > s.waiters.idle and s.waiters.threads.size() < WAITER_LIMIT
     pthread_mutex_unlock(&s.lock)
     if more and pthread_create(&thread, NULL, waiter_main, s) == 0:
-        s.waiters.push_back(thread)
+        s.waiters.threads.push_back(thread)
 
 
 cdef void *waiter_main(void *argument) noexcept nogil:
@@ -66,18 +66,18 @@ cdef void *waiter_main(void *argument) noexcept nogil:
     cdef Lane *lane
     cdef Task *task
     cdef bint alone
-    cu.cuCtxSetCurrent(s.primary.cu)
+    cu.cuCtxSetCurrent(s.device.primary.cu)
     pthread_mutex_lock(&s.lock)
     while True:
-        s.idle_waiters += 1
-        while s.ready == NULL and not s.stopping:
-            pthread_cond_wait(&s.work, &s.lock)
-        s.idle_waiters -= 1
-        if s.ready == NULL:
+        s.waiters.idle += 1
+        while s.waiters.ready == NULL and not s.waiters.stopping:
+            pthread_cond_wait(&s.waiters.work, &s.lock)
+        s.waiters.idle -= 1
+        if s.waiters.ready == NULL:
             break
-        lane = s.ready
-        s.ready = lane.next
-        s.ready_count -= 1
+        lane = s.waiters.ready
+        s.waiters.ready = lane.next
+        s.waiters.ready_count -= 1
         while lane != NULL and lane.head != NULL:
             task = lane.head
             lane.head = task.next
@@ -86,7 +86,7 @@ cdef void *waiter_main(void *argument) noexcept nogil:
             run_task(s, task)
             free(task)
             pthread_mutex_lock(&s.lock)
-            s.tasks -= 1
+            s.waiters.tasks -= 1
             pthread_cond_broadcast(&s.changed)
             if alone:
                 lane = NULL
@@ -102,10 +102,10 @@ cdef void run_task(Session *s, Task *task) noexcept nogil:
     cdef int status
     if task.kind == TASK_COPY_OUT:
         status = cu.cuEventSynchronize(task.event)
-        pthread_mutex_lock(&s.send_lock)
+        pthread_mutex_lock(&s.sending.lock)
         if not task.answered:
             settle(s, task, status)
-        pthread_mutex_unlock(&s.send_lock)
+        pthread_mutex_unlock(&s.sending.lock)
     elif task.kind == TASK_STREAM:
         reply(s, &task.frame, cu.cuEventSynchronize(task.event), 0, NO_PIECE)
     elif task.kind == TASK_EVENT:
@@ -114,7 +114,7 @@ cdef void run_task(Session *s, Task *task) noexcept nogil:
     elif task.kind == TASK_CONTEXT:
         cu.cuCtxSetCurrent(task.context.cu)
         reply(s, &task.frame, cu.cuCtxSynchronize(), 0, NO_PIECE)
-        cu.cuCtxSetCurrent(s.primary.cu)
+        cu.cuCtxSetCurrent(s.device.primary.cu)
     elif task.kind == TASK_LOAD:
         run_load(s, task)
     else:
@@ -125,7 +125,7 @@ cdef void run_task(Session *s, Task *task) noexcept nogil:
 cdef void wait_for_tasks(Session *s) noexcept nogil:
     """Until no waiter is at work: whatever they use may be destroyed then."""
     pthread_mutex_lock(&s.lock)
-    while s.tasks > 0:
+    while s.waiters.tasks > 0:
         wait_briefly(&s.changed, &s.lock)
     pthread_mutex_unlock(&s.lock)
 
@@ -178,3 +178,16 @@ cdef void leave_event(Session *s, Event *event) noexcept nogil:
     if last:
         cu.cuEventDestroy(event.cu)
         free(event)
+
+
+cdef void stop_waiters(Session *s) noexcept nogil:
+    """Only once no task is left."""
+    cdef size_t i
+    pthread_mutex_lock(&s.lock)
+    s.waiters.stopping = True
+    pthread_cond_broadcast(&s.waiters.work)
+    pthread_mutex_unlock(&s.lock)
+    for i in range(s.waiters.threads.size()):
+        pthread_join(s.waiters.threads[0][i], NULL)
+    s.waiters.threads.clear()
+    s.waiters.stopping = False

@@ -1,0 +1,17 @@
+# Room: device
+# Holds: the device and its contexts, of which the primary one is always there.
+# Lock: none; the dispatcher's, but any thread may say that the context is broken
+# Home: device context_ops
+# Changed by: dispatch
+# Read by: _core aside handles images journal memory restore_ops scrub session_ops streams waiters
+# Offers: begin_device describe_device drop_context drop_own_events empty_context enter forget_current is_simulated
+#   note_status reserve reset_primary start_device
+
+cdef struct Device:
+    cu.CUdevice cu
+    Context *primary            # ours: retained for good
+    Context *current            # on the dispatcher's thread
+    int contexts                # beside the primary one
+    bint shareable              # physical memory can be given to another process
+    bint reconfigured           # limits or the like were changed
+    bint broken                 # the context is lost: only a reset mends it

@@ -1,0 +1,30 @@
+# Room: images
+# Holds: images as they came, and the variables that were handed out of them.
+# Lock: lock
+# Home: images
+# Changed by: _core
+# Read by: -
+# Offers: append begin_images drop_all_bytes drop_image find_bytes find_function find_kernel find_variable free_image
+#   hand_out is_handed_out let_go loaded_images new_image receive_bytes retire_library retire_module run_load
+
+cdef struct Global:
+    Image *owner
+    uint64_t address
+    uint64_t size
+
+cdef struct Bytes:              # an image as it came
+    uint8_t hash[GF_HASH_SIZE]
+    uint64_t size
+    uint64_t received
+    uint8_t *data
+    int users
+    bint verified
+    uint64_t last_used
+
+ctypedef Bytes *PBytes
+
+cdef struct Images:
+    vector[Global] *globals     # variables that were handed out
+    vector[PBytes] *held
+    uint64_t bytes
+    uint64_t clock

@@ -1,0 +1,16 @@
+# Room: input
+# Holds: what came from the socket and was not looked at.
+# Lock: none; the dispatcher's
+# Home: receive
+# Changed by: session_ops
+# Read by: _core restore_ops scrub
+# Offers: begin_input drop_last put_before read_payload reserve_input serve_frames serve_only unread_bytes
+
+cdef struct Input:
+    uint8_t *buffer
+    size_t begin
+    size_t end
+    uint64_t sequence
+    const uint16_t *sizes       # of the operations that are served
+    unsigned int turn           # of the calls that are not answered one in so many is timed
+    bint closed                 # sessionClose was read

@@ -1,0 +1,23 @@
+# Room: journal
+# Holds: the tail: frames for whoever moves the session. Other frames are kept with their objects.
+# Lock: lock; `tailing` is also read without it
+# Home: journal
+# Changed by: -
+# Read by: _core session_ops
+# Offers: begin_journal digest_of end_tail follow forget_changes free_kept keep note_use write_journal write_tail
+
+cdef struct Kept:               # the frame follows
+    Kept *next
+    uint64_t sequence
+    uint64_t answer             # digest of what was answered; 0: nothing was
+    uint32_t size
+
+ctypedef Kept *PKept
+
+cdef struct Journal:
+    bint tailing                # lasting frames are also put on the tail; the dispatcher looks without the lock
+    Kept *tail
+    Kept *tail_end
+    size_t tail_bytes
+    bint tail_lost
+    bint unkept                 # there was no memory for a frame

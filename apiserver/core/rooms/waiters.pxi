@@ -1,0 +1,17 @@
+# Room: waiters
+# Holds: threads that wait for the device, and tasks for them.
+# Lock: lock
+# Home: waiters
+# Changed by: _core
+# Read by: hold scrub
+# Offers: await_context await_event await_stream give_event new_task stop_waiters submit take_event wait_for_tasks
+
+cdef struct Waiters:
+    pthread_cond_t work
+    int tasks
+    Lane *ready
+    Lane *ready_tail
+    int ready_count
+    int idle
+    vector[pthread_t] *threads
+    bint stopping

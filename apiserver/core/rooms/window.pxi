@@ -1,0 +1,23 @@
+# Room: window
+# Holds: which pages of the reserved range are backed, and by what.
+# Lock: window.lock; `mapped` needs it, `unmaps` and `lane` need `lock`, and the rest is the dispatcher's
+# Home: memory
+# Changed by: -
+# Read by: _core aside journal restore_ops scrub session_ops
+# Offers: all_marked allow_access begin_window in_window is_backed is_mapped map_memory mark may_touch_rows
+#   note_touched on_pages page_of reserve_window run_unmap unmap_all unmap_memory
+
+cdef struct Window:
+    pthread_mutex_t lock
+    uint64_t base
+    uint64_t size
+    uint64_t quota
+    uint64_t used               # bytes that are mapped
+    uint32_t *pages             # per page of the window: length of the mapping that starts there
+    uint64_t *handles
+    uint64_t *serials           # which of the mappings that began there
+    uint64_t serial
+    uint64_t *mapped            # bitmap of pages
+    uint64_t *touched           # bitmap of pages that launches named, while the tail is written
+    Task *unmaps                # under way
+    Lane lane                   # of theirs

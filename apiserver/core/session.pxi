@@ -1,0 +1,24 @@
+# The session, and the process that serves it: one room for each owner (core/rooms, DESIGN.md). Locks are taken in this
+# order: move.lock, sending.lock, lock; window.lock last.
+# Of no room: declarations session types session_ops scrub
+
+cdef struct Session:
+    pthread_mutex_t lock        # of every room that says so
+    pthread_cond_t changed      # with it: something that somebody may wait for
+    Device device
+    Window window
+    Objects objects
+    Images images
+    Journal journal
+    Streams streams
+    Staging staging
+    Waiters waiters
+    Input input
+    Connection connection
+    Sending sending
+    State state
+    Stats stats
+    Move move
+    Arrival arrival
+
+ctypedef int (*Handler)(Session *, Frame *) noexcept nogil

@@ -1,0 +1,27 @@
+# What is counted of every call.
+
+
+cdef inline uint64_t now() noexcept nogil:
+    cdef timespec time
+    clock_gettime(CLOCK_MONOTONIC, &time)
+    return <uint64_t>time.tv_sec * 1000000000 + time.tv_nsec
+
+
+cdef inline void count(Calls *calls, Frame *f, int status) noexcept nogil:
+    """A call is done; to be told to ask again is no failure."""
+    if status == cu.CUDA_SUCCESS or status == cu.CUDA_ERROR_NOT_READY:
+        calls.succeeded += 1
+    else:
+        calls.failed += 1
+    if f.started != 0:
+        calls.timed += 1
+        calls.nanoseconds += now() - f.started
+
+
+cdef void begin_stats(Session *s) noexcept nogil:
+    memset(&s.stats, 0, sizeof(Stats))
+
+
+cdef void restore_stats(Session *s, const Stats *stats) noexcept nogil:
+    """As they were where the session comes from."""
+    s.stats = stats[0]
