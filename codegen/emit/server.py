@@ -65,7 +65,7 @@ def cython_type(name: str) -> str:
 def argument(arg: Arg) -> str:
     """What the driver is given for one parameter."""
     if arg.kind is Kind.DEVICE:
-        return "s.device"
+        return "s.device.cu"
     if arg.kind is Kind.OUT:
         return f"&{arg.name}"
     if arg.kind is Kind.HANDLE:
