@@ -201,7 +201,7 @@ def argument(spec: Spec, arg: Arg) -> str:
     if single(spec, arg):
         return f"&{arg.name}"
     if arg.kind is Kind.DEVICE:
-        return "s.device"
+        return "s.device.cu"
     if arg.kind is Kind.HANDLE:
         return translated(spec, arg)
     if arg.kind in VALUES:

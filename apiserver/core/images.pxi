@@ -323,7 +323,7 @@ cdef int get_function(Session *s, Frame *f, Function *function) noexcept nogil:
     return status
 
 
-cdef int find_function(Session *s, Frame *f, uint64_t handle, Function **found) noexcept nogil:
+cdef int find_function_or_kernel(Session *s, Frame *f, uint64_t handle, Function **found) noexcept nogil:
     cdef Function *function = <Function *>find_any(s, handle, FUNCTION, KERNEL)
     if function == NULL:
         return cu.CUDA_ERROR_INVALID_HANDLE
@@ -336,6 +336,23 @@ cdef int find_function(Session *s, Frame *f, uint64_t handle, Function **found) 
 cdef int find_kernel(Session *s, Frame *f, uint64_t handle, Function **found) noexcept nogil:
     found[0] = <Function *>find(s, handle, KERNEL)
     return cu.CUDA_ERROR_INVALID_HANDLE if found[0] == NULL else cu.CUDA_SUCCESS
+
+
+cdef int find_library(Session *s, Frame *f, uint64_t handle, Image **found) noexcept nogil:
+    found[0] = <Image *>find(s, handle, LIBRARY)
+    return cu.CUDA_ERROR_INVALID_HANDLE if found[0] == NULL else cu.CUDA_SUCCESS
+
+
+cdef int find_module_or_library(Session *s, Frame *f, uint64_t handle, Image **found) noexcept nogil:
+    found[0] = <Image *>find_any(s, handle, MODULE, LIBRARY)
+    return cu.CUDA_ERROR_INVALID_HANDLE if found[0] == NULL else cu.CUDA_SUCCESS
+
+
+cdef int drop_function(Session *s, Function *function) noexcept nogil:
+    """A function or a kernel: the driver's is its module's or library's."""
+    forget(s, &function.base)
+    free(function)
+    return cu.CUDA_SUCCESS
 
 
 cdef Object *next_owned(Session *s, Image *image) noexcept nogil:
@@ -353,7 +370,7 @@ cdef Object *next_owned(Session *s, Image *image) noexcept nogil:
     return object
 
 
-cdef void drop_image(Session *s, Image *image) noexcept nogil:
+cdef int drop_image(Session *s, Image *image) noexcept nogil:
     """Unloads, and ends every handle that came from it."""
     cdef Object *owned
     cdef size_t i = 0
@@ -364,8 +381,7 @@ cdef void drop_image(Session *s, Image *image) noexcept nogil:
         if owned.kind == MODULE:
             drop_image(s, <Image *>owned)
         else:
-            forget(s, owned)
-            free(owned)
+            drop_function(s, <Function *>owned)
     pthread_mutex_lock(&s.lock)
     while i < s.images.globals.size():
         if s.images.globals[0][i].owner == image:
@@ -379,6 +395,7 @@ cdef void drop_image(Session *s, Image *image) noexcept nogil:
         enter(s, image.base.context)
     unload(image)
     free_image(image)
+    return cu.CUDA_SUCCESS
 
 
 cdef int retire_image(Session *s, Frame *f, uint64_t handle, int kind) noexcept nogil:
@@ -387,8 +404,7 @@ cdef int retire_image(Session *s, Frame *f, uint64_t handle, int kind) noexcept 
         return cu.CUDA_ERROR_INVALID_HANDLE
     if image.parent != NULL:
         return cu.CUDA_ERROR_NOT_PERMITTED      # its library's business
-    drop_image(s, image)
-    return cu.CUDA_SUCCESS
+    return drop_image(s, image)
 
 
 cdef int retire_module(Session *s, Frame *f, uint64_t handle) noexcept nogil:
