@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import enum
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from cuda.bindings import driver
-
+from codegen import header
 from codegen.checks import FRAMING, Check, What, names_in, stated
 from codegen.load import load
 from codegen.model import Arg, Kind, Use
@@ -39,9 +40,18 @@ VALID: dict[str, dict[str, Any]] = {
 
 @cache
 def constants() -> dict[str, int]:
-    """Every enumerator of cuda.h."""
-    types = (t for t in vars(driver).values() if isinstance(t, type) and issubclass(t, enum.Enum))
-    return {member.name: int(member.value) for t in types for member in t}
+    """What the checks name of cuda.h, as the compiler has it."""
+    found = [c for op in operations() for c in checks(op)]
+    names = {name for c in found if c.what is not What.HANDLE for name in c.names}
+    names |= {c.error for c in found if c.error} | {b for c in found if (b := str(c.bound)).startswith("CU")}
+    prints = "".join(f'printf("{name} %lld\\n", (long long){name});' for name in sorted(names))
+    source = f"#include <stdio.h>\n#include <cuda.h>\nint main(void) {{ {prints} return 0; }}\n"
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "constants"
+        command = [header.compiler(), "-xc", f"-I{header.find(None)}", "-o", str(program), "-"]
+        subprocess.run(command, input=source, text=True, check=True)
+        lines = subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines()
+    return {name: int(value) for name, value in map(str.split, lines)}
 
 
 @dataclass
@@ -74,6 +84,7 @@ class World:
             guest.send("cuStreamCreateWithPriority", phStream=new, flags=0, priority=0)
         elif kind == "event":
             guest.send("cuEventCreate", phEvent=new, Flags=0)
+            guest.send("cuEventRecordWithFlags", hEvent=new, hStream=0, flags=0)
         elif kind == "function":
             guest.send("sessionGetFunction", function=new, owner=self.made["module"], index=0)
         else:
@@ -122,6 +133,12 @@ def valid(world: World, op: str) -> dict[str, Any]:
     if "address" in values and values["address"] == 0:
         values["address"] = world.guest.window + 16 * PAGE
     return values | {"payload": payload(op, values)}
+
+
+def changed(world: World, op: str, change: dict[str, Any]) -> dict[str, Any]:
+    """A valid frame with this in place of what it says; as much payload as it then announces."""
+    values = {**valid(world, op), **change}
+    return values if "payload" in change else values | {"payload": payload(op, values)}
 
 
 def payload(op: str, values: dict[str, Any]) -> bytes:

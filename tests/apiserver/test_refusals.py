@@ -15,7 +15,7 @@ from codegen.checks import FRAMING, Check
 from codegen.model import Use
 from tests.apiserver.engine import Engine
 from tests.apiserver.guest import Ended, Guest, operations
-from tests.apiserver.refusals import World, checks, constants, framing, valid, violations
+from tests.apiserver.refusals import World, changed, checks, constants, framing, valid, violations
 from tests.apiserver.server import Server
 
 MALFORMED = 7
@@ -91,7 +91,7 @@ def refuse_all(world: World, op: str) -> int:
             continue
         before = number
         for change in violations(world, op, check):
-            refused(world.guest, op, {**valid(world, op), **change}, check)
+            refused(world.guest, op, changed(world, op, change), check)
             number += 1
         assert number > before, f"{op}: no frame breaks {check}"
     return number
@@ -111,8 +111,7 @@ def test_a_wrong_length_ends_the_session(sessions: Sessions, op: str) -> None:
     assert changes
     for check, i in changes:
         world = sessions.world()
-        change = list(violations(world, op, check))[i]
-        values = {**valid(world, op), **change}
+        values = changed(world, op, list(violations(world, op, check))[i])
         if operations()[op].variant.klass.value == "sync":
             world.guest.ask(op, **values)
         else:
