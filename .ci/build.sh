@@ -8,7 +8,6 @@ mkdir -p build/tree/gpuferry
 for folder in apiserver guest migration monitor native specs; do
     ln -sfn "../../../$folder" "build/tree/gpuferry/$folder"
 done
-ln -sfn "../../../bench/sim" build/tree/gpuferry/sim
 log=build/build.log
 if ! "$venv/bin/python" -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e . >"$log" 2>&1; then
     grep -nE 'error|Error|FAILED|\^' "$log" | head -40 >&2 || true

@@ -28,9 +28,9 @@ from statistics import median
 from typing import Any
 
 from gpuferry.monitor.policy import build
-from gpuferry.sim import dgsf
-from gpuferry.sim.engine import Simulation
-from gpuferry.sim.workload import MIB, Job, Server, Workload
+from gpuferry.monitor.simulator import dgsf
+from gpuferry.monitor.simulator.engine import Simulation
+from gpuferry.monitor.simulator.workload import MIB, Job, Server, Workload
 from rich.console import Console
 from rich.table import Table
 

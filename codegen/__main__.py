@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from . import coverage, generate, header, protos, show
+from . import compare, coverage, generate, header, protos, show
 from .load import load
 from .model import SpecError
 from .validate import next_id
@@ -35,7 +35,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 def check(arguments: argparse.Namespace) -> int:
     spec = load()
-    problems = header.check(spec, header.find(arguments.cuda_include))
+    problems = compare.check(spec, header.find(arguments.cuda_include))
     stale = generate.stale(generate.outputs(spec)) + [str(path) for path in protos.check(generate.ROOT)]
     problems += [f"{path}: not what the spec yields\n    Run python -m codegen" for path in stale]
     for problem in problems:

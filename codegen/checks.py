@@ -98,7 +98,7 @@ def _range(arg: Arg) -> Check:
 def _of_frame(message: Message) -> Iterator[Check]:
     """What is read in one go has no codec that would count it; what is answered fits into a chunk."""
     for arg in message.request_payload:
-        if arg.bulk and arg.size is not None:
+        if (arg.bulk or arg.kind is Kind.PAYLOAD) and arg.size is not None:
             yield Check(What.PAYLOAD, arg, None, arg.size)
         if arg.bulk and len(message.request_payload) > 1:
             raise SpecError(arg.where, f"{arg.name}: 'bulk' beside others", "Send the others by another operation")

@@ -6,8 +6,8 @@
   FLAT    a struct without pointers, not nullable: `u8 name[n]` in the fixed struct, its image
   BEHIND  bytes behind the fixed struct, in the order of the arguments: what is nullable, counted or nested
 
-Request, guest side. `guest_encode` is an expression of type CUresult; it refuses NULL and what the type's checks
-refuse:
+Request, guest side. `guest_encode` is an expression of type CUresult; it refuses NULL, and what the type's
+checks refuse:
 
     struct gf_bytes behind;                     only if `behind_request(types, variant)`
     gf_bytes_begin(&behind);
@@ -16,9 +16,9 @@ refuse:
     ... iovec {behind.data, behind.size} after the request struct ...
     gf_bytes_end(&behind);                      on every way out
 
-Request, server side. `server_declare` are lines of declarations, `server_decode` an expression: 0, a CUresult,
-or GF_MALFORMED, which `codec_status(s, f, &d, status)` turns into `malformed(…)`; `server_argument` is what the
-driver gets:
+Request, server side. `server_declare` are lines of declarations, `server_decode` an expression: 0, a CUresult
+or GF_MALFORMED, which `codec_status(s, f, &d, status)` turns into `malformed(…)`; `server_argument` is what
+the driver gets:
 
     cdef gf_decoder d
     begin_codec(s, f, &d, sizeof(gf_req_cuX))   # reads behind the fixed struct
@@ -38,8 +38,8 @@ FLAT goes to the reply struct, BEHIND to `cdef gf_bytes behind`, whose bytes fol
     status = status or gf_return_CUmemAllocationProp(&d, &prop, out.prop)
     status = status or gf_return_plain(&behind, list, <uint64_t>(q.count), sizeof(list[0]))
 
-Reply, guest side: `guest_decode`, an expression of type CUresult; BEHIND reads `struct gf_decoder in`, begun over
-the reply's payload:
+Reply, guest side: `guest_decode`, an expression of type CUresult; BEHIND reads `struct gf_decoder in`, begun
+over the reply's payload:
 
     result = gf_fetch(prop, reply.prop, sizeof *prop);
     result = gf_fetch_behind(&in, list, (uint64_t)(count), sizeof *list);

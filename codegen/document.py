@@ -35,6 +35,10 @@ class Value:
     def is_word(self) -> bool:
         return isinstance(self.node, yaml.ScalarNode)
 
+    @property
+    def is_list(self) -> bool:
+        return isinstance(self.node, yaml.SequenceNode)
+
     def text(self) -> str:
         return self._scalar("str", "a text")
 
@@ -73,7 +77,7 @@ class Value:
         """A text or a list of texts."""
         if isinstance(self.node, yaml.ScalarNode):
             return (self.text(),)
-        return tuple(item.text() for item in self.items())
+        return tuple(item.word() for item in self.items())
 
     def mapping(self) -> Mapping:
         return Mapping(self.node, self.where.file)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from .document import Mapping, Value, read
+from .expression import Call, ExpressionError, parse_call
 from .load_nesting import load_enum, load_nesting
 from .model import (
     Access,
     Arg,
+    Assignment,
+    AttributeUse,
     By,
     Class,
+    Early,
     Function,
     Kind,
     Lasting,
@@ -38,17 +42,18 @@ OBJECTS = "cuda/objects.yaml"
 DEVICE = "cuda/device.yaml"
 LIBRARIES = ("cuda/driver.yaml", "gpuferry/session.yaml")
 
+GUEST_STEPS = (Step.CHECK, Step.SEND, Step.DECODE)
 SERVER_STEPS = (Step.CALL,)
 
 # Keys that say something only of some kinds of arguments.
 KEYS_OF_KIND = {
-    Kind.SCALAR: {"min", "max"},
-    Kind.ENUM: {"allow"},
+    Kind.SCALAR: {"min", "max", "clamp"},
+    Kind.ENUM: {"allow", "min", "max"},
     Kind.FLAGS: {"allow"},
     Kind.POINTER: {"size", "access", "nullable"},
-    Kind.HANDLE: {"of", "use", "nullable"},
+    Kind.HANDLE: {"of", "use", "nullable", "absent"},
     Kind.IN: {"size", "count", "nullable", "bulk"},
-    Kind.PAYLOAD: {"bulk"},
+    Kind.PAYLOAD: {"size", "bulk"},
     Kind.OUT: {"size", "count", "nullable"},
     Kind.INOUT: {"size", "count", "nullable"},
     Kind.STRING: {"nullable"},
@@ -65,6 +70,7 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
     kind = keys.need("kind").choice(Kind)
     of, use, size, access = keys.get("of"), keys.get("use"), keys.get("size"), keys.get("access")
     nullable, allow, low, high = keys.get("nullable"), keys.get("allow"), keys.get("min"), keys.get("max")
+    clamp, absent = keys.get("clamp"), keys.get("absent")
     bulk, count = keys.get("bulk"), keys.get("count")
     keys.done()
     misplaced = set(keys.keys) - {"kind"} - KEYS_OF_KIND.get(kind, set())
@@ -86,11 +92,60 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
         size=size.text() if size else None,
         access=access.choice(Access) if access else None,
         allow=allow.texts() if allow else (),
-        min=low.integer() if low else None,
-        max=high.integer() if high else None,
+        min=low.word() if low else None,
+        max=high.word() if high else None,
+        clamp=load_clamp(clamp) if clamp else None,
+        absent=absent.text() if absent else None,
         bulk=bulk.flag() if bulk else False,
         count=count.text() if count else None,
     )
+
+
+def load_clamp(value: Value) -> tuple[str, str]:
+    bounds = value.texts()
+    if len(bounds) != 2:
+        raise value.fail("'clamp' is not a range", "Write clamp: [least, greatest]")
+    return bounds[0], bounds[1]
+
+
+def load_early(value: Value) -> Early:
+    keys = value.mapping()
+    early = Early(keys.need("if").word(), keys.need("result").text(), keys.where)
+    keys.done()
+    return early
+
+
+def load_assignment(target: str, value: Value) -> Assignment:
+    if value.is_word:
+        return Assignment(target, value.word(), value.where)
+    if value.is_list:
+        return Assignment(target, tuple(load_assignment("", item) for item in value.items()), value.where)
+    members = value.mapping().all()
+    return Assignment(target, tuple(load_assignment(name, item) for name, item in members), value.where)
+
+
+def load_assignments(value: Value | None) -> tuple[Assignment, ...]:
+    return tuple(load_assignment(name, item) for name, item in value.mapping().all()) if value else ()
+
+
+def load_call(value: Value | None) -> Call | None:
+    if value is None:
+        return None
+    try:
+        return parse_call(value.text())
+    except ExpressionError as error:
+        raise value.fail(str(error), "Write calls: function(argument, …)") from None
+
+
+def load_attribute_use(value: Value | None) -> AttributeUse | None:
+    if value is None:
+        return None
+    keys = value.mapping()
+    found = AttributeUse(
+        keys.need("of").text(), keys.need("by").text(), keys.need("value").text(), keys.where
+    )
+    keys.done()
+    return found
 
 
 def load_steps(keys: Mapping, side: str, known: tuple[Step, ...]) -> tuple[Step, ...]:
@@ -127,7 +182,7 @@ def load_variant(base: str, group: str, value: Value) -> Variant:
     lookup, stream, via = keys.get("lookup"), keys.get("stream"), keys.get("via")
     guest, server, needs, alias = keys.get("guest"), keys.get("server"), keys.get("needs"), keys.get("alias")
     blocking, replay, restore = keys.get("blocking"), keys.get("replay"), keys.get("restore")
-    override = keys.get("override")
+    early, result, override = keys.get("early"), keys.get("result"), keys.get("override")
     steps = override.mapping() if override else None
     variant = Variant(
         symbol=symbol,
@@ -150,6 +205,13 @@ def load_variant(base: str, group: str, value: Value) -> Variant:
         replay=load_replay(replay) if replay else None,
         restore=restore.flag() if restore else False,
         args=load_args(keys.get("args"), signature),
+        early=tuple(load_early(item) for item in early.items()) if early else (),
+        answer=load_assignments(keys.get("answer")),
+        effect=load_assignments(keys.get("effect")),
+        result=result.text() if result else None,
+        calls=load_call(keys.get("calls")),
+        attribute=load_attribute_use(keys.get("attribute")),
+        guest_steps=load_steps(steps, "guest", GUEST_STEPS) if steps else (),
         server_steps=load_steps(steps, "server", SERVER_STEPS) if steps else (),
     )
     if steps:

@@ -319,7 +319,8 @@ def load_nesting(
     aliases: dict[str, str],
 ) -> Nesting:
     """What types.yaml says under `opaque`, `structs`, `unions` and `options`."""
-    opaque = keys.need("opaque").texts()
+    opaque_value, used = keys.need("opaque"), keys.need("used")
+    opaque = opaque_value.texts()
     structs = dict(keys.need("structs").mapping().all())
     unions = dict(keys.need("unions").mapping().all())
     options = dict(keys.need("options").mapping().all())
@@ -336,7 +337,12 @@ def load_nesting(
         {name: load_options(name, item) for name, item in options.items()},
         aliases,
         opaque,
+        used.texts(),
+        dict.fromkeys(opaque, opaque_value.where),
     )
+    for name in nesting.used:
+        if name not in structs and name not in options:
+            raise used.unknown("type", name, [*structs, *options])
     for name, struct in nesting.structs.items():
         check_finite(nesting, name, ())
         check_members(nesting, struct.members)

@@ -10,6 +10,7 @@ from enum import Enum
 from .basics import Access as Access
 from .basics import SpecError as SpecError
 from .basics import Where as Where
+from .expression import Call
 from .nesting import Nesting
 
 PER_THREAD_SUFFIX = re.compile(r"_pt[sd][sz]$")
@@ -146,8 +147,10 @@ class Arg:
     size: str | None = None
     access: Access | None = None
     allow: tuple[str, ...] = ()
-    min: int | None = None
-    max: int | None = None
+    min: str | None = None
+    max: str | None = None
+    clamp: tuple[str, str] | None = None
+    absent: str | None = None
     bulk: bool = False
     count: str | None = None
 
@@ -176,6 +179,24 @@ class Replay:
     where: Where
     of: str | None = None
     by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Early:
+    """A result that is known without more ado, where a condition holds."""
+
+    condition: str
+    result: str
+    where: Where
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """`target` becomes the value of an expression, or a struct of such by member."""
+
+    target: str
+    value: str | tuple[Assignment, ...]
+    where: Where
 
 
 @dataclass(frozen=True)
@@ -211,6 +232,13 @@ class Variant:
     replay: Replay | None = None
     restore: bool = False
     args: tuple[Arg, ...] = ()
+    early: tuple[Early, ...] = ()
+    answer: tuple[Assignment, ...] = ()
+    effect: tuple[Assignment, ...] = ()
+    result: str | None = None
+    calls: Call | None = None
+    attribute: AttributeUse | None = None
+    guest_steps: tuple[Step, ...] = ()
     server_steps: tuple[Step, ...] = ()
 
     @property
@@ -260,8 +288,8 @@ class ServerSide(Enum):
 class ObjectField:
     """What the guest knows of an object.
 
-    `absent` is its value where a handle names no object (a default stream); with `counter` each new object gets
-    the next number, from that one on."""
+    `absent` is its value where a handle names no object (a default stream). With `counter` each new object
+    gets the next number, from that one on."""
 
     name: str
     ctype: str
@@ -269,6 +297,33 @@ class ObjectField:
     count: str | None = None
     counter: int | None = None
     absent: str | None = None
+    initial: str | None = None
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """What an object answers when asked for an attribute, and what changes when it is set.
+
+    `get` and the values of `set` are expressions of the object's fields and of `value`, the one that is
+    given; `condition` must hold of what is given.
+    """
+
+    name: str
+    ctype: str
+    get: str
+    where: Where
+    set: tuple[Assignment, ...] = ()
+    condition: str | None = None
+
+
+@dataclass(frozen=True)
+class AttributeUse:
+    """A function that gets or sets an attribute: of which object, named by which argument, and its value."""
+
+    of: str
+    by: str
+    value: str
+    where: Where
 
 
 @dataclass(frozen=True)
@@ -296,6 +351,7 @@ class ObjectKind:
     server: ServerObject
     where: Where
     fields: tuple[ObjectField, ...] = ()
+    attributes: tuple[Attribute, ...] = ()
     struct: str | None = None
     header: str | None = None
     look_up: bool = False

@@ -1,8 +1,9 @@
 """Types that nest, as frozen values: structs, unions with their tag, option lists; and how C lays them out.
 
-A type travels as the image of its C struct, in which a pointer is replaced by whether it is there (a string's by its
-length + 1), a handle by its wire id, and what does not travel by zero. What pointers lead to follows behind, in the
-order of the members, depth first. A type without pointers is flat: its image is all there is.
+A type travels as the image of its C struct, in which a pointer is replaced by whether it is there (a string's
+by its length + 1), a handle by its wire id, and what does not travel by zero. What pointers lead to follows,
+in the members' order (a kernel's parameters last), depth first. A type without pointers is flat: nothing
+follows.
 """
 
 from __future__ import annotations
@@ -37,13 +38,25 @@ class Kind(Enum):
     REFUSED = "refused"
 
 
+# What is more than a value, as the text of a layout calls it.
+FORMS = {
+    Kind.DEVICE: "device",
+    Kind.POINTER: "address",
+    Kind.HANDLE: "handle",
+    Kind.STRING: "string",
+    Kind.HOST: "bytes",
+    Kind.ARRAY: "array",
+    Kind.PARAMS: "params",
+    Kind.STRUCT: "struct",
+    Kind.UNION: "union",
+}
 # What leads out of the image to bytes behind it.
 OUTSIDE = {Kind.STRING, Kind.HOST, Kind.ARRAY, Kind.PARAMS}
 
 
 @dataclass(frozen=True)
 class EnumType:
-    """An enum and its values: those that are carried, and those that CUDA knows and gpuferry does not carry."""
+    """An enum: the values that are carried, and those that CUDA knows and gpuferry does not carry."""
 
     name: str
     wire: str
@@ -54,8 +67,11 @@ class EnumType:
 
 @dataclass(frozen=True)
 class Member:
-    """A member of a struct, or a case of a union. `ctype` is the header's, of one element where `length` is more
-    than 1; empty for a struct or union that is defined in place, whose `members` these are."""
+    """A member of a struct, or a case of a union.
+
+    `ctype` is the header's, of one element where `length` is more than 1; empty for a struct or union that is
+    defined in place, whose `members` these are.
+    """
 
     name: str
     kind: Kind
@@ -127,7 +143,10 @@ class Option:
 
 @dataclass(frozen=True)
 class OptionList:
-    """Options and their values in two arrays side by side, as the just-in-time compiler takes them. `max`: how many there may be."""
+    """Options and their values in two arrays side by side, as the just-in-time compiler takes them.
+
+    `max`: how many there may be.
+    """
 
     name: str
     options: tuple[Option, ...]
@@ -155,6 +174,8 @@ class Nesting:
     options: dict[str, OptionList] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     opaque: tuple[str, ...] = ()
+    used: tuple[str, ...] = ()
+    where: dict[str, Where] = field(default_factory=dict)
 
     def name(self, ctype: str) -> str:
         """The name under which a type is defined here."""
@@ -191,7 +212,7 @@ class Nesting:
         return Place(0, -(-end // align) * align, align)
 
     def places(self, members: tuple[Member, ...], overlay: bool = False) -> Iterator[tuple[Member, Place]]:
-        """Every member with its place from the begin of what holds it; `overlay`: they share one, as in a union."""
+        """Every member with its place in what holds it; `overlay`: they share one, as in a union."""
         at = 0
         for member in members:
             one = self._one(member)
@@ -262,11 +283,12 @@ class Nesting:
         parts = []
         for member, place in self.places(members, overlay):
             inner = member.members or (self.cases(member) if member.kind is Kind.UNION else ())
-            count = f"[{member.count}]" if member.kind is Kind.ARRAY and member.count else ""
-            text = f"{member.name}@{place.offset}+{place.size}:{member.kind.value}{count}"
-            if member.kind in (Kind.STRUCT, Kind.ARRAY) and not inner:
-                text += f" {self.name(member.element if member.kind is Kind.ARRAY else member.ctype)}"
-            if inner:
+            text = f"{member.name}@{place.offset}+{place.size}:{FORMS.get(member.kind, 'value')}"
+            if member.kind is Kind.ARRAY:
+                text += f" {self.name(member.element)}[{member.count or 1}]"
+            elif member.kind is Kind.STRUCT and not inner:
+                text += f" {self.name(member.ctype)}"
+            if inner and member.kind is not Kind.REFUSED:
                 text += f"({self._members(inner, member.kind is Kind.UNION)})"
             parts.append(text)
         return ",".join(parts)

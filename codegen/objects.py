@@ -5,12 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 
 from .document import Value, read
-from .model import SESSION, ObjectField, ObjectKind, Objects, Rebuilt, ServerObject, ServerSide, SpecError
+from .model import (
+    SESSION,
+    Assignment,
+    Attribute,
+    ObjectField,
+    ObjectKind,
+    Objects,
+    Rebuilt,
+    ServerObject,
+    ServerSide,
+    SpecError,
+)
 
 
 def load_field(name: str, value: Value) -> ObjectField:
     keys = value.mapping()
     count, counter, absent = keys.get("count"), keys.get("counter"), keys.get("absent")
+    initial = keys.get("initial")
     found = ObjectField(
         name=name,
         ctype=keys.need("type").text(),
@@ -18,6 +30,26 @@ def load_field(name: str, value: Value) -> ObjectField:
         count=count.word() if count else None,
         counter=counter.integer() if counter else None,
         absent=absent.word() if absent else None,
+        initial=initial.word() if initial else None,
+    )
+    keys.done()
+    return found
+
+
+def load_attributes(value: Value) -> tuple[Attribute, ...]:
+    return tuple(load_attribute(name, item) for name, item in value.mapping().all())
+
+
+def load_attribute(name: str, value: Value) -> Attribute:
+    keys = value.mapping()
+    changed, condition = keys.get("set"), keys.get("if")
+    found = Attribute(
+        name=name,
+        ctype=keys.need("type").text(),
+        get=keys.need("get").word(),
+        where=keys.where,
+        set=tuple(Assignment(f, v.word(), v.where) for f, v in changed.mapping().all()) if changed else (),
+        condition=condition.word() if condition else None,
     )
     keys.done()
     return found
@@ -43,6 +75,7 @@ def load_kind(name: str, value: Value) -> ObjectKind:
     keys = value.mapping()
     destroy, fields, guest = keys.get("destroy"), keys.get("fields"), keys.get("guest")
     server = load_server(name, keys.get("server"), destroy is not None)
+    attributes = keys.get("attributes")
     struct = header = None
     custom = {"look_up": False, "ended": False}
     if guest is not None:
@@ -67,6 +100,7 @@ def load_kind(name: str, value: Value) -> ObjectKind:
         server=server,
         where=keys.where,
         fields=tuple(load_field(f, item) for f, item in fields.mapping().all()) if fields else (),
+        attributes=load_attributes(attributes) if attributes else (),
         struct=struct.text() if struct else None,
         header=header.text() if header else None,
         look_up=custom["look_up"],

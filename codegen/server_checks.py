@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from . import expression
@@ -9,6 +10,7 @@ from .checks import Check, What, names_in
 from .model import Access, Arg, SpecError
 from .wire import C_TYPES, Message
 
+CONSTANT = re.compile(r"CU\w*_\w+$")
 MALFORMED = {
     What.PAYLOAD: "payload is not as long as announced",
     What.ANSWER: "more than one chunk asked for",
@@ -31,13 +33,15 @@ def size_of(size: str, arg: Arg) -> str:
 
 
 def _value(bound: str, arg: Arg) -> str:
-    """A limit that the server knows too: a number or a constant of cuda.h."""
-    text = bound.strip()
-    if text.lstrip("-").isdigit():
-        return text
-    if text.isidentifier() and text.startswith("CU"):
-        return f"cu.{text}"
-    raise SpecError(arg.where, f"{arg.name}: the server cannot know {text!r}", "Use a number or an enumerator")
+    """A limit that the server knows too: numbers and constants of cuda.h."""
+
+    def name(text: str) -> str:
+        if CONSTANT.match(text):
+            return f"cu.{text}"
+        raise SpecError(arg.where, f"{arg.name}: the server cannot know {text!r}", "Use numbers and enumerators")
+
+    names_in(bound, arg)
+    return expression.translate(bound, name)
 
 
 def _places(message: Message, arg: Arg) -> list[str]:

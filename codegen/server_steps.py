@@ -159,7 +159,8 @@ def payload(message: Message) -> list[tuple[str, str, str]]:
             raise wrong(arg, "what follows it, or it follows, has no place", "Let it be all that follows")
         if not arg.bulk:
             found.append(("const uint8_t *", arg.name, f"f.body + {fixed}"))
-        found.append(("size_t ", f"{arg.name}_size", f"f.size - {fixed}"))
+        if arg.size is None:
+            found.append(("size_t ", f"{arg.name}_size", f"f.size - {fixed}"))
     return found
 
 

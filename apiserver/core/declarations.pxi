@@ -116,11 +116,6 @@ cdef extern from "wire/sha256.h" nogil:
 cdef extern from "wire/link_set.h" nogil:
     void *gf_link_set_wrap(const void *image, size_t size)
 
-cdef extern from "wire/codec.h" nogil:
-    uint64_t gf_plus(uint64_t a, uint64_t b)
-    uint64_t gf_minus(uint64_t a, uint64_t b)
-    uint64_t gf_times(uint64_t a, uint64_t b)
-
 cdef extern from "wire/handle.h" nogil:
     enum:
         GF_HANDLE_TAG

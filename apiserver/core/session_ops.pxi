@@ -243,42 +243,32 @@ cdef int sessionFill_call(Session *s, Frame *f, gf_req_sessionFill *q, Stream *s
     return cu.cuMemsetD2D32Async(q.address, q.pitch, q.value, q.width, q.rows, stream.cu)
 
 
-cdef bint attribute_carries_no_handle(uint32_t id) noexcept nogil:
-    return (id == cu.CU_LAUNCH_ATTRIBUTE_COOPERATIVE or id == cu.CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY
-            or id == cu.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            or id == cu.CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE
-            or id == cu.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            or id == cu.CU_LAUNCH_ATTRIBUTE_PRIORITY or id == cu.CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
-            or id == cu.CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP
-            or id == cu.CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION
-            or id == cu.CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
-
-
-cdef int launch_attributes(const uint8_t *source, uint32_t count, cu.CUlaunchAttribute *target) noexcept nogil:
-    """The attributes as the driver takes them. Those that name streams, events or addresses are not carried."""
-    cdef const gf_launch_attribute *asked = <const gf_launch_attribute *>source
+cdef int launch_attributes(Session *s, Frame *f, const uint8_t *source, uint32_t count,
+                           cu.CUlaunchAttribute *target) noexcept nogil:
+    """The attributes as the driver takes them: types.yaml says which are carried."""
+    cdef gf_decoder d
     cdef uint32_t i
+    cdef int status = cu.CUDA_SUCCESS
     if count > LAUNCH_ATTRIBUTES:
         return cu.CUDA_ERROR_INVALID_VALUE
+    begin_codec(s, f, &d, f.size)
     for i in range(count):
-        if not attribute_carries_no_handle(asked[i].id):
-            return cu.CUDA_ERROR_NOT_SUPPORTED
-        memcpy(&target[i], &asked[i], sizeof(gf_launch_attribute))
-    return cu.CUDA_SUCCESS
+        status = status or gf_decode_CUlaunchAttribute(&d, source + i * sizeof(gf_launch_attribute), &target[i])
+    status = codec_status(s, f, &d, status)
+    gf_decoder_end(&d)
+    return status
 
 
 cdef int sessionLaunch_call(Session *s, Frame *f, gf_req_sessionLaunch *q, Function *function, Stream *stream,
-                            const uint8_t *params, size_t payload) noexcept nogil:
+                            const uint8_t *params) noexcept nogil:
     cdef size_t size = q.params
     cdef cu.CUlaunchAttribute attributes[LAUNCH_ATTRIBUTES]
     cdef cu.CUlaunchConfig config
     cdef void *extra[5]
     cdef int status
-    if payload != <uint64_t>q.params + <uint64_t>q.attributes * sizeof(gf_launch_attribute):
-        return malformed(s, f, b"payload is not the parameters and attributes announced")
     if size < function.kernel.param_bytes:
         return cu.CUDA_ERROR_INVALID_VALUE
-    status = launch_attributes(params + size, q.attributes, attributes)
+    status = launch_attributes(s, f, params + size, q.attributes, attributes)
     if status == cu.CUDA_SUCCESS and stream == f.context.legacy and f.context.uncovered:
         status = note_copies(s, f.context)      # the kernel may run on and on: it is not to be waited for
     if status != cu.CUDA_SUCCESS:
@@ -315,13 +305,10 @@ cdef void fill_config(cu.CUlaunchConfig *config, const uint32_t *grid, const uin
 
 
 cdef int sessionOccupancyClusters_call(Session *s, Frame *f, gf_req_sessionOccupancyClusters *q, Function *function,
-                                       Stream *stream, const uint8_t *asked, size_t payload,
-                                       int *result) noexcept nogil:
+                                       Stream *stream, const uint8_t *asked, int *result) noexcept nogil:
     cdef cu.CUlaunchAttribute attributes[LAUNCH_ATTRIBUTES]
     cdef cu.CUlaunchConfig config
-    if payload != <uint64_t>q.attributes * sizeof(gf_launch_attribute):
-        return malformed(s, f, b"payload is not the attributes announced")
-    cdef int status = launch_attributes(asked, q.attributes, attributes)
+    cdef int status = launch_attributes(s, f, asked, q.attributes, attributes)
     if status != cu.CUDA_SUCCESS:
         return status
     fill_config(&config, q.grid, q.block, q.shared, attributes, q.attributes)

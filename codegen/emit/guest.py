@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from ..model import By, Spec, Variant
 from ..render import render
-from ..wire import message
 
 
 def outputs(spec: Spec) -> dict[str, str]:
     file = spec.driver.file
     functions = [v for v in spec.driver.variants if v.alias is None]
     written = [v for v in functions if v.guest is not By.NONE]
-    messages = {v.symbol: message(spec.types, v) for v in written if v.guest is By.GENERATED}
     exports = [symbol for v in spec.driver.variants for symbol in _symbols(v)]
     return {
         "guest/_generated/functions.h": render(
@@ -23,13 +21,6 @@ def outputs(spec: Spec) -> dict[str, str]:
             file,
             variants=list(spec.driver.variants),
             functions=functions,
-        ),
-        "guest/_generated/calls.c": render(
-            "guest_calls.c.j2",
-            __file__,
-            file,
-            calls=[v for v in written if v.guest is By.GENERATED],
-            messages=messages,
         ),
         "guest/_generated/libcuda.map": render(
             "guest_libcuda.map.j2", __file__, file, exports=sorted(exports)

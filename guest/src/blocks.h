@@ -23,7 +23,7 @@ struct gf_block {
             uint64_t requested; /* size as asked for */
             uint64_t owner;     /* context */
             uint64_t id;
-            bool from_pool;
+            uint64_t pool; /* handle; 0: it is of none */
         };
     };
 };

@@ -340,12 +340,15 @@ CUresult gf_call_start(struct gf_call *call, const struct iovec *parts, int coun
     return append(call->op, call->request, parts, count, NULL, true);
 }
 
+CUresult gf_call_parts(struct gf_call *call, const struct iovec *parts, int count) {
+    CUresult result = gf_call_start(call, parts, count);
+    CUresult waited = gf_call_wait(call);
+    return result != CUDA_SUCCESS ? result : waited;
+}
+
 CUresult gf_call_struct(uint16_t op, const void *request, size_t size, void *reply, size_t reply_size) {
     struct gf_call call = {.op = op, .reply = reply, .reply_size = (uint32_t)reply_size};
-    struct iovec part = {(void *)request, size};
-    CUresult result = gf_call_start(&call, &part, 1);
-    CUresult waited = gf_call_wait(&call);
-    return result != CUDA_SUCCESS ? result : waited;
+    return gf_call_parts(&call, &(struct iovec){(void *)request, size}, 1);
 }
 
 /* Sleeps until there is something to send, the server hangs up, or a reply comes that nobody else will read.

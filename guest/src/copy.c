@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "calls.h"
 #include "channel.h"
 #include "context.h"
-#include "functions.h"
 #include "gpuferry/messages.h"
 #include "host_memory.h"
 #include "module.h"
@@ -146,8 +146,8 @@ static CUresult copy_host(const struct side *to, const struct side *from, const 
     return CUDA_SUCCESS;
 }
 
-static CUresult copy_on_device(const struct side *to, const struct side *from, const struct extent *extent,
-                               uint64_t stream) {
+static CUresult copy_within(const struct side *to, const struct side *from, const struct extent *extent,
+                            uint64_t stream) {
     struct gf_req_sessionCopy request = {stream,      to->address,   to->pitch,   from->address,
                                          from->pitch, extent->width, extent->rows};
     gf_window_work_enqueued();
@@ -190,8 +190,7 @@ static CUresult copy(struct side to, struct side from, struct extent extent, CUs
     }
     join_rows(&to, &from, &extent);
     if (to.device) {
-        return from.device ? copy_on_device(&to, &from, &extent, stream)
-                           : copy_in(&to, &from, &extent, stream);
+        return from.device ? copy_within(&to, &from, &extent, stream) : copy_in(&to, &from, &extent, stream);
     }
     if (!from.device) {
         return copy_host(&to, &from, &extent);
@@ -200,66 +199,45 @@ static CUresult copy(struct side to, struct side from, struct extent extent, CUs
     return behind ? copy_out_behind(&to, &from, &extent, stream) : copy_out(&to, &from, &extent, stream);
 }
 
-static CUresult copy_linear(bool to_device, uint64_t to, bool from_device, uint64_t from, size_t size,
-                            CUstream stream, bool may_run_behind) {
-    return copy((struct side){to_device, to, size}, (struct side){from_device, from, size},
-                (struct extent){size, 1}, stream, may_run_behind);
+static struct side on_device(uint64_t address, uint64_t pitch) {
+    return (struct side){true, address, pitch};
 }
 
-CUresult gf_cuMemcpyHtoD_v2(CUstream stream, CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount) {
-    return copy_linear(true, dstDevice, false, (uint64_t)srcHost, ByteCount, stream, false);
+static struct side on_host(const void *address, uint64_t pitch) {
+    return (struct side){false, (uint64_t)address, pitch};
 }
 
-CUresult gf_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount,
-                                 CUstream hStream) {
-    return copy_linear(true, dstDevice, false, (uint64_t)srcHost, ByteCount, hStream, true);
+CUresult gf_copy_in(CUdeviceptr to, const void *from, size_t size, CUstream stream, bool behind) {
+    return copy(on_device(to, size), on_host(from, size), (struct extent){size, 1}, stream, behind);
 }
 
-CUresult gf_cuMemcpyDtoH_v2(CUstream stream, void *dstHost, CUdeviceptr srcDevice, size_t ByteCount) {
-    return copy_linear(false, (uint64_t)dstHost, true, srcDevice, ByteCount, stream, false);
+CUresult gf_copy_out(void *to, CUdeviceptr from, size_t size, CUstream stream, bool behind) {
+    return copy(on_host(to, size), on_device(from, size), (struct extent){size, 1}, stream, behind);
 }
 
-CUresult gf_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream) {
-    return copy_linear(false, (uint64_t)dstHost, true, srcDevice, ByteCount, hStream, true);
+CUresult gf_copy_on_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
+    return copy(on_device(to, size), on_device(from, size), (struct extent){size, 1}, stream, true);
 }
 
-CUresult gf_cuMemcpyDtoD_v2(CUstream stream, CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount) {
-    return copy_linear(true, dstDevice, true, srcDevice, ByteCount, stream, false);
-}
-
-CUresult gf_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount,
-                                 CUstream hStream) {
-    return copy_linear(true, dstDevice, true, srcDevice, ByteCount, hStream, true);
-}
-
-CUresult gf_cuMemcpy(CUstream stream, CUdeviceptr dst, CUdeviceptr src, size_t ByteCount) {
-    return copy_linear(is_device(dst), dst, is_device(src), src, ByteCount, stream, false);
-}
-
-CUresult gf_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream) {
-    return copy_linear(is_device(dst), dst, is_device(src), src, ByteCount, hStream, true);
+CUresult gf_copy_unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream, bool behind) {
+    return copy((struct side){is_device(to), to, size}, (struct side){is_device(from), from, size},
+                (struct extent){size, 1}, stream, behind);
 }
 
 static CUresult check_peers(CUcontext to, CUcontext from) {
-    CUresult error = CUDA_SUCCESS;
+    struct gf_context *context;
+    uint64_t wire;
     if (to == NULL || from == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    return gf_context_of(to, &error) == NULL || gf_context_of(from, &error) == NULL ? error : CUDA_SUCCESS;
+    CUresult result = gf_context_look_up(to, &context, &wire);
+    return result != CUDA_SUCCESS ? result : gf_context_look_up(from, &context, &wire);
 }
 
-CUresult gf_cuMemcpyPeer(CUstream stream, CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
-                         CUcontext srcContext, size_t ByteCount) {
-    CUresult result = check_peers(dstContext, srcContext);
-    return result != CUDA_SUCCESS ? result
-                                  : copy_linear(true, dstDevice, true, srcDevice, ByteCount, stream, false);
-}
-
-CUresult gf_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
-                              CUcontext srcContext, size_t ByteCount, CUstream hStream) {
-    CUresult result = check_peers(dstContext, srcContext);
-    return result != CUDA_SUCCESS ? result
-                                  : copy_linear(true, dstDevice, true, srcDevice, ByteCount, hStream, true);
+CUresult gf_copy_between(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                         size_t size, CUstream stream) {
+    CUresult result = check_peers(to_context, from_context);
+    return result != CUDA_SUCCESS ? result : gf_copy_on_device(to, from, size, stream);
 }
 
 /* Where one side of a 2-D or 3-D copy starts, and how its rows and slices lie. */
@@ -305,7 +283,7 @@ static CUresult volume_side(const struct volume *v, const CUDA_MEMCPY3D *size, s
     return CUDA_SUCCESS;
 }
 
-static CUresult copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool may_run_behind) {
+CUresult gf_copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool behind) {
     const struct volume source = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcXInBytes,
                                   p->srcY,          p->srcZ,    p->srcPitch,  p->srcHeight};
     const struct volume target = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstXInBytes,
@@ -327,17 +305,14 @@ static CUresult copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool may_ru
         slices = 1;
     }
     for (; slices > 0 && result == CUDA_SUCCESS; slices--) {
-        result = copy(to, from, extent, stream, may_run_behind);
+        result = copy(to, from, extent, stream, behind);
         from.address += from_slice;
         to.address += to_slice;
     }
     return result;
 }
 
-static CUresult copy_plane(const CUDA_MEMCPY2D *p, CUstream stream, bool may_run_behind) {
-    if (p == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+CUresult gf_copy_plane(const CUDA_MEMCPY2D *p, CUstream stream, bool behind) {
     CUDA_MEMCPY3D volume = {
         .srcXInBytes = p->srcXInBytes,
         .srcY = p->srcY,
@@ -355,33 +330,10 @@ static CUresult copy_plane(const CUDA_MEMCPY2D *p, CUstream stream, bool may_run
         .Height = p->Height,
         .Depth = 1,
     };
-    return copy_volume(&volume, stream, may_run_behind);
+    return gf_copy_volume(&volume, stream, behind);
 }
 
-CUresult gf_cuMemcpy2D_v2(CUstream stream, const CUDA_MEMCPY2D *pCopy) {
-    return copy_plane(pCopy, stream, false);
-}
-
-CUresult gf_cuMemcpy2DUnaligned_v2(CUstream stream, const CUDA_MEMCPY2D *pCopy) {
-    return copy_plane(pCopy, stream, false);
-}
-
-CUresult gf_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream) {
-    return copy_plane(pCopy, hStream, true);
-}
-
-CUresult gf_cuMemcpy3D_v2(CUstream stream, const CUDA_MEMCPY3D *pCopy) {
-    return pCopy == NULL ? CUDA_ERROR_INVALID_VALUE : copy_volume(pCopy, stream, false);
-}
-
-CUresult gf_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream) {
-    return pCopy == NULL ? CUDA_ERROR_INVALID_VALUE : copy_volume(pCopy, hStream, true);
-}
-
-static CUresult copy_peer_volume(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool may_run_behind) {
-    if (p == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+CUresult gf_copy_volume_between(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool behind) {
     CUDA_MEMCPY3D volume = {
         .srcXInBytes = p->srcXInBytes,
         .srcY = p->srcY,
@@ -404,13 +356,5 @@ static CUresult copy_peer_volume(const CUDA_MEMCPY3D_PEER *p, CUstream stream, b
         .Depth = p->Depth,
     };
     CUresult result = check_peers(p->dstContext, p->srcContext);
-    return result != CUDA_SUCCESS ? result : copy_volume(&volume, stream, may_run_behind);
-}
-
-CUresult gf_cuMemcpy3DPeer(CUstream stream, const CUDA_MEMCPY3D_PEER *pCopy) {
-    return copy_peer_volume(pCopy, stream, false);
-}
-
-CUresult gf_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream) {
-    return copy_peer_volume(pCopy, hStream, true);
+    return result != CUDA_SUCCESS ? result : gf_copy_volume(&volume, stream, behind);
 }

@@ -3,6 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Who owns what. Taken alone, or before a table's lock. */
+static pthread_mutex_t tree_lock = PTHREAD_MUTEX_INITIALIZER;
+
 static struct gf_object *slot_address(struct gf_table *table, uint32_t slot) {
     char *chunk = atomic_load_explicit(&table->chunks[slot / GF_HANDLE_CHUNK], memory_order_acquire);
     return chunk == NULL ? NULL : (struct gf_object *)(chunk + slot % GF_HANDLE_CHUNK * table->object_size);
@@ -40,21 +43,15 @@ void *gf_table_take(struct gf_table *table, uint64_t *handle) {
         return NULL;
     }
     object->owner = 0;
+    object->table = table;
+    object->parent = object->first = object->next = object->previous = NULL;
     memset(object + 1, 0, table->object_size - sizeof *object);
     *handle = gf_handle_make(table->kind, object->generation, object->slot);
     return object;
 }
 
-void gf_table_publish(void *object, uint64_t handle) {
-    atomic_store_explicit(&((struct gf_object *)object)->handle, handle, memory_order_release);
-}
-
-bool gf_table_end(void *object) {
-    return atomic_exchange(&((struct gf_object *)object)->handle, 0) != 0;
-}
-
-void gf_table_release(struct gf_table *table, void *object_) {
-    struct gf_object *object = object_;
+static void free_slot(struct gf_object *object) {
+    struct gf_table *table = object->table;
     pthread_mutex_lock(&table->lock);
     object->generation++;
     object->next_free = table->first_free;
@@ -62,15 +59,87 @@ void gf_table_release(struct gf_table *table, void *object_) {
     pthread_mutex_unlock(&table->lock);
 }
 
-void gf_table_end_owned(struct gf_table *table, uint64_t owner) {
-    for (uint32_t slot = 0;; slot++) {
-        struct gf_object *object = slot < GF_HANDLE_SLOT_LIMIT ? slot_address(table, slot) : NULL;
-        if (object == NULL) {
-            return;
+void gf_object_discard(void *object) {
+    free_slot(object);
+}
+
+void gf_object_publish(void *object_, uint64_t handle, void *owner_) {
+    struct gf_object *object = object_, *owner = owner_;
+    pthread_mutex_lock(&tree_lock);
+    if (owner != NULL) {
+        object->owner = atomic_load(&owner->handle);
+        /* An owner that another thread ends at this moment takes nothing along any more. */
+        if (object->owner != 0) {
+            object->parent = owner;
+            object->next = owner->first;
+            if (object->next != NULL) {
+                object->next->previous = object;
+            }
+            owner->first = object;
         }
-        if (atomic_load(&object->handle) != 0 && object->owner == owner && gf_table_end(object)) {
-            gf_table_release(table, object);
+    }
+    atomic_store_explicit(&object->handle, handle, memory_order_release);
+    pthread_mutex_unlock(&tree_lock);
+}
+
+static void unlink_object(struct gf_object *object) {
+    if (object->parent == NULL) {
+        return;
+    }
+    if (object->previous != NULL) {
+        object->previous->next = object->next;
+    } else {
+        object->parent->first = object->next;
+    }
+    if (object->next != NULL) {
+        object->next->previous = object->previous;
+    }
+    object->parent = object->next = object->previous = NULL;
+}
+
+static void end_locked(struct gf_object *object, struct gf_object **ended);
+
+static void end_owned_locked(struct gf_object *object, struct gf_object **ended) {
+    while (object->first != NULL) {
+        end_locked(object->first, ended);
+    }
+}
+
+static void end_locked(struct gf_object *object, struct gf_object **ended) {
+    unlink_object(object);
+    atomic_store(&object->handle, 0);
+    object->next = *ended;
+    *ended = object;
+    end_owned_locked(object, ended);
+}
+
+struct gf_object *gf_object_end(void *object_, uint64_t handle) {
+    struct gf_object *object = object_, *ended = NULL;
+    pthread_mutex_lock(&tree_lock);
+    if (atomic_load(&object->handle) == handle) {
+        end_locked(object, &ended);
+    }
+    pthread_mutex_unlock(&tree_lock);
+    return ended;
+}
+
+struct gf_object *gf_object_end_owned(void *object) {
+    struct gf_object *ended = NULL;
+    pthread_mutex_lock(&tree_lock);
+    end_owned_locked(object, &ended);
+    pthread_mutex_unlock(&tree_lock);
+    return ended;
+}
+
+void gf_objects_release(struct gf_object *ended) {
+    while (ended != NULL) {
+        struct gf_object *next = ended->next;
+        ended->next = NULL;
+        if (ended->table->ended != NULL) {
+            ended->table->ended(ended);
         }
+        free_slot(ended);
+        ended = next;
     }
 }
 

@@ -118,10 +118,6 @@ CUresult gf_cuMemHostAlloc(void **pp, size_t bytesize, unsigned Flags) {
     return CUDA_SUCCESS;
 }
 
-CUresult gf_cuMemAllocHost_v2(void **pp, size_t bytesize) {
-    return gf_cuMemHostAlloc(pp, bytesize, 0);
-}
-
 CUresult gf_cuMemFreeHost(void *p) {
     struct gf_host_range range;
     if (!take((uint64_t)p, false, &range)) {

@@ -96,15 +96,13 @@ static CUresult pick_entry(const char *data, const struct gf_target *target, str
     return CUDA_SUCCESS;
 }
 
-/* An ELF image comes without its size: it ends where the last of its parts does. */
-static CUresult copy_elf(const char *data, const struct gf_target *target, struct gf_image *picked) {
+/* An ELF image comes without its size: it ends where the last of its parts does. Whether it holds machine
+ * code for the device, or is what cuLinkComplete made there, only the server's driver knows. */
+static CUresult copy_elf(const char *data, struct gf_image *picked) {
     Elf64_Ehdr header;
     memcpy(&header, data, sizeof header);
     if (header.e_ident[EI_CLASS] != ELFCLASS64) {
         return CUDA_ERROR_INVALID_IMAGE;
-    }
-    if ((target->kinds & GF_IMAGE_SASS) == 0) {
-        return CUDA_ERROR_NO_BINARY_FOR_GPU;
     }
     uint64_t end = sizeof header;
     uint64_t sections = header.e_shoff + (uint64_t)header.e_shnum * sizeof(Elf64_Shdr);
@@ -204,7 +202,7 @@ CUresult gf_image_pick(const void *image, const struct gf_target *target, struct
     if (magic == CONTAINER_MAGIC) {
         return pick_entry(image, target, picked);
     }
-    return memcmp(image, ELFMAG, SELFMAG) == 0 ? copy_elf(image, target, picked) : CUDA_ERROR_INVALID_IMAGE;
+    return memcmp(image, ELFMAG, SELFMAG) == 0 ? copy_elf(image, picked) : CUDA_ERROR_INVALID_IMAGE;
 }
 
 static int parse_kernel(struct gf_kernel_info *kernel, char **at, char *end) {

@@ -44,16 +44,3 @@ const struct gf_interop_driver gf_interop_driver = {
     .driver_version = driver_version,
     .log = log_line,
 };
-
-CUresult gf_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags) {
-    return gf_get_proc_address(symbol, pfn, cudaVersion, flags, NULL);
-}
-
-CUresult gf_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
-                                CUdriverProcAddressQueryResult *symbolStatus) {
-    return gf_get_proc_address(symbol, pfn, cudaVersion, flags, symbolStatus);
-}
-
-CUresult gf_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId) {
-    return gf_get_export_table(ppExportTable, pExportTableId);
-}

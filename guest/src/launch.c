@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "channel.h"
+#include "codecs.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "module.h"
@@ -54,44 +55,19 @@ CUresult gf_launch_attributes(const CUlaunchConfig *config, struct gf_launch_att
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (unsigned i = 0; i < config->numAttrs; i++) {
-        const CUlaunchAttribute *attribute = &config->attrs[i];
-        switch ((int)attribute->id) {
-        case CU_LAUNCH_ATTRIBUTE_IGNORE:
+        struct gf_launch_attribute image;
+        _Static_assert(sizeof image == sizeof(CUlaunchAttribute), "WIRE.md 8");
+        CUresult result = gf_encode_CUlaunchAttribute(&config->attrs[i], NULL, &image);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        if (gf_drops_CUlaunchAttribute(&config->attrs[i])) {
             continue;
-        case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-            if (attribute->value.cooperative != 0) {
-                return CUDA_ERROR_NOT_SUPPORTED;
-            }
-            continue;
-        case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-            continue; /* a hint to the cache */
-        case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-        case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-        case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-        case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
-        case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-        case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
-        case CU_LAUNCH_ATTRIBUTE_PORTABLE_CLUSTER_SIZE_MODE:
-        case CU_LAUNCH_ATTRIBUTE_SHARED_MEMORY_MODE:
-            break;
-        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
-        case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
-        case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
-            return CUDA_ERROR_NOT_SUPPORTED;
-        default:
-            return CUDA_ERROR_INVALID_VALUE;
         }
         if (*count == GF_LAUNCH_ATTRIBUTES_MAX) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        travel[*count].id = attribute->id;
-        travel[*count].reserved = 0;
-        _Static_assert(sizeof attribute->value == sizeof travel->value, "CUlaunchAttributeValue");
-        memcpy(travel[(*count)++].value, &attribute->value, sizeof travel->value);
+        travel[(*count)++] = image;
     }
     return CUDA_SUCCESS;
 }

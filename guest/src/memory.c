@@ -1,3 +1,4 @@
+#include "calls.h"
 #include "context.h"
 #include "functions.h"
 #include "module.h"
@@ -17,16 +18,17 @@ CUresult gf_cuMemGetInfo_v2(size_t *free, size_t *total) {
     return CUDA_SUCCESS;
 }
 
-CUresult gf_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize) {
-    uint64_t address;
-    if (dptr == NULL || bytesize == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUresult result = gf_window_alloc(bytesize, gf_context_current_handle(), false, 0, &address);
+CUresult gf_memory_alloc(CUdeviceptr *address, size_t size) {
+    uint64_t found;
+    CUresult result = gf_window_alloc(size, gf_context_current_handle(), 0, 0, &found);
     if (result == CUDA_SUCCESS) {
-        *dptr = address;
+        *address = found;
     }
     return result;
+}
+
+CUresult gf_memory_free(CUdeviceptr address) {
+    return address == 0 ? CUDA_SUCCESS : gf_window_free(address, 0);
 }
 
 CUresult gf_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
@@ -51,10 +53,6 @@ CUresult gf_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthIn
         *pPitch = pitch;
     }
     return result;
-}
-
-CUresult gf_cuMemFree_v2(CUdeviceptr dptr) {
-    return dptr == 0 ? CUDA_SUCCESS : gf_window_free(dptr, 0);
 }
 
 CUresult gf_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {

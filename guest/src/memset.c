@@ -1,12 +1,12 @@
+#include "calls.h"
 #include "channel.h"
 #include "copy.h"
-#include "functions.h"
 #include "gpuferry/messages.h"
 #include "stream.h"
 #include "window.h"
 
-static CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t element, size_t width,
-                     size_t rows, CUstream cuda_stream) {
+CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t element, size_t width,
+                 size_t rows, CUstream cuda_stream) {
     struct gf_req_sessionFill request = {
         .address = address, .pitch = pitch, .width = width, .rows = rows, .value = value, .element = element};
     CUresult result = gf_wire_stream(cuda_stream, &request.stream);
@@ -22,58 +22,4 @@ static CUresult fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t
     }
     gf_window_work_enqueued();
     return gf_send_struct(GF_OP_sessionFill, &request);
-}
-
-CUresult gf_cuMemsetD8_v2(CUstream stream, CUdeviceptr dstDevice, unsigned char uc, size_t N) {
-    return fill(dstDevice, 0, uc, 1, N, 1, stream);
-}
-
-CUresult gf_cuMemsetD16_v2(CUstream stream, CUdeviceptr dstDevice, unsigned short us, size_t N) {
-    return fill(dstDevice, 0, us, 2, N, 1, stream);
-}
-
-CUresult gf_cuMemsetD32_v2(CUstream stream, CUdeviceptr dstDevice, unsigned ui, size_t N) {
-    return fill(dstDevice, 0, ui, 4, N, 1, stream);
-}
-
-CUresult gf_cuMemsetD2D8_v2(CUstream stream, CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc,
-                            size_t Width, size_t Height) {
-    return fill(dstDevice, dstPitch, uc, 1, Width, Height, stream);
-}
-
-CUresult gf_cuMemsetD2D16_v2(CUstream stream, CUdeviceptr dstDevice, size_t dstPitch, unsigned short us,
-                             size_t Width, size_t Height) {
-    return fill(dstDevice, dstPitch, us, 2, Width, Height, stream);
-}
-
-CUresult gf_cuMemsetD2D32_v2(CUstream stream, CUdeviceptr dstDevice, size_t dstPitch, unsigned ui,
-                             size_t Width, size_t Height) {
-    return fill(dstDevice, dstPitch, ui, 4, Width, Height, stream);
-}
-
-CUresult gf_cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream) {
-    return fill(dstDevice, 0, uc, 1, N, 1, hStream);
-}
-
-CUresult gf_cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream) {
-    return fill(dstDevice, 0, us, 2, N, 1, hStream);
-}
-
-CUresult gf_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned ui, size_t N, CUstream hStream) {
-    return fill(dstDevice, 0, ui, 4, N, 1, hStream);
-}
-
-CUresult gf_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
-                              size_t Height, CUstream hStream) {
-    return fill(dstDevice, dstPitch, uc, 1, Width, Height, hStream);
-}
-
-CUresult gf_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
-                               size_t Height, CUstream hStream) {
-    return fill(dstDevice, dstPitch, us, 2, Width, Height, hStream);
-}
-
-CUresult gf_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned ui, size_t Width,
-                               size_t Height, CUstream hStream) {
-    return fill(dstDevice, dstPitch, ui, 4, Width, Height, hStream);
 }

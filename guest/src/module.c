@@ -3,17 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "calls.h"
 #include "channel.h"
 #include "context.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "stats.h"
 #include "wire/sha256.h"
-
-struct gf_table gf_modules = GF_TABLE(GF_HANDLE_MODULE, struct gf_module);
-struct gf_table gf_libraries = GF_TABLE(GF_HANDLE_LIBRARY, struct gf_module);
-static struct gf_table functions = GF_TABLE(GF_HANDLE_FUNCTION, struct gf_callable);
-static struct gf_table kernels = GF_TABLE(GF_HANDLE_KERNEL, struct gf_callable);
 
 #define LOAD_ATTEMPTS 16
 
@@ -22,30 +18,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic unsigned global_count;
 
 struct gf_callable *gf_callable_find(uint64_t handle) {
-    struct gf_callable *found = gf_table_find(&functions, handle);
-    return found != NULL ? found : gf_table_find(&kernels, handle);
-}
-
-struct gf_callable *gf_kernel_find(CUkernel kernel) {
-    return gf_table_find(&kernels, (uint64_t)kernel);
-}
-
-struct gf_module *gf_module_find(CUmodule module) {
-    return gf_table_find(&gf_modules, (uint64_t)module);
-}
-
-struct gf_module *gf_library_find(CUlibrary library) {
-    return gf_table_find(&gf_libraries, (uint64_t)library);
-}
-
-CUresult gf_wire_kernel(CUkernel kernel, uint64_t *wire) {
-    *wire = (uint64_t)kernel;
-    return gf_kernel_find(kernel) == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
-}
-
-CUresult gf_wire_function_or_kernel(CUfunction function, uint64_t *wire) {
-    *wire = (uint64_t)function;
-    return gf_callable_find((uint64_t)function) == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+    struct gf_callable *found = gf_function_find((CUfunction)handle);
+    return found != NULL ? found : gf_kernel_find((CUkernel)handle);
 }
 
 static bool server_has(const uint8_t hash[GF_HASH_SIZE]) {
@@ -135,8 +109,7 @@ static CUresult load(const struct gf_image *image, uint64_t handle, const struct
     return CUDA_ERROR_UNKNOWN;
 }
 
-CUresult gf_module_load_into(struct gf_table *objects, const void *image, struct gf_jit_log *log,
-                             uint64_t *out) {
+CUresult gf_image_load(enum gf_handle_kind kind, const void *image, struct gf_jit_log *log, uint64_t *out) {
     const int32_t *attributes = gf_session.device.attributes;
     struct gf_target target = {
         .capability = (uint32_t)(attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] * 10 +
@@ -152,7 +125,8 @@ CUresult gf_module_load_into(struct gf_table *objects, const void *image, struct
         return result;
     }
     uint64_t handle;
-    struct gf_module *module = gf_table_take(objects, &handle);
+    bool is_module = kind == GF_HANDLE_MODULE;
+    struct gf_module *module = is_module ? gf_module_new(&handle) : gf_library_new(&handle);
     result = module == NULL ? CUDA_ERROR_OUT_OF_MEMORY : load(&picked, handle, log, &module->table);
     if (result == CUDA_SUCCESS) {
         module->made = calloc(module->table->count + 1u, sizeof *module->made);
@@ -161,27 +135,26 @@ CUresult gf_module_load_into(struct gf_table *objects, const void *image, struct
     free(picked.data);
     if (result != CUDA_SUCCESS) {
         if (module != NULL) {
-            gf_table_release(objects, module);
+            gf_object_discard(module);
         }
         return result;
     }
-    module->object.owner = objects == &gf_modules ? gf_context_current_handle() : 0;
-    gf_table_publish(module, handle);
+    gf_object_publish(module, handle, is_module ? gf_context_current() : NULL);
     *out = handle;
     return CUDA_SUCCESS;
 }
 
-CUresult gf_module_callable(struct gf_module *owner, uint64_t owner_handle, uint32_t index, uint64_t *out) {
-    struct gf_table *objects = gf_handle_kind(owner_handle) == GF_HANDLE_LIBRARY ? &kernels : &functions;
+/* A function of a module or a kernel of a library, by its place in the table. */
+static CUresult entry(struct gf_module *owner, uint32_t index, uint64_t *out) {
+    uint64_t owner_handle = atomic_load(&owner->object.handle);
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&lock);
     uint64_t handle = owner->made[index];
     if (handle == 0) {
-        struct gf_callable *callable = gf_table_take(objects, &handle);
-        if (callable == NULL) {
-            result = CUDA_ERROR_OUT_OF_MEMORY;
-        } else {
-            callable->object.owner = owner_handle;
+        bool in_library = gf_handle_kind(owner_handle) == GF_HANDLE_LIBRARY;
+        struct gf_callable *callable = in_library ? gf_kernel_new(&handle) : gf_function_new(&handle);
+        result = callable == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+        if (result == CUDA_SUCCESS) {
             callable->index = index;
             callable->info = &owner->table->kernels[index];
             for (int i = 0; i < GF_FUNCTION_ATTRIBUTE_COUNT; i++) {
@@ -190,12 +163,31 @@ CUresult gf_module_callable(struct gf_module *owner, uint64_t owner_handle, uint
             struct gf_req_sessionGetFunction request = {
                 .function = handle, .owner = owner_handle, .index = index};
             result = gf_send_struct(GF_OP_sessionGetFunction, &request);
-            gf_table_publish(callable, handle);
-            owner->made[index] = handle;
+            if (result == CUDA_SUCCESS) {
+                gf_object_publish(callable, handle, owner);
+                owner->made[index] = handle;
+            } else {
+                gf_object_discard(callable);
+            }
         }
     }
     pthread_mutex_unlock(&lock);
-    *out = handle;
+    if (result == CUDA_SUCCESS) {
+        *out = handle;
+    }
+    return result;
+}
+
+CUresult gf_entry_by_name(struct gf_module *owner, const char *name, void *handle) {
+    int index = gf_kernel_table_find(owner->table, name);
+    return index < 0 ? CUDA_ERROR_NOT_FOUND : entry(owner, (uint32_t)index, handle);
+}
+
+CUresult gf_entries(struct gf_module *owner, unsigned count, void *handles) {
+    CUresult result = CUDA_SUCCESS;
+    for (uint32_t i = 0; i < count && i < owner->table->count && result == CUDA_SUCCESS; i++) {
+        result = entry(owner, i, (uint64_t *)handles + i);
+    }
     return result;
 }
 
@@ -207,11 +199,11 @@ static struct gf_global *known_global(struct gf_module *owner, uint64_t context,
     return global;
 }
 
-CUresult gf_module_global(struct gf_module *owner, uint64_t owner_handle, const char *name,
-                          CUdeviceptr *address, size_t *size) {
-    if (name == NULL || (address == NULL && size == NULL)) {
+CUresult gf_variable(struct gf_module *owner, const char *name, CUdeviceptr *address, size_t *size) {
+    if (address == NULL && size == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    uint64_t owner_handle = atomic_load(&owner->object.handle);
     uint64_t context = gf_handle_kind(owner_handle) == GF_HANDLE_LIBRARY ? gf_context_current_handle() : 0;
     pthread_mutex_lock(&lock);
     struct gf_global *global = known_global(owner, context, name);
@@ -269,14 +261,13 @@ bool gf_global_find(uint64_t address, uint64_t *base, uint64_t *size) {
         return false;
     }
     pthread_mutex_lock(&lock);
-    bool found = find_in(&gf_libraries, address, base, size) || find_in(&gf_modules, address, base, size);
+    bool found = find_in(&gf_tables[GF_HANDLE_LIBRARY], address, base, size) ||
+                 find_in(&gf_tables[GF_HANDLE_MODULE], address, base, size);
     pthread_mutex_unlock(&lock);
     return found;
 }
 
-void gf_module_end(struct gf_table *objects, struct gf_module *module, uint64_t handle) {
-    gf_table_end_owned(&functions, handle);
-    gf_table_end_owned(&kernels, handle);
+static void let_go(struct gf_module *module) {
     pthread_mutex_lock(&lock);
     while (module->globals != NULL) {
         struct gf_global *global = module->globals;
@@ -285,32 +276,110 @@ void gf_module_end(struct gf_table *objects, struct gf_module *module, uint64_t 
         free(global);
         atomic_fetch_sub(&global_count, 1);
     }
-    if (!module->borrowed) {
+    for (struct gf_module **link = module->origin == NULL ? NULL : &module->origin->instances; link != NULL;
+         link = &(*link)->next_instance) {
+        if (*link == module) {
+            *link = module->next_instance;
+            break;
+        }
+    }
+    if (module->origin == NULL) {
         gf_kernel_table_free(module->table);
     }
     free((void *)module->made);
     module->table = NULL;
     module->made = NULL;
     pthread_mutex_unlock(&lock);
-    gf_table_release(objects, module);
 }
 
-void gf_module_end_context(uint64_t context) {
-    for (uint32_t slot = 0; slot < gf_modules.slots; slot++) {
-        struct gf_module *module = gf_table_at(&gf_modules, slot);
-        uint64_t handle = module == NULL ? 0 : atomic_load(&module->object.handle);
-        if (handle != 0 && module->object.owner == context && gf_table_end(module)) {
-            gf_module_end(&gf_modules, module, handle);
+void gf_module_ended(struct gf_object *object) {
+    let_go((struct gf_module *)object);
+}
+
+void gf_library_ended(struct gf_object *object) {
+    let_go((struct gf_module *)object);
+}
+
+/* One of the library's modules, or NULL; it is in its context's hands too. */
+static struct gf_module *an_instance(struct gf_module *library, uint64_t context) {
+    struct gf_module *module = library->instances;
+    while (module != NULL && context != 0 && module->object.owner != context) {
+        module = module->next_instance;
+    }
+    return module;
+}
+
+CUresult gf_module_of_library(struct gf_module *library, CUmodule *out) {
+    static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+    uint64_t handle;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_lock(&making);
+    pthread_mutex_lock(&lock);
+    struct gf_module *module = an_instance(library, gf_context_current_handle());
+    handle = module == NULL ? 0 : atomic_load(&module->object.handle);
+    pthread_mutex_unlock(&lock);
+    if (handle != 0) {
+        result = CUDA_SUCCESS;
+    } else if ((module = gf_module_new(&handle)) != NULL) {
+        module->library = atomic_load(&library->object.handle);
+        module->made = calloc(library->table->count + 1u, sizeof *module->made);
+        struct gf_req_sessionGetModule request = {.module = handle, .library = module->library};
+        result = module->made == NULL ? CUDA_ERROR_OUT_OF_MEMORY
+                                      : gf_send_struct(GF_OP_sessionGetModule, &request);
+        if (result == CUDA_SUCCESS) {
+            pthread_mutex_lock(&lock);
+            module->origin = library;
+            module->table = library->table;
+            module->next_instance = library->instances;
+            library->instances = module;
+            pthread_mutex_unlock(&lock);
+            gf_object_publish(module, handle, gf_context_current());
+        } else {
+            free((void *)module->made);
+            gf_object_discard(module);
         }
     }
+    pthread_mutex_unlock(&making);
+    if (result == CUDA_SUCCESS) {
+        *out = (CUmodule)handle;
+    }
+    return result;
 }
 
-static CUresult load_module(CUmodule *module, const void *image, struct gf_jit_log *log) {
-    uint64_t handle;
-    if (module == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
+/* The modules of a library that ends, whatever contexts they are in. */
+static struct gf_object *end_instances(struct gf_module *library) {
+    struct gf_object *ended = NULL, **tail = &ended;
+    pthread_mutex_lock(&lock);
+    for (struct gf_module *module = library->instances; module != NULL; module = module->next_instance) {
+        *tail = gf_object_end(module, atomic_load(&module->object.handle));
+        while (*tail != NULL) {
+            tail = &(*tail)->next;
+        }
     }
-    CUresult result = gf_module_load_into(&gf_modules, image, log, &handle);
+    pthread_mutex_unlock(&lock);
+    return ended;
+}
+
+CUresult gf_cuLibraryUnload(CUlibrary library) {
+    struct gf_module *origin = gf_library_find(library);
+    struct gf_object *instances = origin == NULL ? NULL : end_instances(origin);
+    struct gf_object *ended = origin == NULL ? NULL : gf_object_end(origin, (uint64_t)library);
+    CUresult result = CUDA_ERROR_INVALID_HANDLE;
+    if (ended != NULL) {
+        struct gf_req_cuLibraryUnload request = {.library = (uint64_t)library};
+        result = gf_send_struct(GF_OP_cuLibraryUnload, &request);
+    }
+    gf_objects_release(instances);
+    gf_objects_release(ended);
+    return result;
+}
+
+CUresult gf_module_load(CUmodule *module, const void *image, unsigned count, CUjit_option *options,
+                        void **values) {
+    struct gf_jit_log log = {0};
+    uint64_t handle;
+    CUresult result = count > 0 ? gf_jit_options(count, options, values, &log) : CUDA_SUCCESS;
+    result = result == CUDA_SUCCESS ? gf_image_load(GF_HANDLE_MODULE, image, &log, &handle) : result;
     if (result == CUDA_SUCCESS) {
         *module = (CUmodule)handle;
     }
@@ -328,82 +397,30 @@ CUresult gf_cuModuleLoad(CUmodule *module, const char *fname) {
     return result;
 }
 
-CUresult gf_cuModuleLoadData(CUmodule *module, const void *image) {
-    return load_module(module, image, &(struct gf_jit_log){0});
-}
-
-CUresult gf_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned numOptions,
-                               CUjit_option *options, void **optionValues) {
-    struct gf_jit_log log;
-    CUresult result = gf_jit_options(numOptions, options, optionValues, &log);
-    return result != CUDA_SUCCESS ? result : load_module(module, image, &log);
-}
-
-CUresult gf_cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin) {
-    return gf_cuModuleLoadData(module, fatCubin);
-}
-
-CUresult gf_cuModuleUnload(CUmodule hmod) {
-    struct gf_module *module = gf_module_find(hmod);
-    if (module == NULL || module->library != 0 || !gf_table_end(module)) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    struct gf_req_cuModuleUnload request = {.hmod = (uint64_t)hmod};
-    CUresult result = gf_send_struct(GF_OP_cuModuleUnload, &request);
-    gf_module_end(&gf_modules, module, (uint64_t)hmod);
-    return result;
-}
-
-CUresult gf_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
-    if (mode == NULL) {
+CUresult gf_cuFuncGetModule(CUmodule *hmod, CUfunction hfunc) {
+    struct gf_callable *callable = gf_callable_find((uint64_t)hfunc);
+    if (hmod == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *mode = CU_MODULE_LAZY_LOADING;
+    if (callable == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    struct gf_module *library = gf_library_find((CUlibrary)callable->object.owner);
+    if (library != NULL) {
+        return gf_module_of_library(library, hmod);
+    }
+    *hmod = (CUmodule)callable->object.owner;
     return CUDA_SUCCESS;
 }
 
-CUresult gf_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name) {
-    struct gf_module *module = gf_module_find(hmod);
-    if (hfunc == NULL || name == NULL) {
+CUresult gf_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel) {
+    struct gf_callable *callable = gf_kernel_find(kernel);
+    struct gf_module *library = callable == NULL ? NULL : gf_library_find((CUlibrary)callable->object.owner);
+    CUmodule module;
+    if (pFunc == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (module == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    int index = gf_kernel_table_find(module->table, name);
-    return index < 0 ? CUDA_ERROR_NOT_FOUND
-                     : gf_module_callable(module, (uint64_t)hmod, (uint32_t)index, (uint64_t *)hfunc);
-}
-
-CUresult gf_cuModuleGetFunctionCount(unsigned *count, CUmodule mod) {
-    struct gf_module *module = gf_module_find(mod);
-    if (count == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (module == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    *count = module->table->count;
-    return CUDA_SUCCESS;
-}
-
-CUresult gf_cuModuleEnumerateFunctions(CUfunction *functions_, unsigned numFunctions, CUmodule mod) {
-    struct gf_module *module = gf_module_find(mod);
-    if (functions_ == NULL || numFunctions == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (module == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    CUresult result = CUDA_SUCCESS;
-    for (uint32_t i = 0; i < numFunctions && i < module->table->count && result == CUDA_SUCCESS; i++) {
-        result = gf_module_callable(module, (uint64_t)mod, i, (uint64_t *)&functions_[i]);
-    }
-    return result;
-}
-
-CUresult gf_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name) {
-    struct gf_module *module = gf_module_find(hmod);
-    return module == NULL ? CUDA_ERROR_INVALID_HANDLE
-                          : gf_module_global(module, (uint64_t)hmod, name, dptr, bytes);
+    CUresult result = library == NULL ? CUDA_ERROR_INVALID_HANDLE : gf_module_of_library(library, &module);
+    return result != CUDA_SUCCESS ? result
+                                  : entry(gf_module_find(module), callable->index, (uint64_t *)pFunc);
 }

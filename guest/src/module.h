@@ -14,43 +14,27 @@ struct gf_global {
 
 /* A module or a library. */
 struct gf_module {
-    struct gf_object object; /* owner: its context; a library has none */
+    struct gf_object object; /* owner: its context; a library's is the session */
     uint64_t library;        /* that it was got from; 0: loaded by itself */
     struct gf_kernel_table *table;
-    bool borrowed;          /* the table is the library's */
     _Atomic uint64_t *made; /* handles of the functions or kernels made so far, by index */
     struct gf_global *globals;
+    /* A library's modules, one in each context that asked; their table is the library's. */
+    struct gf_module *origin, *instances, *next_instance;
 };
 
-/* A function or a kernel. */
+/* A function or a kernel; it ends with its module or library. */
 struct gf_callable {
-    struct gf_object object; /* owner: its module or library */
+    struct gf_object object;
     uint32_t index;
     const struct gf_kernel_info *info;
     _Atomic int attributes[GF_FUNCTION_ATTRIBUTE_COUNT];
 };
 
 struct gf_callable *gf_callable_find(uint64_t handle); /* function or kernel */
-struct gf_callable *gf_kernel_find(CUkernel kernel);
-struct gf_module *gf_module_find(CUmodule module);
-struct gf_module *gf_library_find(CUlibrary library);
 
-CUresult gf_module_load_into(struct gf_table *table, const void *image, struct gf_jit_log *log,
-                             uint64_t *handle);
-extern struct gf_table gf_modules, gf_libraries;
-
-/* The handle of entry `index` of a module (function) or library (kernel), made at first use. */
-CUresult gf_module_callable(struct gf_module *owner, uint64_t owner_handle, uint32_t index, uint64_t *handle);
-CUresult gf_module_global(struct gf_module *owner, uint64_t owner_handle, const char *name,
-                          CUdeviceptr *address, size_t *size);
-/* Ends a module or library and what was made from it; the caller has told the server or will. */
-void gf_module_end(struct gf_table *table, struct gf_module *module, uint64_t handle);
-/* The module of a library in the current context. */
-CUresult gf_library_module(CUlibrary library, uint64_t *handle);
-void gf_module_end_context(uint64_t context);
+/* Loads what suits the device of an image; kind: module or library. */
+CUresult gf_image_load(enum gf_handle_kind kind, const void *image, struct gf_jit_log *log, uint64_t *handle);
 
 /* A module variable that was handed out and holds the address. */
 bool gf_global_find(uint64_t address, uint64_t *base, uint64_t *size);
-
-CUresult gf_wire_kernel(CUkernel kernel, uint64_t *wire);
-CUresult gf_wire_function_or_kernel(CUfunction function, uint64_t *wire);

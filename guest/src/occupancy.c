@@ -1,15 +1,10 @@
+#include "calls.h"
 #include "channel.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "launch.h"
 #include "module.h"
 #include "stream.h"
-
-CUresult gf_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func, int blockSize,
-                                                        size_t dynamicSMemSize) {
-    return gf_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(numBlocks, func, blockSize,
-                                                                   dynamicSMemSize, CU_OCCUPANCY_DEFAULT);
-}
 
 /* Walks the block sizes from large to small as the documented algorithm does: most resident threads, larger
  * blocks first. */
@@ -53,21 +48,11 @@ CUresult gf_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blo
     return CUDA_SUCCESS;
 }
 
-CUresult gf_cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize, CUfunction func,
-                                             CUoccupancyB2DSize blockSizeToDynamicSMemSize,
-                                             size_t dynamicSMemSize, int blockSizeLimit) {
-    return gf_cuOccupancyMaxPotentialBlockSizeWithFlags(minGridSize, blockSize, func,
-                                                        blockSizeToDynamicSMemSize, dynamicSMemSize,
-                                                        blockSizeLimit, CU_OCCUPANCY_DEFAULT);
-}
-
-static CUresult clusters(int *result, CUfunction func, const CUlaunchConfig *config, bool largest_size) {
+CUresult gf_occupancy_clusters(int *result, CUfunction func, const CUlaunchConfig *config,
+                               bool largest_size) {
     struct gf_launch_attribute attributes[GF_LAUNCH_ATTRIBUTES_MAX];
     struct gf_req_sessionOccupancyClusters request;
     struct gf_rep_sessionOccupancyClusters reply;
-    if (result == NULL || config == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     request = (struct gf_req_sessionOccupancyClusters){
         .function = (uint64_t)func,
         .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
@@ -95,13 +80,4 @@ static CUresult clusters(int *result, CUfunction func, const CUlaunchConfig *con
         *result = reply.result;
     }
     return status;
-}
-
-CUresult gf_cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func,
-                                               const CUlaunchConfig *config) {
-    return clusters(clusterSize, func, config, true);
-}
-
-CUresult gf_cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func, const CUlaunchConfig *config) {
-    return clusters(numClusters, func, config, false);
 }

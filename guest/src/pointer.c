@@ -11,7 +11,7 @@
 struct subject {
     bool device, host;
     uint64_t base, size, id, owner;
-    bool from_pool;
+    uint64_t pool;
 };
 
 static struct subject look_up(uint64_t address) {
@@ -19,18 +19,14 @@ static struct subject look_up(uint64_t address) {
     struct gf_host_range range;
     struct subject s = {0};
     if (gf_window_find(address, &allocation)) {
-        s = (struct subject){true,
-                             false,
-                             allocation.address,
-                             allocation.size,
-                             allocation.id,
-                             allocation.owner,
-                             allocation.from_pool};
+        s = (struct subject){
+            true,           false, allocation.address, allocation.size, allocation.id, allocation.owner,
+            allocation.pool};
     } else if (gf_global_find(address, &s.base, &s.size)) {
         s.device = true;
         s.owner = gf_context_current_handle();
     } else if (gf_host_find(address, &range)) {
-        s = (struct subject){false, true, range.address, range.size, range.id, range.owner, false};
+        s = (struct subject){false, true, range.address, range.size, range.id, range.owner, 0};
     }
     return s;
 }
@@ -88,7 +84,7 @@ static CUresult get(const struct subject *s, uint64_t address, CUpointer_attribu
             sizeof(int));
         return only_known;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-        put(data, s->from_pool ? gf_handle_make(GF_HANDLE_MEMORY_POOL, 0, 0) : 0, sizeof(CUmemoryPool));
+        put(data, s->pool, sizeof(CUmemoryPool));
         return only_known;
     case CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL:
         put(data, (uint64_t)-1, sizeof(int));

@@ -1,136 +1,65 @@
-/* Stream-ordered memory: one pool, the device's default one, over the same window as everything else. */
-#include <pthread.h>
+#include "pool.h"
 
+#include "calls.h"
 #include "context.h"
 #include "functions.h"
 #include "stream.h"
 #include "window.h"
-#include "wire/handle.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static cuuint64_t release_threshold;
-static int reuse[] = {1, 1, 1}; /* follow event dependencies, opportunistic, internal dependencies */
-
-static uint64_t pool_handle(void) {
-    return gf_handle_make(GF_HANDLE_MEMORY_POOL, 0, 0);
+bool gf_pool_open(void) {
+    uint64_t handle;
+    struct gf_memory_pool *pool = gf_memory_pool_new(&handle);
+    if (pool == NULL) {
+        return false;
+    }
+    pool->is_default = true;
+    gf_object_publish(pool, handle, NULL);
+    atomic_store(&gf_session.default_pool, handle);
+    atomic_store(&gf_session.current_pool, handle);
+    return true;
 }
 
-static CUresult check_pool(CUmemoryPool pool) {
-    return (uint64_t)pool == pool_handle() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+void gf_pool_count(uint64_t handle, int64_t bytes) {
+    struct gf_memory_pool *pool = handle == 0 ? NULL : gf_memory_pool_find((CUmemoryPool)handle);
+    if (pool == NULL) {
+        return;
+    }
+    uint64_t used = atomic_fetch_add(&pool->used, (uint64_t)bytes) + (uint64_t)bytes;
+    uint64_t high = atomic_load(&pool->used_high);
+    while (bytes > 0 && high < used && !atomic_compare_exchange_weak(&pool->used_high, &high, used)) {
+    }
 }
 
-static CUresult get_pool(CUmemoryPool *pool, CUdevice dev) {
+CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t handle, CUstream cuda_stream) {
+    uint64_t stream, found = 0;
+    struct gf_memory_pool *pool = gf_memory_pool_find((CUmemoryPool)handle);
     if (pool == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (dev < 0 || dev >= gf_session.device_count) {
-        return CUDA_ERROR_INVALID_DEVICE;
+    CUresult result = gf_wire_stream(cuda_stream, &stream);
+    if (result == CUDA_SUCCESS && pool->max_size > 0 &&
+        (size > pool->max_size || atomic_load(&pool->used) > pool->max_size - size)) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *pool = (CUmemoryPool)pool_handle();
-    return CUDA_SUCCESS;
-}
-
-static CUresult get_pool_of(CUmemoryPool *pool, const CUmemLocation *location, CUmemAllocationType type) {
-    if (location == NULL || type != CU_MEM_ALLOCATION_TYPE_PINNED) {
-        return CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS && size > 0) {
+        result = gf_window_alloc(size, gf_context_current_handle(), handle, stream, &found);
     }
-    return location->type != CU_MEM_LOCATION_TYPE_DEVICE ? CUDA_ERROR_NOT_SUPPORTED
-                                                         : get_pool(pool, location->id);
-}
-
-CUresult gf_cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev) {
-    return get_pool(pool_out, dev);
-}
-
-CUresult gf_cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev) {
-    return get_pool(pool, dev);
-}
-
-CUresult gf_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool) {
-    CUmemoryPool unused;
-    CUresult result = get_pool(&unused, dev);
-    return result != CUDA_SUCCESS ? result : check_pool(pool);
-}
-
-CUresult gf_cuMemGetDefaultMemPool(CUmemoryPool *pool_out, CUmemLocation *location,
-                                   CUmemAllocationType type) {
-    return get_pool_of(pool_out, location, type);
-}
-
-CUresult gf_cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAllocationType type) {
-    return get_pool_of(pool, location, type);
-}
-
-/* The window keeps and gives back backing by its own rule. */
-CUresult gf_cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
-    return check_pool(pool);
-}
-
-CUresult gf_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
-    uint64_t now, high;
-    CUresult result = value == NULL ? CUDA_ERROR_INVALID_VALUE : check_pool(pool);
-    if (result != CUDA_SUCCESS) {
-        return result;
+    if (result == CUDA_SUCCESS) {
+        *address = found;
     }
-    pthread_mutex_lock(&lock);
-    switch ((int)attr) {
-    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-        reuse[attr - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES] = *(int *)value != 0;
-        break;
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-        release_threshold = *(cuuint64_t *)value;
-        break;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-        if (*(cuuint64_t *)value == 0) {
-            gf_window_pool_use(&now, &high, true);
-        } else {
-            result = CUDA_ERROR_INVALID_VALUE;
-        }
-        break;
-    default:
-        result = CUDA_ERROR_INVALID_VALUE;
-    }
-    pthread_mutex_unlock(&lock);
     return result;
 }
 
-CUresult gf_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
-    uint64_t now, high;
-    CUresult result = value == NULL ? CUDA_ERROR_INVALID_VALUE : check_pool(pool);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    gf_window_pool_use(&now, &high, false);
-    pthread_mutex_lock(&lock);
-    switch ((int)attr) {
-    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
-    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
-        *(int *)value = reuse[attr - CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES];
-        break;
-    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-        *(cuuint64_t *)value = release_threshold;
-        break;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-        *(cuuint64_t *)value = now;
-        break;
-    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-        *(cuuint64_t *)value = high;
-        break;
-    default:
-        result = CUDA_ERROR_INVALID_VALUE;
-    }
-    pthread_mutex_unlock(&lock);
-    return result;
+CUresult gf_memory_free_async(CUdeviceptr address, CUstream cuda_stream) {
+    uint64_t stream;
+    CUresult result = gf_wire_stream(cuda_stream, &stream);
+    return result != CUDA_SUCCESS || address == 0 ? result : gf_window_free(address, stream);
 }
 
 CUresult gf_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
-    CUresult result = map == NULL && count > 0 ? CUDA_ERROR_INVALID_VALUE : check_pool(pool);
+    CUresult result = (map == NULL && count > 0) || gf_memory_pool_find(pool) == NULL
+                          ? CUDA_ERROR_INVALID_VALUE
+                          : CUDA_SUCCESS;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || map[i].location.id < 0 ||
             map[i].location.id >= gf_session.device_count) {
@@ -140,46 +69,4 @@ CUresult gf_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, si
         }
     }
     return result;
-}
-
-CUresult gf_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUmemLocation *location) {
-    CUresult result = flags == NULL || location == NULL ? CUDA_ERROR_INVALID_VALUE : check_pool(memPool);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || location->id < 0 ||
-        location->id >= gf_session.device_count) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    return CUDA_SUCCESS;
-}
-
-CUresult gf_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream) {
-    uint64_t stream, address = 0;
-    if (dptr == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUresult result = gf_wire_stream(hStream, &stream);
-    if (result == CUDA_SUCCESS && bytesize > 0) {
-        result = gf_window_alloc(bytesize, gf_context_current_handle(), true, stream, &address);
-    }
-    if (result == CUDA_SUCCESS) {
-        *dptr = address;
-    }
-    return result;
-}
-
-CUresult gf_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream) {
-    CUresult result = check_pool(pool);
-    return result != CUDA_SUCCESS ? result : gf_cuMemAllocAsync(dptr, bytesize, hStream);
-}
-
-CUresult gf_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
-    uint64_t stream;
-    CUresult result = gf_wire_stream(hStream, &stream);
-    if (result != CUDA_SUCCESS || dptr == 0) {
-        return result;
-    }
-    return gf_window_free(dptr, stream);
 }

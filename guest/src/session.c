@@ -15,6 +15,7 @@
 #include "gpuferry/messages.h"
 #include "handshake.h"
 #include "log.h"
+#include "pool.h"
 #include "process.h"
 #include "queue.h"
 #include "redirect.h"
@@ -390,7 +391,7 @@ static CUresult connect_once(void) {
     char place[GF_ADDRESS_MAX];
     int fd;
     CUresult result = queue_for_session(address, place, &fd);
-    if (result == CUDA_SUCCESS && (!gf_window_open() || !gf_context_open())) {
+    if (result == CUDA_SUCCESS && (!gf_window_open() || !gf_context_open() || !gf_pool_open())) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     gf_stat_add(GF_STAT_CONNECT_NS, gf_now() - start);

@@ -11,6 +11,7 @@
 #include "channel.h"
 #include "gpuferry/messages.h"
 #include "log.h"
+#include "pool.h"
 #include "session.h"
 
 #ifndef MAP_FIXED_NOREPLACE
@@ -34,7 +35,7 @@ static struct granule *granules;
 static uint64_t granule_count, granule_high; /* high: one past the last that ever was mapped */
 static uint64_t mapped, empty,
     trimmable; /* granules; empty: mapped, no allocation; trimmable: in empty runs */
-static uint64_t pool_use, pool_high, next_id = 1;
+static uint64_t next_id = 1;
 static _Atomic uint64_t work;    /* device work enqueued so far */
 static _Atomic uint64_t settled; /* fenced or waited for up to here */
 
@@ -174,7 +175,7 @@ static void settle(uint64_t freed_at, uint64_t freed_stream, uint64_t stream) {
     }
 }
 
-CUresult gf_window_alloc(uint64_t size, uint64_t owner, bool from_pool, uint64_t stream, uint64_t *address) {
+CUresult gf_window_alloc(uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, uint64_t *address) {
     uint64_t granularity = gf_session.granularity, freed_at, freed_stream;
     if (size > gf_session.quota || size > gf_session.window_size) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -204,11 +205,8 @@ CUresult gf_window_alloc(uint64_t size, uint64_t owner, bool from_pool, uint64_t
     block->requested = size;
     block->owner = owner;
     block->id = next_id++;
-    block->from_pool = from_pool;
-    if (from_pool) {
-        pool_use += block->size;
-        pool_high = pool_use > pool_high ? pool_use : pool_high;
-    }
+    block->pool = pool;
+    gf_pool_count(pool, (int64_t)block->size);
     *address = block->address;
     pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
@@ -217,7 +215,7 @@ CUresult gf_window_alloc(uint64_t size, uint64_t owner, bool from_pool, uint64_t
 static void give(struct gf_block *block, uint64_t stream) {
     uint64_t first = granule_at(block->address), last = granule_at(block->address + block->size - 1);
     uint64_t block_size = block->size;
-    pool_use -= block->from_pool ? block->size : 0;
+    gf_pool_count(block->pool, -(int64_t)block->size);
     gf_blocks_give(&blocks, block, atomic_load(&work), stream);
     for (uint64_t i = first; i <= last; i++) {
         set_live(i, -1);
@@ -265,8 +263,8 @@ bool gf_window_find(uint64_t address, struct gf_allocation *allocation) {
     struct gf_block *block = gf_blocks_find(&blocks, address);
     bool found = block != NULL && address - block->address < block->requested;
     if (found) {
-        *allocation = (struct gf_allocation){block->address, block->requested, block->owner, block->id,
-                                             block->from_pool};
+        *allocation =
+            (struct gf_allocation){block->address, block->requested, block->owner, block->id, block->pool};
     }
     pthread_mutex_unlock(&lock);
     return found;
@@ -284,14 +282,4 @@ void gf_window_info(uint64_t *free, uint64_t *total) {
     pthread_mutex_unlock(&lock);
     *total = limit;
     *free = used < limit ? limit - used : 0;
-}
-
-void gf_window_pool_use(uint64_t *now, uint64_t *high, bool reset_high) {
-    pthread_mutex_lock(&lock);
-    *now = pool_use;
-    *high = pool_high;
-    if (reset_high) {
-        pool_high = pool_use;
-    }
-    pthread_mutex_unlock(&lock);
 }

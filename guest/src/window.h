@@ -8,20 +8,18 @@
 
 struct gf_allocation {
     uint64_t address, size, owner, id;
-    bool from_pool;
+    uint64_t pool; /* handle; 0: it is of none */
 };
 
 bool gf_window_open(void);
-/* stream: for stream-ordered memory, the wire id of its stream; 0: the whole session. */
-CUresult gf_window_alloc(uint64_t size, uint64_t owner, bool from_pool, uint64_t stream, uint64_t *address);
+/* pool: handle, or 0. stream: for stream-ordered memory, the wire id of its stream; 0: the whole session. */
+CUresult gf_window_alloc(uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, uint64_t *address);
 CUresult gf_window_free(uint64_t address, uint64_t stream);
 void gf_window_free_context(uint64_t owner);
 bool gf_window_find(uint64_t address, struct gf_allocation *allocation);
 /* Whether a range is within the window at all: what tells a device pointer from a host pointer. */
 bool gf_window_contains(uint64_t address);
 void gf_window_info(uint64_t *free, uint64_t *total);
-/* Bytes that pool allocations use, now and at most. */
-void gf_window_pool_use(uint64_t *now, uint64_t *high, bool reset_high);
 
 /* Counts device work, so that memory freed behind it is not reused before it is done. */
 void gf_window_work_enqueued(void);

@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from ..config import MonitorOptions
-from ..registry.config import RegistryOptions
-from ..settings import ConfigError, UsageError
+from ..cluster.registry.config import RegistryOptions
+from ..settings.monitor import MonitorOptions
+from ..settings.sources import ConfigError, UsageError
 from .config import config_app
 from .errors import CliError, Exit
 from .flags import ConfigFile, Flags, with_options
@@ -181,7 +181,7 @@ def doctor(
 @app.command()
 def version(as_json: Json = False) -> None:
     """The version, and what it speaks."""
-    from ..versions import versions
+    from ..service.versions import versions
 
     found = versions()
     if as_json:

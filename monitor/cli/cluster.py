@@ -9,8 +9,8 @@ from typing import Any
 
 from gpuferry.guest import endpoint
 
-from ..cluster_key import read_cluster_key
-from ..state import state_directory
+from ..cluster.key import read_cluster_key
+from ..settings.folders import state_directory
 from .errors import CliError, Exit
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own log lines would come between ours
@@ -18,9 +18,9 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own log lines would come 
 import grpc
 from gpuferry.specs._generated import registry_pb2_grpc
 
-from ..registry.daemon import runtime_of
-from ..registry.service import SERVICE
-from ..registry.signing import sign
+from ..cluster.registry.daemon import runtime_of
+from ..cluster.registry.service import SERVICE
+from ..cluster.registry.signing import sign
 
 _STATUS = {
     grpc.StatusCode.NOT_FOUND: Exit.NOT_FOUND,

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ..options import NONE, options_of
-from ..settings import Settings, chosen_files, load
+from ..settings.options import NONE, options_of
+from ..settings.sources import Settings, chosen_files, load
 from .errors import CliError, Exit
 from .flags import ConfigFile
 from .parameters import Json
@@ -19,8 +19,8 @@ from .tables import print_table
 SCHEMA = "gpuferry.config/1"
 HIDDEN = "(hidden)"
 _TABLES = {
-    "monitor": ("gpuferry.monitor.config", "MonitorOptions"),
-    "registry": ("gpuferry.monitor.registry.config", "RegistryOptions"),
+    "monitor": ("gpuferry.monitor.settings.monitor", "MonitorOptions"),
+    "registry": ("gpuferry.monitor.cluster.registry.config", "RegistryOptions"),
 }
 _SECRETS = {"token": "GPUFERRY_TOKEN", "cluster_key": "GPUFERRY_CLUSTER_KEY"}  # a variable's, never shown
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..options import NONE, Option, options_of
+from ..settings.options import NONE, Option, options_of
 
 Flags = Mapping[str, str | None]  # texts by option name; None: not given
 ConfigFile = Annotated[

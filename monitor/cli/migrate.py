@@ -13,7 +13,7 @@ import grpc
 from gpuferry.guest.units import format_size
 from gpuferry.specs._generated import control_pb2, migration_pb2
 
-from ..stats.plain import as_json
+from ..views.stats.plain import as_json
 from .client import Metadata, monitor_client
 from .errors import CliError, Exit, say
 

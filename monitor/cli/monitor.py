@@ -10,8 +10,8 @@ from pathlib import Path
 
 from gpuferry.guest.endpoint import runtime_directory
 
-from ..config import MonitorOptions
-from ..settings import fields_of, load
+from ..settings.monitor import MonitorOptions
+from ..settings.sources import fields_of, load
 from .errors import CliError, Exit
 
 SUN_PATH_MOST = 107
@@ -35,11 +35,11 @@ def _command(variable: str, module: str) -> tuple[str, ...]:
 def run_monitor(flags: Mapping[str, str | None], file: str | None, parent_fd: int | None) -> None:
     """Runs until told to stop."""
     try:
-        from .. import logs
-        from ..config import Config, check_exposure, choose_token
+        from ..cluster.membership import lets_somebody_in
         from ..daemon import run
-        from ..device import choose
-        from ..membership import lets_somebody_in
+        from ..devices.choice import choose
+        from ..service import logs
+        from ..settings.monitor import Config, check_exposure, choose_token
     except ModuleNotFoundError as error:
         raise CliError(
             Exit.FAILED, f"{error.name} is not installed", "a monitor needs `pip install 'gpuferry[server]'`"

@@ -6,19 +6,19 @@ from collections.abc import Mapping
 
 from gpuferry.guest.endpoint import runtime_directory
 
-from ..settings import ConfigError, fields_of, load
+from ..settings.sources import ConfigError, fields_of, load
 from .errors import CliError, Exit
 
 
 def run_registry(flags: Mapping[str, str | None], file: str | None) -> None:
     """Runs until told to stop."""
     try:
-        from .. import logs
-        from ..cluster_key import NAME, make_cluster_key, read_cluster_key
-        from ..config import choose_token
-        from ..registry.config import RegistryConfig, RegistryOptions
-        from ..registry.daemon import run, runtime_of
-        from ..state import state_directory
+        from ..cluster.key import NAME, make_cluster_key, read_cluster_key
+        from ..cluster.registry.config import RegistryConfig, RegistryOptions
+        from ..cluster.registry.daemon import run, runtime_of
+        from ..service import logs
+        from ..settings.folders import state_directory
+        from ..settings.monitor import choose_token
     except ModuleNotFoundError as error:
         raise CliError(
             Exit.FAILED,

@@ -12,7 +12,7 @@ import typer
 
 from .errors import CliError, Exit, say
 
-SOURCE = Path(__file__).parents[1] / "systemd"
+SOURCE = Path(__file__).parents[1] / "service" / "systemd"
 PACKAGED = "/opt/gpuferry/bin/gpuferry"
 NAMES = ("monitor", "registry")
 

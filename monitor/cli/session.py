@@ -32,7 +32,7 @@ def _fetch(control: str | None, token_file: str | None) -> list[dict[str, Any]]:
     """Running sessions, then waiting ones by their place."""
     from gpuferry.specs._generated import control_pb2
 
-    from ..stats.plain import as_json
+    from ..views.stats.plain import as_json
     from .client import monitor_client
 
     with monitor_client(control, token_file) as (stub, metadata):

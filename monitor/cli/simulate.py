@@ -15,7 +15,7 @@ import typer
 from .errors import CliError, Exit
 
 if TYPE_CHECKING:
-    from gpuferry.sim.workload import Server, Workload
+    from ..simulator.workload import Server, Workload
 
 HEAVY = "dgsf-heavy"
 COMPARED = ("exclusive", "best-fit", "worst-fit")
@@ -62,7 +62,7 @@ def simulate(
 ) -> None:
     """Compare the scheduling policies on a recorded workload."""
     try:
-        from gpuferry.sim import report
+        from ..simulator import report
     except ImportError as error:
         raise CliError(
             Exit.FAILED, f"the simulator cannot run: {error}", "pip install 'gpuferry[simulate]'"
@@ -80,7 +80,7 @@ def simulate(
             for mover in _known("--migration", migration or ["off"]):
                 runs.append(report.run(workload, server, fit, discipline, mover, max_wait))
     if plot:
-        from gpuferry.sim.plot import draw
+        from ..simulator.plot import draw
 
         try:
             draw(plot, workload, runs)
@@ -106,7 +106,7 @@ def _known(option: str, names: Sequence[str]) -> Sequence[str]:
 
 
 def _recipe(name: str) -> Workload:
-    from gpuferry.sim.dgsf import RECIPES
+    from ..simulator.dgsf import RECIPES
 
     if name not in RECIPES:
         raise CliError(Exit.USAGE, f"{name}: no such recipe", f"choose from {', '.join(RECIPES)}")
@@ -122,7 +122,7 @@ def _trace(
     per_minute: int,
     seed: int,
 ) -> Workload:
-    from gpuferry.sim import azure
+    from ..simulator import azure
 
     first, dash, last = minutes.partition("-")
     try:

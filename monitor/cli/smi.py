@@ -8,8 +8,8 @@ from typing import Any
 
 from gpuferry.specs._generated import control_pb2
 
-from ..stats.gpus import text_of_uuid
-from ..stats.plain import as_json
+from ..devices.gpus import text_of_uuid
+from ..views.stats.plain import as_json
 from .client import monitor_client
 
 SCHEMA = "gpuferry.smi/1"

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ..stats.plain import status_json
+from ..views.stats.plain import status_json
 from .client import monitor_client
 
 

@@ -19,7 +19,7 @@ from .server import KeyFile, Registry
 if TYPE_CHECKING:
     from gpuferry.specs._generated import registry_pb2
 
-    from ..tokens.book import TokenBook
+    from ..door.tokens.book import TokenBook
 
 SCHEMA = "gpuferry.tokens/1"
 
@@ -37,10 +37,10 @@ Result = TypeVar("Result")
 
 
 def _local(state: str | None, use: Callable[[TokenBook], Awaitable[Result]]) -> Result:
-    from ..state import store_path
+    from ..door.tokens.book import TokenBook, TooMany
+    from ..settings.folders import store_path
     from ..store.interface import StoreError
     from ..store.sqlite import SqliteStore
-    from ..tokens.book import TokenBook, TooMany
 
     async def run() -> Result:
         store = SqliteStore(store_path(state))
@@ -56,7 +56,7 @@ def _local(state: str | None, use: Callable[[TokenBook], Awaitable[Result]]) -> 
 
 
 def _check(tenant: str) -> None:
-    from ..tokens.proof import is_tenant
+    from ..door.tokens.proof import is_tenant
 
     if not is_tenant(tenant):
         raise CliError(
@@ -75,8 +75,8 @@ def create(
     """Print a new token. It is shown this once: only what checks it is kept."""
     from gpuferry.specs._generated import registry_pb2
 
-    from ..tokens import proof
-    from ..tokens.book import new_record
+    from ..door.tokens import proof
+    from ..door.tokens.book import new_record
 
     _check(tenant)
     token = proof.make(tenant)

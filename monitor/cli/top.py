@@ -14,7 +14,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from ..stats.plain import status_json
+from ..views.stats.plain import status_json
 from .client import monitor_client
 from .status import place_of
 

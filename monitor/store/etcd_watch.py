@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 import grpc
 from gpuferry.specs._generated import etcd_pb2, etcd_pb2_grpc
 
-from ..waiting import within
+from ..service.waiting import within
 
 SILENCE_SECONDS = 2.0  # then the member is asked whether it is still there
 ANSWER_SECONDS = 2.0

@@ -43,24 +43,30 @@ CUresult gf_jit_options(unsigned count, const CUjit_option *options, void **valu
     return CUDA_SUCCESS;
 }
 
-static void fill(char *buffer, size_t room, void **used, const char *text, size_t size) {
-    size_t length = 0;
+static void append(char *buffer, size_t room, size_t *length, void **used, const char *text, size_t size) {
     if (buffer != NULL && room > 0) {
-        length = size < room ? size : room - 1;
-        memcpy(buffer, text, length);
-        buffer[length] = '\0';
+        size_t left = room - 1 - *length, count = size < left ? size : left;
+        memcpy(buffer + *length, text, count);
+        *length += count;
+        buffer[*length] = '\0';
     }
     if (used != NULL) {
-        *used = (void *)(uintptr_t)length;
+        *used = (void *)(uintptr_t)*length;
+    }
+}
+
+void gf_jit_append(struct gf_jit_log *log, const char *text, size_t size, float milliseconds) {
+    append(log->error, log->error_size, &log->error_length, log->error_used, text, size);
+    append(log->info, log->info_size, &log->info_length, log->info_used, "", 0);
+    log->milliseconds += milliseconds;
+    if (log->wall_time != NULL) {
+        memcpy(log->wall_time, &log->milliseconds, sizeof log->milliseconds);
     }
 }
 
 void gf_jit_answer(const struct gf_jit_log *log, const char *text, size_t size, float milliseconds) {
-    fill(log->error, log->error_size, log->error_used, text, size);
-    fill(log->info, log->info_size, log->info_used, "", 0);
-    if (log->wall_time != NULL) {
-        memcpy(log->wall_time, &milliseconds, sizeof milliseconds);
-    }
+    struct gf_jit_log once = *log;
+    gf_jit_append(&once, text, size, milliseconds);
 }
 
 CUresult gf_file_read(const char *path, void **data, size_t *size) {

@@ -10,11 +10,15 @@ struct gf_jit_log {
     char *error, *info;
     size_t error_size, info_size;
     void **error_used, **info_used, **wall_time;
+    size_t error_length, info_length; /* what gf_jit_append has written */
+    float milliseconds;
 };
 
 CUresult gf_jit_options(unsigned count, const CUjit_option *options, void **values, struct gf_jit_log *log);
 /* Answers after work that took so long and produced this text (which may be empty). */
 void gf_jit_answer(const struct gf_jit_log *log, const char *text, size_t size, float milliseconds);
+/* The same for one of several steps (cuLink*): text and time are added to those of the steps before. */
+void gf_jit_append(struct gf_jit_log *log, const char *text, size_t size, float milliseconds);
 
 /* The whole file, with zeroes behind it, so that a text ends and a short one can be looked into; to be freed.
  */

@@ -34,8 +34,9 @@ CUresult sim_context_create_primary(struct sim_device *device);
 /* Waits for its work, then ends everything that belongs to it. */
 void sim_context_tear_down(struct sim_context *context);
 
-/* Waits for everything that any context of the device has been given. */
-void sim_device_drain(const struct sim_device *device);
+/* Adds a context to those that sim_contexts begins with, linked by `next`. */
+void sim_context_keep(struct sim_context *context);
+struct sim_context *sim_contexts(void);
 
 /* The calling thread's current context, if it can be used: else NOT_INITIALIZED, INVALID_CONTEXT,
  * CONTEXT_IS_DESTROYED or its sticky error. */

@@ -1,5 +1,6 @@
 /* The stack of current contexts, and questions and settings of the current one. */
 #include "device_limits.h"
+#include "synchronized.h"
 #include "thread.h"
 
 CUresult cuCtxPushCurrent_v2(CUcontext handle) {
@@ -97,6 +98,7 @@ CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int *version) {
 static CUresult synchronize(struct sim_context *context) {
     SIM_TRY(sim_context_check(context));
     sim_context_drain(context);
+    sim_synchronized();
     return sim_context_error(context);
 }
 

@@ -1,14 +1,12 @@
 #include "device.h"
-#include "context.h"
 #include "nvml/live.h"
-#include "pool.h"
 #include <stdio.h>
 #include <string.h>
 
 static struct sim_device devices[SIM_MAX_DEVICES];
 static int device_count;
 
-CUresult sim_devices_start(void) {
+void sim_devices_start(void) {
     const struct sim_config *config = sim_config_get();
     for (int i = 0; i < config->visible_count; i++) {
         struct sim_device *device = &devices[i];
@@ -16,12 +14,9 @@ CUresult sim_devices_start(void) {
         device->machine_ordinal = config->visible[i];
         device->memory = config->memory;
         sim_device_uuid(device->machine_ordinal, &device->uuid);
-        SIM_TRY(sim_context_create_primary(device));
-        SIM_TRY(sim_pool_create_default(device));
     }
     device_count = config->visible_count;
     sim_live_start();
-    return CUDA_SUCCESS;
 }
 
 int sim_device_count(void) {

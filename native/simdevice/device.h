@@ -38,8 +38,8 @@ enum {
 #define SIM_MAX_GRID_X 0x7fffffff
 #define SIM_MAX_PITCH  0x7fffffff
 
-/* Called once, by cuInit. */
-CUresult sim_devices_start(void);
+/* Called by cuInit, which makes their contexts and pools. */
+void sim_devices_start(void);
 int sim_device_count(void);
 struct sim_device *sim_device_at(CUdevice ordinal); /* NULL if there is no such device */
 CUresult sim_device_attribute(const struct sim_device *device, CUdevice_attribute attribute, int *value);

@@ -1,5 +1,6 @@
 #include "context.h"
 #include "stream.h"
+#include "synchronized.h"
 #include <stdlib.h>
 
 struct sim_event {
@@ -153,6 +154,7 @@ CUresult cuEventSynchronize(CUevent handle) {
     }
     CUresult result = sim_context_error(event->context);
     sim_release(event);
+    sim_synchronized();
     return result;
 }
 

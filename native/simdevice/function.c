@@ -1,44 +1,5 @@
 /* CUfunction and CUkernel: a kernel in a module, a kernel in a library. */
 #include "module.h"
-#include <stdlib.h>
-
-static void destroy(void *pointer) {
-    struct sim_function *function = pointer;
-    sim_release(function->module);
-    free(function);
-}
-
-/* Module's lock held. */
-static CUresult function_at(struct sim_module *module, uint32_t index, struct sim_function **out) {
-    if (!module->functions[index]) {
-        struct sim_function *function = calloc(1, sizeof *function);
-        struct sim_entry *entry = NULL;
-        if (!function)
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        function->module = module;
-        function->index = index;
-        function->info = sim_image_kernel(module->image, index);
-        function->own.max_dynamic_shared = function->own.carveout = -1;
-        function->attributes = &function->own;
-        if (module->library && sim_library_entry(module->library, index, &entry) == CUDA_SUCCESS)
-            function->attributes = &entry->attributes[module->context->device->ordinal];
-        if (!sim_handle_open(function, SIM_FUNCTION, module->context, destroy)) {
-            free(function);
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        sim_retain(module);
-        module->functions[index] = function;
-    }
-    *out = module->functions[index];
-    return CUDA_SUCCESS;
-}
-
-CUresult sim_module_function(struct sim_module *module, uint32_t index, struct sim_function **function) {
-    pthread_mutex_lock(&module->lock);
-    CUresult result = function_at(module, index, function);
-    pthread_mutex_unlock(&module->lock);
-    return result;
-}
 
 static CUresult acquire_entry(CUkernel handle, struct sim_entry **entry) {
     SIM_TRY(sim_enter());

@@ -1,38 +1,29 @@
-/* cuInit, and what a fork does to it. */
+/* cuInit: the devices, each with its primary context and its default pool. */
 #include "config.h"
-#include "device.h"
+#include "context.h"
+#include "enter.h"
 #include "log.h"
+#include "pool.h"
+#include "synchronized.h"
 #include <pthread.h>
 
-enum { STATE_NEW, STATE_READY, STATE_FORKED };
-static _Atomic int state = STATE_NEW;
 static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Worker threads and their locks do not survive a fork, so the child of an initialised process has no driver.
- */
-static void after_fork_in_child(void) {
-    if (atomic_load(&state) == STATE_READY)
-        atomic_store(&state, STATE_FORKED);
-}
-
-static __thread bool in_host_function;
-
-void sim_host_function(bool entered) {
-    in_host_function = entered;
-}
-
-CUresult sim_enter(void) {
-    if (in_host_function)
-        return CUDA_ERROR_NOT_PERMITTED;
-    return atomic_load_explicit(&state, memory_order_acquire) == STATE_READY ? CUDA_SUCCESS
-                                                                             : CUDA_ERROR_NOT_INITIALIZED;
+static CUresult start(void) {
+    sim_devices_start();
+    for (int i = 0; i < sim_device_count(); i++) {
+        SIM_TRY(sim_context_create_primary(sim_device_at(i)));
+        SIM_TRY(sim_pool_create_default(sim_device_at(i)));
+    }
+    sim_on_synchronized(sim_pools_settle);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuInit(unsigned int flags) {
     SIM_REQUIRE(flags == 0);
-    int now = atomic_load_explicit(&state, memory_order_acquire);
-    if (now != STATE_NEW)
-        return now == STATE_READY ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+    enum sim_state now = sim_state();
+    if (now != SIM_STATE_NEW)
+        return now == SIM_STATE_READY ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
     const struct sim_config *config = sim_config_get();
     if (config->error != CUDA_SUCCESS)
         return config->error;
@@ -40,11 +31,10 @@ CUresult cuInit(unsigned int flags) {
         return CUDA_ERROR_NO_DEVICE;
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&init_lock);
-    if (atomic_load(&state) == STATE_NEW) {
-        result = sim_devices_start();
+    if (sim_state() == SIM_STATE_NEW) {
+        result = start();
         if (result == CUDA_SUCCESS) {
-            pthread_atfork(NULL, NULL, after_fork_in_child);
-            atomic_store_explicit(&state, STATE_READY, memory_order_release);
+            sim_state_set_ready();
             sim_message(SIM_LOG_INFO, "%d device(s), compute capability %d.%d, %llu MiB each",
                         config->visible_count, config->cc_major, config->cc_minor,
                         (unsigned long long)(config->memory >> 20));

@@ -1,18 +1,27 @@
-/* cuLink*: the engine joins the inputs. */
+/* cuLink*: the engine joins the inputs. Logs and time add up over the calls of a link, as CUDA says. */
 #include "module.h"
 #include "link.h"
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define MESSAGE_SIZE 4096
+
+/* A CUjit_target: the compute capability, and above it what kind of architecture. */
+enum { TARGET_KIND_SHIFT = 16, OLDEST_TARGET = 30, NEWEST_TARGET = 130 };
 
 struct link_state {
     struct sim_object object;
     struct sim_link *link;
-    struct gf_jit_log log;
+    struct gf_jit_log log; /* points into the caller's option values until the link is destroyed */
+    pthread_mutex_t lock;
+    unsigned unnamed; /* inputs so far that got a name here */
 };
 
 static void destroy(void *pointer) {
     struct link_state *state = pointer;
+    pthread_mutex_destroy(&state->lock);
     sim_link_destroy(state->link);
     free(state);
 }
@@ -23,21 +32,37 @@ static CUresult acquire(CUlinkState handle, struct link_state **state) {
     return *state ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
+static CUresult find_target(unsigned count, const CUjit_option *options, void *const *values, int *target) {
+    const struct sim_config *config = sim_config_get();
+    *target = config->cc_major * 10 + config->cc_minor;
+    for (unsigned i = 0; i < count; i++) {
+        if (options[i] != CU_JIT_TARGET)
+            continue;
+        uintptr_t value = (uintptr_t)values[i] & ((1u << TARGET_KIND_SHIFT) - 1);
+        SIM_REQUIRE(value >= OLDEST_TARGET && value < NEWEST_TARGET);
+        *target = (int)value;
+    }
+    return CUDA_SUCCESS;
+}
+
 CUresult cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **values, CUlinkState *out) {
     struct sim_context *context;
     struct gf_jit_log log;
+    int target;
     SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE(out);
     SIM_TRY(gf_jit_options(count, options, values, &log));
+    SIM_TRY(find_target(count, options, values, &target));
     struct link_state *state = calloc(1, sizeof *state);
     if (!state)
         return CUDA_ERROR_OUT_OF_MEMORY;
     state->log = log;
-    CUresult result = sim_link_create(&state->link);
+    CUresult result = sim_link_create(target, &state->link);
     if (result != CUDA_SUCCESS) {
         free(state);
         return result;
     }
+    pthread_mutex_init(&state->lock, NULL);
     if (!sim_handle_open(state, SIM_LINK, context, destroy)) {
         destroy(state);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -46,33 +71,70 @@ CUresult cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **value
     return CUDA_SUCCESS;
 }
 
-static CUresult add(struct link_state *state, CUjitInputType type, const void *data, size_t size) {
-    char message[MESSAGE_SIZE] = "";
-    uint64_t started = sim_now_ns();
+static CUresult kind_of(CUjitInputType type, enum sim_image_kind *kind) {
     switch ((int)type) {
     case CU_JIT_INPUT_PTX:
+        *kind = SIM_IMAGE_PTX;
+        return CUDA_SUCCESS;
     case CU_JIT_INPUT_FATBINARY:
+        *kind = SIM_IMAGE_FATBIN;
+        return CUDA_SUCCESS;
     case CU_JIT_INPUT_CUBIN:
-        break;
+        *kind = SIM_IMAGE_CUBIN;
+        return CUDA_SUCCESS;
     case CU_JIT_INPUT_OBJECT:
     case CU_JIT_INPUT_LIBRARY:
-        return CUDA_ERROR_NOT_SUPPORTED; /* they hold machine code */
+    case CU_JIT_INPUT_NVVM:
+        return CUDA_ERROR_NOT_SUPPORTED; /* they hold machine code, or what only NVIDIA's compiler reads */
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = sim_link_add(state->link, data, size, message, sizeof message);
-    sim_jit_report(&state->log, message, started);
+}
+
+/* What a step took and said. Lock held. */
+static void report(struct link_state *state, const char *message, uint64_t started_ns) {
+    char line[MESSAGE_SIZE + 1];
+    int size = *message ? snprintf(line, sizeof line, "%s\n", message) : 0;
+    gf_jit_append(&state->log, line, (size_t)size, (float)((double)(sim_now_ns() - started_ns) * 1e-6));
+}
+
+static CUresult add(struct link_state *state, enum sim_image_kind kind, const void *data, size_t size,
+                    const char *name) {
+    char message[MESSAGE_SIZE] = "", number[32];
+    uint64_t started = sim_now_ns();
+    pthread_mutex_lock(&state->lock);
+    if (!name || !*name) {
+        snprintf(number, sizeof number, "input %u", ++state->unnamed);
+        name = number;
+    }
+    CUresult result = sim_link_add(state->link, kind, data, size, name, message, sizeof message);
+    report(state, message, started);
+    pthread_mutex_unlock(&state->lock);
     return result;
+}
+
+/* Options for one input: how it is compiled, not where to the link says what. */
+static CUresult check_input_options(unsigned count, const CUjit_option *options, void **values) {
+    struct gf_jit_log log;
+    SIM_TRY(gf_jit_options(count, options, values, &log));
+    SIM_REQUIRE(!log.error && !log.info && !log.wall_time);
+    for (unsigned i = 0; i < count; i++)
+        SIM_REQUIRE(options[i] != CU_JIT_TARGET && options[i] != CU_JIT_TARGET_FROM_CUCONTEXT);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuLinkAddData_v2(CUlinkState handle, CUjitInputType type, void *data, size_t size, const char *name,
                           unsigned int count, CUjit_option *options, void **values) {
     struct link_state *state;
-    struct gf_jit_log unused;
-    SIM_REQUIRE(data && size);
-    SIM_TRY(gf_jit_options(count, options, values, &unused));
+    enum sim_image_kind kind;
     SIM_TRY(acquire(handle, &state));
-    CUresult result = add(state, type, data, size);
+    CUresult result = data && size ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS)
+        result = check_input_options(count, options, values);
+    if (result == CUDA_SUCCESS)
+        result = kind_of(type, &kind);
+    if (result == CUDA_SUCCESS)
+        result = add(state, kind, data, size, name);
     sim_release(state);
     return result;
 }
@@ -84,7 +146,8 @@ CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *pa
     SIM_TRY(sim_enter());
     SIM_REQUIRE(path);
     SIM_TRY(gf_file_read(path, &data, &size));
-    CUresult result = cuLinkAddData_v2(state, type, data, size, path, count, options, values);
+    CUresult result = size ? cuLinkAddData_v2(state, type, data, size, path, count, options, values)
+                           : CUDA_ERROR_INVALID_IMAGE;
     free(data);
     return result;
 }
@@ -94,13 +157,15 @@ CUresult cuLinkComplete(CUlinkState handle, void **image, size_t *size) {
     const void *linked;
     size_t linked_size;
     char message[MESSAGE_SIZE] = "";
-    SIM_REQUIRE(image);
     SIM_TRY(acquire(handle, &state));
-    uint64_t started = sim_now_ns();
-    const struct sim_config *config = sim_config_get();
-    CUresult result = sim_link_complete(state->link, config->cc_major * 10 + config->cc_minor, &linked,
-                                        &linked_size, message, sizeof message);
-    sim_jit_report(&state->log, message, started);
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    if (image) {
+        uint64_t started = sim_now_ns();
+        pthread_mutex_lock(&state->lock);
+        result = sim_link_complete(state->link, &linked, &linked_size, message, sizeof message);
+        report(state, message, started);
+        pthread_mutex_unlock(&state->lock);
+    }
     if (result == CUDA_SUCCESS) {
         *image = (void *)linked;
         if (size)

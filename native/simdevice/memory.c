@@ -1,24 +1,26 @@
 #include "memory.h"
-#include "pool.h"
 #include <stdlib.h>
+
+uint64_t sim_memory_next_id(void) {
+    static _Atomic uint64_t next_id = 1;
+    return atomic_fetch_add(&next_id, 1);
+}
 
 struct sim_range *sim_memory_range(enum sim_range_kind kind, struct sim_device *device,
                                    struct sim_context *context, uint64_t size, unsigned flags) {
-    static _Atomic uint64_t next_id = 1;
     struct sim_range *range = calloc(1, sizeof *range);
     if (!range)
         return NULL;
     range->size = size;
     range->kind = kind;
     range->flags = flags;
-    range->id = atomic_fetch_add(&next_id, 1);
+    range->id = sim_memory_next_id();
     range->context = context;
     range->device = device;
     return range;
 }
 
-/* Takes over `range`, whose pages are there if it is placed. */
-static CUresult add(struct sim_range *range) {
+CUresult sim_memory_add(struct sim_range *range) {
     uint64_t bytes = sim_round_up(range->size, SIM_PAGE);
     bool charged = range->size <= range->device->memory && sim_device_charge(range->device, bytes);
     if (charged && !range->placed)
@@ -34,12 +36,11 @@ static CUresult add(struct sim_range *range) {
 }
 
 CUresult sim_memory_new(enum sim_range_kind kind, struct sim_device *device, struct sim_context *context,
-                        uint64_t size, unsigned flags, void *owner, uint64_t *base) {
+                        uint64_t size, unsigned flags, uint64_t *base) {
     struct sim_range *range = sim_memory_range(kind, device, context, size, flags);
     if (!range)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    range->owner = owner;
-    SIM_TRY(add(range));
+    SIM_TRY(sim_memory_add(range));
     *base = range->base;
     return CUDA_SUCCESS;
 }
@@ -50,7 +51,7 @@ CUresult sim_memory_place(enum sim_range_kind kind, struct sim_device *device, u
         return CUDA_ERROR_OUT_OF_MEMORY;
     range->base = base;
     range->placed = true;
-    return add(range);
+    return sim_memory_add(range);
 }
 
 void sim_memory_dispose(struct sim_range *range) {
@@ -59,8 +60,8 @@ void sim_memory_dispose(struct sim_range *range) {
         sim_pages_free(range->base, bytes);
     if (range->kind != SIM_RANGE_REGISTERED && range->kind != SIM_RANGE_HOST)
         sim_device_refund(range->device, bytes);
-    if (range->kind == SIM_RANGE_POOL)
-        sim_pool_returned(range->owner, bytes);
+    if (range->returned)
+        range->returned(range->owner, bytes);
     free(range);
 }
 
@@ -117,7 +118,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size) {
     SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE(pointer && size);
     uint64_t base;
-    SIM_TRY(sim_memory_new(SIM_RANGE_DEVICE, context->device, context, size, 0, NULL, &base));
+    SIM_TRY(sim_memory_new(SIM_RANGE_DEVICE, context->device, context, size, 0, &base));
     *pointer = base;
     return CUDA_SUCCESS;
 }
@@ -141,7 +142,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t size, unsigned int flags
     SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE(pointer && size && (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST));
     uint64_t base;
-    SIM_TRY(sim_memory_new(SIM_RANGE_MANAGED, context->device, context, size, flags, NULL, &base));
+    SIM_TRY(sim_memory_new(SIM_RANGE_MANAGED, context->device, context, size, flags, &base));
     *pointer = base;
     return CUDA_SUCCESS;
 }

@@ -4,12 +4,17 @@
 #include "pages.h"
 #include "range.h"
 
+/* CU_POINTER_ATTRIBUTE_BUFFER_ID of a new allocation. */
+uint64_t sim_memory_next_id(void);
 /* A range that is nowhere yet, with an id of its own. */
 struct sim_range *sim_memory_range(enum sim_range_kind kind, struct sim_device *device,
                                    struct sim_context *context, uint64_t size, unsigned flags);
-/* New pages for a device, charged to it, as a known range. */
+/* Makes a range known and charges its device; its pages are new, or there already if it is placed. Takes it
+ * over: it is gone if this fails. */
+CUresult sim_memory_add(struct sim_range *range);
+/* New pages for a device as a known range. */
 CUresult sim_memory_new(enum sim_range_kind kind, struct sim_device *device, struct sim_context *context,
-                        uint64_t size, unsigned flags, void *owner, uint64_t *base);
+                        uint64_t size, unsigned flags, uint64_t *base);
 /* The same in pages that are there and stay when it is deleted. */
 CUresult sim_memory_place(enum sim_range_kind kind, struct sim_device *device, uint64_t size, uint64_t base);
 /* Gives back a range taken out of sim_memory, with its pages and its charge. */

@@ -59,6 +59,10 @@ void sim_pages_free(uint64_t base, uint64_t size) {
     munmap((void *)base, size);
 }
 
+bool sim_pages_allow(uint64_t base, uint64_t size, bool allowed) {
+    return mprotect((void *)base, size, allowed ? PROT_READ | PROT_WRITE : PROT_NONE) == 0;
+}
+
 static bool is_missing(uint64_t page) {
     unsigned char there;
     return mincore((void *)page, SIM_PAGE, &there) == 0 && !(there & 1);

@@ -11,6 +11,8 @@ uint64_t sim_pages_new(uint64_t size);
 /* The same at that very address; false if something is there. */
 bool sim_pages_new_at(uint64_t base, uint64_t size);
 void sim_pages_free(uint64_t base, uint64_t size);
+/* Lets pages be used, or makes their use a fault; what they hold stays. */
+bool sim_pages_allow(uint64_t base, uint64_t size, bool allowed);
 /* For memory that is about to be overwritten: what is missing of it becomes huge pages where the system can,
  * because a fault for each small page takes several times as long as the writing. */
 void sim_pages_expect(uint64_t base, uint64_t size);

@@ -15,8 +15,10 @@ static CUresult query(void *value, CUpointer_attribute attribute, uint64_t point
     const bool pooled = range && range->kind == SIM_RANGE_POOL;
     switch ((int)attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *(CUcontext *)value = range && range->context ? SIM_POINTER(CUcontext, range->context) : NULL;
-        return range && range->context ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+        /* stream-ordered memory and mappings are no context's: that is how programs tell them */
+        *(CUcontext *)value =
+            range && range->context && !pooled ? SIM_POINTER(CUcontext, range->context) : NULL;
+        break;
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *(CUmemorytype *)value = !range ? 0 : on_host(range) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
         break;

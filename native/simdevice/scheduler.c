@@ -344,3 +344,9 @@ void sim_context_drain(struct sim_context *context) {
     }
     free(last);
 }
+
+void sim_device_drain(const struct sim_device *device) {
+    for (struct sim_context *context = sim_contexts(); context; context = context->next)
+        if (context->device == device && atomic_load(&context->active))
+            sim_context_drain(context);
+}

@@ -4,6 +4,7 @@
 #include "handle.h"
 
 struct sim_context;
+struct sim_device;
 struct sim_stream;
 struct sim_op;
 
@@ -75,4 +76,6 @@ struct sim_op *sim_stream_last(struct sim_stream *stream);
 bool sim_stream_busy(struct sim_stream *stream);
 /* Waits for what has been submitted to any of the context's streams. */
 void sim_context_drain(struct sim_context *context);
+/* Waits for everything that any context of the device has been given. */
+void sim_device_drain(const struct sim_device *device);
 uint64_t sim_now_ns(void);

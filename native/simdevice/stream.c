@@ -1,4 +1,5 @@
 #include "stream.h"
+#include "synchronized.h"
 #include "thread.h"
 #include <stdlib.h>
 #include <string.h>
@@ -23,11 +24,24 @@ struct sim_stream *sim_stream_new(struct sim_context *context, enum sim_stream_t
     return stream;
 }
 
+/* The thread's default stream, made on first use; NULL when memory is exhausted. */
+static struct sim_stream *per_thread_stream(struct sim_context *context) {
+    struct sim_stream *stream = sim_thread_stream(context);
+    if (stream)
+        return stream;
+    stream = sim_stream_new(context, SIM_STREAM_PER_THREAD, CU_STREAM_DEFAULT, SIM_LEAST_PRIORITY);
+    if (stream && !sim_thread_keep_stream(stream)) {
+        sim_release(sim_handle_close(stream->object.handle, SIM_STREAM));
+        return NULL;
+    }
+    return stream;
+}
+
 CUresult sim_stream_acquire(CUstream handle, struct sim_stream **out) {
     struct sim_context *context;
     if (handle == NULL || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD) {
         SIM_TRY(sim_context_current(&context));
-        *out = handle == CU_STREAM_PER_THREAD ? sim_thread_stream(context) : context->legacy;
+        *out = handle == CU_STREAM_PER_THREAD ? per_thread_stream(context) : context->legacy;
         if (!*out)
             return CUDA_ERROR_OUT_OF_MEMORY;
         sim_retain(*out);
@@ -157,6 +171,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
     }
     CUresult error = sim_context_error(stream->context);
     sim_release(stream);
+    sim_synchronized();
     return error;
 }
 

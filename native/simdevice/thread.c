@@ -1,5 +1,4 @@
 #include "thread.h"
-#include "stream.h"
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -77,20 +76,19 @@ bool sim_thread_set_current(struct sim_context *context) {
     return true;
 }
 
-struct sim_stream *sim_thread_stream(struct sim_context *context) {
+struct sim_stream *sim_thread_stream(const struct sim_context *context) {
     for (struct thread_stream *entry = state.streams; entry; entry = entry->next)
         if (entry->stream->context == context)
             return entry->stream;
+    return NULL;
+}
+
+bool sim_thread_keep_stream(struct sim_stream *stream) {
     register_clean_up();
     struct thread_stream *entry = malloc(sizeof *entry);
     if (!entry)
-        return NULL;
-    entry->stream = sim_stream_new(context, SIM_STREAM_PER_THREAD, CU_STREAM_DEFAULT, SIM_LEAST_PRIORITY);
-    if (!entry->stream) {
-        free(entry);
-        return NULL;
-    }
-    entry->next = state.streams;
+        return false;
+    *entry = (struct thread_stream){state.streams, stream};
     state.streams = entry;
-    return entry->stream;
+    return true;
 }

@@ -48,23 +48,20 @@ static void destroy(void *pointer) {
     free(physical);
 }
 
-static CUresult check_properties(const CUmemAllocationProp *properties, struct sim_device **device) {
+static CUresult check_properties(const CUmemAllocationProp *properties) {
     SIM_TRY(sim_enter());
     SIM_REQUIRE(properties && properties->type == CU_MEM_ALLOCATION_TYPE_PINNED);
     SIM_REQUIRE(properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE);
-    *device = sim_device_at(properties->location.id);
-    if (!*device)
-        return CUDA_ERROR_INVALID_DEVICE;
     return properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE ||
                    properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
                ? CUDA_SUCCESS
                : CUDA_ERROR_NOT_SUPPORTED;
 }
 
+/* The same for every device, those that are not there included: CUDA does not look. */
 CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *properties,
                                        CUmemAllocationGranularity_flags option) {
-    struct sim_device *device;
-    SIM_TRY(check_properties(properties, &device));
+    SIM_TRY(check_properties(properties));
     SIM_REQUIRE(granularity && (unsigned)option <= CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
     *granularity = SIM_GRANULARITY;
     return CUDA_SUCCESS;
@@ -130,9 +127,9 @@ static bool open_handle(struct physical *physical) {
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties,
                      unsigned long long flags) {
-    struct sim_device *device;
-    SIM_TRY(check_properties(properties, &device));
-    SIM_REQUIRE(handle && size && granular(size) && flags == 0);
+    SIM_TRY(check_properties(properties));
+    struct sim_device *device = sim_device_at(properties->location.id);
+    SIM_REQUIRE(device && handle && size && granular(size) && flags == 0);
     if (size > device->memory || !sim_device_charge(device, size))
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct physical *physical = calloc(1, sizeof *physical);
@@ -263,9 +260,9 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 CUresult cuMemAddressReserve(CUdeviceptr *pointer, size_t size, size_t alignment, CUdeviceptr wanted,
                              unsigned long long flags) {
     SIM_TRY(sim_enter());
-    SIM_REQUIRE(pointer && size && granular(size) && flags == 0);
-    SIM_REQUIRE(alignment == 0 || (alignment & (alignment - 1)) == 0);
-    if (size > UINT64_C(1) << 46)
+    SIM_REQUIRE(pointer && flags == 0);
+    /* NVIDIA's driver finds no room for a size or an alignment that cannot be */
+    if (!size || size % SIM_PAGE != 0 || size > UINT64_C(1) << 46 || (alignment & (alignment - 1)) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct sim_range *range = calloc(1, sizeof *range);
     if (!range)
@@ -414,6 +411,16 @@ static CUresult set_access(uint64_t pointer, uint64_t size, struct rights rights
     return CUDA_SUCCESS;
 }
 
+/* Whether anything may use a part of it: what runs then keeps the rights that it began with. */
+static bool in_use(uint64_t pointer, uint64_t size) {
+    struct sim_range range;
+    for (uint64_t at = pointer; at < pointer + size && sim_ranges_find(&sim_memory, at, &range);
+         at = range.base + range.size)
+        if (range.readable)
+            return true;
+    return false;
+}
+
 /* Whether that device could use it. Lock held. */
 static bool reaches(uint64_t pointer, uint64_t size, int device) {
     struct sim_range range;
@@ -432,9 +439,11 @@ CUresult cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc 
         SIM_REQUIRE(one->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ||
                     one->flags == CU_MEM_ACCESS_FLAGS_PROT_READ ||
                     one->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-        if (!sim_device_at(one->location.id))
-            return CUDA_ERROR_INVALID_DEVICE;
+        SIM_REQUIRE(sim_device_at(one->location.id));
     }
+    SIM_REQUIRE(covered(pointer, size, true));
+    if (in_use(pointer, size))
+        drain_devices_of(pointer, size);
     pthread_mutex_lock(&lock);
     CUresult result = covered(pointer, size, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
@@ -454,8 +463,7 @@ CUresult cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc 
 CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr pointer) {
     SIM_TRY(sim_enter());
     SIM_REQUIRE(flags && location && location->type == CU_MEM_LOCATION_TYPE_DEVICE);
-    if (!sim_device_at(location->id))
-        return CUDA_ERROR_INVALID_DEVICE;
+    SIM_REQUIRE(sim_device_at(location->id));
     struct sim_range range;
     SIM_REQUIRE(sim_ranges_find(&sim_memory, pointer, &range) && range.kind == SIM_RANGE_MAPPED);
     *flags = range.writable >> location->id & 1   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE

@@ -19,6 +19,7 @@ from tests.apiserver import kernels
 from tests.apiserver.guest import PRIMARY, Guest, handle, operations
 
 PAGE = 2 << 20
+LIMITS = {What.MIN, What.MAX}
 NOBODY = 0x7FFF_FF00  # no enumerator of any enum
 FIRST_FUNCTION = min(v.id for v in load().driver.variants)
 
@@ -28,7 +29,7 @@ VALID: dict[str, dict[str, Any]] = {
     "sessionMemUnmap": {"size": PAGE},
     "sessionUnsupported": {"function": FIRST_FUNCTION},
     "sessionGetGlobal": {"payload": b"variable"},
-    "sessionLaunch": {"params": 12, "payload": bytes(12)},
+    "sessionLaunch": {"params": 12},
     "sessionOccupancyClusters": {"block": (32, 1, 1)},
     "sessionImageData": {"hash": bytes(32), "payload": b"x"},
     "sessionLoadImage": {"hash": bytes(32)},
@@ -43,7 +44,8 @@ def constants() -> dict[str, int]:
     """What the checks name of cuda.h, as the compiler has it."""
     found = [c for op in operations() for c in checks(op)]
     names = {name for c in found if c.what is not What.HANDLE for name in c.names}
-    names |= {c.error for c in found if c.error} | {b for c in found if (b := str(c.bound)).startswith("CU")}
+    names |= {c.error for c in found if c.error}
+    names |= {n for c in found if c.what in LIMITS and c.arg for n in names_in(str(c.bound), c.arg)}
     prints = "".join(f'printf("{name} %lld\\n", (long long){name});' for name in sorted(names))
     source = f"#include <stdio.h>\n#include <cuda.h>\nint main(void) {{ {prints} return 0; }}\n"
     with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +119,7 @@ def valid(world: World, op: str) -> dict[str, Any]:
             number = count(op, arg.name)
             values[arg.name] = (least,) * number if number > 1 else least
         elif arg.kind is Kind.ENUM:
-            values[arg.name] = constants()[allowed(op, arg)[0]]
+            values[arg.name] = constants()[names[0]] if (names := allowed(op, arg)) else 0
         elif arg.kind is Kind.POINTER:
             values[arg.name] = world.address
         elif arg.kind is Kind.HANDLE and arg.use is Use.CREATE:
@@ -148,7 +150,7 @@ def payload(op: str, values: dict[str, Any]) -> bytes:
 
 
 def allowed(op: str, arg: Arg) -> tuple[str, ...]:
-    return next(c.names for c in checks(op) if c.arg == arg and c.what is What.ENUM)
+    return next((c.names for c in checks(op) if c.arg == arg and c.what is What.ENUM), ())
 
 
 @cache
@@ -230,7 +232,7 @@ def violations(world: World, op: str, check: Check) -> Iterator[dict[str, Any]]:
 def bounds(op: str, check: Check) -> Iterator[dict[str, Any]]:
     assert check.arg
     name, number = check.arg.name, count(op, check.arg.name)
-    limit = constants().get(str(check.bound)) or int(str(check.bound))
+    limit = int(eval(str(check.bound), {}, constants()))
     least = -(1 << (width(op, name)[0] - 1)) if width(op, name)[1] else 0
     beyond = limit - 1 if check.what is What.MIN else limit + 1
     if beyond < least:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from gpuferry.guest import paths
 from gpuferry.specs._generated import node_pb2
@@ -24,11 +24,11 @@ Self = TypeVar("Self", bound="Process")
 class Process:
     """A process with a control socket. Use as a context manager; it is gone afterwards."""
 
-    def __init__(self, log: Path, module: str, options: list[str], environment: dict[str, str]) -> None:
+    def __init__(self, log: Path, command: list[str], environment: dict[str, str]) -> None:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, log.open("ab") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", module, *options, f"--control-fd={theirs.fileno()}"],
+                [*command, f"--control-fd={theirs.fileno()}"],
                 pass_fds=[theirs.fileno()],
                 env=os.environ | environment,
                 stderr=stderr,
@@ -63,14 +63,14 @@ class Process:
 class Server(Process):
     """One API server."""
 
-    module = "gpuferry.apiserver"
+    command: ClassVar[list[str]] = [sys.executable, "-m", "gpuferry.apiserver"]
 
     def __init__(self, log: Path, device: int = 0, **environment: str) -> None:
         preload = f"{os.environ.get('LD_PRELOAD', '')}:{paths.simulated_driver()}".lstrip(
             ":"
         )  # libasan first
         environment = {"LD_PRELOAD": preload} | environment
-        super().__init__(log, self.module, [f"--device={device}"], environment)
+        super().__init__(log, [*self.command, f"--device={device}"], environment)
         self._guests: list[Guest] = []
 
     def __exit__(self, *_: object) -> None:

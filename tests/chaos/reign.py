@@ -113,7 +113,7 @@ class Reign:
         return self._stop("API server", _one(self._server.api_servers(), deed), deed, PAUSE)
 
     def cut_a_connection(self, deed: Deed) -> str:
-        self._proxy.cut(random.Random(deed.which))
+        self._proxy.cut_one(random.Random(deed.which))
         return "one"
 
     def stall_all_connections(self, deed: Deed) -> str:

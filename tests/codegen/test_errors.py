@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from codegen.header import check, find
+from codegen.compare import check
+from codegen.header import find
 from codegen.load import load
 from codegen.model import SpecError
 
@@ -54,30 +55,30 @@ MISTAKES = {
     ),
     "unknown kind": (
         DRIVER,
-        "limit: {kind: enum}\n          value: {kind: scalar}",
-        "limit: {kind: enum}\n          value: {kind: skalar}",
+        "limit: {kind: enum, max: CU_LIMIT_MAX - 1}\n          value: {kind: scalar}",
+        "limit: {kind: enum, max: CU_LIMIT_MAX - 1}\n          value: {kind: skalar}",
         (1, "unknown kind 'skalar'", "Did you mean 'scalar'?"),
     ),
     "key of another kind": (
         DRIVER,
-        "limit: {kind: enum}\n          value: {kind: scalar}",
-        "limit: {kind: enum}\n          value: {kind: scalar, access: read}",
+        "limit: {kind: enum, max: CU_LIMIT_MAX - 1}\n          value: {kind: scalar}",
+        "limit: {kind: enum, max: CU_LIMIT_MAX - 1}\n          value: {kind: scalar, access: read}",
         (
             1,
             "'access' says nothing of an argument of kind 'scalar'",
-            "Remove it, or choose a kind that has it; 'scalar' takes max, min",
+            "Remove it, or choose a kind that has it; 'scalar' takes clamp, max, min",
         ),
     ),
     "argument that is not there": (
         DRIVER,
-        "limit: {kind: enum}\n          value: {kind: scalar}",
+        "limit: {kind: enum, max: CU_LIMIT_MAX - 1}\n          value: {kind: scalar}",
         "limit: {kind: enum}\n          valeu: {kind: scalar}",
         (1, "unknown argument 'valeu'", "Did you mean 'value'?"),
     ),
     "argument without meaning": (
         DRIVER,
-        "limit: {kind: enum}\n          value: {kind: scalar}",
-        "limit: {kind: enum}",
+        "limit: {kind: enum, max: CU_LIMIT_MAX - 1}\n          value: {kind: scalar}",
+        "limit: {kind: enum, max: CU_LIMIT_MAX - 1}",
         (0, "argument 'value' has no meaning", "Add 'value: {kind: …}'"),
     ),
     "number that is text": (
@@ -114,7 +115,7 @@ MISTAKES = {
         EVENT_QUERY.replace("472", "471"),
         (
             0,
-            "cuEventQuery: id 471 is taken by cuEventCreate (specs/cuda/driver.yaml:{-15})",
+            "cuEventQuery: id 471 is taken by cuEventCreate (specs/cuda/driver.yaml:{-19})",
             "Use 836, the next free one; ids are never reused",
         ),
     ),
@@ -171,7 +172,8 @@ MISTAKES = {
         (
             0,
             "sessionGetModule(library): unknown object 'book'",
-            "Known: context, module, library, kernel, function, stream, event, memory_pool, link, memory_allocation",
+            "Known: context, module, library, kernel, function, stream, event, memory_pool, link, "
+            "memory_allocation",
         ),
     ),
     "nothing said of what it leaves behind": (

@@ -12,6 +12,7 @@ from tests.helpers.shared_object import shared_object
 
 LIBRARY = shared_object(("tests/guest/handle_table.c", "guest/src/handles.c"))
 LIBRARY.make.restype = ctypes.c_uint64
+LIBRARY.make_owned.restype = ctypes.c_uint64
 
 
 def value_of(handle: int) -> int:
@@ -61,3 +62,40 @@ def test_threads_take_different_handles() -> None:
     everything = [handle for mine in taken for handle in mine]
     assert len(set(everything)) == len(everything)
     assert all(end(handle) for handle in everything)
+
+
+def make_owned(value: int, owner: int) -> int:
+    return int(LIBRARY.make_owned(value, ctypes.c_uint64(owner)))
+
+
+@given(st.lists(st.integers(0, 1 << 20), min_size=1, max_size=200))
+def test_what_is_owned_ends_with_its_owner_and_nothing_else_does(parents: list[int]) -> None:
+    """A random tree: object i + 1 belongs to one of those before it."""
+    other, made, above = LIBRARY.make(1), [LIBRARY.make(1)], [-1]
+    for parent in parents:
+        above.append(parent % len(made))
+        made.append(make_owned(1, made[above[-1]]))
+    first = parents[0] % len(made)
+    below = {first}
+    for i, parent in enumerate(above):
+        if parent in below:
+            below.add(i)
+    assert int(LIBRARY.end(ctypes.c_uint64(made[first]))) == len(below)
+    assert {i for i, handle in enumerate(made) if value_of(handle) == -1} == below
+    left = len(made) - len(below)
+    if left:
+        assert int(LIBRARY.end_owned(ctypes.c_uint64(made[0]))) == left - 1
+        assert value_of(made[0]) == 1
+        assert end(made[0])
+    assert value_of(other) == 1
+    assert end(other)
+
+
+def test_an_owner_that_has_ended_takes_nothing_along() -> None:
+    owner = LIBRARY.make(1)
+    assert end(owner)
+    late = make_owned(2, owner)
+    assert value_of(late) == 2
+    again = LIBRARY.make(1)
+    assert int(LIBRARY.end(ctypes.c_uint64(again))) == 1
+    assert end(late)

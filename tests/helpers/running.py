@@ -43,7 +43,7 @@ def run(command: Command, environment: Mapping[str, str], timeout: float = TIMEO
 @cache
 def real_gpu() -> bool:
     """Whether the device of this machine is a GPU, by the monitor's own rule."""
-    from gpuferry.monitor.device import choose
+    from gpuferry.monitor.devices.choice import choose
 
     simulated, _ = choose(None)
     return not simulated

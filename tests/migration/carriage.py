@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuferry.monitor import handshake
+from gpuferry.monitor.door import handshake
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from tests.apiserver.server import Server
+from tests.helpers.door import Door
 from tests.migration.gate import SECONDS, TRY_AGAIN, Gate, Journey, Passage, Stop, Way, attempts
 from tests.migration.moving import (
     Keeper,
@@ -53,7 +54,6 @@ class Carriage:
         self._idle: queue.Queue[Server] = queue.Queue()
         self._all: list[Server] = []
         self._wanted = servers
-        self._listening = socket.socket(socket.AF_UNIX)
         self._path = folder / "s"
         self._journey = Journey()
         self._way = Way.GPU
@@ -63,18 +63,16 @@ class Carriage:
 
     def __enter__(self) -> Carriage:
         self._stack = contextlib.ExitStack()
-        self._listening.bind(str(self._path))
-        self._listening.listen()
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(str(self._path))
+        listening.listen()
         for _ in range(self._wanted):
             self._add()
-        self._accepting = threading.Thread(target=self._accept, daemon=True)
-        self._accepting.start()
+        self._door = Door(listening, self._come).__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._accepting.join()
-        self._listening.close()
+        self._door.close()
         self._stack.close()
 
     @property
@@ -108,15 +106,8 @@ class Carriage:
         server.ready()
         self._idle.put(server)
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                guest, _ = self._listening.accept()
-            except OSError:
-                return
-            thread = threading.Thread(target=self._carry, args=(guest, self._journey), daemon=True)
-            self._sessions.append(thread)
-            thread.start()
+    def _come(self, guest: socket.socket) -> None:
+        self._sessions.append(self._door.begin(self._carry, guest, self._journey))
 
     def _carry(self, guest: socket.socket, journey: Journey) -> None:
         try:

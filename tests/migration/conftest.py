@@ -57,8 +57,9 @@ def destination(shelf: Shelf) -> Server:
 
 
 @pytest.fixture
-def faulty(shelf: Shelf) -> Faulty:
+def faulty(shelf: Shelf) -> Iterator[Faulty]:
     """A source that fails as it is told."""
     server = shelf.take("faulty", lambda folder: Faulty(folder, 0, **devices(MEMORY)))
     assert isinstance(server, Faulty)
-    return server
+    yield server
+    server.let_go()

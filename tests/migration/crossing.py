@@ -11,14 +11,16 @@ import socket
 import struct
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import grpc
 from gpuferry.guest.endpoint import split_address
 from gpuferry.migration.frames import HEADER
-from gpuferry.monitor import handshake
+from gpuferry.monitor.door import handshake
 from gpuferry.specs._generated import control_pb2
 
+from tests.helpers.door import Door
 from tests.migration.carriage import QUOTA, exactly
 from tests.migration.gate import SECONDS, TRY_AGAIN, Gate, Journey, Passage, Stop, Way, attempts
 from tests.migration.rounds import RUNNING, migrate
@@ -35,7 +37,7 @@ class Node:
         settings: dict[str, Any] = {"GPUFERRY_SIM_DEVICES": "2", "GPUFERRY_TOKEN": TOKEN}
         options = ("--pool", "1", "--memory", str(QUOTA))  # less than all, for code takes memory too
         self.monitor = stack.enter_context(harness.monitor(*options, server=None, **settings))
-        self.listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        self.listening = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.listening.getsockname()[1]}"
 
     def connect(self) -> socket.socket:
@@ -69,15 +71,12 @@ class Crossing:
     def __enter__(self) -> Crossing:
         with contextlib.ExitStack() as stack:
             self._nodes = [Node(stack), Node(stack)]
-            self._accepting = [self._thread(self._accept, node) for node in self._nodes]
+            for node in self._nodes:
+                stack.enter_context(Door(node.listening, partial(self._come, node)))
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for node in self._nodes:
-            node.listening.shutdown(socket.SHUT_RDWR)
-        for thread in self._accepting:
-            thread.join()
         self._stack.close()
 
     @property
@@ -112,14 +111,9 @@ class Crossing:
         thread.start()
         return thread
 
-    def _accept(self, node: Node) -> None:
-        while True:
-            try:
-                connection, _ = node.listening.accept()
-            except OSError:
-                return
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._threads.append(self._thread(self._serve, node, connection, self._journey))
+    def _come(self, node: Node, connection: socket.socket) -> None:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._threads.append(self._thread(self._serve, node, connection, self._journey))
 
     def _serve(self, node: Node, connection: socket.socket, journey: Journey) -> None:
         """One connection: a guest that begins, one that comes after its session, or the other monitor."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import socket
 import struct
-import time
+import sys
 from pathlib import Path
+from typing import ClassVar
 
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from tests.apiserver import kernels
 from tests.apiserver.guest import HEADER, Guest, handle
 from tests.apiserver.server import DEADLINE, GIB, Process, Server
+from tests.helpers.points import Held, Points
 from tests.resume.guest import CountingGuest
 
 MEMORY = "512MiB"
@@ -183,40 +185,57 @@ def close(guest: Guest, server: Server) -> None:
     expect(server, "ready")
 
 
-class Faulty(Server):
-    """An API server that fails as it is told (faulty.py)."""
+# Points of an API server: the steps of a migration, at its source.
+STEPS = ("prepare", "snapshot", "rebuild", "precopy", "hold", "drain", "catch_up", "verify", "take_over")
+SOURCE = "gpuferry.migration.source:Source._"
+BEGINS = "gpuferry.apiserver.moving:Mover._source"
+SERVED = (
+    "gpuferry.apiserver.server:Session.serve!"  # the session is over, and the server has yet to hear of it
+)
+STARTS = "gpuferry.apiserver.server:Session.__init__"  # it has said so, and WELCOME is not sent
+BOTH_ENDS = [SOURCE + step + end for step in STEPS for end in ("", "!")]
+AT = (BEGINS, SERVED, STARTS, SOURCE + "leave", *BOTH_ENDS)
+# What may be set at one of them: silence of the destination is borne for so long.
+IMPATIENT = {
+    f"gpuferry.migration.{where}_PATIENCE": 1.0
+    for where in ("link:RUN", "source:REBUILD", "source:RUN", "source:PAUSE")
+}
 
-    module = "tests.migration.faulty"
+
+class Faulty(Server):
+    """An API server that fails, or waits, as it is told at these points. A step is named without more."""
+
+    command: ClassVar[list[str]] = Points.command("gpuferry.apiserver")
 
     def __init__(self, folder: Path, device: int = 0, **environment: str) -> None:
-        self.faults = folder / "faults"
-        self.faults.mkdir()
-        environment["GPUFERRY_TEST_FAULTS"] = str(self.faults)
-        super().__init__(folder / "log", device, **environment)
+        self._points = Points(*AT, restores=SOURCE + "prepare").__enter__()
+        super().__init__(folder / "log", device, **self._points.environment, **environment)
 
-    def fail(self, step: str, action: str) -> None:
-        """At the next migration."""
-        for name in ("reached", "go"):
-            (self.faults / name).unlink(missing_ok=True)
-        (self.faults / "fault").write_text(f"{step}:{action}")
+    def __exit__(self, *_: object) -> None:
+        self.let_go()
+        try:
+            super().__exit__()
+        finally:
+            self._points.__exit__()
 
-    def wait_until_reached(self) -> None:
-        """It stands still where it was told to."""
-        until = time.monotonic() + DEADLINE
-        while not (self.faults / "reached").exists():
-            assert time.monotonic() < until, self.log.read_text()
-            time.sleep(0.005)
+    def fail(self, step: str, how: str) -> None:
+        """At the next migration: `raise`, or `kill` yourself."""
+        self.at(step).go(how)
 
-    def go_on(self, patience: str = "") -> None:
-        (self.faults / "going").write_text(patience)
-        (self.faults / "going").rename(self.faults / "go")
+    def at(self, step: str) -> Held:
+        """The next time that it comes there, it waits."""
+        return self._points.at(step if ":" in step else SOURCE + step)
+
+    def let_go(self) -> None:
+        """Nothing that was wanted of it before holds any more."""
+        self._points.let_all_go()
 
 
 class Keeper(Process):
     """A keeper process; the test is its monitor."""
 
     def __init__(self, log: Path) -> None:
-        super().__init__(log, "gpuferry.apiserver.keeper", [], {})
+        super().__init__(log, [sys.executable, "-m", "gpuferry.apiserver.keeper"], {})
         assert expect(self, "ready").ready.keeper
 
     def keep(self, session: int, resume_seconds: float = 60, **terms: object) -> socket.socket:

@@ -19,8 +19,13 @@ from tests.apiserver import kernels
 from tests.apiserver.guest import Guest, handle
 from tests.apiserver.server import GIB, Server
 from tests.migration.moving import (
+    BEGINS,
+    IMPATIENT,
     MEMORY,
     PRECOPY,
+    SERVED,
+    STARTS,
+    STEPS,
     Faulty,
     Keeper,
     Work,
@@ -38,8 +43,6 @@ from tests.migration.moving import (
     suspended,
 )
 from tests.resume.guest import counting
-
-STEPS = ["prepare", "snapshot", "rebuild", "precopy", "hold", "drain", "catch_up", "verify", "take_over"]
 
 
 @pytest.fixture
@@ -111,7 +114,7 @@ def test_the_source_dies_after_the_take_over(mortal: Faulty, destination: Server
     """Then the session is elsewhere, and nobody notices."""
     guest = mortal.connect()
     work = Work(guest)
-    mortal.fail("after_take_over", "kill")
+    mortal.fail("take_over!", "kill")
     begin(mortal, destination, guest)
     expect(destination, "taken_over")
     assert mortal.wait_for_exit() == -signal.SIGKILL
@@ -123,12 +126,12 @@ def test_the_source_dies_after_the_take_over(mortal: Faulty, destination: Server
 def test_the_destination_dies(faulty: Faulty, victim: Server, step: str) -> None:
     guest = faulty.connect()
     work = Work(guest)
-    faulty.fail(step, "wait")
+    held = faulty.at(step)
     begin(faulty, victim, guest)
-    faulty.wait_until_reached()
+    held.wait()
     victim.process.kill()
     victim.process.wait()
-    faulty.go_on()
+    held.go()
     moved = expect(faulty, "moved").moved
     assert not moved.moved
     assert not moved.lost
@@ -137,15 +140,33 @@ def test_the_destination_dies(faulty: Faulty, victim: Server, step: str) -> None
     close(guest, faulty)
 
 
-@pytest.mark.parametrize("step", ["prepare", "rebuild", "precopy", "catch_up", "verify"])
+def test_the_destination_hangs_before_its_welcome(faulty: Faulty, tmp_path: Path) -> None:
+    guest = faulty.connect()
+    work = Work(guest)
+    (tmp_path / "hesitant").mkdir()
+    with Faulty(tmp_path / "hesitant", 1, **devices(MEMORY)) as hesitant:
+        hesitant.ready()
+        hangs, begins = hesitant.at(STARTS), faulty.at(BEGINS)
+        begin(faulty, hesitant, guest)
+        hangs.wait()
+        begins.go(set=IMPATIENT)
+        moved = expect(faulty, "moved").moved
+        hangs.go()
+        assert "silent for 1 s" in moved.reason
+        stayed(faulty, hesitant, moved)
+    work.check()
+    close(guest, faulty)
+
+
+@pytest.mark.parametrize("step", ["rebuild", "precopy", "catch_up", "verify"])
 def test_the_destination_hangs(faulty: Faulty, destination: Server, step: str) -> None:
     guest = faulty.connect()
     work = Work(guest)
-    faulty.fail(step, "wait")
+    held = faulty.at(step)
     begin(faulty, destination, guest)
-    faulty.wait_until_reached()
+    held.wait()
     freeze(destination)
-    faulty.go_on(patience="1")
+    held.go(set=IMPATIENT)
     moved = expect(faulty, "moved").moved
     destination.process.send_signal(signal.SIGCONT)
     assert "silent for 1 s" in moved.reason
@@ -158,11 +179,11 @@ def test_the_destination_hangs_at_the_take_over(faulty: Faulty, destination: Ser
     """The source cannot know, so it never serves the session again; the destination does when it is back."""
     guest = faulty.connect()
     work = Work(guest)
-    faulty.fail("take_over", "wait")
+    held = faulty.at("take_over")
     begin(faulty, destination, guest)
-    faulty.wait_until_reached()
+    held.wait()
     freeze(destination)
-    faulty.go_on(patience="1")
+    held.go(set=IMPATIENT)
     moved = expect(faulty, "moved").moved
     assert moved.lost
     assert not moved.moved
@@ -179,35 +200,47 @@ def test_the_program_ends(faulty: Faulty, destination: Server, step: str) -> Non
     """A migration does not keep it from ending, and its session ends where it is."""
     guest = faulty.connect()
     Work(guest)
-    faulty.fail(step, "wait")
+    held = faulty.at(step)
     begin(faulty, destination, guest)
-    faulty.wait_until_reached()
+    held.wait()
     guest.close()
-    faulty.go_on()
+    hear(faulty)
+    held.go()
     moved = expect(faulty, "moved").moved
-    if moved.moved:  # the end was not seen in time
-        expect(destination, "taken_over")
-        assert expect(faulty, "ended").ended.reason == "moved"
-        expect(faulty, "ready")
-        assert expect(destination, "ended").ended.reason == "closed"
-        expect(destination, "ready")
-    else:
-        ended = expect(faulty, "ended").ended
-        assert (ended.reason, ended.clean) == ("closed", True)
-        expect(faulty, "ready")
-        stayed(faulty, destination, moved)
+    ended = expect(faulty, "ended").ended
+    assert (ended.reason, ended.clean) == ("closed", True)
+    expect(faulty, "ready")
+    stayed(faulty, destination, moved)
+
+
+def test_the_program_ends_when_its_session_is_elsewhere(faulty: Faulty, destination: Server) -> None:
+    """Who had it has yet to leave; it does not end it a second time."""
+    guest = faulty.connect()
+    Work(guest)
+    held = faulty.at("leave")
+    begin(faulty, destination, guest)
+    held.wait()
+    expect(destination, "taken_over")
+    guest.close()
+    assert expect(destination, "ended").ended.reason == "closed"
+    expect(destination, "ready")
+    hear(faulty)
+    held.go()
+    assert expect(faulty, "moved").moved.moved
+    assert expect(faulty, "ended").ended.reason == "moved"
+    expect(faulty, "ready")
 
 
 @pytest.mark.parametrize("step", ["rebuild", "precopy", "catch_up"])
 def test_an_operator_stops_it(faulty: Faulty, destination: Server, step: str) -> None:
     guest = faulty.connect()
     work = Work(guest)
-    faulty.fail(step, "wait")
+    held = faulty.at(step)
     begin(faulty, destination, guest)
-    faulty.wait_until_reached()
+    held.wait()
     faulty.order(cancel={"session": guest.session, "reason": "changed my mind"})
     hear(faulty)
-    faulty.go_on()
+    held.go()
     moved = expect(faulty, "moved").moved
     assert moved.reason == "changed my mind"
     stayed(faulty, destination, moved)
@@ -218,12 +251,12 @@ def test_an_operator_stops_it(faulty: Faulty, destination: Server, step: str) ->
 def test_an_operator_ends_the_session(faulty: Faulty, destination: Server) -> None:
     guest = faulty.connect()
     Work(guest)
-    faulty.fail("precopy", "wait")
+    held = faulty.at("precopy")
     begin(faulty, destination, guest)
-    faulty.wait_until_reached()
+    held.wait()
     faulty.order(revoke={"session": guest.session, "reason": "enough"})
     hear(faulty)
-    faulty.go_on()
+    held.go()
     moved = expect(faulty, "moved").moved
     assert moved.reason == "revoked: enough"
     assert guest.expect_end().text == "revoked: enough"
@@ -245,15 +278,15 @@ def test_the_monitor_dies(tmp_path: Path, destination: Server) -> None:
         source.order(home=home)
         guest = source.connect()
         work = Work(guest)
-        source.fail("precopy", "wait")
+        held = source.at("precopy")
         begin(source, destination, guest)
-        source.wait_until_reached()
+        held.wait()
         source.control.close()
         source.control, _ = door.accept()
         returned = expect(source, "returned").returned
         assert returned.grant.session == returned.migrating.session == guest.session
         assert returned.migrating.local.device == 1
-        source.go_on()
+        held.go()
         settled(source, destination, expect(source, "moved").moved)
         work.check()
         close(guest, destination)
@@ -371,14 +404,14 @@ def test_the_keeper_dies_before_it_has_the_guest(faulty: Faulty, tmp_path: Path,
     guest = faulty.connect()
     work = Work(guest)
     (tmp_path / "files").mkdir()
-    faulty.fail(step, "wait")
+    held = faulty.at(step)
     with Keeper(tmp_path / "keeper.log") as keeper:
         target = {"path": str(tmp_path / "files" / "file")}
         order_move(faulty, [keeper.keep(guest.session, file=target)], guest.session, file=target)
-        faulty.wait_until_reached()
+        held.wait()
         keeper.process.kill()
         keeper.process.wait()
-        faulty.go_on()
+        held.go()
         moved = expect(faulty, "moved").moved
     assert "keeper" in moved.reason
     assert list((tmp_path / "files").iterdir()) == []
@@ -433,12 +466,12 @@ def test_the_destination_dies_while_a_file_is_played(
 def test_the_program_comes_back_on_another_connection(faulty: Faulty, destination: Server) -> None:
     """A connection that breaks meanwhile ends the migration, not the session."""
     guest = faulty.connect(resume_seconds=60)
-    faulty.fail("precopy", "wait")
+    held = faulty.at("precopy")
     begin(faulty, destination, guest)
-    faulty.wait_until_reached()
+    held.wait()
     guest.socket = ask_to_resume(faulty, guest, 0)
     hear(faulty)
-    faulty.go_on()
+    held.go()
     moved = expect(faulty, "moved").moved
     assert "lost its connection" in moved.reason
     assert guest.socket.recv(56, socket.MSG_WAITALL)[16:] == b"r" * 32 + bytes(8)
@@ -451,14 +484,14 @@ def test_the_program_comes_back_to_where_its_session_just_was(faulty: Faulty, de
     """Nobody tells it that the session is over: it asks again, and the monitor knows more by then."""
     guest = counting(faulty.connect(resume_seconds=60))
     work = Work(guest)
-    faulty.fail("after_serve", "wait")
+    held = faulty.at(SERVED)
     moved = move(faulty, destination, guest.session, resume_seconds=60)
     assert moved.moved, moved
-    faulty.wait_until_reached()
+    held.wait()
     with ask_to_resume(faulty, guest, guest.received) as answer:
         assert answer.recv(1) == b""
     assert comes_back(destination, guest) == guest.sent
-    faulty.go_on()
+    held.go()
     settled(faulty, destination, moved)
     work.check()
     close(guest, destination)

@@ -87,10 +87,10 @@ def test_memory_comes_and_goes_meanwhile(faulty: Faulty, destination: Server) ->
     """What is mapped, unmapped, mapped anew and written while memory is copied is what is there then."""
     guest = faulty.connect()
     work = Work(guest, pages=8)
-    faulty.fail("after_precopy", "wait")
+    held = faulty.at("precopy!")
     link = offer(destination, guest.session)
     order_move(faulty, [link], guest.session, PRECOPY, local={"device": 1})
-    faulty.wait_until_reached()
+    held.wait()
     guest.send("sessionMemUnmap", address=work.memory, size=8 * PAGE)
     assert guest.map(8) == work.memory
     for i in (1, 5):
@@ -101,7 +101,7 @@ def test_memory_comes_and_goes_meanwhile(faulty: Faulty, destination: Server) ->
     guest.write(gone, work.contents[7])
     guest.send("sessionMemUnmap", address=gone, size=PAGE)
     assert guest.sync().latched == 0
-    faulty.go_on()
+    held.go()
     moved = expect(faulty, "moved").moved
     settled(faulty, destination, moved)
     for i in range(8):
@@ -116,12 +116,12 @@ def test_memory_comes_and_goes_meanwhile(faulty: Faulty, destination: Server) ->
 def test_only_what_changed_is_copied_in_the_pause(faulty: Faulty, destination: Server) -> None:
     guest = faulty.connect()
     work = Work(guest, pages=40)
-    faulty.fail("after_precopy", "wait")
+    held = faulty.at("precopy!")
     link = offer(destination, guest.session)
     order_move(faulty, [link], guest.session, PRECOPY, local={"device": 1})
-    faulty.wait_until_reached()
+    held.wait()
     work.scale(7)
-    faulty.go_on()
+    held.go()
     moved = expect(faulty, "moved").moved
     settled(faulty, destination, moved)
     work.check()
@@ -135,12 +135,12 @@ def test_what_the_program_sent_ahead_and_has_not_read_yet(faulty: Faulty, destin
     guest = faulty.connect()
     work = Work(guest, pages=8)
     early = [guest.ask_read(work.memory + i * PAGE, PAGE) for i in range(8)]  # more than sockets hold
-    faulty.fail("after_drain", "wait")
+    held = faulty.at("drain!")
     link = offer(destination, guest.session)
     order_move(faulty, [link], guest.session, STOP, local={"device": 1})
-    faulty.wait_until_reached()
+    held.wait()
     late = [guest.ask_read(work.memory + i * PAGE, PAGE) for i in range(8)]
-    faulty.go_on()
+    held.go()
     settled(faulty, destination, expect(faulty, "moved").moved)
     for request, page in zip(early + late, work.contents * 2, strict=True):
         assert guest.answer(request).payload == page
@@ -155,17 +155,17 @@ def test_code_comes_and_goes_meanwhile(faulty: Faulty, destination: Server) -> N
     work = Work(guest)
     other, digest = handle("library", 5), hashlib.sha256(kernels.PTX).digest()
     assert guest.call("sessionLoadImage", hash=digest, handle=other, size=len(kernels.PTX)).status == 0
-    faulty.fail("after_precopy", "wait")
+    held = faulty.at("precopy!")
     link = offer(destination, guest.session)
     order_move(faulty, [link], guest.session, PRECOPY, local={"device": 1})
-    faulty.wait_until_reached()
+    held.wait()
     assert guest.call("cuLibraryUnload", library=other).status == 0
     third = handle("library", 6)
     assert guest.call("sessionLoadImage", hash=digest, handle=third, size=len(kernels.PTX)).status == 0
     variable = guest.call("sessionGetGlobal", owner=third, payload=b"variable").values["address"]
     guest.write(variable, b"changed!")
     assert guest.sync().latched == 0
-    faulty.go_on()
+    held.go()
     settled(faulty, destination, expect(faulty, "moved").moved)
     assert guest.read(variable, 8) == b"changed!"
     work.check()

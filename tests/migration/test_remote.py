@@ -113,12 +113,12 @@ def test_the_network_breaks(destination: Server, keeper: Keeper, tmp_path: Path)
         work = Work(guest)
         link = offer(destination, guest.session)
         cable = link.dup()
-        source.fail("catch_up", "wait")
+        held = source.at("catch_up")
         send_away(source, destination, keeper, guest.session, link=link)
-        source.wait_until_reached()
+        held.wait()
         cable.shutdown(socket.SHUT_RDWR)
         cable.close()
-        source.go_on()
+        held.go()
         moved = expect(source, "moved").moved
         assert not moved.moved
         assert not moved.lost
@@ -134,7 +134,7 @@ def test_the_source_dies_once_the_keeper_has_it(destination: Server, keeper: Kee
         source.ready()
         guest = connect(source)
         work = Work(guest)
-        source.fail("after_take_over", "kill")
+        source.fail("take_over!", "kill")
         send_away(source, destination, keeper, guest.session)
         assert source.wait_for_exit() == -signal.SIGKILL
         expect(destination, "taken_over")

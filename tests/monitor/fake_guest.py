@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuferry.guest.endpoint import split_address
-from gpuferry.monitor import handshake
+from gpuferry.monitor.door import handshake
 from gpuferry.specs._generated import wire
 
 

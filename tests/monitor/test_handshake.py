@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 
 import pytest
-from gpuferry.monitor import handshake
+from gpuferry.monitor.door import handshake
 from gpuferry.specs._generated import wire
 from hypothesis import given, settings
 from hypothesis import strategies as st

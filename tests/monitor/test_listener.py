@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from gpuferry.monitor.listener import listen_tcp
+from gpuferry.monitor.door.listener import listen_tcp
 
 
 def test_connections_inherit_what_was_set_on_the_listening_socket() -> None:

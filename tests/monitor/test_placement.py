@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuferry.monitor.placement import Impossible, Placement, Placer
 from gpuferry.monitor.policy import build
+from gpuferry.monitor.sessions.placement import Impossible, Placement, Placer
 from hypothesis import given
 from hypothesis import strategies as st
 

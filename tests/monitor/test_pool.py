@@ -5,23 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
-from gpuferry.monitor import api_server
-from gpuferry.monitor.api_server import ApiServer
-from gpuferry.monitor.config import Config
-from gpuferry.monitor.health import Health
-from gpuferry.monitor.pool import Pool
+from gpuferry.monitor.pool import api_server
+from gpuferry.monitor.pool.api_server import ApiServer, PoolListener
+from gpuferry.monitor.pool.health import Health
+from gpuferry.monitor.pool.pool import Pool
+from gpuferry.monitor.settings.monitor import Config
 
 GIB = 1 << 30
-
-
-class Silent:
-    """Hears everything."""
-
-    def __getattr__(self, _: str) -> Any:
-        return lambda *_: None
 
 
 def test_contexts_beyond_the_headroom_are_withheld(tmp_path: Path) -> None:
@@ -36,10 +28,15 @@ def test_contexts_beyond_the_headroom_are_withheld(tmp_path: Path) -> None:
     )
     withheld: list[tuple[int, int]] = []
 
+    class Withheld(PoolListener):
+        def contexts_withheld(self, device: int, size: int) -> None:
+            withheld.append((device, size))
+
     async def life() -> None:
-        pool = Pool(config, {}, Silent())
-        pool.spare = lambda _: 4 * GIB - sum(size for _, size in withheld[-1:])
-        pool.withhold = lambda device, size: withheld.append((device, size))
+        def spare(device: int, uuid: bytes) -> int:
+            return 4 * GIB - sum(size for _, size in withheld[-1:])
+
+        pool = Pool(config, {}, None, spare, Withheld())
         pool.start()
         assert len(pool.servers) == 4
         assert withheld[-1] == (0, 2 * config.context_cost)
@@ -56,8 +53,8 @@ async def one_that_exits(runtime: Path) -> ApiServer:
     """With status 9, without a word; when it is gone."""
     command = ("sh", "-c", "exit 9")
     config = Config(runtime=runtime, token=b"", simulated=False, devices=1, pool=1, server_command=command)
-    server = ApiServer(0, Health(), lambda _: None)
-    await server.run(config, os.environ, None, Silent(), asyncio.Semaphore(1))
+    server = ApiServer(0, Health(), lambda _: None, PoolListener())
+    await server.run(config, os.environ, None, asyncio.Semaphore(1))
     return server
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from gpuferry.migration import follow
-from gpuferry.monitor import handshake
+from gpuferry.monitor.door import handshake
 from gpuferry.specs._generated import control_pb2, wire
 
 from tests.monitor import harness
@@ -239,7 +239,7 @@ def test_a_server_that_the_registry_knows(cluster: Any) -> None:
 def test_only_gpu_servers_hand_sessions_over(cluster: Any) -> None:
     """A guest with a ticket of its own cannot begin to restore."""
     running, one, _ = cluster
-    from gpuferry.monitor import tickets
+    from gpuferry.monitor.door import tickets
 
     server = running.servers()[one.tcp]
     for key_of, expected in ((tickets.session_key, True), (tickets.restore_key, False)):

@@ -143,7 +143,7 @@ def test_one_that_comes_late_is_one_too_many(monitor: harness.Monitor) -> None:
 HALF_DEAD = """
 import asyncio, os
 from gpuferry.monitor.cli.main import main
-from gpuferry.monitor.membership import Membership
+from gpuferry.monitor.cluster.membership import Membership
 
 async def fail(*_):
     while not os.path.exists(os.environ["FLAG"]):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from gpuferry.monitor import handshake
+from gpuferry.monitor.door import handshake
 from gpuferry.specs._generated import control_pb2
 
 from tests.monitor import harness

@@ -17,8 +17,8 @@ import pytest
 import typer
 from gpuferry.monitor.cli.app import app
 from gpuferry.monitor.cli.main import main
-from gpuferry.monitor.runtime import RuntimeDirectory
-from gpuferry.monitor.versions import spec_hash
+from gpuferry.monitor.service.runtime import RuntimeDirectory
+from gpuferry.monitor.service.versions import spec_hash
 
 from tests.monitor import harness
 

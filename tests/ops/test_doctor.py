@@ -16,7 +16,7 @@ import pytest
 from gpuferry.guest import paths
 from gpuferry.monitor.cli.checks import machine, settings
 from gpuferry.monitor.cli.checks.check import Check
-from gpuferry.monitor.versions import package_version
+from gpuferry.monitor.service.versions import package_version
 
 from tests.monitor import harness
 

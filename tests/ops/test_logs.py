@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import structlog
-from gpuferry.monitor import logs
+from gpuferry.monitor.service import logs
 
 from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest, Refused

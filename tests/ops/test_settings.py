@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuferry.monitor import options
-from gpuferry.monitor.config import MonitorOptions
-from gpuferry.monitor.options import option, options_of
-from gpuferry.monitor.registry.config import RegistryOptions
-from gpuferry.monitor.settings import UsageError, load
+from gpuferry.monitor.cluster.registry.config import RegistryOptions
+from gpuferry.monitor.settings import options
+from gpuferry.monitor.settings.monitor import MonitorOptions
+from gpuferry.monitor.settings.options import option, options_of
+from gpuferry.monitor.settings.sources import UsageError, load
 
 from tests.monitor import harness
 
@@ -71,7 +71,7 @@ def test_a_flag_before_a_variable_before_a_file_before_the_default(
 
 
 def test_the_users_file_goes_before_the_systems(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("gpuferry.monitor.settings.SYSTEM", tmp_path)
+    monkeypatch.setattr("gpuferry.monitor.settings.sources.SYSTEM", tmp_path)
     (tmp_path / "test.toml").write_text("pool = 6\nwait = 6\n")
     users = tmp_path / "config" / "gpuferry" / "test.toml"
     users.parent.mkdir(parents=True)

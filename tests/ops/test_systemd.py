@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gpuferry.monitor.notify import Notifier
+from gpuferry.monitor.service.notify import Notifier
 
 from tests.monitor import harness
 
-UNITS = Path(__file__).parents[2] / "monitor" / "systemd"
+UNITS = Path(__file__).parents[2] / "monitor" / "service" / "systemd"
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from gpuferry.monitor.policy import MOVERS, build
-from gpuferry.sim.azure import MINUTES, Slice, TraceError, read, scaled
-from gpuferry.sim.engine import Simulation
-from gpuferry.sim.models import LARGE, MEDIUM, SMALL, spread
-from gpuferry.sim.workload import MIB
+from gpuferry.monitor.simulator.azure import MINUTES, Slice, TraceError, read, scaled
+from gpuferry.monitor.simulator.engine import Simulation
+from gpuferry.monitor.simulator.models import LARGE, MEDIUM, SMALL, spread
+from gpuferry.monitor.simulator.workload import MIB
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import RandomState

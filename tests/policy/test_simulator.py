@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 from gpuferry.monitor.policy import build
-from gpuferry.sim import dgsf
-from gpuferry.sim.engine import Simulation
-from gpuferry.sim.result import Result, Summary
-from gpuferry.sim.workload import MIB, Job, Server, Workload
+from gpuferry.monitor.simulator import dgsf
+from gpuferry.monitor.simulator.engine import Simulation
+from gpuferry.monitor.simulator.result import Result, Summary
+from gpuferry.monitor.simulator.workload import MIB, Job, Server, Workload
 
 NONE, BEST, WORST = ("exclusive", 2), ("best-fit", 2), ("worst-fit", 2)
 ONE = Server(gpus=1, memory=100, bandwidth=10.0, intensity=0.5)
@@ -195,8 +195,8 @@ def test_our_migration_serves_all_together_better_there() -> None:
 
 
 def test_the_plot_is_a_picture(tmp_path: Path) -> None:
-    from gpuferry.sim.plot import draw
-    from gpuferry.sim.report import run
+    from gpuferry.monitor.simulator.plot import draw
+    from gpuferry.monitor.simulator.report import run
     from PIL import Image
 
     workload = Workload("test", [Job(0.0, "f", 60 * MIB, 3.0), Job(1.0, "g", 60 * MIB, 3.0)])

@@ -174,7 +174,7 @@ def test_damaged_images_are_refused_or_read(data: st.DataObject) -> None:
         )
     cut = bytes(image[: data.draw(st.integers(0, len(image)))]) if data.draw(st.booleans()) else bytes(image)
     with contextlib.suppress(ImageError):
-        assert all(isinstance(each, bytes) for each in images.texts(cut, 80))
+        assert all(isinstance(each, bytes) for each in [each.text for each in images.sources(cut, 80)])
 
 
 def test_damaged_images_do_not_crash_the_driver() -> None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from gpuferry.monitor import handshake
-from gpuferry.monitor.tokens import proof
+from gpuferry.monitor.door import handshake
+from gpuferry.monitor.door.tokens import proof
 from gpuferry.specs._generated import wire
 
 from tests.monitor.fake_guest import Refused, connect, read_exactly, read_frame, read_greeting

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from gpuferry.monitor.registry.service import SERVICE
-from gpuferry.monitor.registry.signing import sign
+from gpuferry.monitor.cluster.registry.service import SERVICE
+from gpuferry.monitor.cluster.registry.signing import sign
 from gpuferry.specs._generated import registry_pb2, registry_pb2_grpc
 
 from tests.helpers.ports import lasting_ports

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpuferry.monitor.registry.choose import Wish, choose, why_none
+from gpuferry.monitor.cluster.registry.choose import Wish, choose, why_none
 from gpuferry.specs._generated import registry_pb2
 
 GIB = 1 << 30

@@ -9,13 +9,13 @@ import secrets
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 
 import pytest
 from gpuferry.guest import paths
-from gpuferry.monitor import handshake
+from gpuferry.monitor.door import handshake
 
+from tests.helpers.door import Door
 from tests.helpers.programs import ROUND_TRIP
 from tests.monitor import harness
 from tests.monitor.fake_guest import read_frame
@@ -57,36 +57,38 @@ def test_a_program_with_the_registrys_own_token(running: Registry) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "same\n", "")
 
 
-class Circle(threading.Thread):
-    """A registry that sends every guest to itself; or one that does not know the token."""
+class Circle:
+    """A registry that sends every guest to itself; or one that does not know the token. Use as a context
+    manager."""
 
     def __init__(self, token: bytes, impostor: bool = False) -> None:
-        super().__init__(daemon=True)
-        self.listening = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self.listening.getsockname()[1]}"
+        listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{listening.getsockname()[1]}"
         self.key = secrets.token_bytes(32) if impostor else token
         self.guests = 0
         self.proofs_right = 0
-        self.start()
+        self._door = Door(listening, self._send_around)
 
-    def run(self) -> None:
-        while True:
-            try:
-                connection, _ = self.listening.accept()
-            except OSError:
-                return
-            with connection:
-                nonce = secrets.token_bytes(32)
-                connection.sendall(handshake.greeting(nonce))
-                _, body = read_frame(connection)
-                claim = handshake.read_hello(body, nonce)
-                expected = hmac.digest(self.key, claim.message, hashlib.sha256)
-                self.proofs_right += claim.proof == expected
-                self.guests += 1
-                session_key, ticket = secrets.token_bytes(32), secrets.token_bytes(136)
-                nonces = nonce + claim.fields.nonce
-                connection.sendall(handshake.redirect(self.key, nonces, session_key, ticket, self.address))
-                self.key = session_key
+    def __enter__(self) -> Circle:
+        self._door.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._door.close()
+
+    def _send_around(self, connection: socket.socket) -> None:
+        with connection:
+            nonce = secrets.token_bytes(32)
+            connection.sendall(handshake.greeting(nonce))
+            _, body = read_frame(connection)
+            claim = handshake.read_hello(body, nonce)
+            expected = hmac.digest(self.key, claim.message, hashlib.sha256)
+            self.proofs_right += claim.proof == expected
+            self.guests += 1
+            session_key, ticket = secrets.token_bytes(32), secrets.token_bytes(136)
+            nonces = nonce + claim.fields.nonce
+            connection.sendall(handshake.redirect(self.key, nonces, session_key, ticket, self.address))
+            self.key = session_key
 
     def guest(self, token: str) -> subprocess.CompletedProcess[str]:
         settings = {"LD_PRELOAD": paths.guest_library(), "GPUFERRY_MONITOR": self.address}
@@ -97,20 +99,16 @@ class Circle(threading.Thread):
 
 
 def test_no_more_than_three_redirects() -> None:
-    circle = Circle(b"some token")
-    done = circle.guest("some token")
-    circle.listening.shutdown(socket.SHUT_RDWR)
-    circle.listening.close()
+    with Circle(b"some token") as circle:
+        done = circle.guest("some token")
     assert done.stdout == "46\n"
     assert "more than 3 times" in done.stderr
     assert (circle.guests, circle.proofs_right) == (4, 4)
 
 
 def test_an_impostor_redirects_nobody() -> None:
-    circle = Circle(b"some token", impostor=True)
-    done = circle.guest("some token")
-    circle.listening.shutdown(socket.SHUT_RDWR)
-    circle.listening.close()
+    with Circle(b"some token", impostor=True) as circle:
+        done = circle.guest("some token")
     assert done.stdout == "46\n"
     assert "impostor" in done.stderr
     assert circle.guests == 1

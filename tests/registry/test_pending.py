@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import secrets
 import socket
-import threading
 from collections.abc import Iterator
 
 import pytest
-from gpuferry.monitor import handshake, tickets
+from gpuferry.monitor.door import handshake, tickets
 from gpuferry.specs._generated import registry_pb2
 
+from tests.helpers.door import Door
 from tests.registry.guest import Identity, redirect_of
 from tests.registry.running import Registry, registry
 
@@ -25,20 +25,15 @@ class Server:
         self._registry = running
         self._incarnation = secrets.token_bytes(16)
         self._sequence = itertools.count(1)
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
-        threading.Thread(target=self._greet, daemon=True).start()
+        listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{listening.getsockname()[1]}"
+        self._door = Door(listening, self._greet).__enter__()
         running.register(self.address)
         self.beat()
 
-    def _greet(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                return
-            with connection:
-                connection.sendall(handshake.greeting(secrets.token_bytes(32)))
+    def _greet(self, connection: socket.socket) -> None:
+        with connection:
+            connection.sendall(handshake.greeting(secrets.token_bytes(32)))
 
     def beat(self, *came: bytes) -> None:
         """Its two API servers are idle; with these tickets guests came whose sessions are over."""
@@ -55,8 +50,7 @@ class Server:
         self._registry.wait_for(self.address, beats=sequence)
 
     def close(self) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
+        self._door.close()
 
 
 @pytest.fixture

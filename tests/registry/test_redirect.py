@@ -12,10 +12,10 @@ from typing import Any
 
 import grpc
 import pytest
-from gpuferry.monitor import tickets
-from gpuferry.monitor.handshake import CudaError, Extension, Reason
-from gpuferry.monitor.registry.service import SERVICE
-from gpuferry.monitor.registry.signing import sign
+from gpuferry.monitor.cluster.registry.service import SERVICE
+from gpuferry.monitor.cluster.registry.signing import sign
+from gpuferry.monitor.door import tickets
+from gpuferry.monitor.door.handshake import CudaError, Extension, Reason
 from gpuferry.specs._generated import registry_pb2
 
 from tests.monitor import harness

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gpuferry.monitor import tickets
+from gpuferry.monitor.door import tickets
 from hypothesis import given
 from hypothesis import strategies as st
 

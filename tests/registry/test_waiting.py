@@ -1,4 +1,4 @@
-"""Waiting that loses nothing: monitor/waiting.py."""
+"""Waiting that loses nothing: monitor/service/waiting.py."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import secrets
 from pathlib import Path
 
 import pytest
-from gpuferry.monitor.registry.config import RegistryConfig, RegistryOptions
-from gpuferry.monitor.registry.daemon import Registry
-from gpuferry.monitor.registry.directory import Directory
-from gpuferry.monitor.settings import fields_of, load
-from gpuferry.monitor.waiting import until, within
+from gpuferry.monitor.cluster.registry.config import RegistryConfig, RegistryOptions
+from gpuferry.monitor.cluster.registry.daemon import Registry
+from gpuferry.monitor.cluster.registry.directory import Directory
+from gpuferry.monitor.service.waiting import until, within
+from gpuferry.monitor.settings.sources import fields_of, load
 
 
 class Died(Exception):

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tests.helpers.door import Pair, end
+
 from .cutter import Cutter
 
 HEADER = 16
@@ -83,11 +85,7 @@ class FrameCutter(Cutter):
         self._may_end = threading.Event()
         self._may_end.set()
         self._lock = threading.Lock()
-        self._connections: dict[tuple[socket.socket, socket.socket], Connection] = {}
-
-    def __enter__(self) -> FrameCutter:
-        super().__enter__()
-        return self
+        self._connections: dict[Pair, Connection] = {}
 
     def expect(self, *cuts: Cut) -> None:
         """What is to be done next, in this order."""
@@ -115,13 +113,7 @@ class FrameCutter(Cutter):
             left, self._cuts = self._cuts, []
         return left
 
-    def _pump(
-        self,
-        source: socket.socket,
-        sink: socket.socket,
-        pair: tuple[socket.socket, socket.socket],
-        allowance: int | None,
-    ) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, pair: Pair, allowance: int | None) -> None:
         with self._lock:
             connection = self._connections.setdefault(pair, Connection(self.streams))
         try:
@@ -129,7 +121,7 @@ class FrameCutter(Cutter):
                 while not self._pass_frame(source, sink, source is pair[0], connection):
                     pass
         finally:
-            self._end(pair)
+            end(pair)
 
     def _pass_frame(
         self, source: socket.socket, sink: socket.socket, up: bool, connection: Connection

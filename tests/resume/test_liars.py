@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from gpuferry.monitor.handshake import RESUME, CudaError, Reason
+from gpuferry.monitor.door.handshake import RESUME, CudaError, Reason
 
 from tests.guest.conftest import run_guest
 from tests.guest.fake_server import GREETING, REFUSED, Answer, FakeServer, Frame

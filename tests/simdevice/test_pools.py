@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from .driver import INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, Driver, Gate
+from .driver import INVALID_DEVICE, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, Driver, Gate
 from .test_vmm import Access, Location
 
 OUT = ctypes.byref(ctypes.c_uint64())
@@ -93,9 +93,163 @@ def test_own_pool(cu: Driver, context: int) -> None:
     assert cu.status("cuMemAllocFromPoolAsync", OUT, 16, own, 0) == INVALID_VALUE
 
 
+THRESHOLD, RESERVED, RESERVED_HIGH, USED, USED_HIGH = 4, 5, 6, 7, 8
+
+
+def test_a_pool_keeps_what_was_freed_until_the_host_waits(cu: Driver, context: int) -> None:
+    own, stream = pool(cu), cu.stream()
+    before = cu.used()
+    pointer = cu.out("cuMemAllocFromPoolAsync", 4 * MIB, own, stream)
+    event = cu.out("cuEventCreate", 0)
+    cu.ok("cuMemFreeAsync", pointer, stream)
+    cu.ok("cuEventRecord", event, stream)
+    while cu.status("cuEventQuery", event):  # not a wait
+        pass
+    assert attribute(cu, own, USED) == 0
+    assert attribute(cu, own, RESERVED) == 4 * MIB
+    assert cu.used() == before + 4 * MIB
+    assert cu.status("cuMemsetD8_v2", pointer, 0, 1) == INVALID_VALUE
+    again = cu.out("cuMemAllocFromPoolAsync", 4 * MIB - 1, own, stream)
+    assert again == pointer
+    cu.ok("cuMemsetD8Async", again, 1, 4 * MIB - 1, stream)
+    cu.ok("cuMemFreeAsync", again, stream)
+    cu.ok("cuStreamSynchronize", stream)
+    assert attribute(cu, own, RESERVED) == 0
+    assert cu.used() == before
+    assert attribute(cu, own, RESERVED_HIGH) == attribute(cu, own, USED_HIGH) == 4 * MIB
+    zero = ctypes.c_uint64(0)
+    cu.ok("cuMemPoolSetAttribute", own, RESERVED_HIGH, ctypes.byref(zero))
+    assert attribute(cu, own, RESERVED_HIGH) == 0
+    cu.ok("cuMemPoolDestroy", own)
+
+
+def test_release_threshold_and_trim(cu: Driver, context: int) -> None:
+    own, stream = pool(cu), cu.stream()
+    before = cu.used()
+    cu.ok("cuMemPoolSetAttribute", own, THRESHOLD, ctypes.byref(ctypes.c_uint64(5 * MIB)))
+    pointers = [cu.out("cuMemAllocFromPoolAsync", MIB * size, own, stream) for size in (1, 2, 4)]
+    for pointer in pointers:
+        cu.ok("cuMemFreeAsync", pointer, stream)
+    cu.ok("cuStreamSynchronize", stream)
+    assert attribute(cu, own, RESERVED) == 5 * MIB
+    cu.ok("cuMemPoolTrimTo", own, 2 * MIB)
+    assert attribute(cu, own, RESERVED) >= 2 * MIB
+    cu.ok("cuMemPoolTrimTo", own, 64 * MIB)
+    kept = attribute(cu, own, RESERVED)
+    assert 2 * MIB <= kept <= 5 * MIB
+    cu.ok("cuMemPoolDestroy", own)  # gives the rest back
+    assert cu.used() == before
+
+
+def test_plain_allocations_do_not_get_what_a_pool_keeps(cu: Driver, context: int) -> None:
+    own, stream = pool(cu), cu.stream()
+    cu.ok("cuMemPoolSetAttribute", own, THRESHOLD, ctypes.byref(ctypes.c_uint64(2**64 - 1)))
+    pointer = cu.out("cuMemAllocFromPoolAsync", 700 * MIB, own, stream)
+    cu.ok("cuMemFreeAsync", pointer, stream)
+    cu.ok("cuStreamSynchronize", stream)
+    assert cu.status("cuMemAlloc_v2", OUT, 600 * MIB) == OUT_OF_MEMORY
+    other = cu.out("cuMemAllocAsync", 600 * MIB, stream)  # but another pool does
+    cu.ok("cuMemFreeAsync", other, stream)
+    cu.ok("cuStreamSynchronize", stream)
+    cu.free(cu.alloc(600 * MIB))
+    cu.ok("cuMemPoolDestroy", own)
+
+
+def test_the_largest_size_counts_what_is_kept(cu: Driver, context: int) -> None:
+    own, stream = pool(cu, 8 * MIB), cu.stream()
+    cu.ok("cuMemPoolSetAttribute", own, THRESHOLD, ctypes.byref(ctypes.c_uint64(2**64 - 1)))
+    cu.ok("cuMemFreeAsync", cu.out("cuMemAllocFromPoolAsync", 6 * MIB, own, stream), stream)
+    cu.ok("cuStreamSynchronize", stream)
+    pointer = cu.out("cuMemAllocFromPoolAsync", 4 * MIB, own, stream)
+    assert attribute(cu, own, RESERVED) == 4 * MIB
+    assert attribute(cu, own, 13) == 8 * MIB
+    cu.ok("cuMemFreeAsync", pointer, stream)
+    cu.ok("cuStreamSynchronize", stream)
+    cu.ok("cuMemPoolDestroy", own)
+
+
+def test_attributes_of_a_new_pool(cu: Driver, context: int) -> None:
+    own = pool(cu)
+    values = {1: 1, 2: 1, 3: 1, 4: 0, 5: 0, 6: 0, 7: 0, 8: 0, 9: 1, 10: 0, 11: 0, 12: 1, 13: 0, 14: 0}
+    for number, expected in values.items():
+        assert attribute(cu, own, number) == expected, number
+    domain = ctypes.c_int()
+    cu.ok("cuMemPoolGetAttribute", own, 15, ctypes.byref(domain))
+    assert domain.value == -1
+    one = ctypes.c_uint64(1)
+    for number in (5, 6, 7, 8, 9, 13, 0, 99):
+        assert cu.status("cuMemPoolSetAttribute", own, number, ctypes.byref(one)) == INVALID_VALUE
+    for number in (0, 16, 99):
+        assert cu.status("cuMemPoolGetAttribute", own, number, ctypes.byref(one)) == INVALID_VALUE
+    assert cu.status("cuMemPoolGetAttribute", own, 4, None) == INVALID_VALUE
+    assert cu.status("cuMemPoolSetAttribute", own, 4, None) == INVALID_VALUE
+    cu.ok("cuMemPoolDestroy", own)
+    assert cu.status("cuMemPoolGetAttribute", own, 4, ctypes.byref(one)) == INVALID_VALUE
+    assert cu.status("cuMemPoolTrimTo", own, 0) == INVALID_VALUE
+    assert cu.status("cuMemPoolDestroy", own) == INVALID_VALUE
+
+
+def test_access_to_a_pool(cu: Driver, context: int) -> None:
+    own = pool(cu)
+
+    def access(device: int) -> int:
+        flags = ctypes.c_int()
+        cu.ok("cuMemPoolGetAccess", ctypes.byref(flags), own, ctypes.byref(Location(1, device)))
+        return flags.value
+
+    def allow(kind: int, device: int, flags: int) -> int:
+        return cu.status("cuMemPoolSetAccess", own, ctypes.byref(Access(Location(kind, device), flags)), 1)
+
+    assert (access(0), access(1)) == (3, 0)
+    assert allow(1, 1, 3) == 0
+    assert access(1) == 3
+    assert allow(1, 1, 0) == 0
+    assert access(1) == 0
+    assert allow(1, 0, 3) == 0
+    assert allow(1, 0, 0) == INVALID_DEVICE  # its own device cannot be kept out
+    assert allow(1, 9, 3) == INVALID_DEVICE
+    assert allow(1, 1, 5) == INVALID_VALUE
+    assert cu.status("cuMemPoolGetAccess", OUT, own, ctypes.byref(Location(1, 9))) == INVALID_VALUE
+    assert cu.status("cuMemPoolGetAccess", OUT, own, ctypes.byref(Location(0, 0))) == INVALID_VALUE
+    cu.ok("cuMemPoolDestroy", own)
+
+
+def test_pools_of_devices_that_are_not_there(cu: Driver, context: int) -> None:
+    own = pool(cu)
+    assert cu.status("cuDeviceGetDefaultMemPool", OUT, 9) == INVALID_DEVICE
+    assert cu.status("cuDeviceGetMemPool", OUT, 9) == INVALID_VALUE
+    assert cu.status("cuDeviceSetMemPool", 9, own) == INVALID_VALUE
+    assert cu.status("cuDeviceSetMemPool", 1, own) == INVALID_VALUE  # another's
+    cu.ok("cuMemPoolDestroy", own)
+
+
+def test_memory_of_a_pool_is_no_contexts(cu: Driver, context: int) -> None:
+    pointer = cu.out("cuMemAllocAsync", MIB, 0)
+    owner = ctypes.c_uint64(1)
+    cu.ok("cuPointerGetAttribute", ctypes.byref(owner), 1, pointer)
+    assert owner.value == 0
+    cu.ok("cuMemFreeAsync", pointer, 0)
+
+
+def test_bad_allocations(cu: Driver, context: int) -> None:
+    assert cu.status("cuMemAllocAsync", None, MIB, 0) == INVALID_VALUE
+    assert cu.status("cuMemAllocAsync", OUT, MIB, -1) == INVALID_HANDLE
+    assert cu.status("cuMemAllocAsync", OUT, -1, 0) == OUT_OF_MEMORY
+    assert cu.status("cuMemAllocFromPoolAsync", OUT, MIB, 0, 0) == INVALID_VALUE
+    pointer = cu.out("cuMemAllocAsync", MIB, 0)
+    assert cu.status("cuMemFreeAsync", pointer, -1) == INVALID_HANDLE
+    assert cu.status("cuMemFreeAsync", pointer + 1, 0) == INVALID_VALUE
+    cu.ok("cuMemFreeAsync", pointer, 0)
+    assert cu.status("cuMemFreeAsync", pointer, 0) == INVALID_VALUE
+
+
 def test_bad_pools(cu: Driver, context: int) -> None:
     shareable = PoolProperties(type=1, handles=1, location=Location(1, 0))
     assert cu.status("cuMemPoolCreate", OUT, ctypes.byref(shareable)) == NOT_SUPPORTED
     assert cu.status("cuMemPoolCreate", OUT, ctypes.byref(PoolProperties())) == INVALID_VALUE
     assert cu.status("cuMemPoolCreate", OUT, None) == INVALID_VALUE
+    elsewhere = PoolProperties(type=1, location=Location(1, 9))
+    assert cu.status("cuMemPoolCreate", OUT, ctypes.byref(elsewhere)) == INVALID_VALUE
+    good = PoolProperties(type=1, location=Location(1, 0))
+    assert cu.status("cuMemPoolCreate", None, ctypes.byref(good)) == INVALID_VALUE
     assert cu.status("cuMemAllocAsync", OUT, 0, 0) == INVALID_VALUE

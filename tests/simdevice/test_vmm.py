@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from .driver import INVALID_DEVICE, INVALID_VALUE, OUT_OF_MEMORY, Driver
+from .driver import INVALID_VALUE, OUT_OF_MEMORY, Driver
 
 MIB2 = 2 << 20
 OUT = ctypes.byref(ctypes.c_uint64())
@@ -54,8 +54,11 @@ def reserved(cu: Driver, size: int, alignment: int = 0, wanted: int = 0) -> Iter
 
 def test_granularity(cu: Driver) -> None:
     assert cu.out("cuMemGetAllocationGranularity", ctypes.byref(properties()), 0) == MIB2
-    assert cu.status("cuMemGetAllocationGranularity", OUT, ctypes.byref(properties(9)), 0) == INVALID_DEVICE
+    # NVIDIA's driver does not look whether the device is there
+    assert cu.out("cuMemGetAllocationGranularity", ctypes.byref(properties(9)), 0) == MIB2
     assert cu.status("cuMemGetAllocationGranularity", OUT, ctypes.byref(Properties()), 0) == INVALID_VALUE
+    assert cu.status("cuMemGetAllocationGranularity", OUT, ctypes.byref(properties()), 2) == INVALID_VALUE
+    assert cu.status("cuMemGetAllocationGranularity", None, ctypes.byref(properties()), 0) == INVALID_VALUE
 
 
 def test_reservation_honours_hint_and_alignment(cu: Driver) -> None:
@@ -171,19 +174,71 @@ def test_retained_handle_and_properties(cu: Driver, context: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "arguments"),
+    ("function", "arguments", "error"),
     [
-        ("cuMemAddressReserve", (MIB2 + 1, 0, 0, 0)),
-        ("cuMemAddressReserve", (0, 0, 0, 0)),
-        ("cuMemAddressReserve", (MIB2, 3, 0, 0)),
-        ("cuMemAddressReserve", (MIB2, 0, 0, 1)),
-        ("cuMemCreate", (MIB2 + 4096, ctypes.byref(properties()), 0)),
-        ("cuMemCreate", (0, ctypes.byref(properties()), 0)),
-        ("cuMemCreate", (MIB2, None, 0)),
+        ("cuMemAddressReserve", (MIB2 + 1, 0, 0, 0), OUT_OF_MEMORY),
+        ("cuMemAddressReserve", (0, 0, 0, 0), OUT_OF_MEMORY),
+        ("cuMemAddressReserve", (MIB2, 3, 0, 0), OUT_OF_MEMORY),
+        ("cuMemAddressReserve", (MIB2, 0, 0, 1), INVALID_VALUE),
+        ("cuMemCreate", (MIB2 + 4096, ctypes.byref(properties()), 0), INVALID_VALUE),
+        ("cuMemCreate", (0, ctypes.byref(properties()), 0), INVALID_VALUE),
+        ("cuMemCreate", (MIB2, None, 0), INVALID_VALUE),
+        ("cuMemCreate", (MIB2, ctypes.byref(properties(9)), 0), INVALID_VALUE),
+        ("cuMemCreate", (MIB2, ctypes.byref(properties()), 1), INVALID_VALUE),
     ],
 )
-def test_bad_arguments(cu: Driver, function: str, arguments: tuple[object, ...]) -> None:
-    assert cu.status(function, OUT, *arguments) == INVALID_VALUE
+def test_bad_arguments(cu: Driver, function: str, arguments: tuple[object, ...], error: int) -> None:
+    """As NVIDIA's driver answers them (hip-tests)."""
+    assert cu.status(function, OUT, *arguments) == error
+
+
+def test_a_reservation_of_host_pages(cu: Driver) -> None:
+    with reserved(cu, MIB2 + 4096) as pointer:
+        assert cu.status("cuMemAddressFree", pointer, MIB2) == INVALID_VALUE
+        assert cu.status("cuMemAddressFree", pointer + 4096, MIB2) == INVALID_VALUE
+
+
+def test_memory_that_is_mapped_is_no_contexts(cu: Driver, context: int) -> None:
+    handle = create(cu, MIB2)
+    with reserved(cu, MIB2) as pointer:
+        cu.ok("cuMemMap", pointer, MIB2, 0, handle, 0)
+        owner = ctypes.c_uint64(1)
+        cu.ok("cuPointerGetAttribute", ctypes.byref(owner), 1, pointer)
+        assert owner.value == 0
+        cu.ok("cuMemUnmap", pointer, MIB2)
+    cu.ok("cuMemRelease", handle)
+
+
+def test_access_errors(cu: Driver, context: int) -> None:
+    handle = create(cu, 2 * MIB2)
+    with reserved(cu, 4 * MIB2) as pointer:
+        access = Access(Location(1, 0), 3)
+
+        def set_access(at: int, size: int, one: Access | None, count: int = 1) -> int:
+            return cu.status("cuMemSetAccess", at, size, ctypes.byref(one) if one else None, count)
+
+        assert set_access(pointer, 2 * MIB2, access) == INVALID_VALUE  # only reserved
+        cu.ok("cuMemMap", pointer, 2 * MIB2, 0, handle, 0)
+        for at, size in (
+            (pointer, MIB2),  # not the whole mapping
+            (pointer + MIB2, MIB2),
+            (pointer, 3 * MIB2),  # more than it
+            (pointer, 0),
+            (0, 2 * MIB2),
+        ):
+            assert set_access(at, size, access) == INVALID_VALUE
+        assert set_access(pointer, 2 * MIB2, None) == INVALID_VALUE
+        assert set_access(pointer, 2 * MIB2, access, 0) == INVALID_VALUE
+        for wrong in (Access(Location(1, 0), 2), Access(Location(0, 0), 3), Access(Location(1, 9), 3)):
+            assert set_access(pointer, 2 * MIB2, wrong) == INVALID_VALUE
+        assert cu.status("cuMemGetAccess", OUT, ctypes.byref(Location(1, 9)), pointer) == INVALID_VALUE
+        assert (
+            cu.status("cuMemGetAccess", OUT, ctypes.byref(Location(1, 0)), pointer + 3 * MIB2)
+            == INVALID_VALUE
+        )
+        assert cu.status("cuMemUnmap", pointer, 0) == INVALID_VALUE
+        cu.ok("cuMemUnmap", pointer, 2 * MIB2)
+    cu.ok("cuMemRelease", handle)
 
 
 def test_mapping_errors_and_limit(cu: Driver, context: int) -> None:

@@ -65,7 +65,7 @@ def sampler(figures: Path, interval: float = 0.11, **settings: str) -> Iterator[
     """The monitor's sampler process: what it says, line by line."""
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "gpuferry.monitor.stats.sampler"),
+            *(sys.executable, "-m", "gpuferry.monitor.devices.sampler"),
             *("--interval", str(interval), "--library", paths.simulated_nvml()),
         ],
         env=environment(figures, **settings),

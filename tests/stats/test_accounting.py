@@ -6,16 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from gpuferry.monitor.stats.accounting import Accounting
+from gpuferry.monitor.views.stats.accounting import Accounting
 from gpuferry.specs._generated import node_pb2
-
-
-class Below:
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *arguments: self.seen.append(name)
 
 
 def stats(session: int, calls: int) -> node_pb2.Stats:
@@ -31,7 +23,7 @@ def ended(session: int, calls: int) -> node_pb2.SessionEnded:
 
 
 def test_a_session_counts_once() -> None:
-    accounting = Accounting(Below())
+    accounting = Accounting()
     one = server()
     one.session = 1
     for calls in (5, 5, 9):
@@ -55,7 +47,7 @@ def test_a_session_counts_once() -> None:
 
 
 def test_one_that_nobody_asked_about_counts_at_its_end() -> None:
-    accounting = Accounting(Below())
+    accounting = Accounting()
     one = server()
     for session in (1, 2):
         one.session = session
@@ -65,22 +57,11 @@ def test_one_that_nobody_asked_about_counts_at_its_end() -> None:
 
 
 def test_a_server_that_dies_keeps_what_it_said_last() -> None:
-    accounting = Accounting(Below())
+    accounting = Accounting()
     one = server()
     one.session, one.stats = 1, stats(1, 6)
     accounting.server_lost(one)
     assert accounting.totals["calls_async"] == 6
-
-
-def test_everything_goes_on_below() -> None:
-    below = Below()
-    accounting = Accounting(below)
-    one = server()
-    accounting.server_ready(one)
-    accounting.session_started(7)
-    accounting.session_ended(one, ended(7, 1))
-    accounting.server_lost(one)
-    assert below.seen == ["server_ready", "session_started", "session_ended", "server_lost"]
 
 
 def calls(succeeded: int, failed: int = 0, session: int = 1) -> node_pb2.Stats:
@@ -96,7 +77,7 @@ def calls(succeeded: int, failed: int = 0, session: int = 1) -> node_pb2.Stats:
 
 
 def test_operations_count_once() -> None:
-    accounting = Accounting(Below())
+    accounting = Accounting()
     one = server()
     one.session = 1
     for stats_now in (calls(2), calls(2), calls(5, failed=3), calls(5, failed=4)):
@@ -113,7 +94,7 @@ def test_operations_count_once() -> None:
 
 
 def test_a_session_that_moves_counts_once() -> None:
-    accounting = Accounting(Below())
+    accounting = Accounting()
     one, two = server(), server(key=2)
     one.session, one.stats = 1, calls(5)
     accounting.look(one)
@@ -127,7 +108,7 @@ def test_a_session_that_moves_counts_once() -> None:
 
 def test_a_session_from_another_server_was_counted_there() -> None:
     async def main() -> Accounting:
-        accounting = Accounting(Below(), lambda session: session == 1)
+        accounting = Accounting(lambda session: session == 1)
         one = server()
         one.session = 1
 

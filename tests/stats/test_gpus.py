@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from gpuferry.guest import paths
-from gpuferry.monitor.stats import gpus
-from gpuferry.monitor.stats.gpus import GpuStats, text_of_uuid
+from gpuferry.monitor.devices import gpus
+from gpuferry.monitor.devices.gpus import GpuStats, text_of_uuid
 
 UUID = bytes(range(16))
 
@@ -75,7 +75,7 @@ def test_another_device_is_not_known() -> None:
 
 
 def fake_sampler(folder: Path, body: str) -> dict[str, str]:
-    """An environment in which `python -m gpuferry.monitor.stats.sampler` runs this instead."""
+    """An environment in which `python -m gpuferry.monitor.devices.sampler` runs this instead."""
     (folder / "sitecustomize.py").write_text(f"import json, os, sys, time\n{body}\n")
     return {**os.environ, "PYTHONPATH": str(folder)}
 
@@ -146,7 +146,7 @@ def test_no_sampler_survives(tmp_path: Path) -> None:
 
 
 def test_the_sampler_ends_when_nobody_reads() -> None:
-    command = [sys.executable, "-m", "gpuferry.monitor.stats.sampler", "--interval", "0.01"]
+    command = [sys.executable, "-m", "gpuferry.monitor.devices.sampler", "--interval", "0.01"]
     command += ["--library", paths.simulated_nvml()]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuferry.monitor.stats import history
-from gpuferry.monitor.stats.history import History
+from gpuferry.monitor.views.stats import history
+from gpuferry.monitor.views.stats.history import History
 from gpuferry.specs._generated import control_pb2
 
 

@@ -8,9 +8,9 @@ import secrets
 from pathlib import Path
 
 import pytest
+from gpuferry.monitor.door.tokens import proof
+from gpuferry.monitor.door.tokens.book import TOKENS_MOST, TokenBook, TooMany, new_record
 from gpuferry.monitor.store.sqlite import SqliteStore
-from gpuferry.monitor.tokens import proof
-from gpuferry.monitor.tokens.book import TOKENS_MOST, TokenBook, TooMany, new_record
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from gpuferry.monitor.handshake import Reason
-from gpuferry.monitor.state import STORE
+from gpuferry.monitor.door.handshake import Reason
+from gpuferry.monitor.door.tokens import proof
+from gpuferry.monitor.door.tokens.book import TokenBook, new_record
+from gpuferry.monitor.settings.folders import STORE
 from gpuferry.monitor.store.sqlite import SqliteStore
-from gpuferry.monitor.tokens import proof
-from gpuferry.monitor.tokens.book import TokenBook, new_record
 
 from tests.monitor import harness
 from tests.registry.guest import Guest, Identity, Refused, Request, ask

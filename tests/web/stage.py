@@ -8,9 +8,12 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-from gpuferry.monitor.stats.history import History
-from gpuferry.monitor.stats.observatory import Observatory
-from gpuferry.monitor.web.server import WebServer, listen
+from gpuferry.monitor.sessions.events import Announcer
+from gpuferry.monitor.views.stats.accounting import Accounting
+from gpuferry.monitor.views.stats.history import History
+from gpuferry.monitor.views.stats.observatory import Observatory
+from gpuferry.monitor.views.web.server import WebServer
+from gpuferry.monitor.views.web.sockets import listen_http
 from gpuferry.specs._generated import control_pb2
 
 GIB = 1 << 30
@@ -25,7 +28,6 @@ class Stage:
 
     def __init__(self, status: control_pb2.StatusReply, address: str = "127.0.0.1:0") -> None:
         self._status = status
-        self.lost: list[int] = []
         self.problems: dict[int, str] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
@@ -40,15 +42,12 @@ class Stage:
         async def report() -> control_pb2.StatusReply:
             return self._status
 
-        config: Any = SimpleNamespace(sample=0.0, simulated=False)
-        self.broker = SimpleNamespace(draining=False, sessions={}, subscribe=lambda listener: None)
-        self.pool = SimpleNamespace(
-            servers={}, lose=lambda ordinal, reason: self.lost.append(ordinal), problems=lambda: self.problems
-        )
+        self.broker = SimpleNamespace(draining=False, sessions={})
+        self.pool = SimpleNamespace(servers={}, problems=lambda: self.problems)
         reporter: Any = SimpleNamespace(report=report, devices=lambda: list(self._status.devices))
-        self.observatory = Observatory(config, self.broker)
-        self.observatory.start(self.pool, reporter)
-        self._server = WebServer(self.observatory, listen(address), TOKEN)
+        self.observatory = Observatory(self.broker, self.pool, reporter, Accounting(), Announcer())
+        self._ticking = asyncio.ensure_future(self.observatory.run())
+        self._server = WebServer(self.observatory, listen_http(address), TOKEN)
         await self._server.start()
 
     def remember(self, seconds: int, make: Any) -> None:
@@ -68,7 +67,8 @@ class Stage:
     def close(self) -> None:
         async def end() -> None:
             await self._server.stop()
-            await self.observatory.stop()
+            self._ticking.cancel()
+            await asyncio.gather(self._ticking, return_exceptions=True)
 
         self._call(end())
         self._loop.call_soon_threadsafe(self._loop.stop)

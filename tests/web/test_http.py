@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from gpuferry.monitor.config import ConfigError, check_exposure
+from gpuferry.monitor.settings.monitor import ConfigError, check_exposure
 from gpuferry.specs._generated import node_pb2, wire
 from prometheus_client.parser import text_string_to_metric_families
 

@@ -19,8 +19,8 @@ from gpuferry.guest.paths import LibraryMissing
 from gpuferry.guest.units import format_size
 from gpuferry.specs._generated import wire
 
-from ... import device
-from ...config import ConfigError
+from ...devices import choice
+from ...settings.monitor import ConfigError
 from .check import Check, python
 
 OLDEST_DRIVER = (12, 8)
@@ -150,7 +150,7 @@ print(driver.cuInit(0), driver.cuDriverGetVersion(ctypes.byref(version)), versio
 
 def gpu() -> Check:
     """There is one, and its driver is new enough."""
-    status, output = python(_VERSION, device.server_environment(simulated=False))
+    status, output = python(_VERSION, choice.server_environment(simulated=False))
     if status:
         step = "fine for guests; a monitor offers the simulated device"
         return Check("GPU", "note", f"none here: {output}", step)
@@ -165,7 +165,7 @@ def gpu() -> Check:
     if initialised:
         reason = _DRIVER_ERRORS.get(initialised, "see `nvidia-smi`")
         return Check("GPU", "note", f"{newest}, but answers with error {initialised}", reason)
-    count, reason = device.probe(simulated=False)
+    count, reason = choice.probe(simulated=False)
     if not count:
         return Check("GPU", "note", f"{newest}, but: {reason}", "see `nvidia-smi`")
     return Check("GPU", "ok", f"{count} found; {newest}")
@@ -206,7 +206,7 @@ def simulated_device() -> Iterator[Check]:
     """It answers, compiles and runs a kernel, and can keep what it compiled."""
     yield _library("simulated driver", paths.simulated_driver)
     try:
-        count, reason = device.probe(simulated=True)
+        count, reason = choice.probe(simulated=True)
     except LibraryMissing as error:
         count, reason = 0, str(error)
     if not count:
@@ -284,7 +284,7 @@ def _cache() -> Check:
 def offer() -> Check:
     """What a monitor here would offer."""
     try:
-        simulated, count = device.choose(None)
+        simulated, count = choice.choose(None)
     except ConfigError as error:
         return Check("what a monitor would offer", "failed", str(error), error.hint)
     return Check("what a monitor would offer", "ok", f"{count} {'simulated' if simulated else 'real'}")

@@ -10,8 +10,8 @@ from gpuferry.guest import launch
 from gpuferry.guest.endpoint import Endpoint
 from gpuferry.specs._generated import control_pb2, wire
 
-from ... import handshake
-from ...versions import package_version, spec_hash
+from ...door import handshake
+from ...service.versions import package_version, spec_hash
 from .. import reach
 from ..errors import CliError
 from .check import Check, python

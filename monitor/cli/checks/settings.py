@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...config import AUTO, MonitorOptions, resolve
-from ...registry.config import RegistryOptions
-from ...settings import ConfigError, Settings, load
+from ...cluster.registry.config import RegistryOptions
+from ...settings.monitor import AUTO, MonitorOptions, resolve
+from ...settings.sources import ConfigError, Settings, load
 from .check import Check
 
 _TABLES = {"monitor": MonitorOptions, "registry": RegistryOptions}

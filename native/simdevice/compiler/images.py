@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from . import fatbin
 from .errors import INVALID_IMAGE, INVALID_PTX, NO_BINARY_FOR_GPU, UNSUPPORTED_PTX_VERSION, ImageError
@@ -12,40 +13,57 @@ from .errors import INVALID_IMAGE, INVALID_PTX, NO_BINARY_FOR_GPU, UNSUPPORTED_P
 NEWEST_ISA = 95
 LINKED_MAGIC = b"GFSIMLNK"
 
-_LINKED = struct.Struct("<8sQII")
+_LINKED = struct.Struct("<8sQII")  # magic, size, inputs, what it was linked for
+_INPUT = struct.Struct("<QI4x")  # size, length of the name
 _SPACE = rb"(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*"
 _HEAD = re.compile(_SPACE + rb"\.version\s+(\d+)\.(\d+)\s" + _SPACE + rb"\.target\s+sm_(\d+)([af]?)\b")
 
 
-def texts(image: bytes, cc: int) -> list[bytes]:
-    """The PTX texts that together make the module."""
+@dataclass(frozen=True)
+class Source:
+    """A PTX text and what its input was called; an image that was never linked has no names."""
+
+    name: str
+    text: bytes
+
+
+def sources(image: bytes, cc: int, name: str = "") -> list[Source]:
+    """The PTX texts that together make the module, for a device of that capability."""
     if image.startswith(LINKED_MAGIC):
-        return [text for part in _linked_parts(image) for text in texts(part, cc)]
+        return list(_of_linked(image, cc))
     if fatbin.is_container(image):
-        return [_from_containers(image, cc)]
+        return [Source(name, _from_containers(image, cc))]
     text = image.split(b"\0", 1)[0]
     isa, target, variant = _head(text)
     _check_isa(isa)
     if not _fits(target, variant, cc):
         raise ImageError(INVALID_PTX, f"the PTX is for sm_{target}{variant}, the device is sm_{cc}")
-    return [text]
+    return [Source(name, text)]
 
 
-def _linked_parts(image: bytes) -> Iterator[bytes]:
-    at = _LINKED.size
-    if len(image) < at:
+def _of_linked(image: bytes, cc: int) -> Iterator[Source]:
+    if len(image) < _LINKED.size:
         raise ImageError(INVALID_IMAGE, "the linked image is cut short")
-    count = _LINKED.unpack_from(image)[2]
+    _, _, count, target = _LINKED.unpack_from(image)
     if count == 0:
         raise ImageError(INVALID_IMAGE, "nothing was linked")
+    if target > cc or target // 10 != cc // 10:
+        raise ImageError(NO_BINARY_FOR_GPU, f"the image was linked for sm_{target}, the device is sm_{cc}")
+    at = _LINKED.size
     for _ in range(count):
-        if len(image) - at < 8:
+        if len(image) - at < _INPUT.size:
             raise ImageError(INVALID_IMAGE, "the linked image is cut short")
-        size = int.from_bytes(image[at : at + 8], "little")
-        if size > len(image) - at - 8:
+        size, length = _INPUT.unpack_from(image, at)
+        start = at + _INPUT.size + _padded(length)
+        if start > len(image) or size > len(image) - start:
             raise ImageError(INVALID_IMAGE, "the linked image is cut short")
-        yield image[at + 8 : at + 8 + size]
-        at += 8 + -(-size // 8) * 8
+        name = image[at + _INPUT.size :][:length].decode("utf-8", "replace")
+        yield from sources(image[start : start + size], target, name)
+        at = start + _padded(size)
+
+
+def _padded(size: int) -> int:
+    return -(-size // 8) * 8
 
 
 def _from_containers(image: bytes, cc: int) -> bytes:
@@ -100,5 +118,8 @@ def _fits(target: int, variant: str, cc: int) -> bool:
 
 def _check_isa(isa: int) -> None:
     if isa > NEWEST_ISA:
-        newest = f"{NEWEST_ISA // 10}.{NEWEST_ISA % 10}"
-        raise ImageError(UNSUPPORTED_PTX_VERSION, f"PTX ISA {isa // 10}.{isa % 10} is newer than {newest}")
+        raise ImageError(
+            UNSUPPORTED_PTX_VERSION,
+            f"Unsupported .version {isa // 10}.{isa % 10}; "
+            f"current version is '{NEWEST_ISA // 10}.{NEWEST_ISA % 10}'",
+        )

@@ -10,13 +10,23 @@ import threading
 import traceback
 from collections import OrderedDict
 
-from gpuferry.native.simdevice.ptx import Module, PtxError, compile_kernel, link, parse
+from gpuferry.native.simdevice.ptx import (
+    DefinedTwice,
+    Module,
+    NotDefined,
+    PtxError,
+    compile_kernel,
+    link,
+    parse,
+)
 
-from . import images, index
-from .errors import INVALID_PTX, UNKNOWN, ImageError
+from . import images, index, linker
+from .errors import INVALID_PTX, INVALID_SOURCE, UNKNOWN, ImageError
 
 OPEN = 1
 COMPILE = 2
+LINK_CHECK = 3
+LINK = 4
 UNKNOWN_MODULE = 0x7FFFFFFF
 HELLO = b"gpuferry"
 
@@ -66,16 +76,24 @@ class Service:
         try:
             if op == OPEN:
                 return 0, self._open(cc, key, payload)
+            if op == LINK_CHECK:
+                return 0, linker.check(payload, cc)
+            if op == LINK:
+                return 0, linker.complete(payload, cc)
             return self._compile(key, payload)
         except ImageError as error:
             return error.status, str(error).encode()
+        except DefinedTwice as error:
+            return INVALID_SOURCE, str(error).encode()
+        except NotDefined as error:
+            return UNKNOWN, str(error).encode()
         except PtxError as error:
             return INVALID_PTX, str(error).encode()
         except Exception:
             return UNKNOWN, f"internal error of the PTX compiler: {traceback.format_exc()}".encode()
 
     def _open(self, cc: int, key: bytes, image: bytes) -> bytes:
-        source = b"\0".join(images.texts(image, cc))
+        source = b"\0".join(each.text for each in images.sources(image, cc))
         return index.build(self._parse(key, source), source)
 
     def _compile(self, key: bytes, payload: bytes) -> tuple[int, bytes]:

@@ -71,6 +71,12 @@ static bool is_sound(const struct file_header *header, size_t size) {
     return memcmp(digest, header->digest, sizeof digest) == 0;
 }
 
+void sim_cache_name(const uint8_t key[32], const char *suffix, char name[SIM_CACHE_NAME]) {
+    for (int i = 0; i < 32; i++)
+        snprintf(name + 2 * i, 3, "%02x", key[i]);
+    snprintf(name + 64, SIM_CACHE_NAME - 64, "%s", suffix);
+}
+
 bool sim_cache_load(const char *name, struct sim_blob *blob) {
     char path[PATH_MAX];
     pthread_once(&once, find_folder);

@@ -14,6 +14,9 @@ struct sim_blob {
     size_t mapped;
 };
 
+enum { SIM_CACHE_NAME = 96 };
+/* The name under which something made from what the key stands for is kept. */
+void sim_cache_name(const uint8_t key[32], const char *suffix, char name[SIM_CACHE_NAME]);
 bool sim_cache_load(const char *name, struct sim_blob *blob);
 void sim_cache_store(const char *name, const void *data, size_t size);
 void sim_blob_free(struct sim_blob *blob);

@@ -3,12 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void ready(struct sim_cta *cta, struct sim_fiber *fiber) {
-    fiber->next = NULL;
-    *cta->ready_last = fiber;
-    cta->ready_last = &fiber->next;
-}
-
 void sim_block_describe(struct sim_block *block, const struct sim_run *run, uint64_t index) {
     const struct sim_grid *grid = run->grid;
     uint64_t row = index / grid->grid[0];
@@ -82,7 +76,7 @@ bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, uint64_t inde
         fiber->thread = (struct sim_thread){&cta->block, {tid[0], tid[1], tid[2]}, i};
         fiber->stack = NULL;
         fiber->spins = 0;
-        ready(cta, fiber);
+        sim_cta_ready(cta, fiber);
         if (++tid[0] == grid->block[0]) {
             tid[0] = 0;
             if (++tid[1] == grid->block[1]) {
@@ -141,19 +135,6 @@ void sim_cta_exit(struct sim_fiber *fiber) {
     sim_context_leave(&fiber->context, &cta->worker->base);
 }
 
-void sim_cta_wait(struct sim_cta *cta, struct sim_fiber *fiber) {
-    struct sim_warp *warp = sim_warp_of(fiber);
-    if (--warp->runnable == 0)
-        sim_warp_idle(cta, warp);
-    sim_context_switch(&fiber->context, &cta->worker->base);
-}
-
-void sim_cta_wake(struct sim_cta *cta, struct sim_fiber *fiber) {
-    cta->progress = true;
-    sim_warp_of(fiber)->runnable++;
-    ready(cta, fiber);
-}
-
 static void deadlock(struct sim_cta *cta) {
     const uint32_t *c = cta->block.ctaid;
     sim_run_fail(
@@ -196,7 +177,7 @@ enum { CALLS_PER_YIELD = 64 };
 static void yield(struct sim_fiber *fiber) {
     struct sim_cta *cta = sim_cta_of(&fiber->thread);
     sim_warp_spun(fiber);
-    ready(cta, fiber);
+    sim_cta_ready(cta, fiber);
     sim_context_switch(&fiber->context, &cta->worker->base);
 }
 

@@ -42,10 +42,6 @@ struct sim_run {
     struct sim_run *link;
 };
 
-/* Ends the grid: the first error counts. */
-void sim_run_fail(struct sim_run *run, CUresult error, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
 /* What a lane gives to a warp operation and gets from it. */
 struct sim_lane {
     uint64_t value;
@@ -123,21 +119,24 @@ void sim_workers_forget(void); /* after a fork, in the child */
 void sim_workers_trim(void);   /* gives memory of idle ones back */
 /* Runs blocks of `run` until none is left to start. */
 void sim_worker_run(struct sim_worker *worker, struct sim_run *run);
-/* Leaves the running fiber for good, its block and its grid having failed. */
-void sim_worker_abort(struct sim_worker *worker) __attribute__((noreturn));
 
 /* cta.c: a block whose threads are fibers. */
 bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, uint64_t index);
 /* Runs every thread that can once. False: all threads have exited. */
 bool sim_cta_round(struct sim_cta *cta);
 void sim_cta_discard(struct sim_cta *cta);
-void sim_cta_wait(struct sim_cta *cta, struct sim_fiber *fiber);
-void sim_cta_wake(struct sim_cta *cta, struct sim_fiber *fiber);
 void sim_cta_exit(struct sim_fiber *fiber) __attribute__((noreturn));
 void sim_block_describe(struct sim_block *block, const struct sim_run *run, uint64_t index);
 /* Makes room for the block's shared memory. */
 bool sim_cta_share(struct sim_cta *cta, const struct sim_grid *grid);
 void sim_cta_free(struct sim_cta *cta);
+
+/* ready.c: which fibers of a block run next. One that waited is woken. */
+void sim_cta_ready(struct sim_cta *cta, struct sim_fiber *fiber);
+void sim_cta_wake(struct sim_cta *cta, struct sim_fiber *fiber);
+
+/* warp.c: switches away until somebody wakes the fiber. */
+void sim_cta_wait(struct sim_cta *cta, struct sim_fiber *fiber);
 
 /* barrier.c, warp.c: what changes for those who wait when a thread exits. */
 void sim_barriers_exited(struct sim_cta *cta);
@@ -146,9 +145,15 @@ void sim_warp_exited(struct sim_fiber *fiber);
 void sim_warp_idle(struct sim_cta *cta, struct sim_warp *warp);
 void sim_warp_spun(struct sim_fiber *fiber);
 
+/* fail.c: ends the grid; the first error counts. */
+void sim_run_fail(struct sim_run *run, CUresult error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Leaves the running fiber for good, its block and its grid having failed. */
+void sim_worker_abort(struct sim_worker *worker) __attribute__((noreturn));
+extern _Thread_local struct sim_worker *sim_current_worker __attribute__((tls_model("initial-exec")));
+
 /* fault.c */
 void sim_faults_arm(void);
-extern _Thread_local struct sim_worker *sim_current_worker __attribute__((tls_model("initial-exec")));
 
 /* print.c */
 void sim_output_init(struct sim_output *output);

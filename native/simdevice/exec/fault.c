@@ -7,8 +7,6 @@
 #include <string.h>
 #include <ucontext.h>
 
-_Thread_local struct sim_worker *sim_current_worker __attribute__((tls_model("initial-exec")));
-
 static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 enum { SIGNALS = sizeof signals / sizeof *signals };
 

@@ -57,23 +57,6 @@ static void content_of(const struct sim_image_parts *parts, uint8_t content[32])
     gf_sha256_final(&hash, content);
 }
 
-static void key_of(const uint8_t content[32], int cc, uint8_t key[32]) {
-    uint8_t identity[32];
-    struct gf_sha256 hash;
-    sim_service_identity(identity);
-    gf_sha256_init(&hash);
-    gf_sha256_update(&hash, identity, sizeof identity);
-    gf_sha256_update(&hash, &cc, sizeof cc);
-    gf_sha256_update(&hash, content, 32);
-    gf_sha256_final(&hash, key);
-}
-
-static void file_name(const uint8_t key[32], const char *suffix, char name[96]) {
-    for (int i = 0; i < 32; i++)
-        snprintf(name + 2 * i, 3, "%02x", key[i]);
-    snprintf(name + 64, 32, "%s", suffix);
-}
-
 /* The arrays of an index, taken one after another from its bytes. */
 struct cursor {
     const uint8_t *at;
@@ -212,7 +195,7 @@ static CUresult parse(const struct sim_image_parts *parts, struct sim_image *ima
 
 static CUresult create(const struct sim_image_parts *parts, const uint8_t content[32], const uint8_t key[32],
                        int cc, struct sim_image **out, char *log, size_t log_size) {
-    char name[96];
+    char name[SIM_CACHE_NAME];
     struct sim_image *image = calloc(1, sizeof *image);
     if (image == NULL)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -221,7 +204,7 @@ static CUresult create(const struct sim_image_parts *parts, const uint8_t conten
     memcpy(image->key, key, sizeof image->key);
     image->cc = cc;
     image->users = 1;
-    file_name(key, ".index", name);
+    sim_cache_name(key, ".index", name);
     bool cached = sim_cache_load(name, &image->index);
     CUresult result = cached ? CUDA_SUCCESS : parse(parts, image, log, log_size);
     if (result == CUDA_SUCCESS && !read_index(image)) {
@@ -256,7 +239,7 @@ CUresult sim_image_open(const void *data, size_t size, int cc, char *log, size_t
     CUresult result = sim_image_sniff(data, size, &parts, reason, sizeof reason);
     if (result == CUDA_SUCCESS) {
         content_of(&parts, content);
-        key_of(content, cc, key);
+        sim_service_key(content, cc, key);
         pthread_mutex_lock(&images_lock);
         *out = find_open(key);
         pthread_mutex_unlock(&images_lock);
@@ -330,9 +313,9 @@ static CUresult compile(struct sim_image *image, const char *kernel, struct sim_
 static CUresult prepare(struct sim_image *image, uint32_t index, char *log, size_t log_size) {
     struct sim_kernel *kernel = &image->kernels[index];
     struct sim_blob object;
-    char name[96], suffix[32];
+    char name[SIM_CACHE_NAME], suffix[32];
     snprintf(suffix, sizeof suffix, ".%u.o", index);
-    file_name(image->key, suffix, name);
+    sim_cache_name(image->key, suffix, name);
     if (sim_cache_load(name, &object)) {
         bool loaded = sim_object_load(object.data, object.size, &kernel->object, log, log_size);
         sim_blob_free(&object);

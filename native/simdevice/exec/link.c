@@ -1,19 +1,22 @@
 #include "link.h"
-#include "execute.h"
-#include "sniff.h"
+#include "service.h"
+#include "wire/sha256.h"
 #include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct sim_link {
+    int target;
     uint8_t *bytes; /* a linked image under construction */
     size_t size, capacity;
+    struct sim_blob cubin; /* once it is complete */
 };
 
 static bool append(struct sim_link *link, const void *data, size_t size) {
-    size_t padded = (size + 7) & ~(size_t)7;
-    if (padded > link->capacity - link->size) {
-        size_t capacity = 2 * link->capacity + padded + 4096;
+    if (size > link->capacity - link->size) {
+        size_t capacity = 2 * link->capacity + size + 4096;
         uint8_t *grown = realloc(link->bytes, capacity);
         if (grown == NULL)
             return false;
@@ -21,53 +24,107 @@ static bool append(struct sim_link *link, const void *data, size_t size) {
         link->capacity = capacity;
     }
     memcpy(link->bytes + link->size, data, size);
-    memset(link->bytes + link->size + size, 0, padded - size);
-    link->size += padded;
+    link->size += size;
     return true;
 }
 
-CUresult sim_link_create(struct sim_link **out) {
-    const struct sim_linked_header header = {.magic = SIM_LINKED_MAGIC};
+static bool pad(struct sim_link *link) {
+    static const uint8_t zeros[8];
+    return append(link, zeros, -link->size & 7);
+}
+
+static struct sim_linked_header *header_of(struct sim_link *link) {
+    return (struct sim_linked_header *)link->bytes;
+}
+
+CUresult sim_link_create(int target, struct sim_link **out) {
+    const struct sim_linked_header header = {.magic = SIM_LINKED_MAGIC, .target = (uint32_t)target};
     *out = calloc(1, sizeof **out);
     if (*out == NULL || !append(*out, &header, sizeof header)) {
         free(*out);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    (*out)->target = target;
     return CUDA_SUCCESS;
 }
 
-CUresult sim_link_add(struct sim_link *link, const void *data, size_t size, char *log, size_t log_size) {
+/* Asks the compile service about all inputs, unless the answer is in the cache. */
+static CUresult ask(struct sim_link *link, enum sim_service_op op, const char *suffix, struct sim_blob *reply,
+                    char *log, size_t log_size) {
+    uint8_t content[32], key[32];
+    char name[SIM_CACHE_NAME];
+    header_of(link)->size = link->size;
+    gf_sha256(link->bytes, link->size, content);
+    sim_service_key(content, link->target, key);
+    sim_cache_name(key, suffix, name);
+    if (sim_cache_load(name, reply))
+        return CUDA_SUCCESS;
+    CUresult result =
+        sim_service_call(op, link->target, key, link->bytes, link->size, NULL, 0, reply, log, log_size);
+    if (result == CUDA_SUCCESS)
+        sim_cache_store(name, reply->data, reply->size);
+    return result;
+}
+
+static bool append_input(struct sim_link *link, const struct sim_image_parts *parts, const char *name) {
+    struct sim_linked_input input = {.name_size = (uint32_t)strnlen(name, 4096)};
+    for (uint32_t i = 0; i < parts->count; i++)
+        input.size += parts->items[i].size;
+    bool done = append(link, &input, sizeof input) && append(link, name, input.name_size) && pad(link);
+    for (uint32_t i = 0; i < parts->count && done; i++)
+        done = append(link, parts->items[i].data, parts->items[i].size);
+    return done && pad(link);
+}
+
+CUresult sim_link_add(struct sim_link *link, enum sim_image_kind kind, const void *data, size_t size,
+                      const char *name, char *log, size_t log_size) {
     struct sim_image_parts parts;
-    char unused[256];
-    CUresult result = sim_image_sniff(data, size, &parts, log != NULL ? log : unused,
-                                      log != NULL ? log_size : sizeof unused);
+    struct sim_blob checked;
+    if (link->cubin.data != NULL) {
+        snprintf(log, log_size, "%s comes too late: the link is complete", name);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = sim_image_sniff(data, size, &parts, log, log_size);
+    if (kind == SIM_IMAGE_PTX ? result == CUDA_ERROR_INVALID_IMAGE
+                              : result == CUDA_SUCCESS && parts.kind != kind) {
+        snprintf(log, log_size, "%s is no %s", name,
+                 kind == SIM_IMAGE_PTX      ? "PTX"
+                 : kind == SIM_IMAGE_FATBIN ? "fatbin"
+                                            : "cubin");
+        return kind == SIM_IMAGE_PTX ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
+    }
     if (result != CUDA_SUCCESS)
         return result;
-    uint64_t length = parts.items[0].size;
-    if (!append(link, &length, sizeof length) || !append(link, parts.items[0].data, parts.items[0].size))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    struct sim_linked_header *header = (struct sim_linked_header *)link->bytes;
-    header->count++;
-    return CUDA_SUCCESS;
+    size_t before = link->size;
+    if (append_input(link, &parts, name)) {
+        header_of(link)->count++;
+        result = ask(link, SIM_SERVICE_LINK_CHECK, ".checked", &checked, log, log_size);
+        if (result == CUDA_SUCCESS) {
+            sim_blob_free(&checked);
+            return CUDA_SUCCESS;
+        }
+        header_of(link)->count--;
+    } else {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    link->size = before;
+    return result;
 }
 
-CUresult sim_link_complete(struct sim_link *link, int cc, const void **image, size_t *size, char *log,
+CUresult sim_link_complete(struct sim_link *link, const void **image, size_t *size, char *log,
                            size_t log_size) {
-    struct sim_linked_header *header = (struct sim_linked_header *)link->bytes;
-    struct sim_image *opened;
-    header->size = link->size;
-    CUresult result = sim_image_open(link->bytes, link->size, cc, log, log_size, &opened);
-    if (result != CUDA_SUCCESS)
-        return result;
-    sim_image_close(opened);
-    *image = link->bytes;
-    *size = link->size;
-    return CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
+    if (link->cubin.data == NULL)
+        result = ask(link, SIM_SERVICE_LINK, ".cubin", &link->cubin, log, log_size);
+    if (result == CUDA_SUCCESS) {
+        *image = link->cubin.data;
+        *size = link->cubin.size;
+    }
+    return result;
 }
 
 void sim_link_destroy(struct sim_link *link) {
-    if (link == NULL)
-        return;
+    sim_blob_free(&link->cubin);
     free(link->bytes);
     free(link);
 }

@@ -6,7 +6,6 @@
 #include <limits.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -20,18 +19,6 @@ static struct sim_run *runs; /* those that take helpers, the next to be helped f
 static uint32_t threads, idle;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Atomic uint64_t last_gridid;
-
-void sim_run_fail(struct sim_run *run, CUresult error, const char *format, ...) {
-    int none = CUDA_SUCCESS;
-    if (!atomic_compare_exchange_strong(&run->error, &none, (int)error))
-        return;
-    char reason[512];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(reason, sizeof reason, format, arguments);
-    va_end(arguments);
-    sim_message(SIM_LOG_ERROR, "kernel %s: %s", run->grid->kernel->info->name, reason);
-}
 
 static void before_fork(void) {
     pthread_mutex_lock(&lock);

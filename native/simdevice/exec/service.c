@@ -132,10 +132,15 @@ static void make_identity(void) {
     gf_sha256_final(&hash, identity);
 }
 
-void sim_service_identity(uint8_t digest[32]) {
+void sim_service_key(const uint8_t content[32], int cc, uint8_t key[32]) {
     static pthread_once_t made = PTHREAD_ONCE_INIT;
+    struct gf_sha256 hash;
     pthread_once(&made, make_identity);
-    memcpy(digest, identity, sizeof identity);
+    gf_sha256_init(&hash);
+    gf_sha256_update(&hash, identity, sizeof identity);
+    gf_sha256_update(&hash, &cc, sizeof cc);
+    gf_sha256_update(&hash, content, 32);
+    gf_sha256_final(&hash, key);
 }
 
 /* LD_LIBRARY_PATH without our folder: the service must not load the simulated driver. */

@@ -3,7 +3,12 @@
 #include "cache.h"
 #include "cuda.h"
 
-enum sim_service_op { SIM_SERVICE_OPEN = 1, SIM_SERVICE_COMPILE = 2 };
+enum sim_service_op {
+    SIM_SERVICE_OPEN = 1,
+    SIM_SERVICE_COMPILE = 2,
+    SIM_SERVICE_LINK_CHECK = 3, /* whether inputs go together so far; answers with nothing */
+    SIM_SERVICE_LINK = 4,       /* makes the ELF file */
+};
 
 /* Sends a request and waits for the answer: on success `reply` is what was asked for, on CUDA errors `log`
  * has the reason. The payload consists of two parts so that callers need not join them. */
@@ -14,5 +19,6 @@ CUresult sim_service_call(enum sim_service_op op, int cc, const uint8_t key[32],
 /* The status with which the service says that it does not know the module of SIM_SERVICE_COMPILE. */
 #define SIM_SERVICE_UNKNOWN_MODULE ((CUresult)0x7fffffff)
 
-/* Hashes what the service's answers depend on beside the request: its sources, the machine's instructions. */
-void sim_service_identity(uint8_t digest[32]);
+/* Names what the service makes of a content for a device: a hash of both and of what its answers depend on
+ * beside the request: its sources, the machine's instructions. */
+void sim_service_key(const uint8_t content[32], int cc, uint8_t key[32]);

@@ -1,11 +1,9 @@
 #define _GNU_SOURCE
 #include "sniff.h"
-#include <errno.h>
-#include <stdbool.h>
+#include "cubin.h"
+#include "extent.h"
 #include <stdio.h>
 #include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 static const uint32_t WRAPPER_MAGIC = 0x466243b1, CONTAINER_MAGIC = 0xba55ed50;
 
@@ -32,27 +30,6 @@ static uint32_t magic_of(const void *image) {
     return magic;
 }
 
-/* Whether every page can be read. A container without a given size says itself how long it is, and may lie.
- */
-static bool readable(const void *start, size_t size) {
-    enum { PAGE = 4096, PAGES = 512 };
-    struct iovec remote[PAGES];
-    char bytes[PAGES];
-    uintptr_t at = (uintptr_t)start, end = at + size;
-    while (at < end) {
-        size_t count = 0;
-        for (; count < PAGES && at < end; at = (at | (PAGE - 1)) + 1)
-            remote[count++] = (struct iovec){(void *)at, 1};
-        struct iovec local = {bytes, count};
-        ssize_t got = process_vm_readv(getpid(), &local, 1, remote, count, 0);
-        if (got < 0 && errno != EFAULT)
-            return true; /* not permitted to ask */
-        if (got < (ssize_t)count)
-            return false;
-    }
-    return true;
-}
-
 static void add(struct sim_image_parts *parts, const void *data, size_t size) {
     if (parts->count < sizeof parts->items / sizeof *parts->items) {
         parts->items[parts->count].data = data;
@@ -68,8 +45,7 @@ static CUresult add_container(const void *image, size_t limit, struct sim_image_
     memcpy(&header, image, sizeof header);
     if (header.magic != CONTAINER_MAGIC || header.header_size < sizeof header || header.size > 1ull << 36)
         return bad(log, log_size, "the fatbin's header is damaged");
-    if (limit != 0 ? header.header_size + header.size > limit
-                   : !readable(image, header.header_size + header.size))
+    if (!sim_extent_holds(image, limit, 0, header.header_size + header.size))
         return bad(log, log_size, "the fatbin is cut short");
     add(parts, image, header.header_size + header.size);
     return CUDA_SUCCESS;
@@ -104,10 +80,20 @@ static CUresult add_linked(const void *image, size_t limit, struct sim_image_par
         return bad(log, log_size, "the linked image is cut short");
     memcpy(&header, image, sizeof header);
     if (header.size < sizeof header || header.size > 1ull << 36 ||
-        (limit != 0 ? header.size > limit : !readable(image, header.size)))
+        !sim_extent_holds(image, limit, 0, header.size))
         return bad(log, log_size, "the linked image is cut short");
     add(parts, image, header.size);
     return CUDA_SUCCESS;
+}
+
+static CUresult add_cubin(const void *image, size_t limit, struct sim_image_parts *parts, char *log,
+                          size_t log_size) {
+    const void *content;
+    size_t size;
+    if (sim_cubin_content(image, limit, &content, &size))
+        return add_linked(content, size, parts, log, log_size);
+    snprintf(log, log_size, "the image holds machine code (SASS) only; the simulated device needs PTX");
+    return CUDA_ERROR_NO_BINARY_FOR_GPU;
 }
 
 static bool is_text(const char *text, size_t size) {
@@ -134,18 +120,18 @@ CUresult sim_image_sniff(const void *image, size_t size, struct sim_image_parts 
     size_t known = size != 0 ? size : strnlen(text, 4);
     if (known >= 4) {
         uint64_t linked = SIM_LINKED_MAGIC;
-        if (memcmp(text, "\177ELF", 4) == 0) {
-            snprintf(log, log_size,
-                     "the image holds machine code (SASS) only; the simulated device needs PTX");
-            return CUDA_ERROR_NO_BINARY_FOR_GPU;
-        }
+        parts->kind = SIM_IMAGE_CUBIN;
+        if (memcmp(text, "\177ELF", 4) == 0)
+            return add_cubin(image, size, parts, log, log_size);
+        if (memcmp(text, &linked, 4) == 0 && (size == 0 || size >= 8) && memcmp(text, &linked, 8) == 0)
+            return add_linked(image, size, parts, log, log_size);
+        parts->kind = SIM_IMAGE_FATBIN;
         if (magic_of(image) == WRAPPER_MAGIC)
             return add_wrapper(image, size, parts, log, log_size);
         if (magic_of(image) == CONTAINER_MAGIC)
             return add_container(image, size, parts, log, log_size);
-        if (memcmp(text, &linked, 4) == 0 && (size == 0 || size >= 8) && memcmp(text, &linked, 8) == 0)
-            return add_linked(image, size, parts, log, log_size);
     }
+    parts->kind = SIM_IMAGE_PTX;
     size_t length = size != 0 ? strnlen(text, size) : strlen(text);
     if (!is_text(text, length))
         return bad(log, log_size, "the image is neither a fatbin nor PTX");

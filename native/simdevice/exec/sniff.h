@@ -4,9 +4,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum sim_image_kind { SIM_IMAGE_PTX, SIM_IMAGE_FATBIN, SIM_IMAGE_CUBIN };
+
 /* The bytes to hand to the compile service: one image or, for a wrapper, its containers in order of
  * preference. */
 struct sim_image_parts {
+    enum sim_image_kind kind;
     struct {
         const void *data;
         size_t size;
@@ -14,14 +17,21 @@ struct sim_image_parts {
     uint32_t count;
 };
 
-/* `size` 0: not known. CUDA_ERROR_INVALID_IMAGE, or _NO_BINARY_FOR_GPU for an ELF file. */
+/* `size` 0: not known. CUDA_ERROR_INVALID_IMAGE, or _NO_BINARY_FOR_GPU for an ELF file with machine code. */
 CUresult sim_image_sniff(const void *image, size_t size, struct sim_image_parts *parts, char *log,
                          size_t log_size);
 
-/* What cuLinkComplete makes: this header, then for each input its u64 size and its bytes, padded to 8. */
+/* What a link was given: this header, then each input. It is what the ELF file of cuLinkComplete holds. */
 #define SIM_LINKED_MAGIC 0x4b4e4c4d49534647ull /* "GFSIMLNK" */
 struct sim_linked_header {
     uint64_t magic;
-    uint64_t size; /* of the whole blob */
-    uint32_t count, reserved;
+    uint64_t size; /* of all of it */
+    uint32_t count;
+    uint32_t target; /* 80 for sm_80 */
+};
+
+/* Name and bytes follow, each padded to 8. */
+struct sim_linked_input {
+    uint64_t size;
+    uint32_t name_size, reserved;
 };

@@ -157,6 +157,14 @@ static bool complete(const struct sim_warp *warp, const struct sim_meeting *meet
     return meeting->op != OP_ACTIVEMASK && (meeting->key & warp->live & ~meeting->arrived) == 0;
 }
 
+/* A lane that waits may be the last of its warp that ran. */
+void sim_cta_wait(struct sim_cta *cta, struct sim_fiber *fiber) {
+    struct sim_warp *warp = sim_warp_of(fiber);
+    if (--warp->runnable == 0)
+        sim_warp_idle(cta, warp);
+    sim_context_switch(&fiber->context, &cta->worker->base);
+}
+
 static void meet(struct sim_thread *t, enum sim_warp_op op, uint32_t key) {
     struct sim_fiber *fiber = sim_fiber_of(t);
     struct sim_cta *cta = sim_cta_of(t);

@@ -84,10 +84,6 @@ void sim_workers_trim(void) {
     }
 }
 
-void sim_worker_abort(struct sim_worker *worker) {
-    sim_context_leave(worker->running, &worker->base);
-}
-
 static uint64_t now_ns(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);

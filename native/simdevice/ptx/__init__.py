@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from .compiler import compile_kernel
-from .errors import PtxError
-from .link import link
+from .errors import DefinedTwice, LinkError, NotDefined, PtxError
+from .link import check, check_complete, link, runtime_functions
 from .model import KernelInfo, VariableInfo
 from .module import Module
 from .parser import parse
 
-__all__ = ["KernelInfo", "Module", "PtxError", "VariableInfo", "compile_kernel", "link", "parse"]
+__all__ = [
+    "DefinedTwice",
+    "KernelInfo",
+    "LinkError",
+    "Module",
+    "NotDefined",
+    "PtxError",
+    "VariableInfo",
+    "check",
+    "check_complete",
+    "compile_kernel",
+    "link",
+    "parse",
+    "runtime_functions",
+]

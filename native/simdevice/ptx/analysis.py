@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from .errors import PtxError
 from .model import (
+    RUNTIME,
     Function,
     Instruction,
     Item,
@@ -25,7 +26,6 @@ _COOPERATIVE = {"bar", "barrier", "shfl", "vote", "match", "redux", "activemask"
     *("ldmatrix", "stmatrix", "mma", "wmma", "movmatrix", "nanosleep")
 }
 _OBSERVING_LOADS = {"volatile", "acquire", "relaxed"}
-_RUNTIME = {"vprintf", "malloc", "free", "__assertfail"}
 
 
 @dataclass
@@ -92,7 +92,7 @@ class Program:
         if isinstance(symbol, Function):
             if symbol.start >= 0:
                 return [symbol]
-            if symbol.name in _RUNTIME:
+            if symbol.name in RUNTIME:
                 return None
             raise PtxError(function.name, call.line, target, "the called function is not defined")
         if table is None:

@@ -10,69 +10,42 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from . import emit  # noqa: F401  (registers the instruction handlers)
-from .analysis import Program
 from .emit.function import FunctionEmitter
 from .emit.layout import THREAD, THREAD_SIZE
+from .emit.registry import handler_of
 from .errors import PtxError
-from .model import Function
-from .module import Module, parameter_offsets
+from .kernel import KernelContext
+from .module import Module
 
 KERNEL_ABI = 1
 _DUMP = "GPUFERRY_SIM_DUMP"
 
 
-class KernelCompiler:
-    """What the functions of one kernel share while they are emitted."""
-
-    def __init__(self, module: Module, kernel: Function) -> None:
-        self.module = module
-        self.kernel = kernel
-        self.program = Program(module, kernel)
-        self.shared = module.shared_layout(kernel)
-        self.declared: dict[str, str] = {}
-        self.sites = 0
-
-    @property
-    def parameter_bytes(self) -> int:
-        offsets = parameter_offsets(self.kernel)
-        return offsets[-1] + self.kernel.parameters[-1].size if offsets else 0
-
-    def callees(self, function: Function, position: int) -> list[Function]:
-        """What the call at a position of a body may reach."""
-        return self.program.bodies[function.index].callees.get(position, [])
-
-    def declare(self, name: str, text: str) -> None:
-        self.declared.setdefault(name, text)
-
-    def next_site(self) -> int:
-        self.sites += 1
-        return self.sites
-
-    def ir(self) -> str:
-        functions = [
-            FunctionEmitter(self, body.function, body.items, self.program.yields[index]).text()
-            for index, body in self.program.bodies.items()
+def kernel_ir(kernel: KernelContext) -> str:
+    """The LLVM module of one kernel, as text."""
+    functions = [
+        FunctionEmitter(kernel, body.function, body.items, kernel.program.yields[index], handler_of).text()
+        for index, body in kernel.program.bodies.items()
+    ]
+    fibers = kernel.program.uses_fibers
+    declarations = [f"declare {text}" for text in kernel.declared.values()]
+    return "\n".join(
+        [
+            f'target triple = "{llvm.get_process_triple()}"',
+            f"@sim_kernel_abi = constant i32 {KERNEL_ABI}",
+            f"@sim_kernel_uses_fibers = constant i32 {int(fibers)}",
+            *declarations,
+            *functions,
+            _RUN_THREAD if fibers else _RUN_BLOCK,
+            '!0 = !{}\n!1 = !{!"branch_weights", i32 1, i32 100000}\n',
         ]
-        fibers = self.program.uses_fibers
-        declarations = [f"declare {text}" for text in self.declared.values()]
-        return "\n".join(
-            [
-                f'target triple = "{llvm.get_process_triple()}"',
-                f"@sim_kernel_abi = constant i32 {KERNEL_ABI}",
-                f"@sim_kernel_uses_fibers = constant i32 {int(fibers)}",
-                *declarations,
-                *functions,
-                _RUN_THREAD if fibers else _RUN_BLOCK,
-                '!0 = !{}\n!1 = !{!"branch_weights", i32 1, i32 100000}\n',
-            ]
-        )
+    )
 
 
 def compile_kernel(module: Module, name: str, cpu: str | None = None) -> bytes:
     """The kernel as an x86-64 object (kernel_abi.h). `cpu` is an LLVM name; None: this machine's."""
     try:
-        compiler = KernelCompiler(module, module.kernel(name))
-        text = compiler.ir()
+        text = kernel_ir(KernelContext(module, module.kernel(name)))
     except PtxError as error:
         raise error if error.kernel else PtxError(name, error.line, "", error.reason) from None
     _dump(name, module, text)

@@ -14,3 +14,19 @@ class PtxError(Exception):
         where = f"{kernel}: " if kernel else ""
         what = f": {text}" if text else ""
         super().__init__(f"{where}line {line}: {reason}{what}")
+
+
+class LinkError(Exception):
+    """Modules that do not make one."""
+
+
+class DefinedTwice(LinkError):
+    def __init__(self, name: str, first: str, second: str) -> None:
+        super().__init__(
+            f"error   : Multiple definition of '{name}' in '{second}', first defined in '{first}'"
+        )
+
+
+class NotDefined(LinkError):
+    def __init__(self, name: str, where: str) -> None:
+        super().__init__(f"error   : Undefined reference to '{name}' in '{where}'")

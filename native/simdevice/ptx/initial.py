@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from .errors import PtxError
 from .lexer import float_bits, float_literal, integer_literal, tokenize
+from .model import Variable
 from .operands import Operands
-
-if TYPE_CHECKING:
-    from .module import Variable
 
 
 @dataclass(frozen=True)

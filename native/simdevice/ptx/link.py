@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from .errors import PtxError
-from .model import Function
-from .module import Module, Symbol, Unit, Variable
+import re
+from collections.abc import Iterator, Set
+
+from .errors import DefinedTwice, NotDefined, PtxError
+from .model import RUNTIME, Function, Symbol, Variable
+from .module import Module, Unit
+
+_IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
 
 
 def link(modules: list[Module]) -> Module:
@@ -12,15 +17,49 @@ def link(modules: list[Module]) -> Module:
     units = [unit for module in modules for unit in module.units]
     if not units:
         raise PtxError("", 0, "", "nothing to link")
-    chosen: dict[str, Symbol] = {}
-    for unit in units:
-        for name, symbol in unit.symbols.items():
-            if symbol.linkage and not _is_dynamic_shared(symbol):
-                known = chosen.get(name)
-                chosen[name] = symbol if known is None else _choose(known, symbol)
+    chosen = _choose_all(units)
     for unit in units:
         _resolve(unit, chosen)
     return Module(units)
+
+
+def check(modules: list[Module]) -> None:
+    """Raises DefinedTwice if they do not go together. The modules stay as they are."""
+    _choose_all([unit for module in modules for unit in module.units])
+
+
+def check_complete(module: Module) -> None:
+    """Raises NotDefined for the first name in use that neither the module nor the runtime defines."""
+    for unit in module.units:
+        for name in _missing(unit):
+            raise NotDefined(name, unit.name)
+
+
+def runtime_functions(module: Module) -> list[str]:
+    """The names of the runtime's functions that the module uses."""
+    used = {name for unit in module.units for name in _used(unit, RUNTIME & unit.symbols.keys())}
+    return sorted(used)
+
+
+def _missing(unit: Unit) -> Iterator[str]:
+    undefined = {
+        name
+        for name, symbol in unit.symbols.items()
+        if name not in RUNTIME and not _is_dynamic_shared(symbol) and not _defined(symbol)
+    }
+    yield from _used(unit, undefined)
+
+
+def _used(unit: Unit, names: Set[str]) -> Iterator[str]:
+    """Those of the names that a body or an initialiser of the unit mentions, in order."""
+    places = [(each.text, each.start, each.end) for each in unit.functions if each.start >= 0]
+    places += [(each.text, *each.initial) for each in unit.variables if each.initial is not None]
+    left = set(names)
+    for text, start, end in places if left else ():
+        for word in _IDENTIFIER.findall(text, start, end):
+            if word in left:
+                left.remove(word)
+                yield word
 
 
 def _is_dynamic_shared(symbol: Symbol) -> bool:
@@ -31,7 +70,24 @@ def _defined(symbol: Symbol) -> bool:
     return symbol.start >= 0 if isinstance(symbol, Function) else symbol.linkage != "extern"
 
 
-def _choose(known: Symbol, symbol: Symbol) -> Symbol:
+def _choose_all(units: list[Unit]) -> dict[str, Symbol]:
+    """The definition of each name that units share."""
+    chosen: dict[str, tuple[Symbol, Unit]] = {}
+    for unit in units:
+        for name, symbol in unit.symbols.items():
+            if not symbol.linkage or _is_dynamic_shared(symbol):
+                continue
+            known, first = chosen.setdefault(name, (symbol, unit))
+            best = _choose(known, symbol)
+            if best is None:
+                raise DefinedTwice(name, first.name, unit.name)
+            if best is not known:
+                chosen[name] = best, unit
+    return {name: symbol for name, (symbol, _) in chosen.items()}
+
+
+def _choose(known: Symbol, symbol: Symbol) -> Symbol | None:
+    """Which of two counts; None: neither gives way."""
     if not _defined(symbol) or known is symbol:
         return known
     if not _defined(known):
@@ -48,7 +104,7 @@ def _choose(known: Symbol, symbol: Symbol) -> Symbol:
         if known.linkage != symbol.linkage:
             return symbol if known.linkage == "common" else known
         return known if known.size >= symbol.size else symbol
-    raise PtxError("", symbol.line, symbol.name, "defined in two of the linked modules")
+    return None
 
 
 def _resolve(unit: Unit, chosen: dict[str, Symbol]) -> None:

@@ -7,6 +7,9 @@ from typing import Union
 
 from .types import Type
 
+# Functions that PTX declares and never defines: what the CUDA runtime gives device code.
+RUNTIME = frozenset({"vprintf", "malloc", "free", "__assertfail"})
+
 
 @dataclass(slots=True)
 class Register:
@@ -194,3 +197,24 @@ class Function:
     end: int
     text: str = field(repr=False)
     index: int = 0
+
+
+@dataclass
+class Variable:
+    """A module-scope variable; `initial` is its initialiser's place in `text`."""
+
+    name: str
+    space: str
+    element: int
+    is_float: bool
+    size: int
+    align: int
+    linkage: str
+    managed: bool
+    line: int
+    text: str = field(repr=False)
+    initial: tuple[int, int] | None
+    index: int = -1
+
+
+Symbol = Union[Function, Variable]  # noqa: UP007 (Python 3.10 alias)

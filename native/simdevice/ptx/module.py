@@ -6,14 +6,13 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from typing import Union
 
 from .body import parse_body
 from .declarations import Cursor, locals_
 from .errors import PtxError
 from .initial import Initial, initial_bytes
 from .lexer import tokenize
-from .model import Function, Item, KernelInfo, Local, VariableInfo
+from .model import Function, Item, KernelInfo, Local, Symbol, Variable, VariableInfo
 
 # A function's address is a number that holds for the whole module, since each kernel is an object of its own
 # and function pointers outlive a kernel (vtables of objects that another one made), in a migration even the
@@ -31,27 +30,6 @@ _MOVED = re.compile(r"\bmov\.[bu]64\s+[^,;]+,\s*([A-Za-z_$][\w$]*)")
 
 
 @dataclass
-class Variable:
-    """A module-scope variable; `initial` is its initialiser's place in `text`."""
-
-    name: str
-    space: str
-    element: int
-    is_float: bool
-    size: int
-    align: int
-    linkage: str
-    managed: bool
-    line: int
-    text: str = field(repr=False)
-    initial: tuple[int, int] | None
-    index: int = -1
-
-
-Symbol = Union[Function, Variable]  # noqa: UP007 (Python 3.10 alias)
-
-
-@dataclass
 class Unit:
     """One PTX text and its names."""
 
@@ -60,6 +38,7 @@ class Unit:
     variables: list[Variable] = field(default_factory=list)
     isa: int = 0
     target: str = ""
+    name: str = ""  # of the text, for messages
 
 
 @dataclass

@@ -8,8 +8,8 @@ import re
 from .declarations import LINKAGE, Cursor, Declared, dimensions, parameters
 from .errors import PtxError
 from .lexer import tokenize
-from .model import Function
-from .module import Module, Symbol, Unit, Variable
+from .model import Function, Symbol, Variable
+from .module import Module, Unit
 
 _SKIP = r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/'
 # Ends of a module-scope statement. `=` matters because the brace behind it belongs to an initialiser.
@@ -28,19 +28,19 @@ _TUNING = {
 _FLAGS = {".noreturn", ".explicitcluster", ".blocksareclusters", ".abi_preserve", ".abi_preserve_control"}
 
 
-def parse(text: str) -> Module:
-    """Raises PtxError where the text is not PTX."""
+def parse(text: str, name: str = "") -> Module:
+    """Raises PtxError where the text is not PTX. Messages about a link call it by its name."""
     # A C string may carry its terminator.
     text = text.rstrip("\0")
     if "\0" in text:
         raise PtxError("", text.count("\n", 0, text.index("\0")) + 1, "", "not text")
-    return Module([_Splitter(text).split()])
+    return Module([_Splitter(text, name).split()])
 
 
 class _Splitter:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, name: str) -> None:
         self.text = text
-        self.unit = Unit()
+        self.unit = Unit(name=name)
         self.at = 0
         self.counted = 0
         self.lines = 1

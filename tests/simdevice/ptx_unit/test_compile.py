@@ -7,7 +7,8 @@ import struct
 
 import pytest
 from gpuferry.native.simdevice.ptx import compile_kernel, link, parse
-from gpuferry.native.simdevice.ptx.compiler import KernelCompiler
+from gpuferry.native.simdevice.ptx.compiler import kernel_ir
+from gpuferry.native.simdevice.ptx.kernel import KernelContext
 
 from .sources import HEADER, SAXPY, kernel
 
@@ -38,7 +39,7 @@ def compiled(text: str, name: str = "k") -> dict[str, bool]:
 
 def ir(text: str, name: str = "k") -> str:
     module = parse(text)
-    return KernelCompiler(module, module.kernel(name)).ir()
+    return kernel_ir(KernelContext(module, module.kernel(name)))
 
 
 def uses_fibers(text: str) -> bool:

@@ -7,7 +7,7 @@ import random
 import re
 
 import pytest
-from gpuferry.native.simdevice.ptx import PtxError, compile_kernel, link, parse
+from gpuferry.native.simdevice.ptx import DefinedTwice, PtxError, compile_kernel, link, parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -66,8 +66,8 @@ def test_a_function_without_a_body() -> None:
 
 def test_linking_two_definitions() -> None:
     text = f"{HEADER}.visible .func f() {{ ret; }}"
-    with pytest.raises(PtxError, match="defined in two"):
-        link([parse(text), parse(text)])
+    with pytest.raises(DefinedTwice, match="'f' in 'two', first defined in 'one'"):
+        link([parse(text, "one"), parse(text, "two")])
 
 
 def attempt(text: str) -> None:

@@ -9,7 +9,8 @@ from ..types import BF16, F16, F32, Type
 from . import numbers
 from .function import FunctionEmitter
 from .memory import SCOPES, pointer, take_hints, take_space
-from .registry import Modifiers, opcode
+from .modifiers import Modifiers
+from .registry import opcode
 
 _ORDERS = {
     None: "monotonic",

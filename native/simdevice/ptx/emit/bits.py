@@ -6,7 +6,8 @@ from ..model import Immediate, Instruction, Pair
 from ..types import B32, PRED, U32, Type
 from .function import FunctionEmitter
 from .integer import integer_type
-from .registry import Modifiers, opcode
+from .modifiers import Modifiers
+from .registry import opcode
 
 
 def shift_left(e: FunctionEmitter, bits: int, value: str, amount: str) -> str:

@@ -6,7 +6,8 @@ from ..analysis import call_target
 from ..model import Function, Group, Immediate, Instruction, Operand, Parameter, Register
 from ..types import U64
 from .function import FunctionEmitter, Place, Slot
-from .registry import Modifiers, opcode
+from .modifiers import Modifiers
+from .registry import opcode
 
 
 @opcode("call")
@@ -14,11 +15,11 @@ def call(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     m.flag("uni")
     returns, arguments = _groups(e, i)
     name, _ = call_target(i)
-    symbol = e.compiler.module.unit_of(e.function).symbols.get(name)
+    symbol = e.kernel.module.unit_of(e.function).symbols.get(name)
     if isinstance(symbol, Function) and symbol.start < 0:
         _runtime(e, symbol, returns, arguments)
         return
-    callees = e.compiler.callees(e.function, e.position)
+    callees = e.kernel.callees(e.function, e.position)
     if isinstance(symbol, Function):
         pointers, finish = _pass(e, symbol.returns, symbol.parameters, returns, arguments)
         _emit_call(e, symbol, pointers)
@@ -53,7 +54,7 @@ def _switch(e: FunctionEmitter, register: str, callees: list[Function], pointers
     address = e.read(Register(register), U64)
     nowhere, done = e.label(), e.label()
     labels = [e.label() for _ in callees]
-    handles = [e.compiler.module.handle(each) for each in callees]
+    handles = [e.kernel.module.handle(each) for each in callees]
     cases = " ".join(f"i64 {handle}, label %{label}" for handle, label in zip(handles, labels, strict=True))
     e.finish(f"switch i64 {address}, label %{nowhere} [ {cases} ]")
     for label, function in zip(labels, callees, strict=True):

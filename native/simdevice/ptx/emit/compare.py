@@ -6,7 +6,8 @@ from ..model import Instruction, Operand, Pair, Vector
 from ..types import BF16, F16, F32, PRED, Type
 from . import numbers
 from .function import FunctionEmitter
-from .registry import Modifiers, opcode
+from .modifiers import Modifiers
+from .registry import opcode
 
 _SIGNED = {"lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}
 _UNSIGNED = {

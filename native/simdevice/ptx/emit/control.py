@@ -5,7 +5,8 @@ from __future__ import annotations
 from ..model import Instruction, Operand, Pair, Register, Targets
 from ..types import PRED, U32
 from .function import FunctionEmitter
-from .registry import Modifiers, opcode
+from .modifiers import Modifiers
+from .registry import opcode
 
 
 @opcode("bra")

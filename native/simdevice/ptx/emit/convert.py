@@ -8,7 +8,8 @@ from . import numbers
 from .floats import PURE
 from .function import FunctionEmitter
 from .integer import integer_type, minimum
-from .registry import Modifiers, opcode
+from .modifiers import Modifiers
+from .registry import opcode
 
 _TO_INTEGER = {"rni": "roundeven", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 _ROUNDINGS = ("rn", "rz", "rm", "rp", "rna")

@@ -6,7 +6,8 @@ from ..model import Address, Immediate, Instruction, Operand, Vector
 from ..types import B64, PRED
 from .function import FunctionEmitter
 from .memory import Pointer, pointer, take_hints, take_space
-from .registry import Modifiers, opcode
+from .modifiers import Modifiers
+from .registry import opcode
 
 # An mbarrier's 64 bits: pending arrivals, arrivals of each phase, the phase's parity, outstanding bytes.
 _EXPECTED, _PHASE, _BYTES = 20, 40, 41
@@ -55,7 +56,7 @@ def _partial(e: FunctionEmitter, to: Pointer, s: Operand, size: int, operand: Op
     name = getattr(operand, "name", None)
     slot = e.register(name) if isinstance(name, str) else None
     e.emit(f"call void @llvm.memset.p0.i64(ptr align {size} {to.value}, i8 0, i64 {size}, i1 false)")
-    e.compiler.declare("llvm.memset.p0.i64", "void @llvm.memset.p0.i64(ptr, i8, i64, i1 immarg)")
+    e.kernel.declare("llvm.memset.p0.i64", "void @llvm.memset.p0.i64(ptr, i8, i64, i1 immarg)")
     if (slot is not None and slot.type is PRED) or (name is not None and slot is None):
         e.branch_if(e.predicate(operand), after, copy)
         count = str(size)
@@ -65,7 +66,7 @@ def _partial(e: FunctionEmitter, to: Pointer, s: Operand, size: int, operand: Op
         e.branch_if(e.op(f"icmp eq i64 {count}, 0"), after, copy)
     e.open(copy)
     source = pointer(e, s, "global", size)
-    e.compiler.declare("llvm.memcpy.p0.p0.i64", "void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1 immarg)")
+    e.kernel.declare("llvm.memcpy.p0.p0.i64", "void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1 immarg)")
     e.emit(f"call void @llvm.memcpy.p0.p0.i64(ptr {to.value}, ptr {source.value}, i64 {count}, i1 false)")
     e.open(after)
 
@@ -113,7 +114,7 @@ def _bulk(e: FunctionEmitter, m: Modifiers) -> None:
         mask = e.op(f"zext i16 {e.read_bits(rest[-1], 16)} to i32")
         e.call("void", "sim_copy_masked", f"ptr {dst}", f"ptr {src}", f"i64 {count}", f"i32 {mask}")
     else:
-        e.compiler.declare("llvm.memmove.p0.p0.i64", "void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1 immarg)")
+        e.kernel.declare("llvm.memmove.p0.p0.i64", "void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1 immarg)")
         e.emit(f"call void @llvm.memmove.p0.p0.i64(ptr {dst}, ptr {src}, i64 {count}, i1 false)")
     if barrier:
         _update(e, pointer(e, rest[0], "shared", 8).value, "0", e.op(f"sub i64 0, {size64}"))

@@ -6,7 +6,8 @@ from ..model import Instruction
 from ..types import B32, Type
 from .function import FunctionEmitter
 from .integer import integer_type
-from .registry import Modifiers, opcode
+from .modifiers import Modifiers
+from .registry import opcode
 
 
 def _lane(e: FunctionEmitter, kind: Type, word: str, bits: int, index: int) -> str:

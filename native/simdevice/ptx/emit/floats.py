@@ -6,7 +6,8 @@ from ..model import Immediate, Instruction
 from ..types import F32, F64, PRED, Type
 from . import numbers
 from .function import FunctionEmitter
-from .registry import Modifiers, opcode
+from .modifiers import Modifiers
+from .registry import opcode
 
 PURE = " nobuiltin nounwind willreturn memory(none)"
 _ROUNDINGS = ("rn", "rz", "rm", "rp")

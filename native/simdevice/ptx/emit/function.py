@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..errors import PtxError
+from ..kernel import KernelContext
 from ..lexer import float_bits
 from ..model import (
     Address,
@@ -24,17 +25,15 @@ from ..model import (
     ScopeBegin,
     ScopeEnd,
     Targets,
+    Variable,
     Vector,
 )
-from ..module import Variable, parameter_offsets
+from ..module import parameter_offsets
 from ..types import PRED, Type
 from ..usage import Usage
-from . import layout
-from .registry import Modifiers, handler_of
+from .modifiers import Modifiers
 from .special import special_register
-
-if TYPE_CHECKING:
-    from ..compiler import KernelCompiler
+from .writer import Writer
 
 _NUMBERED = re.compile(r"(.*?)(\d+)\Z", re.DOTALL)
 _COMPONENTS = {"x": 0, "y": 1, "z": 2, "w": 3, "r": 0, "g": 1, "b": 2, "a": 3}
@@ -67,136 +66,28 @@ class Scope:
     tables: dict[str, Targets | Prototype]
 
 
-class FunctionEmitter:
-    """Values are LLVM value texts without type; the PTX type at hand says which LLVM type they have."""
+class FunctionEmitter(Writer):
+    """Emits a body: the PTX type at hand says which LLVM type a value has. `handler_of` finds who emits an
+    instruction."""
 
     def __init__(
-        self, compiler: KernelCompiler, function: Function, items: list[Item], yields: set[int]
+        self,
+        kernel: KernelContext,
+        function: Function,
+        items: list[Item],
+        yields: set[int],
+        handler_of: Callable[[Instruction], Handler | None],
     ) -> None:
-        self.compiler = compiler
-        self.function = function
+        super().__init__(kernel, function)
         self.items = items
         self.yields = yields
-        self.lines: list[str] = []
-        self.entry: list[str] = []
-        self.temporaries = 0
-        self.closed = False
+        self.handler_of = handler_of
         self.position = 0
-        self.instruction = Instruction("", (), [], function.line)
-        self.cached: dict[str, str] = {}
         self.usage = Usage(items)
         self.scopes: list[Scope] = []
         self._prepared: list[Scope] = []
         self._parameters: list[str] = []
         self._return_registers: list[tuple[Slot, str]] = []
-
-    # Text
-
-    def temporary(self) -> str:
-        self.temporaries += 1
-        return f"%t{self.temporaries}"
-
-    def label(self) -> str:
-        self.temporaries += 1
-        return f"b{self.temporaries}"
-
-    def emit(self, text: str) -> None:
-        if self.closed:
-            # Unreachable code still has to be well-formed.
-            self.open(self.label())
-        self.lines.append(f"  {text}")
-
-    def op(self, text: str) -> str:
-        name = self.temporary()
-        self.emit(f"{name} = {text}")
-        return name
-
-    def branch(self, label: str) -> None:
-        if not self.closed:
-            self.lines.append(f"  br label %{label}")
-            self.closed = True
-
-    def branch_if(self, condition: str, yes: str, no: str, rare: bool = False) -> None:
-        weights = ", !prof !1" if rare else ""
-        self.emit(f"br i1 {condition}, label %{yes}, label %{no}{weights}")
-        self.closed = True
-
-    def finish(self, text: str) -> None:
-        """A terminator."""
-        self.emit(text)
-        self.closed = True
-
-    def open(self, label: str) -> None:
-        if not self.closed:
-            self.lines.append(f"  br label %{label}")
-        self.lines.append(f"{label}:")
-        self.closed = False
-
-    def fail(self, reason: str) -> PtxError:
-        return PtxError(self.function.name, self.instruction.line, self.instruction.text, reason)
-
-    def call(self, result: str, name: str, *arguments: str, attributes: str = "") -> str:
-        """Calls a C function; arguments are "type value"."""
-        types = ", ".join(argument.split(" ", 1)[0] for argument in arguments)
-        self.compiler.declare(name, f"{result} @{name}({types}){attributes}")
-        text = f"call {result} @{name}({', '.join(arguments)})"
-        if result == "void":
-            self.emit(text)
-            return ""
-        return self.op(text)
-
-    def intrinsic(self, name: str, result: str, *arguments: str) -> str:
-        types = ", ".join(_type_of(argument) for argument in arguments)
-        self.compiler.declare(name, f"{result} @{name}({types})")
-        return self.op(f"call {result} @{name}({', '.join(arguments)})")
-
-    def alloca(self, text: str) -> str:
-        name = self.temporary()
-        self.entry.append(f"  {name} = alloca {text}")
-        return name
-
-    def entry_value(self, key: str, text: str) -> str:
-        """A value computed once, at the function's entry."""
-        name = self.cached.get(key)
-        if name is None:
-            name = self.cached[key] = self.temporary()
-            self.entry.append(f"  {name} = {text}")
-        return name
-
-    def site(self) -> int:
-        return self.compiler.next_site()
-
-    # The thread and the block
-
-    def block_field(self, name: str) -> str:
-        offset, kind = layout.BLOCK[name]
-        block = self.block()
-        pointer = self.entry_value(f"&{name}", f"getelementptr i8, ptr {block}, i64 {offset}")
-        return self.entry_value(
-            name, f"load {kind}, ptr {pointer}, align {layout.ALIGN[kind]}, !invariant.load !0"
-        )
-
-    def block(self) -> str:
-        if self.function.is_kernel:
-            return "%block"
-        return self.entry_value("block", "load ptr, ptr %thread, align 8")
-
-    def thread_field(self, name: str) -> str:
-        if self.function.is_kernel:
-            return f"%{name}"
-        pointer = self.entry_value(f"&{name}", f"getelementptr i8, ptr %thread, i64 {layout.THREAD[name]}")
-        return self.entry_value(name, f"load i32, ptr {pointer}, align 4")
-
-    def shared_limit(self) -> str:
-        """Bytes of shared memory, static and dynamic."""
-        dynamic = self.block_field("shared_dynamic")
-        wide = self.entry_value("dynamic64", f"zext i32 {dynamic} to i64")
-        return self.entry_value("shared_limit", f"add i64 {wide}, {self.compiler.shared.dynamic}")
-
-    def global_pointer(self, index: int) -> str:
-        table = self.block_field("globals")
-        slot = self.entry_value(f"&g{index}", f"getelementptr ptr, ptr {table}, i64 {index}")
-        return self.entry_value(f"g{index}", f"load ptr, ptr {slot}, align 8, !invariant.load !0")
 
     # Names
 
@@ -254,11 +145,11 @@ class FunctionEmitter:
         entity = self.lookup(name)
         if isinstance(entity, Place):
             return entity
-        symbol = self.compiler.module.unit_of(self.function).symbols.get(name)
+        symbol = self.kernel.module.unit_of(self.function).symbols.get(name)
         if not isinstance(symbol, Variable):
             return None
         if symbol.space == "shared":
-            offset = self.compiler.module.shared_offset(self.compiler.shared, self.function, symbol)
+            offset = self.kernel.module.shared_offset(self.kernel.shared, self.function, symbol)
             return Place(str(offset), "shared", symbol.size, symbol.align)
         return Place(self.global_pointer(symbol.index), symbol.space, symbol.size, symbol.align)
 
@@ -266,9 +157,9 @@ class FunctionEmitter:
         """The address of a variable or function as an i64."""
         place = self.place(name)
         if place is None:
-            symbol = self.compiler.module.unit_of(self.function).symbols.get(name)
+            symbol = self.kernel.module.unit_of(self.function).symbols.get(name)
             if isinstance(symbol, Function):
-                return str(self.compiler.module.handle(symbol))
+                return str(self.kernel.module.handle(symbol))
             return None
         if place.space == "shared":
             return str(int(place.pointer) + offset)
@@ -505,7 +396,7 @@ class FunctionEmitter:
     def _declare_local(self, item: Local) -> None:
         names = self.scopes[-1].names
         if item.space == "shared":
-            offset = self.compiler.shared.offsets[self.function.index, item.name]
+            offset = self.kernel.shared.offsets[self.function.index, item.name]
             names[item.name] = Place(str(offset), "shared", item.size, item.align)
             return
         align = max(item.align, 8)
@@ -514,7 +405,7 @@ class FunctionEmitter:
 
     def _instruction(self, instruction: Instruction) -> None:
         self.instruction = instruction
-        handler = handler_of(instruction)
+        handler = self.handler_of(instruction)
         if handler is None:
             raise self.fail("unknown instruction")
         modifiers = Modifiers(instruction)
@@ -561,9 +452,4 @@ class FunctionEmitter:
         self.open(good)
 
 
-def _type_of(argument: str) -> str:
-    """The type of "type value", where a vector type holds blanks."""
-    if argument.startswith(("<", "{", "[")):
-        closing = {"<": ">", "{": "}", "[": "]"}[argument[0]]
-        return argument[: argument.index(closing) + 1]
-    return argument.split(" ", 1)[0]
+Handler = Callable[[FunctionEmitter, Instruction, Modifiers], None]

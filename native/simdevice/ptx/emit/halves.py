@@ -9,7 +9,8 @@ from ..types import BF16, F16, F32, Type
 from . import numbers
 from .floats import PURE, select_extreme
 from .function import FunctionEmitter
-from .registry import Modifiers, opcode
+from .modifiers import Modifiers
+from .registry import opcode
 
 _LIBM = {"ex2": "exp2f", "tanh": "tanhf", "lg2": "log2f", "sin": "sinf", "cos": "cosf"}
 

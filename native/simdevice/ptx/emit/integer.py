@@ -5,7 +5,8 @@ from __future__ import annotations
 from ..model import Instruction
 from ..types import B32, TYPES, U32, Type
 from .function import FunctionEmitter
-from .registry import Modifiers, opcode
+from .modifiers import Modifiers
+from .registry import opcode
 
 
 def minimum(kind: Type) -> int:

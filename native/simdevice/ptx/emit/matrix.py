@@ -8,7 +8,8 @@ from ..model import Address, Instruction, Operand, Register, Vector
 from ..types import B32, TYPES, Type
 from .function import FunctionEmitter
 from .memory import check_shared, pointer, shared_pointer, take_space
-from .registry import Modifiers, opcode
+from .modifiers import Modifiers
+from .registry import opcode
 
 # As matrix.c numbers them.
 _ELEMENTS = ("f16", "bf16", "e4m3", "e5m2", "tf32", "f32", "f64", "s8", "u8", "s4", "u4", "b1", "s32")

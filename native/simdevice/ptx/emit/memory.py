@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from ..model import Address, Instruction, Operand, Register, Vector
 from ..types import PRED, Type
 from .function import FunctionEmitter
-from .registry import Modifiers, opcode
+from .modifiers import Modifiers
+from .registry import opcode
 
 _SPACES = {
     "global": "global",
@@ -92,7 +93,7 @@ def _symbol(e: FunctionEmitter, operand: Address, size: int, align: int) -> Poin
         offset += int(place.pointer)
         if offset % align:
             e.stop("sim_rt_misaligned", f"i64 {offset}")
-        elif not 0 <= offset <= e.compiler.shared.size - size:
+        elif not 0 <= offset <= e.kernel.shared.size - size:
             check_shared(e, str(offset & ((1 << 32) - 1)), size)
         return Pointer(shared_pointer(e, str(offset)), "shared")
     value = e.op(f"getelementptr i8, ptr {place.pointer}, i64 {offset}") if offset else place.pointer
@@ -253,7 +254,7 @@ def _in_local(e: FunctionEmitter, address: str) -> str:
 
 def _in_const(e: FunctionEmitter, address: str) -> str:
     found = "false"
-    for variable in e.compiler.module.globals:
+    for variable in e.kernel.module.globals:
         if variable.space == "const":
             base = e.op(f"ptrtoint ptr {e.global_pointer(variable.index)} to i64")
             offset = e.op(f"sub i64 {address}, {base}")
@@ -263,7 +264,7 @@ def _in_const(e: FunctionEmitter, address: str) -> str:
 
 def _in_params(e: FunctionEmitter, address: str) -> str:
     base = e.op(f"ptrtoint ptr {e.block_field('params')} to i64")
-    size = max(e.compiler.parameter_bytes, 1)
+    size = max(e.kernel.parameter_bytes, 1)
     return e.op(f"icmp ult i64 {e.op(f'sub i64 {address}, {base}')}, {size}")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ..model import Address, Instruction, Register, Vector
 from ..types import PRED
 from .function import FunctionEmitter
-from .registry import Modifiers, opcode
+from .modifiers import Modifiers
+from .registry import opcode
 
 
 @opcode("mov")

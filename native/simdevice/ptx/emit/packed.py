@@ -7,7 +7,8 @@ from ..types import B32, F32, TYPES
 from . import numbers
 from .floats import arithmetic
 from .function import FunctionEmitter
-from .registry import Modifiers, opcode
+from .modifiers import Modifiers
+from .registry import opcode
 
 
 @opcode("add", "sub", "mul", "fma", of="packed")

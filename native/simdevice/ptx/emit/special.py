@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .function import FunctionEmitter
+from .writer import Writer
 
 _CONSTANTS = {
     "%WARP_SZ": 32,
@@ -35,7 +33,7 @@ _RANKS = {
 _ENVIRONMENT = re.compile(r"%envreg\d+\Z|%pm\d_64\Z|%reserved_smem_offset_\d\Z")
 
 
-def special_register(e: FunctionEmitter, name: str) -> tuple[str, int] | None:
+def special_register(e: Writer, name: str) -> tuple[str, int] | None:
     """(value, bits), None if there is no such register."""
     if not name.startswith("%"):
         return None
@@ -67,11 +65,11 @@ def special_register(e: FunctionEmitter, name: str) -> tuple[str, int] | None:
     return found
 
 
-def _lane(e: FunctionEmitter) -> str:
+def _lane(e: Writer) -> str:
     return e.op(f"and i32 {e.thread_field('linear')}, 31")
 
 
-def _computed(e: FunctionEmitter, name: str) -> tuple[str, int] | None:
+def _computed(e: Writer, name: str) -> tuple[str, int] | None:
     if name == "laneid":
         return _lane(e), 32
     if name == "warpid":
@@ -97,7 +95,7 @@ def _computed(e: FunctionEmitter, name: str) -> tuple[str, int] | None:
     return None
 
 
-def _part(e: FunctionEmitter, value: str, name: str, high: str, whole: str) -> tuple[str, int]:
+def _part(e: Writer, value: str, name: str, high: str, whole: str) -> tuple[str, int]:
     if name == whole:
         return value, 64
     if name == high:

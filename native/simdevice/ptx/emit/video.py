@@ -7,7 +7,8 @@ import re
 from ..model import Instruction, Operand, Register
 from ..types import B32, S32, U32, Type
 from .function import FunctionEmitter
-from .registry import Modifiers, opcode
+from .modifiers import Modifiers
+from .registry import opcode
 
 _SELECTOR = re.compile(r"(.+)\.(b[0-3]|h[01])\Z")
 _COMPARISONS = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}

@@ -6,7 +6,8 @@ from ..model import Instruction, Operand, Pair
 from ..types import B32, PRED, U32
 from .function import FunctionEmitter
 from .integer import integer_type
-from .registry import Modifiers, opcode
+from .modifiers import Modifiers
+from .registry import opcode
 
 _SHUFFLES = ("up", "down", "bfly", "idx")
 _VOTES = ("all", "any", "uni", "ballot")

@@ -1,1 +1,0 @@
-"""A discrete-event simulator that runs the shipped scheduling policies; installed as `gpuferry.sim`."""

@@ -1,0 +1,571 @@
+"""What the guest does for a function, step by step, from what the spec says of it.
+
+    check     each argument in the order of the signature, handles are looked up; then `early` results
+    send      the request is filled, sent, and its answer waited for
+    publish   what was created gets its handle, or is given back if the request could not be sent
+    effect    what the guest itself remembers of it
+    decode    the answer is given to the program
+
+A function that is made of another one ends with that call; one that the guest answers has no `send`. A step
+that is overridden becomes a call of `gf_<symbol>_<step>`, which is written by hand.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from .. import codec
+from ..codec import ArgCodec, Form
+from ..expression import ExpressionError, Path, c_text, paths, saturating
+from ..model import (
+    Arg,
+    Assignment,
+    Attribute,
+    AttributeUse,
+    By,
+    Class,
+    Kind,
+    ObjectKind,
+    Spec,
+    SpecError,
+    Step,
+    Use,
+    Variant,
+    Where,
+)
+from ..render import render
+from ..wire import BY_VALUE, Message, message
+from .guest_objects import struct
+
+CONSTANT = re.compile(r"(CU|GF_)\w+$")
+# What an expression may ask besides the arguments, and what stands for it in C.
+ROOTS = {"device": "gf_session.device", "session": "gf_session", "context": "gf_context_current()->"}
+# An answer that is copied as it lies in memory.
+BYTES = re.compile(r"bytes\((.*)\)$")
+BEHIND = {Kind.OUT, Kind.IN, Kind.INOUT, Kind.STRING, Kind.HOST, Kind.IMAGE}
+INVALID = "CUDA_ERROR_INVALID_VALUE"
+
+
+@dataclass(frozen=True)
+class Lines:
+    """C statements of one step, in order."""
+
+    step: str
+    text: tuple[str, ...]
+
+
+def refuse(condition: str, result: str) -> list[str]:
+    return [f"if ({condition})", f"    return {result};"]
+
+
+class Body:
+    """The statements of one function."""
+
+    def __init__(self, spec: Spec, variant: Variant) -> None:
+        self.spec = spec
+        self.variant = variant
+        self.args = {arg.name: arg for arg in variant.args}
+        self.message: Message | None = message(spec.types, variant) if variant.on_wire else None
+        creates = self.message is not None or variant.klass is Class.LOCAL
+        self.created = next(
+            (a for a in variant.args if a.kind is Kind.HANDLE and a.use is Use.CREATE and creates), None
+        )
+        self.ended = next((a for a in variant.args if a.kind is Kind.HANDLE and a.use is Use.DESTROY), None)
+        self.asked = {path[0] for text, _ in self.expressions() for path in self.paths(text) if len(path) > 1}
+        self.asked |= {variant.attribute.of} if variant.attribute else set()
+
+    def fail(self, where: Where, cause: str, remedy: str) -> SpecError:
+        return SpecError(where, f"{self.variant.symbol}: {cause}", remedy)
+
+    # Expressions
+
+    def expressions(self) -> list[tuple[str, Where]]:
+        """Every expression of the entry, with its place."""
+        found = [(e.condition, e.where) for e in self.variant.early]
+        left = [*self.variant.answer, *self.variant.effect]
+        while left:
+            item = left.pop()
+            if isinstance(item.value, str):
+                copied = BYTES.match(item.value)
+                found.append((copied[1] if copied else item.value, item.where))
+            else:
+                left += item.value
+            if "." in item.target:
+                found.append((item.target, item.where))
+        for text in self.variant.calls.arguments if self.variant.calls else ():
+            found.append((text, self.variant.where))
+        for arg in self.variant.args:
+            found += [(text, arg.where) for text in arg.clamp or ()]
+        return found
+
+    def paths(self, text: str) -> set[Path]:
+        try:
+            return paths(text)
+        except ExpressionError:
+            return set()
+
+    def kinds(self, arg: Arg) -> list[ObjectKind]:
+        return [self.spec.objects[name] for name in arg.of]
+
+    def member(self, arg: Arg, path: Path, where: Where) -> str:
+        """A member of the object that a handle names."""
+        name = path[1]
+        if name == "self":
+            return f"{arg.name}_object"
+        if name == "handle":
+            return f"(uint64_t){arg.name}"
+        if name == "owner":
+            text = f"{arg.name}_object->object.owner"
+            # What is owned by a context, where the handle names no object, is the current one's.
+            of_context = arg.nullable and self.kinds(arg)[0].owners == ("context",)
+            return (
+                f"({arg.name}_object == NULL ? gf_context_current_handle() : {text})" if of_context else text
+            )
+        fields = [kind.field(name) for kind in self.kinds(arg)]
+        found = fields[0]
+        if found is None or None in fields:
+            known = ", ".join(["owner", *(f.name for f in self.kinds(arg)[0].fields)])
+            raise self.fail(where, f"{'.'.join(path)}: a {arg.of[0]} has no {name!r}", f"Known: {known}")
+        below = "".join(f"->{part}" for part in path[2:])
+        text = f"{arg.name}_object->{name}{below}"
+        if arg.nullable and found.absent is not None:
+            return f"({arg.name}_object == NULL ? {found.absent} : {text})"
+        return text
+
+    def resolve(self, path: Path, where: Where) -> str:
+        arg = self.args.get(path[0])
+        if arg is not None and len(path) == 1:
+            return arg.name
+        if arg is not None and arg.kind is Kind.HANDLE:
+            return self.member(arg, path, where)
+        if arg is not None and arg.kind in BEHIND:
+            return f"{arg.name}->{'.'.join(path[1:])}"
+        if path[0] == "stream" and self.variant.stream == "implicit":
+            return "stream"
+        if path == ("context",):
+            return "gf_context_current_handle()"
+        if path[0] in ROOTS and len(path) > 1:
+            root = ROOTS[path[0]]
+            if path[0] == "context" and self.spec.objects["context"].field(path[1]) is None:
+                raise self.fail(
+                    where, f"a context has no {path[1]!r}", "Name one of its fields in objects.yaml"
+                )
+            return f"{root}{'' if root.endswith('->') else '.'}{'.'.join(path[1:])}"
+        if len(path) == 1 and CONSTANT.match(path[0]):
+            return path[0]
+        known = ", ".join([*self.args, *ROOTS])
+        raise self.fail(
+            where, f"{'.'.join(path)!r} means nothing", f"Known: {known}, and constants of cuda.h"
+        )
+
+    def value(self, text: str, where: Where) -> str:
+        try:
+            return c_text(text, lambda path: self.resolve(path, where))
+        except ExpressionError as error:
+            raise self.fail(where, str(error), "specs/README.md tells what an expression may say") from None
+
+    # Check
+
+    def look_up(self, arg: Arg) -> list[str]:
+        """Finds the object of a handle, and what the wire calls it."""
+        kinds, name = self.kinds(arg), arg.name
+        first = kinds[0]
+        asked = name in self.asked or arg is self.ended
+        lines = [f"{struct(first)} *{name}_object = NULL;"]
+        if first.look_up and arg is not self.ended:
+            lines += [f"uint64_t {name}_wire;"]
+            given = "NULL" if arg.absent == "current" else name
+            lookup = f"gf_{first.name}_look_up({name}, &{name}_object, &{name}_wire)"
+            lines += [f"CUresult {name}_result = {lookup};"]
+            if not arg.nullable:
+                lines = (
+                    [*refuse(f"{given} == NULL", first.error), *lines]
+                    if not self.zero_is_object(first)
+                    else lines
+                )
+            lines += refuse(f"{name}_result != CUDA_SUCCESS", f"{name}_result")
+            lines += [] if self.travels(arg) else [f"(void){name}_wire;"]
+        else:
+            ctype = first.ctype
+            find = [f"{name}_object = gf_{first.name}_find(({ctype}){name});"]
+            for kind in kinds[1:]:
+                find += [f"if ({name}_object == NULL)"]
+                find += [f"    {name}_object = ({struct(first)} *)gf_{kind.name}_find(({kind.ctype}){name});"]
+            find += refuse(f"{name}_object == NULL", first.error)
+            if arg.nullable:
+                find = [f"if ({name} != 0) {{", *("    " + line for line in find), "}"]
+            lines += find
+            if self.travels(arg):
+                lines += [f"uint64_t {name}_wire = (uint64_t){name};"]
+        return lines if asked or self.travels(arg) else [*lines, f"(void){name}_object;"]
+
+    def zero_is_object(self, kind: ObjectKind) -> bool:
+        """Whether a null handle names something all the same: the default stream."""
+        return any(field.absent is not None for field in kind.fields)
+
+    def travels(self, arg: Arg) -> bool:
+        return self.message is not None and any(f.name == arg.name for f in self.message.request)
+
+    def check_arg(self, arg: Arg) -> list[str]:
+        name, calls = arg.name, self.variant.calls
+        lines: list[str] = []
+        if arg.kind in BEHIND and not arg.nullable:
+            size = arg.size or arg.count
+            some = f" && {saturating(size, lambda name: f'(uint64_t){name}')} > 0" if size else ""
+            lines += refuse(f"{name} == NULL{some}", INVALID)
+        if arg.kind is Kind.FLAGS:
+            allowed = f" & ~(unsigned)({' | '.join(arg.allow)})" if arg.allow else ""
+            lines += refuse(f"({name}{allowed}) != 0", INVALID)
+        if arg.kind is Kind.ENUM and arg.allow:
+            lines += refuse(" && ".join(f"{name} != {one}" for one in arg.allow), INVALID)
+        if arg.min is not None:
+            lines += refuse(f"(int64_t){name} < (int64_t)({arg.min})", INVALID)
+        if arg.max is not None:
+            wide = "(unsigned)" if arg.kind is Kind.ENUM and arg.min is None else ""
+            lines += refuse(f"{wide}{name} > {arg.max}", INVALID)
+        if arg.clamp is not None:
+            low, high = (self.value(text, arg.where) for text in arg.clamp)
+            lines += [f"{name} = {name} < {low} ? {low} : {name} > {high} ? {high} : {name};"]
+        if arg.kind is Kind.DEVICE:
+            lines += refuse(f"{name} < 0 || {name} >= gf_session.device_count", "CUDA_ERROR_INVALID_DEVICE")
+        if arg.kind is Kind.HANDLE and arg.use is Use.CREATE:
+            lines += refuse(f"{name} == NULL", INVALID)
+        elif arg.kind is Kind.HANDLE and (calls is None or name in self.asked):
+            lines += self.look_up(arg)
+        if arg.kind is Kind.POINTER and self.message is not None and arg.size is not None:
+            size = saturating(arg.size, lambda name: f"(uint64_t){name}")
+            some = f"{name} != 0 && " if arg.nullable else ""
+            lines += refuse(f"{some}!gf_device_range({name}, {size})", INVALID)
+        return lines
+
+    def check(self) -> list[str]:
+        if Step.CHECK in self.variant.guest_steps:
+            lines = [f"CUresult checked = {self.by_hand(Step.CHECK)};"]
+            lines += refuse("checked != CUDA_SUCCESS", "checked")
+            for arg in self.variant.args:
+                if arg.kind is Kind.HANDLE and arg.use is not Use.CREATE:
+                    lines += self.look_up(arg)
+            return lines
+        lines = [line for arg in self.variant.args for line in self.check_arg(arg)]
+        for early in self.variant.early:
+            lines += refuse(self.value(early.condition, early.where), early.result)
+        return lines
+
+    # Send
+
+    def by_hand(self, step: Step, *more: str) -> str:
+        arguments = ", ".join([*(p.name for p in self.variant.signature.params), *more])
+        return f"gf_{self.variant.symbol}_{step.value}({arguments})"
+
+    def request(self) -> list[str]:
+        if self.message is None or not self.message.request:
+            return []
+        members = []
+        for field in self.message.request:
+            arg = self.args[field.name]
+            if arg.kind is Kind.HANDLE:
+                members.append(f".{arg.name} = {arg.name}_wire")
+            elif arg.kind in BY_VALUE:
+                members.append(f".{arg.name} = {arg.name}")
+            elif ArgCodec(self.spec.types, arg).form() is Form.PLAIN:
+                members.append(f".{arg.name} = *{arg.name}")
+        return [f"struct gf_req_{self.variant.symbol} request = {{{', '.join(members)}}};"]
+
+    def send(self) -> list[str]:
+        if self.message is None:
+            return []
+        v, m = self.variant, self.message
+        if Step.SEND in v.guest_steps:
+            return [f"CUresult result = {self.by_hand(Step.SEND)};"]
+        for arg in v.args:
+            if arg.kind is Kind.PAYLOAD:
+                raise self.fail(arg.where, "a payload is sent by hand", "Override the step 'send'")
+        if self.nested():
+            return self.send_nested(m)
+        request = "&request, sizeof request" if m.request else "NULL, 0"
+        lines = self.request()
+        if v.klass is Class.ASYNC:
+            sent = (
+                f"gf_send_struct(GF_OP_{v.symbol}, &request)"
+                if m.request
+                else f"gf_send(GF_OP_{v.symbol}, NULL, 0)"
+            )
+            return [*lines, f"CUresult result = {sent};"]
+        reply = "&reply, sizeof reply" if m.reply else "NULL, 0"
+        if m.reply:
+            lines += [f"struct gf_rep_{v.symbol} reply;"]
+        return [*lines, f"CUresult result = gf_call_struct(GF_OP_{v.symbol}, {request}, {reply});"]
+
+    def nested(self) -> list[ArgCodec]:
+        """Arguments of which more travels than their value."""
+        types, behind = self.spec.types, (Kind.IN, Kind.OUT, Kind.INOUT)
+        found = [ArgCodec(types, arg) for arg in self.variant.args if arg.kind in behind]
+        return [c for c in found if Form.PLAIN not in (c.form(), c.form(True))]
+
+    def send_nested(self, m: Message) -> list[str]:
+        """With a codec for each argument that needs one; the first that refuses its value says why."""
+        v, types = self.variant, self.spec.types
+        lines = [*self.request(), "CUresult result = CUDA_SUCCESS;"]
+        behind = codec.behind_request(types, v)
+        encoded = [c for c in self.nested() if codec.in_request(c.arg) or c.arg in behind]
+        if behind:
+            lines += ["struct gf_bytes behind;", "gf_bytes_begin(&behind);"]
+        for c in encoded:
+            lines += ["if (result == CUDA_SUCCESS)", f"    result = {c.guest_encode};"]
+        parts = ["{&request, sizeof request}"] if m.request else []
+        parts += ["{behind.data, behind.size}"] if behind else []
+        lines += [f"struct iovec parts[] = {{{', '.join(parts)}}};"] if parts else []
+        given = f"{'parts' if parts else 'NULL'}, {len(parts)}"
+        if v.klass is Class.ASYNC:
+            lines += ["if (result == CUDA_SUCCESS)", f"    result = gf_send(GF_OP_{v.symbol}, {given});"]
+        else:
+            reply = ", .reply = &reply, .reply_size = sizeof reply" if m.reply else ""
+            lines += [f"struct gf_rep_{v.symbol} reply;"] if m.reply else []
+            lines += [f"struct gf_call call = {{.op = GF_OP_{v.symbol}{reply}}};"]
+            lines += ["if (result == CUDA_SUCCESS)", f"    result = gf_call_parts(&call, {given});"]
+            lines += self.fetch()
+        return [*lines, *(["gf_bytes_end(&behind);"] if behind else [])]
+
+    def fetch(self) -> list[str]:
+        """Answers behind the reply struct, to where the program wants them."""
+        behind = codec.behind_reply(self.spec.types, self.variant)
+        lines = []
+        for c in self.nested():
+            if not codec.in_reply(c.arg):
+                continue
+            fetched = ["if (result == CUDA_SUCCESS)", f"    result = {c.guest_decode};"]
+            lines += fetched
+        if behind:
+            begin = ["struct gf_decoder in;", "gf_decoder_begin(&in, call.payload, call.payload_size);"]
+            lines = [*begin, *lines, "gf_decoder_end(&in);"]
+        return [*lines, "free(call.payload);"]
+
+    def create(self) -> list[str]:
+        """Before the request: the new object, whose handle the request carries."""
+        if self.created is None:
+            return []
+        name = self.created.name
+        kind = self.kinds(self.created)[0]
+        lines = [
+            f"uint64_t {name}_wire;",
+            f"{struct(kind)} *{name}_object = gf_{kind.name}_new(&{name}_wire);",
+        ]
+        return [*lines, *refuse(f"{name}_object == NULL", "CUDA_ERROR_OUT_OF_MEMORY"), *self.effects(True)]
+
+    def publish(self) -> list[str]:
+        if self.created is None:
+            return []
+        name = self.created.name
+        kind = self.kinds(self.created)[0]
+        owner = {"context": "gf_context_current()", "session": "NULL"}.get(kind.owners[0])
+        if owner is None:
+            owned = next((a for a in self.variant.args if a.of and set(a.of) <= set(kind.owners)), None)
+            if owned is None:
+                raise self.fail(
+                    self.created.where, f"no argument is the owner of a {kind.name}", "Write it by hand"
+                )
+            owner = f"{owned.name}_object"
+        lines = []
+        if self.message is not None:
+            discard = [f"    gf_object_discard({name}_object);", "    return result;"]
+            lines = ["if (result != CUDA_SUCCESS) {", *discard, "}"]
+        lines += [f"gf_object_publish({name}_object, {name}_wire, {owner});"]
+        return [*lines, f"*{name} = ({kind.ctype}){name}_wire;"]
+
+    def end(self) -> list[str]:
+        """Before the request: the handle, and those of what it owns, are no one's any more."""
+        if self.ended is None:
+            return []
+        name, error = self.ended.name, self.kinds(self.ended)[0].error
+        lines = [f"struct gf_object *ended = gf_object_end({name}_object, (uint64_t){name});"]
+        return [*lines, *refuse("ended == NULL", error)]
+
+    # Effect and decode
+
+    def effects(self, of_created: bool) -> list[str]:
+        lines = []
+        for item in self.variant.effect:
+            root = item.target.partition(".")[0]
+            if (self.created is not None and root == self.created.name) != of_created:
+                continue
+            if not isinstance(item.value, str):
+                raise self.fail(item.where, "an effect is one value", "Write member: expression")
+            target, value = self.value(item.target, item.where), self.value(item.value, item.where)
+            lines.append(f"{target} = {value};")
+        return lines
+
+    def literal(self, item: Assignment) -> str:
+        if isinstance(item.value, str):
+            return self.value(item.value, item.where)
+        parts = [f".{m.target} = {self.literal(m)}" if m.target else self.literal(m) for m in item.value]
+        return f"{{{', '.join(parts)}}}"
+
+    def answer_one(self, item: Assignment) -> str:
+        arg = self.args.get(item.target)
+        if arg is None or arg.kind not in (Kind.OUT, Kind.HANDLE):
+            known = ", ".join(a.name for a in self.variant.args if a.kind is Kind.OUT)
+            raise self.fail(item.where, f"{item.target!r} brings nothing back", f"Known: {known}")
+        pointee = arg.param.pointee
+        if not isinstance(item.value, str):
+            return f"*{arg.name} = ({pointee}){self.literal(item)};"
+        copied = BYTES.match(item.value)
+        text = self.value(copied[1] if copied else item.value, item.where)
+        if pointee == "char" and arg.size is not None:
+            return f'snprintf({arg.name}, (size_t){arg.size}, "%s", {text});'
+        if copied is not None:
+            return f"memcpy({arg.name}, {text}, sizeof *{arg.name});"
+        return f"*{arg.name} = ({pointee})({text});"
+
+    def attribute(self, use: AttributeUse) -> list[str]:
+        """A `switch` over what the object of `use` has."""
+        arg, value = self.args.get(use.of), self.args.get(use.value)
+        if arg is None or value is None or use.by not in self.args or arg.kind is not Kind.HANDLE:
+            raise self.fail(use.where, "'attribute' names no argument", f"Known: {', '.join(self.args)}")
+        kind = self.kinds(arg)[0]
+        if not kind.attributes:
+            raise self.fail(use.where, f"a {kind.name} has no attributes", "Add them in objects.yaml")
+        lines = [f"switch ((int){use.by}) {{"]
+        for one in kind.attributes:
+            given = f"*(const {one.ctype} *){use.value}"
+
+            def resolve(path: Path, one: Attribute = one, given: str = given) -> str:
+                if path == ("value",):
+                    return given
+                if CONSTANT.match(path[0]):
+                    return path[0]
+                return self.member(arg, (arg.name, *path), one.where)
+
+            if value.kind is Kind.OUT:
+                body = [f"*({one.ctype} *){use.value} = ({one.ctype})({c_text(one.get, resolve)});"]
+            elif not one.set:
+                continue
+            else:
+                body = refuse(f"!({c_text(one.condition, resolve)})", INVALID) if one.condition else []
+                body += [
+                    f"{c_text(item.target, resolve)} = {c_text(str(item.value), resolve)};"
+                    for item in one.set
+                ]
+            lines += [f"case {one.name}:", *("    " + line for line in body), "    break;"]
+        return [*lines, "default:", f"    return {INVALID};", "}"]
+
+    def decode(self) -> list[str]:
+        v = self.variant
+        if v.attribute is not None:
+            return self.attribute(v.attribute)
+        if Step.DECODE in v.guest_steps:
+            has_reply = self.message is not None and bool(self.message.reply)
+            return [f"return {self.by_hand(Step.DECODE, *(['&reply'] if has_reply else []))};"]
+        lines = []
+        for item in v.answer:
+            line = self.answer_one(item)
+            arg = self.args[item.target]
+            lines += [f"if ({arg.name} != NULL)", f"    {line}"] if arg.nullable else [line]
+        if self.message is not None:
+            fetched = {c.name for c in self.nested()}
+            for field in self.message.reply:
+                if field.name in fetched:
+                    continue
+                copy = f"*{field.name} = reply.{field.name};"
+                nullable = self.args[field.name].nullable
+                lines += [f"if ({field.name} != NULL)", f"    {copy}"] if nullable else [copy]
+        return lines
+
+    # All of it
+
+    def finish(self) -> list[str]:
+        v = self.variant
+        if v.calls is not None:
+            target = v.calls.function
+            arguments = ", ".join(self.value(text, v.where) for text in v.calls.arguments)
+            return [f"return {target if target.startswith('gf_') else f'gf_{target}'}({arguments});"]
+        lines = self.publish()
+        after = [*self.effects(False), *([] if self.created else self.decode())]
+        result = "result" if self.message is not None else v.result or "CUDA_SUCCESS"
+        if self.ended is not None:
+            return [*after, "gf_objects_release(ended);", f"return {result};"]
+        if self.message is None:
+            return [*lines, *after, f"return {result};"]
+        if self.created is None and after:
+            lines += [*refuse("result != CUDA_SUCCESS", "result"), *after]
+        elif self.created is not None:
+            lines += after
+        return [*lines, "return result;"]
+
+    def lines(self) -> list[str]:
+        found: list[str] = []
+        for step in (self.check, self.create, self.end, self.send, self.finish):
+            found += step()
+        return found
+
+
+def check_use(spec: Spec, variant: Variant) -> None:
+    """Nothing that the entry says is without effect."""
+
+    def fail(cause: str, remedy: str) -> SpecError:
+        return SpecError(variant.where, f"{variant.symbol}: {cause}", remedy)
+
+    said = {
+        "answer": bool(variant.answer),
+        "effect": bool(variant.effect),
+        "early": bool(variant.early),
+        "result": variant.result is not None,
+        "calls": variant.calls is not None,
+        "attribute": variant.attribute is not None,
+        "override": bool(variant.guest_steps),
+    }
+    given = [key for key, value in said.items() if value]
+    if variant.guest is not By.GENERATED and given:
+        raise fail(f"{given[0]!r} is given, but the guest's side is not generated", f"Remove {given[0]!r}")
+    if variant.guest is not By.GENERATED:
+        return
+    if variant.calls is not None:
+        if variant.answer or variant.effect or variant.result or variant.on_wire:
+            raise fail("it calls another function and does something besides", "Let 'calls' be all")
+        passed = {path[0] for text in variant.calls.arguments for path in paths(text)}
+        asked = {path[0] for early in variant.early for path in paths(early.condition)}
+        for arg in variant.args:
+            if arg.name not in passed | asked and arg.kind is not Kind.IGNORED and not said_of(arg):
+                cause = f"{arg.name!r} is not passed on"
+                raise SpecError(arg.where, f"{variant.symbol}: {cause}", "Pass it on, or say 'kind: ignored'")
+        return
+    if variant.klass is Class.LOCAL:
+        answered = {item.target for item in variant.answer}
+        answered |= {variant.attribute.value} if variant.attribute else set()
+        for arg in variant.args:
+            if arg.kind is Kind.OUT and arg.name not in answered and not (arg.nullable or variant.result):
+                cause = f"nobody says what {arg.name!r} becomes"
+                raise SpecError(arg.where, f"{variant.symbol}: {cause}", "Add it to 'answer'")
+    elif not variant.on_wire:
+        raise fail("it has no message, and calls nothing that has", "Add 'server', or 'calls'")
+    elif variant.result is not None:
+        raise fail("'result' is given, but the server answers", "Remove 'result'")
+
+
+def said_of(arg: Arg) -> bool:
+    """Whether a check alone is all that an argument means."""
+    return bool(arg.allow or arg.min or arg.max or arg.kind in (Kind.FLAGS, Kind.ENUM, Kind.DEVICE))
+
+
+def hands(spec: Spec, variants: list[Variant]) -> list[str]:
+    """Declarations of the steps that are written by hand."""
+    found = []
+    for v in variants:
+        for step in v.guest_steps:
+            parameters = v.signature.parameters
+            has_reply = v.on_wire and bool(message(spec.types, v).reply) and step is Step.DECODE
+            more = f", const struct gf_rep_{v.symbol} *reply" if has_reply else ""
+            found.append(f"CUresult gf_{v.symbol}_{step.value}({parameters}{more});")
+    return found
+
+
+def outputs(spec: Spec) -> dict[str, str]:
+    calls = [v for v in spec.driver.variants if v.guest is By.GENERATED and v.alias is None]
+    for variant in spec.driver.variants:
+        check_use(spec, variant)
+    bodies: list[tuple[Variant, list[str]]] = [(v, Body(spec, v).lines()) for v in calls]
+    file = spec.driver.file
+    return {
+        "guest/_generated/steps.h": render("guest_steps.h.j2", __file__, file, steps=hands(spec, calls)),
+        "guest/_generated/calls.c": render("guest_calls.c.j2", __file__, file, bodies=bodies),
+    }

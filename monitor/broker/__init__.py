@@ -1,0 +1,1 @@
+"""Brings guests and API servers together."""

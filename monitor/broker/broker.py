@@ -1,0 +1,516 @@
+"""Sessions: from a guest that proved itself, through the queue, to an API server, to the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+
+import structlog
+from gpuferry.specs._generated import migration_pb2, node_pb2
+
+from ..door.guests import Farewells, Guest
+from ..door.handshake import CudaError, Hello, Reason, Refusal, Resume, resumed, welcome
+from ..moves.custody import Custody
+from ..moves.forwarding import Forwarding
+from ..moves.migration import CannotMove, Migration, Strategy, Target
+from ..moves.orders import Link, Orders
+from ..moves.preparation import Preparations
+from ..moves.reunion import Reunion
+from ..pool.api_server import ApiServer, PoolListener
+from ..pool.channel import ChannelBroken
+from ..pool.pool import Pool
+from ..sessions.events import Announcer, Event, Kind
+from ..sessions.placement import DeviceRoom, Impossible, Placement, Placer
+from ..sessions.session import Phase, Session
+from ..settings.monitor import Config
+from .handover import HandOver
+from .waiting import WaitingRoom
+
+GRANULARITY = 2 << 20
+QUEUE_MOST = 1000
+LAST_WORDS = 1.0  # for sessions that are told at the end of the grace
+REVOKE_SECONDS = 2.0  # then an API server that does not end its session is ended
+
+log = structlog.get_logger()
+
+
+class Broker(PoolListener):
+    """Every session of this GPU server, from its guest's arrival to its end. On the event loop's thread."""
+
+    def __init__(
+        self,
+        config: Config,
+        placer: Placer,
+        announcer: Announcer,
+        pool: Pool,
+        connect: Callable[[Session, str], Coroutine[None, None, Link]],
+        next_session: Callable[[], int],
+        complete_at: float,
+    ) -> None:
+        self._config = config
+        self._placer = placer
+        self._announcer = announcer
+        self._next_session = next_session
+        self._complete_at = complete_at  # monotonic; until then sessions of an earlier monitor may still come
+        self._servers: dict[int, ApiServer] = {}
+        self._farewells = Farewells()
+        self._closing = False
+        self._session_over = asyncio.Event()
+        self.drained = False  # by the registry: only guests that it sent may still come
+        self.sessions: dict[int, Session] = {}
+        self.granted = 0  # sessions that began here
+        self.refused = 0  # guests that were turned away
+        preparations = Preparations(placer, pool)
+        self.custody = Custody(placer, preparations, announcer.tell, self)
+        self._orders = Orders(placer, self.custody, preparations, pool, connect, self.dispatch)
+        self._reunion = Reunion(placer, self.custody)
+        self._forwarding = Forwarding()
+        self._handover = HandOver(config)
+        self._waiting = WaitingRoom(
+            placer, self.sessions, config.max_wait, self._give_up, self._spoke_while_waiting
+        )
+
+    @property
+    def draining(self) -> bool:
+        """No new sessions, running ones may end."""
+        return self._closing or self.drained
+
+    # -- guests
+
+    def arrive(self, guests: Sequence[Guest]) -> None:
+        """They proved themselves: grant, queue or refuse."""
+        self._match_new([session for guest in guests if (session := self._let_in(guest))])
+        self._handover.flush_in_a_hush()
+
+    def _let_in(self, guest: Guest) -> Session | None:
+        if self._closing:
+            self._refuse(guest, Reason.SHUTTING_DOWN, "the monitor is shutting down")
+            return None
+        if self.drained and (guest.hello.restore or not guest.invited):
+            self._refuse(guest, Reason.SHUTTING_DOWN, "this GPU server is being drained: ask the registry")
+            return None
+        if len(self._placer) >= QUEUE_MOST:
+            self._refuse(guest, Reason.NO_CAPACITY, f"{QUEUE_MOST} guests wait already")
+            return None
+        session = Session(self._next_session(), guest.hello, guest.peer, guest)
+        self.sessions[session.id] = session
+        self._handover.arrived(session.arrived)
+        self._enter_queue(session)
+        return session
+
+    def quiet(self) -> None:
+        """No other guest is at the door. Where there was more than one, the next may be on its way."""
+        self._handover.quiet()
+
+    def resume(self, connection: socket.socket, peer: str, resume: Resume) -> None:
+        """To the API server that holds the session. A wrong key and no session are told alike."""
+        session = self.sessions.get(resume.session)
+        if frame := self._forwarding.frame(session, resume):
+            self._farewells.send(connection, frame)
+            return
+        if session and session.welcome and not session.grant:
+            self._handover.flush()  # it is back before its API server knows of it
+        server = session.server if session else None
+        proof = resume.answer(session.resume_key) if session and session.resume_key else None
+        if resume.asks and session and proof:
+            self._tell_whether(connection, peer, session, proof)
+            return
+        if session.welcome and not server if session else time.monotonic() < self._complete_at:
+            text = "no API server has the session yet"
+            self.turn_away(connection, peer, Refusal(Reason.SHUTTING_DOWN, text))
+            return
+        if not server or not proof:
+            self.turn_away(connection, peer, Refusal(Reason.NO_SESSION, "there is no such session any more"))
+            return
+        connection.setblocking(True)
+        again = node_pb2.Resume(session=resume.session, proof=proof, received=resume.received)
+        with contextlib.closing(connection), contextlib.suppress(ChannelBroken):
+            server.send(node_pb2.ToServer(resume=again), connection)
+            log.info("guest came back", session=resume.session, peer=peer)
+
+    def _tell_whether(self, connection: socket.socket, peer: str, session: Session, proof: bytes) -> None:
+        """Somebody who handed a session over wants to know whether it arrived."""
+        if session.running:
+            self._farewells.send(connection, resumed(proof))
+        else:
+            self.turn_away(connection, peer, Refusal(Reason.NO_CAPACITY, "it is being restored"))
+
+    def turn_away(self, connection: socket.socket, peer: str, refusal: Refusal) -> None:
+        """Tell a guest why not, in the background."""
+        self.refused += 1
+        log.info("refused", reason=refusal.reason.name, text=refusal.text, peer=peer)
+        self._announcer.tell(Event(Kind.REFUSED, reason=refusal.text))
+        self._farewells.send(connection, refusal.frame())
+
+    def _refuse(self, guest: Guest, reason: Reason, text: str, error: CudaError | None = None) -> None:
+        self.turn_away(guest.connection, guest.peer, Refusal(reason, text, error))
+
+    # -- the queue
+
+    def _enter_queue(self, session: Session, first: bool = False) -> None:
+        hello = session.hello
+        labels = frozenset([f"{name}={value}" for name, value in hello.labels])
+        self._placer.arrive(
+            session.id, hello.memory, labels, session.since, first=first, function=hello.function
+        )
+
+    def _match_new(self, sessions: Iterable[Session]) -> None:
+        """Those that entered the queue get an API server, or wait in it."""
+        self._match()
+        for session in sessions:
+            if session.phase is Phase.WAITING and session.id in self.sessions:
+                self._waiting.enter(session)
+                self._announcer.tell(Event(Kind.QUEUED, session.id))
+
+    def _withdraw(self, session: Session) -> Guest:
+        guest = self._waiting.leave(session)
+        self._placer.on_leave(session.id)
+        del self.sessions[session.id]
+        self._announcer.tell(Event(Kind.LEFT, session.id))
+        self.dispatch()
+        return guest
+
+    def _give_up(self, session: Session) -> None:
+        position = self._placer.waiting().index(session.id) + 1
+        waited = self._waiting.patience(session)
+        text = f"no API server became free within {waited:g} s (place {position} in the queue)"
+        self._refuse(self._withdraw(session), Reason.NO_CAPACITY, text)
+
+    def _spoke_while_waiting(self, session: Session) -> None:
+        """A waiting guest may only hang up."""
+        assert session.guest
+        try:
+            data = session.guest.connection.recv(1)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        guest = self._withdraw(session)
+        if data:
+            self._refuse(guest, Reason.MALFORMED, "bytes between HELLO and WELCOME")
+        else:
+            log.info("left the queue", session=session.id, program=session.hello.program)
+            guest.connection.close()
+
+    # -- matching
+
+    def dispatch(self) -> None:
+        """The policy's books have changed: carry out what it decides now, and wait for no crowd."""
+        self._match()
+        self._handover.flush()
+
+    def _match(self) -> None:
+        while not self._closing and (decision := self._placer.next()):
+            if isinstance(decision, Placement):
+                self._grant(self.sessions[decision.session], decision)
+            elif isinstance(decision, Impossible):
+                self._reject(self.sessions[decision.session], decision)
+            else:
+                self._orders.carry_out(decision, self.sessions.get(decision.session))
+        self._handover.send_welcomes()
+
+    def _reject(self, session: Session, why: Impossible) -> None:
+        """What it asks for, this machine does not have."""
+        if session.file:
+            self._orders.cannot_come_back(session, why.reason)
+            return
+        guest = self._waiting.leave(session)
+        del self.sessions[session.id]
+        error = CudaError.OUT_OF_MEMORY if why.memory else None
+        self._refuse(guest, Reason.NO_CAPACITY, why.reason, error)
+
+    def _grant(self, session: Session, placement: Placement) -> None:
+        """The guest hears of it at once, for WELCOME is known here; its API server a little later."""
+        if session.file:
+            self._orders.comes_back(session, placement)
+            return
+        guest = self._waiting.leave(session)
+        server = self._servers[placement.server]
+        grace = self._config.resume_grace if session.hello.resumable else 0
+        proof = guest.welcome_proof
+        frame = welcome(server.welcome, proof, session.id, placement.quota, int(grace * 1000))
+        if not session.welcome:
+            self._handover.welcome(guest, frame)
+        elif session.welcome != frame:
+            self._break_word(session, placement)
+            return
+        session.welcome, session.placement, session.server = frame, placement, server
+        session.enter(Phase.GRANTED)
+        server.take(session.id)
+        self._handover.grant(session)
+
+    def _break_word(self, session: Session, placement: Placement) -> None:
+        """The API server died that its WELCOME was about, and this one is not like it."""
+        assert session.guest
+        del self.sessions[session.id]
+        self._placer.on_complete(session.id, time.monotonic())
+        self._placer.on_idle(placement.device, placement.server)
+        self._refuse(session.guest, Reason.NO_CAPACITY, "its API server died, and another has other terms")
+
+    # -- the pool's events
+
+    def server_ready(self, server: ApiServer) -> None:
+        """It joins the idle ones."""
+        self._know(server)
+        self._placer.on_idle(server.device, server.key)
+        self._orders.server_ready(server.device)
+        log.info("server ready", server=server.pid, gpu=server.device, age=round(server.age, 3))
+        self._announcer.tell(Event(Kind.SERVER_READY, device=server.device, server=server.pid))
+        self.dispatch()
+
+    def contexts_withheld(self, device: int, size: int) -> None:
+        """So many bytes are not to be granted; where it was more before, somebody may fit now."""
+        self._placer.withhold(device, size)
+        self.dispatch()
+
+    def _know(self, server: ApiServer) -> None:
+        """The first API server of a device says how much memory there is."""
+        assert server.ready
+        self._servers[server.key] = server
+        config = self._config
+        grantable = max(server.ready.device_memory - config.reserved, 0)
+        usual = config.memory or grantable // config.pool // GRANULARITY * GRANULARITY
+        labels = frozenset((f"gpu={server.device}", f"name={server.ready.device_name}"))
+        if self._placer.add_device(server.device, grantable, min(usual, grantable), labels):
+            self._placer.let_in_early(time.monotonic())
+            self._announcer.tell(Event(Kind.DEVICE_BACK, device=server.device))
+
+    def server_returned(self, server: ApiServer, returned: node_pb2.Returned) -> None:
+        """An earlier monitor granted this session."""
+        grant = returned.grant
+        if not server.is_keeper:
+            self._know(server)
+        if session := self.sessions.get(grant.session):
+            self._reunion.another(session, server, returned)
+            return
+        hello = Hello(
+            nonce=grant.guest_nonce,
+            pid=grant.guest_pid,
+            memory=grant.memory_quota,
+            tenant=grant.tenant,
+            function=grant.function,
+            program=grant.program,
+        )
+        session = Session(grant.session, hello, grant.peer, None)
+        session.server = server
+        session.wall_limit, session.idle_limit = grant.wall_seconds, grant.idle_seconds
+        session.grant = grant
+        session.enter(Phase.RUNNING)
+        session.arrived = session.since = time.monotonic() - returned.session_seconds
+        self.sessions[session.id] = session
+        if not server.is_keeper:
+            session.placement = Placement(session.id, server.device, server.key, grant.memory_quota)
+            self._placer.adopt(session.id, server.device, grant.memory_quota, grant.function)
+        self._reunion.first(session, server, returned)
+        log.info("session adopted", session=session.id, gpu=server.device, server=server.pid)
+        self._announcer.tell(Event(Kind.ADOPTED, session.id, server.device, server.pid))
+
+    def session_started(self, number: int) -> None:
+        """From here on the guest is the API server's alone: its end must be the guest's end."""
+        session = self.sessions.get(number)
+        if session and session.phase is Phase.GRANTED and session.placement and session.server:
+            session.enter(Phase.RUNNING)
+            if session.hello.restore:
+                session.since -= session.hello.restore.age
+            if session.guest:
+                session.guest.connection.close()
+            self.granted += 1
+            device, pid = session.server.device, session.server.pid
+            log.info(
+                "session started",
+                session=number,
+                gpu=device,
+                server=pid,
+                program=session.hello.program,
+                function=session.hello.function,
+                quota=session.placement.quota,
+            )
+            self._announcer.tell(Event(Kind.STARTED, number, device, pid))
+
+    def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
+        """The API server says so; its memory can be granted again if it is clean, else when it is gone."""
+        session = self.sessions.get(ended.session)
+        if session and session.server is server and (ended.clean or server.is_keeper):
+            self.end(session, ended.reason)
+        if ended.clean:
+            self.custody.released(server, ended.session)
+
+    def moving(self, server: ApiServer, moving: migration_pb2.Moving) -> None:
+        """How far a migration is."""
+        self.custody.moving(server, moving)
+
+    def moved(self, server: ApiServer, moved: migration_pb2.Moved) -> None:
+        """How it ended, says its source."""
+        self.custody.moved(server, moved)
+
+    def taken_over(self, server: ApiServer, number: int) -> None:
+        """It has the session now."""
+        if session := self.sessions.get(number):
+            session.restoring = False
+        self.custody.taken_over(server, number)
+
+    def tick(self, utilisation: Mapping[int, float]) -> int | None:
+        """Time passed; the device of which the next launch matters, if there is one."""
+        self._placer.on_tick(time.monotonic(), utilisation)
+        self.dispatch()
+        crowded = self._placer.imbalance()
+        return crowded[0] if crowded else None
+
+    def launched(self, number: int) -> None:
+        """It launched a kernel, which may be the moment for it to move."""
+        if session := self.sessions.get(number):
+            session.watched = False
+        self._placer.on_launch(number, time.monotonic())
+        self.dispatch()
+
+    def server_lost(self, server: ApiServer) -> None:
+        """Its session is over; a guest that it never served goes back to the head of the queue."""
+        self._servers.pop(server.key, None)
+        self._handover.forget(server.key)
+        self._placer.on_server_lost(server.device, server.key)
+        self._announcer.tell(
+            Event(Kind.SERVER_LOST, device=server.device, server=server.pid, reason=server.end_reason)
+        )
+        session = self.sessions.get(server.session)
+        if session and session.server is server:
+            if session.phase is Phase.GRANTED and not self._closing:
+                self._placer.on_complete(session.id, time.monotonic())
+                session.enter(Phase.WAITING)
+                session.placement = session.server = None
+                self._enter_queue(session, first=True)
+                self._match_new([session])
+            elif not self.custody.may_go_on(session, server):
+                self.end(session, f"API server: {server.end_reason}")
+        self.custody.server_lost(server)
+        self.dispatch()
+
+    def device_lost(self, device: int, reason: str) -> None:
+        """Nothing is placed there until an API server is ready there again; its sessions are told."""
+        if not self._placer.remove_device(device):
+            return
+        self._announcer.tell(Event(Kind.DEVICE_LOST, device=device, reason=reason))
+        self.custody.device_lost(device)
+        for session in self.running():
+            if session.server and session.server.device == device:
+                self.end_session(session, f"GPU {device} failed: {reason}")
+        self.dispatch()
+
+    def end(self, session: Session, reason: str) -> None:
+        """The session is over: nobody has it any more."""
+        session.stop_timer()
+        if session.guest:
+            session.guest.connection.close()
+        del self.sessions[session.id]
+        self._forwarding.ended(session)
+        if not self.custody.ends(session, reason) and session.placement:
+            self._placer.on_complete(session.id, time.monotonic())
+        seconds = round(time.monotonic() - session.since, 3)
+        log.info("session ended", session=session.id, reason=reason, seconds=seconds)
+        device = session.placement.device if session.placement else -1
+        self._announcer.tell(Event(Kind.ENDED, session.id, device, reason=reason))
+        self._session_over.set()
+        self.dispatch()
+
+    # -- moving sessions
+
+    def migrate(
+        self, number: int, target: Target, strategy: Strategy, timeout: float, dry_run: bool = False
+    ) -> Migration | None:
+        """An operator wants it. CannotMove says why not; None: it could begin."""
+        session = self.sessions.get(number)
+        if session is None:
+            raise KeyError(number)
+        if self._closing:
+            raise CannotMove("the monitor is shutting down")
+        if session.file:
+            raise CannotMove(f"session {number} is suspended: `gpuferry session resume {session.file}`")
+        if dry_run:
+            self._orders.check(session, target)
+            return None
+        return self._orders.begin(session, target, strategy, timeout)
+
+    def resume_session(self, path: str, target: Target, timeout: float) -> Migration:
+        """Out of the file in which it is suspended."""
+        found = [session for session in self.sessions.values() if session.file == path]
+        if not found:
+            raise KeyError(path)
+        if self._closing:
+            raise CannotMove("the monitor is shutting down")
+        return self._orders.begin(found[0], target, Strategy.STRATEGY_STOP, timeout)
+
+    # -- ending sessions
+
+    def end_session(self, session: Session, reason: str) -> None:
+        """The guest is told why; an API server that does not let go is ended."""
+        self._handover.flush()
+        log.info("session revoked", session=session.id, reason=reason)
+        if session.phase is Phase.WAITING or not session.server:
+            self._refuse(self._withdraw(session), Reason.DENIED, reason)
+            return
+        session.revoked = reason
+        revoke = node_pb2.Revoke(session=session.id, reason=reason)
+        with contextlib.suppress(ChannelBroken):
+            session.server.send(node_pb2.ToServer(revoke=revoke))
+        asyncio.get_running_loop().call_later(REVOKE_SECONDS, self._insist, session, session.server)
+
+    def end_by_number(self, number: int, reason: str) -> bool:
+        """False: there is no such session."""
+        session = self.sessions.get(number)
+        if session:
+            self.end_session(session, reason)
+        return session is not None
+
+    def came_from_elsewhere(self, number: int) -> bool:
+        """Whether another GPU server handed the session over to this one."""
+        session = self.sessions.get(number)
+        return session is not None and session.hello.restore is not None
+
+    def end_tenant(self, tenant: str) -> None:
+        """The tenant's token was revoked, and its sessions shall end."""
+        for session in [one for one in self.sessions.values() if one.hello.tenant == tenant]:
+            self.end_session(session, f"the token of {tenant} was revoked")
+
+    def _insist(self, session: Session, server: ApiServer) -> None:
+        if session.server is server and server.session == session.id and session.id in self.sessions:
+            server.kill()
+
+    # -- the end, and looking in
+
+    async def drain(self, grace: float) -> None:
+        """No new sessions; running ones have `grace` seconds."""
+        self._closing = True
+        for number in self._placer.waiting():
+            session, reason = self.sessions[number], "the monitor is shutting down"
+            if session.file:
+                self._orders.cannot_come_back(session, reason)
+            else:
+                self._refuse(self._withdraw(session), Reason.SHUTTING_DOWN, reason)
+        if not await self._sessions_over(grace):
+            for session in self.running():
+                self.end_session(session, "the GPU server is shutting down")
+            await self._sessions_over(LAST_WORDS)
+        await self._farewells.finish()
+
+    async def _sessions_over(self, limit: float) -> bool:
+        deadline = time.monotonic() + limit
+        while self.sessions and (left := deadline - time.monotonic()) > 0:
+            log.info("waiting for sessions", count=len(self.sessions), seconds=round(left, 1))
+            self._session_over.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._session_over.wait(), left)
+        return not self.sessions
+
+    def rooms(self) -> Iterable[DeviceRoom]:
+        """The devices that are known, for status."""
+        return self._placer.devices.values()
+
+    def queue(self) -> list[Session]:
+        """Waiting sessions, first come first."""
+        return [self.sessions[number] for number in self._placer.waiting()]
+
+    def running(self) -> list[Session]:
+        """Sessions that have an API server."""
+        return [session for session in self.sessions.values() if session.server]

@@ -1,0 +1,77 @@
+"""Guests that wait for an API server: they are told their place, may hang up, and do not wait for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+
+from ..door.guests import Guest
+from ..door.handshake import queued
+from ..sessions.placement import Placer
+from ..sessions.session import Session
+
+LOOK_SECONDS = 1.0  # between looks at who moved up
+TELL_ANYWAY = 30  # looks after which a waiting guest is told that it still waits
+
+
+class WaitingRoom:
+    """The guests of the queue. Who is next is the policy's affair; here is what the others see of it."""
+
+    def __init__(
+        self,
+        placer: Placer,
+        sessions: Mapping[int, Session],
+        max_wait: float,
+        give_up: Callable[[Session], None],
+        spoke: Callable[[Session], None],
+    ) -> None:
+        self._placer = placer
+        self._sessions = sessions
+        self._max_wait = max_wait
+        self._give_up = give_up  # it has waited as long as it may
+        self._spoke = spoke  # it said something, or hung up
+        self._looking: asyncio.TimerHandle | None = None
+
+    def enter(self, session: Session) -> None:
+        """The session begins to wait. A guest that has WELCOME already may speak, and expects no QUEUED."""
+        assert session.guest
+        loop = asyncio.get_running_loop()
+        session.timer = loop.call_later(self.patience(session), self._give_up, session)
+        if session.welcome:
+            return
+        session.guest.connection.setblocking(False)
+        loop.add_reader(session.guest.connection, self._spoke, session)
+        session.told = (0, 0)
+        if self._looking is None:
+            self._look()
+        else:
+            self._tell_place(session, len(self._placer), len(self._placer))
+
+    def leave(self, session: Session) -> Guest:
+        """The session does not wait any more, if it did at all. Returns its guest."""
+        assert session.guest
+        if session.timer:  # it had to wait
+            session.stop_timer()
+            asyncio.get_running_loop().remove_reader(session.guest.connection)
+        return session.guest
+
+    def patience(self, session: Session) -> float:
+        """Seconds that the session may wait: the shorter of what its guest and what the operator allows."""
+        return min(self._max_wait, session.hello.max_wait or self._max_wait)
+
+    def _look(self) -> None:
+        waiting = self._placer.waiting()
+        for place, number in enumerate(waiting, 1):
+            self._tell_place(self._sessions[number], place, len(waiting))
+        loop = asyncio.get_running_loop()
+        self._looking = loop.call_later(LOOK_SECONDS, self._look) if waiting else None
+
+    def _tell_place(self, session: Session, place: int, length: int) -> None:
+        before, looks = session.told
+        if session.guest is None or session.welcome or (before == place and looks < TELL_ANYWAY):
+            session.told = before, looks + 1
+            return
+        session.told = place, 0
+        with contextlib.suppress(OSError):  # one that hung up is noticed where it is read
+            session.guest.connection.send(queued(place, length))

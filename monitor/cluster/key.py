@@ -1,0 +1,44 @@
+"""The secret that registries, GPU servers and operators of one cluster share."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from gpuferry.guest.endpoint import read_token
+
+from ..settings.sources import ConfigError
+
+SIZE_MIN = 32  # characters
+NAME = "cluster.key"
+
+
+def read_cluster_key(file: str | None, state: Path) -> bytes | None:
+    """From the file that was named, else GPUFERRY_CLUSTER_KEY, else the state folder; None: there is none."""
+    given = os.environ.get("GPUFERRY_CLUSTER_KEY", "")
+    path = file or (str(state / NAME) if not given and (state / NAME).exists() else None)
+    try:
+        key = read_token(path) if path else given
+    except OSError as error:
+        raise ConfigError(f"cluster key file {path}: {error.strerror}") from None
+    if not key and not path:
+        return None
+    if len(key) < SIZE_MIN:
+        raise ConfigError(f"the cluster key has {len(key)} characters: {SIZE_MIN} at least")
+    return key.encode()
+
+
+def make_cluster_key(state: Path) -> bytes:
+    """A new one, for the first registry of a cluster."""
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(state / NAME, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {state / NAME}: {error.strerror}", "choose a folder: --state"
+        ) from None
+    key = secrets.token_hex(32)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(key + "\n")
+    return key.encode()

@@ -1,0 +1,35 @@
+"""What a monitor's heartbeat says of it."""
+
+from __future__ import annotations
+
+from gpuferry.specs._generated import registry_pb2
+
+from ..broker.broker import Broker
+from ..pool.api_server import State
+from ..pool.pool import Pool
+from ..service.versions import package_version
+from ..settings.monitor import Config
+
+
+def describe(config: Config, broker: Broker, pool: Pool) -> registry_pb2.Load:
+    """At this moment, from what is known without asking anybody."""
+    rooms = {room.ordinal: room for room in broker.rooms()}
+    devices = []
+    for ordinal in range(config.devices):
+        device = registry_pb2.Device(ordinal=ordinal, simulated=config.simulated, places=config.pool)
+        for server in pool.servers.values():
+            if server.device == ordinal and server.ready:
+                device.name = server.ready.device_name
+                device.idle += server.state is State.IDLE
+        if room := rooms.get(ordinal):
+            device.memory_grantable = room.grantable
+            device.memory_granted = room.granted
+        devices.append(device)
+    return registry_pb2.Load(
+        version=package_version(),
+        devices=devices,
+        sessions=len(broker.running()),
+        waiting=len(broker.queue()),
+        # Being drained is the registry's own word: it knows better when that ends.
+        accepting=broker.drained or not broker.draining,
+    )

@@ -1,0 +1,211 @@
+"""Another GPU server, to which a session is handed over: the way there, and the handshake (WIRE.md §10)."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+import socket
+import struct
+from collections.abc import Sequence
+
+import grpc
+import structlog
+from gpuferry.guest.endpoint import split_address
+from gpuferry.specs._generated import migration_pb2, registry_pb2, registry_pb2_grpc
+
+from ..door import handshake
+from ..door.handshake import Extension
+from ..door.tickets import issue, restore_key
+from ..moves.migration import CannotMove
+from ..moves.orders import Link
+from ..service.waiting import within
+from ..sessions.session import Session
+from .registry.service import SERVICE
+from .registry.signing import sign
+
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 5.0
+REGISTRY_SECONDS = 3.0
+WAIT_SECONDS = 30.0  # in the queue there
+LOST_AFTER_MS = 20000
+WELCOME_MOST = 64 << 10
+LIST = f"/{SERVICE}/List"
+U32 = struct.Struct("<I")
+U32_MOST = (1 << 32) - 1
+
+log = structlog.get_logger()
+
+
+class Neighbours:
+    """The other GPU servers."""
+
+    def __init__(self, token: bytes, cluster_key: bytes | None, registries: Sequence[str]) -> None:
+        self._token = token
+        self._cluster_key = cluster_key
+        self._registries = registries
+
+    async def connect(self, session: Session, name: str) -> Link:
+        """A connection to an API server there that waits for this session; or CannotMove."""
+        address, incarnation = await self._find(name)
+        assert session.grant
+        extensions = _extensions(session)
+        key = self._token
+        if incarnation:
+            assert self._cluster_key
+            ticket = issue(self._cluster_key, incarnation, session.hello.tenant)
+            key = restore_key(self._cluster_key, ticket)
+            extensions += handshake.extension(Extension.TICKET, ticket)
+        connection = await _connect(address)
+        try:
+            welcome, resume_key = await within(
+                WAIT_SECONDS + ANSWER_SECONDS, _shake_hands(connection, session, key, extensions)
+            )
+        except asyncio.TimeoutError:
+            connection.close()
+            raise CannotMove(f"{address} does not answer") from None
+        except OSError as error:
+            connection.close()
+            raise CannotMove(f"{address}: {error.strerror or error}") from None
+        except BaseException:
+            connection.close()
+            raise
+        connection.setblocking(True)
+        remote = migration_pb2.RemoteTarget(welcome=welcome, address=address, key=resume_key)
+        return Link(connection, remote)
+
+    async def _find(self, name: str) -> tuple[str, bytes]:
+        """Address and, of one that the registry knows, what tickets for it are made out to."""
+        known = await self._registered() if self._registries and self._cluster_key else []
+        matching = [
+            server
+            for server in known
+            if name in (server.registration.address, server.registration.address.rpartition(":")[0])
+        ]
+        if len(matching) > 1:
+            addresses = ", ".join(server.registration.address for server in matching)
+            raise CannotMove(f"{name} could be any of {addresses}: say which")
+        if matching:
+            (server,) = matching
+            if not server.alive:
+                raise CannotMove(f"the registry has not heard of {server.registration.address} lately")
+            if server.registration.drained:
+                raise CannotMove(f"{server.registration.address} is being drained")
+            return server.registration.address, server.load.incarnation
+        try:
+            address = split_address(name)
+        except ValueError:
+            address = ""
+        if not isinstance(address, tuple):
+            asked = (
+                "no such GPU server is registered" if known else "no registry is known here that could tell"
+            )
+            raise CannotMove(f"{name}: {asked}; write HOST:PORT for one with the same token")
+        return name, b""
+
+    async def _registered(self) -> Sequence[registry_pb2.Server]:
+        assert self._cluster_key
+        request = registry_pb2.ListRequest()
+        problem = ""
+        for registry in self._registries:
+            async with grpc.aio.insecure_channel(registry) as channel:
+                stub = registry_pb2_grpc.RegistryStub(channel)
+                metadata = sign(self._cluster_key, LIST, request)
+                try:
+                    reply = await stub.List(request, timeout=REGISTRY_SECONDS, metadata=metadata)
+                    return list(reply.servers)
+                except grpc.aio.AioRpcError as error:
+                    problem = f"{registry}: {error.details()}"
+        raise CannotMove(f"no registry answers: {problem}")
+
+
+def _extensions(session: Session) -> bytes:
+    milliseconds = handshake.RESTORE.pack(session.id, int(session.age * 1000))
+    found = handshake.extension(Extension.RESTORE, milliseconds)
+    for kind, value in (
+        (Extension.MAX_WAIT, WAIT_SECONDS * 1000),
+        (Extension.WALL_LIMIT, session.wall_limit),
+        (Extension.IDLE_LIMIT, session.idle_limit),
+    ):
+        if value:
+            found += handshake.extension(kind, U32.pack(min(max(int(value), 1), U32_MOST)))
+    return found
+
+
+async def _connect(address: str) -> socket.socket:
+    loop = asyncio.get_running_loop()
+    parts = split_address(address)
+    if isinstance(parts, str):
+        raise CannotMove(f"{address} is on this machine: HOST:PORT is wanted")
+    try:
+        found = await loop.getaddrinfo(*parts, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise CannotMove(f"{address}: {error.strerror}") from None
+    reason = "no address"
+    for family, kind, protocol, _, where in found:
+        connection = socket.socket(family, kind, protocol)
+        connection.setblocking(False)
+        for level, setting, value in (
+            (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+            (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_AFTER_MS),
+        ):
+            connection.setsockopt(level, setting, value)
+        try:
+            await within(CONNECT_SECONDS, loop.sock_connect(connection, where))
+        except asyncio.TimeoutError:
+            reason = "nobody answers"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        except BaseException:
+            connection.close()
+            raise
+        else:
+            return connection
+        connection.close()
+    raise CannotMove(f"cannot connect to {address}: {reason}")
+
+
+async def _shake_hands(
+    connection: socket.socket, session: Session, key: bytes, extensions: bytes
+) -> tuple[bytes, bytes]:
+    """The body of WELCOME, and the session's key there."""
+    assert session.grant
+    loop = asyncio.get_running_loop()
+    op, greeting = await _read(connection)
+    if op != handshake.OP_GREETING or len(greeting) != handshake.GREETING.size:
+        raise CannotMove("what answers there is no gpuferry monitor")
+    server_nonce, nonce = greeting[-handshake.PROOF_SIZE :], secrets.token_bytes(handshake.PROOF_SIZE)
+    wish = session.hello._replace(memory=session.quota, resumable=session.grant.resume_seconds > 0, labels=())
+    frame = handshake.restoring_hello(key, server_nonce, nonce, wish, extensions)
+    await loop.sock_sendall(connection, frame)
+    op, body = await _read(connection)
+    while op == handshake.OP_QUEUED:
+        op, body = await _read(connection)
+    if op == handshake.OP_REFUSED:
+        raise CannotMove(f"it refuses: {body[handshake.REFUSED.size :].decode(errors='replace')}")
+    if op == handshake.OP_REDIRECT:
+        raise CannotMove("that is a registry, not a GPU server")
+    proof = handshake.server_proof(key, server_nonce, nonce)
+    if op != handshake.OP_WELCOME or not hmac.compare_digest(body[: len(proof)], proof):
+        raise CannotMove("it does not know the token: it may be an impostor")
+    return body, handshake.resume_key(key, server_nonce + nonce)
+
+
+async def _read(connection: socket.socket) -> tuple[int, bytes]:
+    """One frame, and not a byte more."""
+    size, op, *_ = handshake.HEADER.unpack(await _exactly(connection, handshake.HEADER.size))
+    if not handshake.HEADER.size <= size <= WELCOME_MOST:
+        raise CannotMove("it does not speak gpuferry's protocol")
+    return op, await _exactly(connection, size - handshake.HEADER.size)
+
+
+async def _exactly(connection: socket.socket, size: int) -> bytes:
+    loop = asyncio.get_running_loop()
+    data = b""
+    while len(data) < size:
+        part = await loop.sock_recv(connection, size - len(data))
+        if not part:
+            raise CannotMove("it closed the connection")
+        data += part
+    return data

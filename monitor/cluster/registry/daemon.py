@@ -1,0 +1,138 @@
+"""The registry's process: one replica, which can be killed at any moment without anything being lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+import grpc
+import structlog
+from gpuferry.guest.endpoint import REGISTRY
+from gpuferry.specs._generated import registry_pb2_grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from ...door.credentials import AnyOf, OwnToken, Tenants
+from ...door.listener import Listener, listen_tcp
+from ...door.tokens.book import TokenBook
+from ...service.notify import Notifier
+from ...service.ports import ALONE, add_port
+from ...service.runtime import RuntimeDirectory
+from ...service.waiting import until
+from ...settings.folders import store_path
+from ...settings.monitor import is_loopback
+from ...settings.sources import ConfigError
+from ...store.choose import open_store
+from ...store.interface import StoreError
+from .config import RegistryConfig
+from .directory import Directory
+from .redirect import Redirector
+from .service import SERVICE, RegistryService
+from .signing import Guard, RequireSignature
+
+log = structlog.get_logger()
+
+
+class Registry:
+    """One replica."""
+
+    def __init__(self, config: RegistryConfig, token_given: bool) -> None:
+        self._config = config
+        self._token_given = token_given
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until a signal. ConfigError if it cannot start."""
+        config = self._config
+        async with contextlib.AsyncExitStack() as stack:
+            runtime = RuntimeDirectory(config.runtime)
+            stack.callback(runtime.close)
+            store = open_store(config.store, store_path(config.state))
+            stack.push_async_callback(store.close)
+            directory, book = Directory(store, config.lease), TokenBook(store)
+            await self._check_exposure(book)
+
+            redirector = Redirector(directory, config.cluster_key, config.policy, config.max_wait)
+            stack.push_async_callback(redirector.close)
+            authority = AnyOf([OwnToken(config.token), Tenants(book)])
+            listener = Listener(listen_tcp(config.listen), authority, config.handshake_timeout, redirector)
+            stack.callback(listener.close)
+
+            guard = RequireSignature(Guard(config.cluster_key), SERVICE)
+            server = grpc.aio.server(interceptors=[guard], options=ALONE)
+            control = await self._start_control(server, directory, book)
+            stack.push_async_callback(server.stop, 0.5)
+
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                loop.add_signal_handler(number, self._stopping.set)
+            notifier = Notifier()
+            jobs = (listener.serve(), directory.follow(), notifier.watch())
+            tasks: list[asyncio.Task[None]] = [asyncio.ensure_future(job) for job in jobs]
+            stack.push_async_callback(_cancel, tasks)
+            self._publish(runtime, listener.name, control)
+            log.info("listening", guests=listener.name, control=control, store=config.store.partition(":")[0])
+            notifier.ready(f"guests connect to {listener.name}")
+            await until(self._stopping, tasks)
+            notifier.stopping(0)
+            log.info("stopping")
+
+    async def _check_exposure(self, book: TokenBook) -> None:
+        """Nothing is reachable from other machines unless somebody made a token."""
+        if is_loopback(self._config.listen) or self._token_given:
+            return
+        try:
+            tokens = await book.all()
+        except StoreError as error:
+            raise ConfigError(f"the store does not answer: {error}") from None
+        if not tokens:
+            raise ConfigError(
+                f"{self._config.listen} can be reached from other machines, and there is no token: "
+                "`gpuferry token create TENANT` first, or set GPUFERRY_TOKEN, or listen on 127.0.0.1"
+            )
+
+    async def _start_control(self, server: grpc.aio.Server, directory: Directory, book: TokenBook) -> str:
+        service = RegistryService(directory, book, self._config.lease)
+        registry_pb2_grpc.add_RegistryServicer_to_server(service, server)
+        checks = health.aio.HealthServicer()  # type: ignore[attr-defined]
+        health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+        reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+        address = self._config.control
+        port = add_port(server, address)
+        await server.start()
+        await checks.set("", health_pb2.HealthCheckResponse.ServingStatus.SERVING)
+        return f"{address.rpartition(':')[0]}:{port}"
+
+    def _publish(self, runtime: RuntimeDirectory, guests: str, control: str) -> None:
+        """For commands of the same user on this machine."""
+        token = runtime.publish("token", self._config.token.decode() + "\n")
+        entries = {
+            "GPUFERRY_REGISTRY": control,
+            "GPUFERRY_CLUSTER_KEY_FILE": self._config.cluster_key_path,
+            "GPUFERRY_MONITOR": guests,
+            "GPUFERRY_TOKEN_FILE": token,
+            "GPUFERRY_REGISTRY_PID": os.getpid(),
+        }
+        runtime.publish("endpoint", "".join(f"{key}={value}\n" for key, value in entries.items()))
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def runtime_of(base: str) -> Path:
+    """Beside a monitor's, so that both can run for one user."""
+    return Path(base, REGISTRY)
+
+
+def run(config: RegistryConfig, token_given: bool) -> None:
+    """The whole life of a registry process."""
+    try:
+        asyncio.run(Registry(config, token_given).run())
+    except StoreError as error:
+        raise ConfigError(str(error)) from None

@@ -1,0 +1,131 @@
+"""The GPU servers of the cluster, in a Store: `cluster/server/ADDRESS` is what the operator said, and stays;
+`cluster/alive/ADDRESS` is what the server says, and goes when it says nothing for a lease's time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+import structlog
+from gpuferry.specs._generated import registry_pb2
+
+from ...store.interface import ABSENT, Store
+
+ROOT = "cluster/"
+REGISTERED, ALIVE = "cluster/server/", "cluster/alive/"
+
+log = structlog.get_logger()
+
+
+class Unknown(Exception):
+    """No server is registered under this address."""
+
+
+class NotIdle(Exception):
+    """The server is not drained, or still has sessions."""
+
+
+def _join(state: Mapping[str, bytes]) -> list[registry_pb2.Server]:
+    servers = []
+    for key, value in state.items():
+        if key.startswith(REGISTERED):
+            registration = registry_pb2.Registration.FromString(value)
+            beat = state.get(ALIVE + registration.address)
+            load = registry_pb2.Load.FromString(beat) if beat else None
+            servers.append(registry_pb2.Server(registration=registration, alive=bool(beat), load=load))
+    return sorted(servers, key=lambda server: server.registration.address)
+
+
+class Directory:
+    """Writes go to the store at once; `servers` is a view that follows it: choosing waits for nothing."""
+
+    def __init__(self, store: Store, lease: float) -> None:
+        self._store = store
+        self._lease = lease
+        self._changed = asyncio.Event()
+        self.servers: list[registry_pb2.Server] = []
+
+    async def follow(self) -> None:
+        """Keeps `servers` up to date, until cancelled."""
+        async for state in self._store.watch(ROOT):
+            self._note(_join(state))
+
+    def _note(self, servers: list[registry_pb2.Server]) -> None:
+        before = {server.registration.address: server.alive for server in self.servers}
+        for server in servers:
+            address = server.registration.address
+            if before.get(address, False) != server.alive:
+                log.info("server is up" if server.alive else "server is silent", address=address)
+        self.servers = servers
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def next_change(self) -> asyncio.Event:
+        """Set when `servers` is another list than now."""
+        return self._changed
+
+    async def read(self) -> list[registry_pb2.Server]:
+        """From the store itself: what was written before is in it."""
+        entries = await self._store.read(ROOT)
+        return _join({key: entry.value for key, entry in entries.items()})
+
+    async def show(self, address: str) -> registry_pb2.Server:
+        """One server; Unknown."""
+        for server in await self.read():
+            if server.registration.address == address:
+                return server
+        raise Unknown(address)
+
+    async def register(self, address: str, labels: list[registry_pb2.Label]) -> None:
+        """A new server, or new labels for one that is there."""
+        while True:
+            entry = await self._store.get(REGISTERED + address)
+            if entry:
+                registration = registry_pb2.Registration.FromString(entry.value)
+                del registration.labels[:]
+            else:
+                registration = registry_pb2.Registration(address=address, registered=time.time())
+            registration.labels.extend(labels)
+            version = entry.version if entry else ABSENT
+            if await self._store.swap(REGISTERED + address, registration.SerializeToString(), version):
+                return
+
+    async def _change(self, address: str, change: Callable[[registry_pb2.Registration], None]) -> None:
+        while entry := await self._store.get(REGISTERED + address):
+            registration = registry_pb2.Registration.FromString(entry.value)
+            change(registration)
+            if await self._store.swap(REGISTERED + address, registration.SerializeToString(), entry.version):
+                return
+        raise Unknown(address)
+
+    async def set_drained(self, address: str, drained: bool) -> None:
+        """Whether it gets new sessions."""
+
+        def change(registration: registry_pb2.Registration) -> None:
+            registration.drained = drained
+
+        await self._change(address, change)
+
+    async def remove(self, address: str) -> registry_pb2.Server:
+        """Forget it; NotIdle unless it was drained and its sessions are over."""
+        while entry := await self._store.get(REGISTERED + address):
+            server = await self.show(address)
+            if not registry_pb2.Registration.FromString(entry.value).drained:
+                raise NotIdle(f"{address} is not drained: `gpuferry server drain {address}` comes first")
+            if server.load.sessions or server.load.waiting:
+                count = server.load.sessions + server.load.waiting
+                raise NotIdle(
+                    f"{address} still has {count} sessions: `gpuferry server drain {address} --wait`"
+                )
+            if await self._store.swap(REGISTERED + address, None, entry.version):
+                return server
+        raise Unknown(address)
+
+    async def beat(self, load: registry_pb2.Load) -> registry_pb2.Registration:
+        """A sign of life; Unknown for a server that nobody registered."""
+        entry = await self._store.get(REGISTERED + load.address)
+        if not entry:
+            raise Unknown(load.address)
+        await self._store.put(ALIVE + load.address, load.SerializeToString(), self._lease)
+        return registry_pb2.Registration.FromString(entry.value)

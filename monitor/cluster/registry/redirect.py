@@ -1,0 +1,188 @@
+"""Takes guests from the listener and sends each to a GPU server."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+from gpuferry.guest.endpoint import split_address
+from gpuferry.specs._generated import registry_pb2
+
+from ...door import handshake, tickets
+from ...door.guests import Farewells, Guest
+from ...door.handshake import CudaError, Reason, Refusal, Resume
+from ...service.waiting import within
+from .choose import Wish, choose, eligible, why_none
+from .directory import Directory
+
+WAITING_MOST = 1000
+PROBE_SECONDS = 1.0
+BEATS_TO_COME = 2  # heartbeats after which a guest that none of them knows will not come
+
+log = structlog.get_logger()
+
+
+async def _greets(address: str) -> bool:
+    """Whether a monitor answers there: one that hangs still accepts connections, in its backlog."""
+    target = split_address(address)
+    opening = (
+        asyncio.open_unix_connection(target) if isinstance(target, str) else asyncio.open_connection(*target)
+    )
+
+    async def greet() -> bytes:
+        reader, writer = await opening
+        try:
+            return await reader.readexactly(handshake.HEADER.size + len(handshake.MAGIC))
+        finally:
+            writer.close()
+
+    try:
+        greeting = await within(PROBE_SECONDS, greet())
+    except (OSError, EOFError, asyncio.TimeoutError):
+        return False
+    return greeting.endswith(handshake.MAGIC)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A guest on its way."""
+
+    address: str
+    incarnation: bytes
+    sequence: int  # of the heartbeat that it was sent at
+
+
+class Redirector:
+    """The registry's Reception."""
+
+    def __init__(self, directory: Directory, cluster_key: bytes, policy: str, max_wait: float) -> None:
+        self._directory = directory
+        self._key = cluster_key
+        self._policy = policy
+        self._max_wait = max_wait
+        self._farewells = Farewells()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sent: dict[bytes, Sent] = {}  # by the number of its ticket
+        self._dead: set[tuple[str, int]] = set()  # by heartbeat: the next one knows better
+        self._seen: list[registry_pb2.Server] | None = None  # the view by which these are right
+
+    def arrive(self, guests: Sequence[Guest]) -> None:
+        """Choose, in the background."""
+        for guest in guests:
+            self._arrive(guest)
+
+    def _arrive(self, guest: Guest) -> None:
+        if len(self._tasks) >= WAITING_MOST:
+            refusal = Refusal(Reason.NO_CAPACITY, f"{WAITING_MOST} guests wait already")
+            self.turn_away(guest.connection, guest.peer, refusal)
+            return
+        task = asyncio.ensure_future(self._place(guest))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def quiet(self) -> None:
+        """Nothing waits for that."""
+
+    def resume(self, connection: socket.socket, peer: str, _: Resume) -> None:
+        """Sessions are at the GPU servers, and their guests know which."""
+        self.turn_away(connection, peer, Refusal(Reason.NO_SESSION, "a registry has no sessions"))
+
+    def turn_away(self, connection: socket.socket, peer: str, refusal: Refusal) -> None:
+        """Tell a guest why not, in the background."""
+        log.info("refused", reason=refusal.reason.name, text=refusal.text, peer=peer)
+        self._farewells.send(connection, refusal.frame())
+
+    async def _place(self, guest: Guest) -> None:
+        try:
+            server, ticket = await within(self._max_wait, self._find(guest))
+        except asyncio.TimeoutError:
+            self.turn_away(guest.connection, guest.peer, self._refusal(_wish(guest)))
+            return
+        except asyncio.CancelledError:
+            guest.connection.close()
+            raise
+        address, hello = server.registration.address, guest.hello
+        session_key = tickets.session_key(self._key, ticket)
+        frame = handshake.redirect(guest.key, guest.nonces, session_key, ticket, address)
+        log.info("redirected", peer=guest.peer, program=hello.program, function=hello.function, to=address)
+        self._farewells.send(guest.connection, frame)
+
+    def _refusal(self, wish: Wish) -> Refusal:
+        servers = self._directory.servers
+        enough = any(eligible(server, Wish(0, wish.labels)) for server in servers)
+        error = CudaError.OUT_OF_MEMORY if enough and wish.memory else None
+        return Refusal(Reason.NO_CAPACITY, why_none(servers, wish), error)
+
+    async def _find(self, guest: Guest) -> tuple[registry_pb2.Server, bytes]:
+        """The chosen server, which has just greeted, and a ticket for it."""
+        wish = _wish(guest)
+        while True:
+            change = self._directory.next_change()
+            while server := self._choose(wish):
+                ticket = tickets.issue(self._key, server.load.incarnation, guest.hello.tenant)
+                if await self._take(server, tickets.number_of(ticket)):
+                    return server, ticket
+                log.warning("server does not answer", address=server.registration.address)
+                self._dead.add(_beat(server))
+            await change.wait()
+
+    async def _take(self, server: registry_pb2.Server, number: bytes) -> bool:
+        """Whether the guest is on its way there; from here on it counts."""
+        load, address = server.load, server.registration.address
+        self._sent[number] = Sent(address, load.incarnation, load.sequence)
+        greeted = False
+        try:
+            greeted = await _greets(address)
+        finally:
+            if not greeted:
+                self._sent.pop(number, None)
+        return greeted
+
+    def _choose(self, wish: Wish) -> registry_pb2.Server | None:
+        servers = self._directory.servers
+        if servers is not self._seen:
+            self._look(servers)
+        candidates = [server for server in servers if _beat(server) not in self._dead]
+        pending = Counter(sent.address for sent in self._sent.values())
+        address = choose(self._policy, candidates, wish, pending)
+        return next((one for one in candidates if one.registration.address == address), None)
+
+    def _look(self, servers: list[registry_pb2.Server]) -> None:
+        """A heartbeat may be older than the arrival of a guest, and still be read later: it says who came."""
+        self._seen = servers
+        self._dead &= {_beat(server) for server in servers}
+        loads = {server.registration.address: server.load for server in servers}
+        came = {number for load in loads.values() for number in load.tickets}
+        self._sent = {
+            number: sent
+            for number, sent in self._sent.items()
+            if number not in came and _may_come(sent, loads.get(sent.address))
+        }
+
+    async def close(self) -> None:
+        """Guests that wait for a server are told."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._farewells.finish()
+
+
+def _wish(guest: Guest) -> Wish:
+    return Wish(guest.hello.memory, guest.hello.labels)
+
+
+def _may_come(sent: Sent, load: registry_pb2.Load | None) -> bool:
+    """Whether a guest that has not come is still waited for."""
+    return (
+        load is not None
+        and load.incarnation == sent.incarnation
+        and load.sequence < sent.sequence + BEATS_TO_COME
+    )
+
+
+def _beat(server: registry_pb2.Server) -> tuple[str, int]:
+    return server.registration.address, server.load.sequence

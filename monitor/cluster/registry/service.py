@@ -1,0 +1,156 @@
+"""The registry's gRPC side: what registry.proto declares."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+from gpuferry.guest.endpoint import split_address
+from gpuferry.specs._generated import registry_pb2, registry_pb2_grpc
+
+from ...door.tokens import proof
+from ...door.tokens.book import TokenBook, TooMany
+from ...store.interface import StoreError
+from .directory import Directory, NotIdle, Unknown
+
+BEATS_PER_LEASE = 4
+LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+KEY_SIZE = 32
+ADDRESS_MOST = 255
+
+SERVICE = registry_pb2.DESCRIPTOR.services_by_name["Registry"].full_name
+Method = Callable[[Any, Any, Any], Awaitable[Any]]
+
+
+def _check_address(address: str) -> None:
+    """One that a guest can be sent to."""
+    parts = split_address(address)
+    if (
+        len(address) > ADDRESS_MOST
+        or not address.isprintable()
+        or " " in address
+        or not (isinstance(parts, str) or parts[1])
+    ):
+        raise ValueError(f"{address!r} is no address that a guest could connect to")
+
+
+def _errors(method: Method) -> Method:
+    """What goes wrong below becomes a status and a sentence."""
+
+    @functools.wraps(method)
+    async def call(self: RegistryService, request: Any, context: Any) -> Any:
+        try:
+            return await method(self, request, context)
+        except Unknown as error:
+            text = f"no GPU server {error} is registered: see `gpuferry server list`"
+            await context.abort(grpc.StatusCode.NOT_FOUND, text)
+        except NotIdle as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except TooMany as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        except ValueError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except StoreError as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"the registry's store: {error}")
+
+    return call
+
+
+class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
+    """One replica; it holds no state that another would miss."""
+
+    def __init__(self, directory: Directory, book: TokenBook, lease: float) -> None:
+        self._directory = directory
+        self._book = book
+        self._interval = lease / BEATS_PER_LEASE
+
+    @_errors
+    async def Register(self, request: registry_pb2.RegisterRequest, context: Any) -> registry_pb2.Server:
+        """Idempotent."""
+        _check_address(request.address)
+        for label in request.labels:
+            if not (LABEL.fullmatch(label.name) and LABEL.fullmatch(label.value)):
+                raise ValueError(f"label {label.name}={label.value}: letters, digits, `.`, `_` and `-`")
+        await self._directory.register(request.address, list(request.labels))
+        return await self._directory.show(request.address)
+
+    @_errors
+    async def List(self, request: registry_pb2.ListRequest, context: Any) -> registry_pb2.ListReply:
+        """All servers."""
+        return registry_pb2.ListReply(servers=await self._directory.read())
+
+    async def Watch(
+        self, request: registry_pb2.WatchRequest, context: Any
+    ) -> AsyncIterator[registry_pb2.ListReply]:
+        """All servers, again and again."""
+        while True:
+            change = self._directory.next_change()
+            yield registry_pb2.ListReply(servers=self._directory.servers)
+            await change.wait()
+
+    @_errors
+    async def Show(self, request: registry_pb2.ServerRequest, context: Any) -> registry_pb2.Server:
+        """One server."""
+        return await self._directory.show(request.address)
+
+    @_errors
+    async def Drain(self, request: registry_pb2.ServerRequest, context: Any) -> registry_pb2.Server:
+        """No new sessions."""
+        await self._directory.set_drained(request.address, True)
+        return await self._directory.show(request.address)
+
+    @_errors
+    async def Undrain(self, request: registry_pb2.ServerRequest, context: Any) -> registry_pb2.Server:
+        """New sessions again."""
+        await self._directory.set_drained(request.address, False)
+        return await self._directory.show(request.address)
+
+    @_errors
+    async def Remove(self, request: registry_pb2.ServerRequest, context: Any) -> registry_pb2.Server:
+        """Returns what it was."""
+        return await self._directory.remove(request.address)
+
+    @_errors
+    async def Heartbeat(
+        self, request: registry_pb2.HeartbeatRequest, context: Any
+    ) -> registry_pb2.HeartbeatReply:
+        """From a monitor."""
+        registration = await self._directory.beat(request.load)
+        return registry_pb2.HeartbeatReply(
+            interval_seconds=self._interval, drained=registration.drained, kills=await self._book.kills()
+        )
+
+    @_errors
+    async def AddToken(self, request: registry_pb2.AddTokenRequest, context: Any) -> registry_pb2.Token:
+        """The token itself is made by the caller and stays there."""
+        token = request.token
+        if not proof.is_tenant(token.tenant) or {len(token.stored_key), len(token.server_key)} != {KEY_SIZE}:
+            raise ValueError("no such token can be")
+        known = proof.Verifier(token.stored_key, token.server_key)
+        if token.id != proof.token_id(known):
+            raise ValueError("the id does not belong to the key")
+        await self._book.add(token)
+        return _without_keys(token)
+
+    @_errors
+    async def RevokeTokens(
+        self, request: registry_pb2.RevokeTokensRequest, context: Any
+    ) -> registry_pb2.RevokeTokensReply:
+        """From this moment on they are unknown."""
+        revoked = await self._book.revoke(request.tenant, request.id, request.kill)
+        return registry_pb2.RevokeTokensReply(revoked=revoked)
+
+    @_errors
+    async def ListTokens(
+        self, request: registry_pb2.ListTokensRequest, context: Any
+    ) -> registry_pb2.ListTokensReply:
+        """Names and dates."""
+        tokens = [_without_keys(token) for token in await self._book.all()]
+        return registry_pb2.ListTokensReply(tokens=tokens)
+
+
+def _without_keys(token: registry_pb2.Token) -> registry_pb2.Token:
+    return registry_pb2.Token(tenant=token.tenant, id=token.id, created=token.created)

@@ -1,0 +1,81 @@
+"""Which device this machine offers: a real GPU if the driver finds one, else the simulated device."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from gpuferry.guest.launch import clean_environment, simulated_environment
+
+from ..settings.monitor import ConfigError
+
+CHOICES = ("auto", "gpu", "sim")
+
+# In a process of its own: a driver that was initialised cannot be unloaded, and may not survive a fork.
+_PROBE = """
+import ctypes
+driver = ctypes.CDLL("libcuda.so.1")
+count = ctypes.c_int()
+status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+print(status, count.value)
+"""
+
+
+def server_environment(simulated: bool) -> dict[str, str]:
+    """The environment of an API server. It never sees a secret, and never the guest library."""
+    environment = simulated_environment() if simulated else clean_environment()
+    for secret in (
+        "GPUFERRY_TOKEN",
+        "GPUFERRY_TOKEN_FILE",
+        "GPUFERRY_CLUSTER_KEY",
+        "GPUFERRY_CLUSTER_KEY_FILE",
+    ):
+        environment.pop(secret, None)
+    if not simulated:
+        preloaded = environment.get("LD_PRELOAD", "").replace(" ", ":").split(":")
+        environment["LD_PRELOAD"] = ":".join(p for p in preloaded if os.path.basename(p) != "libcuda.so.1")
+    return environment
+
+
+def probe(simulated: bool, limit: float = 60.0) -> tuple[int, str]:
+    """How many devices the driver reports, and why there are none."""
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", _PROBE],
+            env=server_environment(simulated),
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return 0, f"the driver did not answer within {limit:g} s"
+    if answer.returncode:
+        return 0, (answer.stderr.strip().splitlines() or [f"the probe ended with {answer.returncode}"])[-1]
+    status, count = map(int, answer.stdout.split())
+    return (
+        (0, f"the driver answered with error {status}") if status else (count, "" if count else "no device")
+    )
+
+
+def choose(wanted: str | None) -> tuple[bool, int]:
+    """Whether devices are simulated, and how many there are. `wanted` is auto, gpu or sim."""
+    wanted = wanted or os.environ.get("GPUFERRY_DEVICE") or "auto"
+    if wanted not in CHOICES:
+        raise ConfigError(f"device {wanted!r}: choose one of {', '.join(CHOICES)}")
+    if wanted != "sim":
+        count, reason = probe(simulated=False)
+        if count:
+            return False, count
+        if wanted == "gpu":
+            raise ConfigError(f"no GPU: {reason}; see `nvidia-smi`, or use --device sim")
+    return True, simulated_devices()
+
+
+def simulated_devices() -> int:
+    """As many as GPUFERRY_SIM_DEVICES says."""
+    text = os.environ.get("GPUFERRY_SIM_DEVICES", "1")
+    if not (text.isdecimal() and int(text) > 0):
+        raise ConfigError(f"GPUFERRY_SIM_DEVICES={text!r}: a positive number is wanted")
+    return int(text)

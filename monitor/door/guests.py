@@ -1,0 +1,185 @@
+"""Talking to a guest before it has an API server: the handshake on a socket, and goodbye."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from ..store.interface import StoreError
+from .credentials import Authority
+from .handshake import (
+    HEADER,
+    HELLO,
+    NONCE_SIZE,
+    Claim,
+    CudaError,
+    Hello,
+    Proven,
+    Reason,
+    Refusal,
+    Resume,
+    accept_hello,
+    first_frame,
+    greeting,
+    read_hello,
+    read_resume,
+    resume_key,
+    server_proof,
+)
+
+FAREWELL_SECONDS = 2.0
+FAREWELL_BYTES = 1 << 20
+
+log = structlog.get_logger()
+
+
+@dataclass
+class Guest:
+    """A guest that proved itself and waits for WELCOME."""
+
+    connection: socket.socket
+    peer: str
+    hello: Hello
+    nonces: bytes  # the server's, then the guest's
+    key: bytes = field(repr=False)  # the server proves itself with it
+    invited: bool  # by a registry
+
+    @property
+    def welcome_proof(self) -> bytes:
+        """What WELCOME begins with."""
+        return server_proof(self.key, self.nonces[:32], self.nonces[32:])
+
+    def welcome(self, frame: bytes) -> None:
+        """Send it. A guest that does not take it is gone, as its API server will see."""
+        try:
+            sent = self.connection.send(frame, socket.MSG_DONTWAIT)
+        except OSError:
+            sent = 0
+        if sent < len(frame):
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
+
+    @property
+    def resume_key(self) -> bytes:
+        """With it the guest proves that the session is its own, when it comes again."""
+        return resume_key(self.key, self.nonces)
+
+
+class Reception(Protocol):
+    """Who takes guests from a listener."""
+
+    def arrive(self, guests: Sequence[Guest]) -> None:
+        """They proved themselves."""
+
+    def quiet(self) -> None:
+        """No other guest is at the door."""
+
+    def resume(self, connection: socket.socket, peer: str, resume: Resume) -> None:
+        """A guest says that it lost the connection of a session."""
+
+    def turn_away(self, connection: socket.socket, peer: str, refusal: Refusal) -> None:
+        """A guest did not; it shall be told why."""
+
+
+class Handshake:
+    """GREETING out, HELLO or RESUME in, on one connection."""
+
+    __slots__ = ("_data", "_error", "_nonce", "_wanted", "connection", "ends", "peer")
+
+    def __init__(self, connection: socket.socket, peer: str, ends: float) -> None:
+        self.connection = connection
+        self.peer = peer
+        self.ends = ends  # when it must be over
+        self._nonce = os.urandom(NONCE_SIZE)
+        self._data = b""
+        self._error: OSError | None = None
+        self._wanted = HEADER.size + HELLO.size
+        try:  # noqa: SIM105 - suppress() would cost more than the frame
+            connection.send(greeting(self._nonce), socket.MSG_DONTWAIT)
+        except OSError:  # told again by the next read
+            pass
+
+    def receive(self) -> None:
+        """Take what has come."""
+        try:
+            # Never a byte more than HELLO, if it is one: what follows belongs to the API server.
+            part = self.connection.recv(self._wanted - len(self._data), socket.MSG_DONTWAIT)
+            if not part:
+                raise ConnectionResetError("closed during the handshake")
+            self._data += part
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._error = error
+
+    def read(self) -> Claim | Resume | None:
+        """What the guest said, once that is complete; Refusal or OSError if it never will be."""
+        if self._error:
+            raise self._error
+        if len(self._data) < HEADER.size:
+            return None
+        self._wanted, resumes = first_frame(self._data)
+        if len(self._data) < self._wanted:
+            return None
+        body = self._data[HEADER.size : self._wanted]
+        return read_resume(body, self._nonce) if resumes else read_hello(body, self._nonce)
+
+
+def admit(connection: socket.socket, peer: str, claim: Claim, proven: Proven | None) -> Guest:
+    """The Guest that made a claim; Refusal if nobody knows it, or it asks for what cannot be."""
+    hello = accept_hello(claim, proven)
+    assert proven
+    return Guest(connection, peer, hello, claim.server_nonce + hello.nonce, proven.key, proven.invited)
+
+
+async def look_up(authority: Authority, claim: Claim) -> Proven | None:
+    """Who made the claim, where that takes time; Refusal if it cannot be found out."""
+    try:
+        return await authority.judge(claim)
+    except StoreError as error:
+        log.error("tokens cannot be checked", error=str(error))
+        raise Refusal(
+            Reason.NO_CAPACITY, "tokens cannot be checked at the moment", CudaError.SYSTEM_NOT_READY
+        ) from None
+
+
+async def _say_goodbye(connection: socket.socket, frame: bytes) -> None:
+    loop = asyncio.get_running_loop()
+    connection.setblocking(False)
+    await loop.sock_sendall(connection, frame)
+    connection.shutdown(socket.SHUT_WR)
+    # Closing with unread bytes would reset the connection, and the guest might lose the text.
+    left = FAREWELL_BYTES
+    while left > 0 and (part := await loop.sock_recv(connection, 4096)):
+        left -= len(part)
+
+
+async def dismiss(connection: socket.socket, frame: bytes) -> None:
+    """Send a last frame, REFUSED or REDIRECT, so that it arrives, then close."""
+    with contextlib.closing(connection), contextlib.suppress(OSError, asyncio.TimeoutError):
+        await asyncio.wait_for(_say_goodbye(connection, frame), FAREWELL_SECONDS)
+
+
+class Farewells:
+    """Last frames on their way, in the background."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def send(self, connection: socket.socket, frame: bytes) -> None:
+        """Takes the connection over."""
+        task = asyncio.ensure_future(dismiss(connection, frame))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def finish(self) -> None:
+        """Until all have arrived, or were given up."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)

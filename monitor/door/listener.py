@@ -1,0 +1,254 @@
+"""Accepts guests on TCP and on a Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from ..settings.monitor import ConfigError, resolve
+from .credentials import Authority
+from .guests import Guest, Handshake, Reception, admit, look_up
+from .handshake import Claim, CudaError, Proven, Reason, Refusal, Resume
+
+BACKLOG = 512
+HANDSHAKES_MOST = 128  # at once
+LISTEN_ONCE = select.EPOLLIN | select.EPOLLONESHOT  # who has said HELLO need not be unregistered
+ACCEPTED_MOST = 8  # before those who are further get their turn
+LOOKS_MOST = 64  # before the rest of the monitor gets its turn
+
+log = structlog.get_logger()
+
+
+def listen_tcp(address: str, option: str = "--listen") -> socket.socket:
+    """A listening socket for host:port; `option` is how to choose another."""
+    family, bound = resolve(address)
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    for level, setting, value in (
+        (socket.SOL_SOCKET, socket.SO_REUSEADDR, 1),
+        # Connections inherit the rest, and keep it when they are handed over.
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+        # A guest machine that vanishes says nothing; without this its session would live for ever.
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    ):
+        listening.setsockopt(level, setting, value)
+    return _listen(listening, lambda: listening.bind(bound), address, option)
+
+
+def listen_unix(path: str) -> socket.socket:
+    """A listening socket that only this user can reach. What an earlier monitor left behind is removed."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    if Path(path).is_socket():
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            if probe.connect_ex(path) == 0:
+                listening.close()
+                raise ConfigError(f"{path}: another monitor listens there; give --socket another path")
+        Path(path).unlink(missing_ok=True)
+
+    def bind() -> None:
+        listening.bind(path)
+        Path(path).chmod(0o600)
+
+    return _listen(listening, bind, path, "--socket")
+
+
+def _listen(listening: socket.socket, bind: Callable[[], None], name: str, option: str) -> socket.socket:
+    try:
+        bind()
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        reason = error.strerror or str(error)
+        hint = f"choose another with {option}; `gpuferry doctor` may know who has this one"
+        raise ConfigError(f"cannot listen on {name}: {reason}", hint) from None
+    listening.setblocking(False)
+    return listening
+
+
+def name_of(listening: socket.socket) -> str:
+    """As `--monitor` takes it, with the port that was really bound."""
+    address = listening.getsockname()
+    if listening.family == socket.AF_UNIX:
+        return f"unix:{address}"
+    host, port = address[:2]
+    return f"[{host}]:{port}" if listening.family == socket.AF_INET6 else f"{host}:{port}"
+
+
+def stop_listening(listening: socket.socket) -> None:
+    """Close a listening socket and remove its file, if it has one. Of one that is closed: nothing."""
+    if listening.fileno() >= 0:
+        address = listening.getsockname()
+        listening.close()
+        if isinstance(address, str):
+            Path(address).unlink(missing_ok=True)
+
+
+class Listener:
+    """One listening socket and the handshakes that are going on.
+
+    A crowd may arrive at once. They share one epoll and one timer, for what an event loop does about a
+    descriptor, a timer or a task takes longer than all the rest of a handshake. What is done for several
+    of them in a row is still in the processor's caches for all but the first.
+    """
+
+    def __init__(
+        self, listening: socket.socket, authority: Authority, limit: float, reception: Reception
+    ) -> None:
+        self._listening = listening
+        self._authority = authority
+        self._limit = limit  # seconds for a handshake
+        self._reception = reception
+        self._epoll = select.epoll()
+        self._door = listening.fileno()
+        self._epoll.register(listening, select.EPOLLIN)
+        self._handshakes: dict[int, Handshake] = {}  # by descriptor; oldest first
+        self._lookups: dict[asyncio.Task[None], None] = {}  # of claims that take time; oldest first
+        self._timer: asyncio.TimerHandle | None = None  # while there are handshakes
+        self.name = name_of(listening)
+
+    async def serve(self) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._epoll, self._look)
+        try:
+            await loop.create_future()
+        finally:
+            loop.remove_reader(self._epoll)
+
+    def _look(self) -> None:
+        """Those who are further go first; each step is taken with all who are at it."""
+        for _ in range(LOOKS_MOST):
+            found = [descriptor for descriptor, _ in self._epoll.poll(0)]
+            speaking = [descriptor for descriptor in found if descriptor in self._handshakes]
+            for descriptor in speaking:
+                self._handshakes[descriptor].receive()
+            if proven := [guest for descriptor in speaking if (guest := self._hear(descriptor))]:
+                self._reception.arrive(proven)
+            if self._door in found:
+                self._accept()
+            if not found:
+                break
+        self._settle()
+
+    def _settle(self) -> None:
+        if not self._handshakes and not self._lookups:
+            self._reception.quiet()
+
+    def _accept(self) -> None:
+        ends = time.monotonic() + self._limit
+        for _ in range(ACCEPTED_MOST):
+            try:
+                connection, address = self._listening.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:  # out of descriptors, say: the guests in the backlog can wait
+                log.error("accept failed", error=str(error))
+                self._epoll.unregister(self._listening)
+                asyncio.get_running_loop().call_later(0.1, self._accept_again)
+                return
+            if len(self._handshakes) + len(self._lookups) >= HANDSHAKES_MOST:
+                self._make_room()
+            peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix"
+            self._handshakes[connection.fileno()] = Handshake(connection, peer, ends)
+            self._epoll.register(connection, LISTEN_ONCE)
+            if not self._timer:
+                self._timer = asyncio.get_running_loop().call_later(self._limit, self._end_late)
+
+    def _accept_again(self) -> None:
+        if not self._epoll.closed:
+            self._epoll.register(self._listening, select.EPOLLIN)
+
+    def _make_room(self) -> None:
+        """A right guest needs milliseconds: whoever says nothing longest goes."""
+        if self._handshakes:
+            self._handshakes.pop(next(iter(self._handshakes))).connection.close()
+        else:
+            next(iter(self._lookups)).cancel()
+
+    def _end_late(self) -> None:
+        self._timer = None
+        now = time.monotonic()
+        while self._handshakes:
+            descriptor, oldest = next(iter(self._handshakes.items()))
+            if oldest.ends > now:
+                self._timer = asyncio.get_running_loop().call_later(oldest.ends - now, self._end_late)
+                return
+            text = f"no complete HELLO within {self._limit:g} s"
+            # Who does speak the protocol has a machine or a way that is too slow at the moment.
+            late = Refusal(Reason.MALFORMED, text, CudaError.SYSTEM_NOT_READY)
+            del self._handshakes[descriptor]
+            self._reception.turn_away(oldest.connection, oldest.peer, late)
+
+    def _hear(self, descriptor: int) -> Guest | None:
+        """The guest, if it has proved itself with what has come."""
+        handshake = self._handshakes[descriptor]
+        peer, connection = handshake.peer, handshake.connection
+        try:
+            said = handshake.read()
+        except Refusal as refusal:
+            del self._handshakes[descriptor]
+            self._reception.turn_away(connection, peer, refusal)
+            return None
+        except OSError as error:
+            del self._handshakes[descriptor]
+            log.debug("guest left during the handshake", peer=peer, error=str(error))
+            connection.close()
+            return None
+        if not said:
+            self._epoll.modify(connection, LISTEN_ONCE)
+            return None
+        del self._handshakes[descriptor]
+        if isinstance(said, Resume):
+            # Later than those who are heard with it: one of theirs may be the session.
+            asyncio.get_running_loop().call_soon(self._reception.resume, connection, peer, said)
+        elif proven := self._authority.at_once(said):
+            return self._admitted(connection, peer, said, proven)
+        else:
+            task = asyncio.ensure_future(self._look_up(connection, peer, said))
+            self._lookups[task] = None
+            task.add_done_callback(self._looked_up)
+        return None
+
+    async def _look_up(self, connection: socket.socket, peer: str, claim: Claim) -> None:
+        try:
+            proven = await look_up(self._authority, claim)
+        except Refusal as refusal:
+            self._reception.turn_away(connection, peer, refusal)
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        else:
+            if guest := self._admitted(connection, peer, claim, proven):
+                self._reception.arrive([guest])
+
+    def _looked_up(self, task: asyncio.Task[None]) -> None:
+        del self._lookups[task]
+        self._settle()
+
+    def _admitted(
+        self, connection: socket.socket, peer: str, claim: Claim, proven: Proven | None
+    ) -> Guest | None:
+        try:
+            return admit(connection, peer, claim, proven)
+        except Refusal as refusal:
+            self._reception.turn_away(connection, peer, refusal)
+            return None
+
+    def close(self) -> None:
+        """Listen no more, and end handshakes that are still going on."""
+        if self._timer:
+            self._timer.cancel()
+        self._epoll.close()
+        for handshake in self._handshakes.values():
+            handshake.connection.close()
+        for task in self._lookups:
+            task.cancel()
+        stop_listening(self._listening)

@@ -1,0 +1,74 @@
+"""What is known of all tokens, in a Store: `token/TENANT/ID` and, when sessions shall end, `kill/TENANT`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from gpuferry.specs._generated import registry_pb2
+
+from ...store.interface import ABSENT, Store
+from . import proof
+
+TOKENS_MOST = 4  # of one tenant, so that a check is the same work for everybody
+KILL_SECONDS = 600.0  # a GPU server that was away for longer has no sessions of before
+TOKENS, KILLS = "token/", "kill/"
+
+
+class TooMany(Exception):
+    """The tenant has as many tokens as it may have."""
+
+
+def new_record(token: str) -> registry_pb2.Token:
+    """What is stored of a token."""
+    known = proof.verifier(token)
+    return registry_pb2.Token(
+        tenant=proof.tenant_of(token),
+        id=proof.token_id(known),
+        stored_key=known.stored_key,
+        server_key=known.server_key,
+        created=time.time(),
+    )
+
+
+class TokenBook:
+    """Reads the store at every question: a token that was revoked is unknown from that moment on."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def add(self, record: registry_pb2.Token) -> None:
+        """TooMany if it would be one too many."""
+        prefix = f"{TOKENS}{record.tenant}/"
+        if len(await self._store.read(prefix)) >= TOKENS_MOST:
+            raise TooMany(f"{record.tenant} has {TOKENS_MOST} tokens already: revoke one first")
+        await self._store.swap(f"{prefix}{record.id}", record.SerializeToString(), ABSENT)
+
+    async def all(self) -> list[registry_pb2.Token]:
+        """By tenant and id."""
+        entries = await self._store.read(TOKENS)
+        return [registry_pb2.Token.FromString(entry.value) for entry in entries.values()]
+
+    async def verifiers(self, tenant: str) -> Sequence[proof.Verifier]:
+        """Always TOKENS_MOST of them: nobody's where the tenant has none."""
+        entries = await self._store.read(f"{TOKENS}{tenant}/")
+        records = [registry_pb2.Token.FromString(entry.value) for entry in entries.values()]
+        known = [proof.Verifier(record.stored_key, record.server_key) for record in records[:TOKENS_MOST]]
+        return known + [proof.NOBODY] * (TOKENS_MOST - len(known))
+
+    async def revoke(self, tenant: str, token: str, kill: bool) -> int:
+        """One token, or all of the tenant's; with `kill` its sessions end. Returns how many it were."""
+        entries = await self._store.read(f"{TOKENS}{tenant}/")
+        revoked = 0
+        for key, entry in entries.items():
+            if not token or key.rpartition("/")[2] == token:
+                revoked += await self._store.swap(key, None, entry.version)
+        if kill and (revoked or not token):  # the tokens may have been revoked before
+            order = registry_pb2.Kill(tenant=tenant, time=time.time())
+            await self._store.put(f"{KILLS}{tenant}", order.SerializeToString(), KILL_SECONDS)
+        return revoked
+
+    async def kills(self) -> list[registry_pb2.Kill]:
+        """Whose sessions shall end."""
+        entries = await self._store.read(KILLS)
+        return [registry_pb2.Kill.FromString(entry.value) for entry in entries.values()]

@@ -1,0 +1,345 @@
+"""Who has a session on its way, whatever comes first: the source's word, the destination's, or an end.
+
+Everything happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+from gpuferry.specs._generated import migration_pb2, node_pb2
+
+from ..pool.api_server import ApiServer
+from ..pool.channel import ChannelBroken
+from ..sessions.events import Event, Kind
+from ..sessions.placement import Placement, Placer
+from ..sessions.session import Session
+from .migration import Migration, State, Target, ToDevice, ToFile, ToServer
+from .preparation import Preparations
+
+KEPT = 50  # migrations that are over, for status
+VERDICT_SECONDS = 10.0  # for the one that is left to say who has the session
+LEAVE_SECONDS = 10.0  # to clear what was there; then the process is ended
+
+log = structlog.get_logger()
+
+
+class Sessions(Protocol):
+    """What becomes of sessions when it is known who has them. The broker is one."""
+
+    def end(self, session: Session, reason: str) -> None:
+        """Nobody has the session any more: it is over."""
+
+    def end_session(self, session: Session, reason: str) -> None:
+        """The session shall end: whoever has it is told to end it, with this reason for its guest."""
+
+    def dispatch(self) -> None:
+        """The policy's books have changed: carry out what it decides now."""
+
+
+class Custody:
+    """Of the sessions that are on their way."""
+
+    def __init__(
+        self,
+        placer: Placer,
+        preparations: Preparations,
+        tell: Callable[[Event], None],
+        sessions: Sessions,
+    ) -> None:
+        self._placer = placer
+        self._preparations = preparations
+        self._tell = tell
+        self._sessions = sessions
+        self._numbers = itertools.count(1)
+        self._active: dict[int, Migration] = {}  # by session, at most one each
+        self.recent: deque[Migration] = deque(maxlen=KEPT)
+
+    @property
+    def active(self) -> list[Migration]:
+        """Those of which the books are not right yet."""
+        return list(self._active.values())
+
+    def migration_of(self, session: int) -> Migration | None:
+        """The migration in progress of the session with this number, or None."""
+        return self._active.get(session)
+
+    def begin_migration(self, session: Session, source: ApiServer | None, target: Target) -> Migration:
+        """Register a migration of `session` and announce it; the caller drives it to its end."""
+        came_from = session.file or (f"gpu:{source.device}" if source else "")
+        migration = Migration(next(self._numbers), session, source, target, came_from)
+        migration.source_holds = source is not None and not source.is_keeper
+        self._active[session.id] = migration
+        self.recent.append(migration)
+        log.info("migration begins", session=session.id, source=came_from, target=str(target))
+        self._tell(self._event(migration, Kind.MIGRATE))
+        return migration
+
+    def _event(self, migration: Migration, kind: Kind) -> Event:
+        target = migration.target.device if isinstance(migration.target, ToDevice) else None
+        device = migration.source.device if migration.source else -1
+        return Event(
+            kind,
+            migration.session.id,
+            device,
+            reason=migration.reason,
+            target=-1 if target is None else target,
+            copied_bytes=migration.copied_bytes,
+            pause_seconds=migration.report.pause_seconds if migration.report else 0.0,
+        )
+
+    # -- what is heard of it
+
+    def moving(self, server: ApiServer, moving: migration_pb2.Moving) -> None:
+        """The source says how far it is."""
+        migration = self._active.get(moving.session)
+        if migration and migration.source is server:
+            migration.phase = moving.phase
+            migration.bytes_done, migration.bytes_total = moving.bytes_done, moving.bytes_total
+            migration.changed()
+
+    def moved(self, server: ApiServer, moved: migration_pb2.Moved) -> None:
+        """The source says how it ended."""
+        migration = self._active.get(moved.session)
+        if not migration or migration.source is not server:
+            return
+        if moved.HasField("report"):
+            migration.report = moved.report
+        if moved.moved:
+            if migration.destination:
+                self.take_over(migration)
+            elif isinstance(migration.target, ToServer):  # a suspended session, and its keeper is the source
+                self._gone(migration)
+            else:  # whoever has it has not come back to this monitor yet
+                migration.lost = True
+                self.await_verdict(migration)
+            self.conclude(migration)
+        elif moved.lost:
+            migration.lost, migration.reason = True, moved.reason
+            self._weigh(migration)
+        elif not migration.taken:
+            self.fail(migration, moved.reason)
+
+    def taken_over(self, server: ApiServer, number: int) -> None:
+        """The destination says that it has it."""
+        migration = self._active.get(number)
+        if migration and migration.destination is server:
+            self.take_over(migration)
+
+    def take_over(self, migration: Migration) -> None:
+        """The destination has it."""
+        if migration.taken or migration.over:
+            return
+        session, destination = migration.session, migration.destination
+        assert destination
+        migration.taken = True
+        self.verdict_is_known(migration)
+        if migration.source:
+            destination.carry_on(migration.source.stats)
+            migration.source.let_go()
+        destination.take(session.id)
+        session.watched = False
+        session.server = destination
+        if destination.is_keeper:
+            session.placement = None
+            if isinstance(migration.target, ToFile):
+                session.suspend(migration.target.path)
+            else:
+                session.remote = migration.remote
+        else:
+            if session.file:
+                session.unsuspend()
+            session.placement = Placement(session.id, destination.device, destination.key, session.quota)
+        log.info(
+            "session taken over", session=session.id, target=str(migration.target), server=destination.pid
+        )
+        if migration.state is State.FAILED:  # who has it is right, whoever said otherwise
+            log.error("session was taken over after its source gave up", session=session.id)
+        room = self._placer.devices.get(destination.device)
+        if session.revoked:
+            self._sessions.end_session(session, session.revoked)
+        elif room and room.out:
+            self._sessions.end_session(session, f"GPU {destination.device} failed")
+        if not migration.source or migration.source in migration.released:
+            self.conclude(migration)
+        self._settle(migration)
+
+    def _gone(self, migration: Migration) -> None:
+        """From its file to another GPU server: its keeper stays until the guest has followed."""
+        migration.taken = True
+        migration.session.file, migration.session.remote = "", migration.remote
+
+    def released(self, server: ApiServer, number: int) -> None:
+        """What it had of the session is free."""
+        migration = self._active.get(number)
+        if migration and server in (migration.source, migration.destination):
+            migration.released.add(server)
+            if server is migration.source and migration.taken:
+                self.conclude(migration)
+            self._weigh(migration)
+            self._settle(migration)
+
+    def server_lost(self, server: ApiServer) -> None:
+        """It is gone, and what it held is free."""
+        for migration in list(self._active.values()):
+            if server in (migration.source, migration.destination):
+                self.released(server, migration.session.id)
+
+    def may_go_on(self, session: Session, server: ApiServer) -> bool:
+        """Whether the destination may have the session of a source that is gone; it will say."""
+        migration = self._active.get(session.id)
+        if not migration or migration.source is not server or migration.taken or not migration.ordered:
+            return False
+        destination = migration.destination
+        return destination is not None and destination not in migration.released
+
+    def ends(self, session: Session, reason: str) -> bool:
+        """The session is over. Whether its memory is accounted for here, as soon as all of it is free."""
+        migration = self._active.get(session.id)
+        if not migration:
+            return False
+        migration.over = True
+        if migration.taken:
+            self.conclude(migration)
+        else:
+            self.fail(migration, f"the session ended: {reason}")
+        self._settle(migration)
+        return True
+
+    def device_lost(self, device: int) -> None:
+        """Nobody shall move there."""
+        for migration in list(self._active.values()):
+            if isinstance(migration.target, ToDevice) and migration.target.device == device:
+                self.cancel(migration, f"GPU {device} failed")
+
+    def cancel(self, migration: Migration, reason: str) -> None:
+        """Unless it is past the point of no return."""
+        if migration.state is not State.RUNNING or migration.taken:
+            return
+        if not migration.ordered:
+            self.fail(migration, reason)
+        elif migration.source:
+            order = migration_pb2.Cancel(session=migration.session.id, reason=reason)
+            with contextlib.suppress(ChannelBroken):
+                migration.source.send(node_pb2.ToServer(cancel=order))
+
+    # -- who has it
+
+    def _weigh(self, migration: Migration) -> None:
+        """One of the two is gone, or has given up: what does that mean?"""
+        if migration.taken or migration.over or (migration.state is not State.RUNNING and not migration.lost):
+            return
+        source_gone = migration.source is None or migration.source in migration.released
+        destination_gone = migration.destination in migration.released
+        if (source_gone or migration.lost) and destination_gone:
+            reason = migration.reason or "its API server ended while it moved"
+            self._sessions.end(migration.session, reason)
+        elif source_gone or migration.lost or destination_gone:
+            self.await_verdict(migration)
+
+    def await_verdict(self, migration: Migration) -> None:
+        """Whoever is left has this long to say who has it."""
+        if not migration.timer:
+            loop = asyncio.get_running_loop()
+            migration.timer = loop.call_later(VERDICT_SECONDS, self._no_verdict, migration)
+
+    def verdict_is_known(self, migration: Migration) -> None:
+        """Nobody is waited for."""
+        if migration.timer:
+            migration.timer.cancel()
+            migration.timer = None
+
+    def _no_verdict(self, migration: Migration) -> None:
+        if migration.taken or migration.settled:
+            return
+        destination = migration.destination
+        if destination and destination not in migration.released:
+            destination.kill()  # whose end is the verdict
+        elif migration.lost:
+            self._sessions.end(
+                migration.session, migration.reason or "whoever took it over did not come back"
+            )
+        elif migration.state is State.RUNNING:
+            self.fail(migration, "the destination ended, and the source did not say why")
+
+    def conclude(self, migration: Migration) -> None:
+        """It is done."""
+        if migration.state is not State.RUNNING or not migration.taken:
+            return
+        migration.state, migration.ended = State.DONE, time.monotonic()
+        report = migration.report or migration_pb2.Report()
+        log.info(
+            "migration done",
+            session=migration.session.id,
+            source=migration.came_from,
+            target=str(migration.target),
+            seconds=round(migration.elapsed, 3),
+            pause=round(report.pause_seconds, 4),
+            bytes=report.copied_bytes,
+        )
+        self._tell(self._event(migration, Kind.MIGRATED))
+        migration.changed()
+        self._settle(migration)
+
+    def fail(self, migration: Migration, reason: str) -> None:
+        """It stays where it was, or nobody has it."""
+        if migration.state is not State.RUNNING:
+            return
+        session = migration.session
+        migration.state, migration.ended, migration.reason = State.FAILED, time.monotonic(), reason
+        log.warning("migration failed", session=session.id, target=str(migration.target), reason=reason)
+        self._preparations.call_off(migration)
+        destination = migration.destination
+        if destination and destination.is_keeper:
+            destination.dismiss("its session did not come")
+            self._insist(migration, destination)
+        self._tell(self._event(migration, Kind.NOT_MIGRATED))
+        migration.changed()
+        self._settle(migration)
+
+    def _insist(self, migration: Migration, server: ApiServer) -> None:
+        """Who does not have the session any more has this long to clear what is left of it."""
+        if server not in migration.told_to_go:
+            migration.told_to_go.add(server)
+            asyncio.get_running_loop().call_later(LEAVE_SECONDS, self._end_process, migration, server)
+
+    def _end_process(self, migration: Migration, server: ApiServer) -> None:
+        if server not in migration.released and not server.gone:
+            log.error(
+                "API server does not let go of a session", session=migration.session.id, server=server.pid
+            )
+            server.kill()
+
+    def _settle(self, migration: Migration) -> None:
+        """The books are right again when whoever does not have the session any more holds nothing."""
+        if migration.settled or (migration.state is State.RUNNING and not migration.over):
+            return
+        holders = set[ApiServer]()
+        if migration.source and migration.source_holds:
+            holders.add(migration.source)
+        if migration.destination and migration.destination_holds:
+            holders.add(migration.destination)
+        owner = migration.destination if migration.taken else migration.source
+        due = holders if migration.over else holders - {owner}
+        if not due <= migration.released:
+            for server in due - migration.released:
+                self._insist(migration, server)
+            return
+        migration.settled = True
+        migration.changed()
+        self.verdict_is_known(migration)
+        del self._active[migration.session.id]
+        session = migration.session.id
+        if due and due == holders:
+            self._placer.on_complete(session, time.monotonic())
+        elif due:
+            pause = migration.report.pause_seconds if migration.report else 0.0
+            self._placer.on_migrated(session, migration.taken, pause)
+        self._sessions.dispatch()

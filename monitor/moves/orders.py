@@ -1,0 +1,282 @@
+"""Sessions on their way: to another device, to another GPU server, into a file and out of it again.
+
+The mechanism is the API servers' (../migration/DESIGN.md). Here it is arranged; custody.py knows who has the
+session meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+
+from gpuferry.specs._generated import migration_pb2, node_pb2
+
+from ..policy import Migrate
+from ..pool.api_server import ApiServer
+from ..pool.channel import ChannelBroken
+from ..pool.pool import Pool
+from ..sessions.placement import Placement, Placer
+from ..sessions.session import Session
+from .custody import Custody
+from .migration import CannotMove, Migration, Strategy, Target, ToDevice, ToFile, ToServer
+from .preparation import Preparations
+
+DRAIN_SECONDS = 30.0  # for which a kernel may go on before the session is left where it is
+
+
+@dataclass(frozen=True)
+class Link:
+    """A connection to an API server of another monitor, which waits for a session."""
+
+    connection: socket.socket
+    remote: migration_pb2.RemoteTarget
+
+
+class Orders:
+    """Begins them, and gives source and destination their orders."""
+
+    def __init__(
+        self,
+        placer: Placer,
+        custody: Custody,
+        preparations: Preparations,
+        pool: Pool,
+        connect: Callable[[Session, str], Coroutine[None, None, Link]],
+        dispatch: Callable[[], None],
+    ) -> None:
+        self._placer = placer
+        self._custody = custody
+        self._preparations = preparations
+        self._pool = pool
+        self._connect = connect  # to another GPU server, by name
+        self._dispatch = dispatch  # carry out what the policy decides
+
+    def check(self, session: Session, target: Target) -> None:
+        """CannotMove if it could not even begin."""
+        if self._custody.migration_of(session.id):
+            raise CannotMove(f"session {session.id} is moving already")
+        if session.moved_to:
+            raise CannotMove(f"session {session.id} has moved to {session.moved_to}")
+        if not session.server or not session.grant:
+            raise CannotMove(f"session {session.id} waits for a GPU: there is nothing to move yet")
+        if not session.running:
+            raise CannotMove(f"session {session.id} is just beginning: try again")
+        if isinstance(target, ToDevice) and target.device is not None:
+            self._check_device(session, target.device)
+        if isinstance(target, ToFile) and session.file:
+            raise CannotMove(f"session {session.id} is suspended already, in {session.file}")
+
+    def _check_device(self, session: Session, device: int) -> None:
+        room = self._placer.devices.get(device)
+        if not room or room.out:
+            raise CannotMove(f"there is no GPU {device} in service here: see `gpuferry status`")
+        assert session.server
+        if session.server.device == device:
+            raise CannotMove(f"session {session.id} is on GPU {device} already")
+        quota = session.quota
+        if room.gpu.free < quota:
+            raise CannotMove(
+                f"GPU {device} has {room.gpu.free} bytes to give, and session {session.id} has {quota}",
+                room=True,
+            )
+        if not room.gpu.idle and not self._pool.can_start(device):
+            raise CannotMove(
+                f"no API server is idle on GPU {device}, and there is no memory for another", room=True
+            )
+
+    def begin(
+        self, session: Session, target: Target, strategy: migration_pb2.Strategy, timeout: float
+    ) -> Migration:
+        """CannotMove if there is no point in trying."""
+        self.check(session, target)
+        migration = self._custody.begin_migration(session, session.server, target)
+        migration.strategy = strategy or Strategy.STRATEGY_AUTO
+        if isinstance(target, ToDevice):
+            if session.file:
+                self._return(migration)
+            else:
+                self._request(migration)
+        elif isinstance(target, ToFile):
+            migration.task = asyncio.ensure_future(self._attempt(migration, self._suspend(migration, target)))
+        else:
+            migration.task = asyncio.ensure_future(self._attempt(migration, self._leave(migration, target)))
+        if timeout:
+            reason = f"not over within {timeout:g} s"
+            asyncio.get_running_loop().call_later(timeout, self._custody.cancel, migration, reason)
+        return migration
+
+    def carry_out(self, decision: Migrate, session: Session | None) -> None:
+        """A decision of the policy's, entered in its books; the session may be over, but for its memory."""
+        number, target, worker = decision.session, decision.target, decision.worker
+        migration = self._custody.migration_of(number)
+        asked = migration is not None and migration.asked
+        if session is None or (not asked and (migration or not session.running)):
+            self._placer.on_migrated(number, False)
+            self._placer.on_idle(target, worker)
+            return
+        if migration is None:
+            migration = self._custody.begin_migration(session, session.server, ToDevice(target))
+        migration.asked = False
+        migration.destination_holds = True
+        self._to_device(migration, self._pool.servers[worker], target)
+
+    def comes_back(self, session: Session, placement: Placement) -> None:
+        """The queue has let a suspended session through."""
+        migration = self._custody.migration_of(session.id)
+        assert migration
+        migration.destination_holds = True
+        self._to_device(migration, self._pool.servers[placement.server], placement.device)
+
+    def cannot_come_back(self, session: Session, reason: str) -> None:
+        """It never will be let through."""
+        migration = self._custody.migration_of(session.id)
+        assert migration
+        self._custody.fail(migration, reason)
+
+    # -- to a device
+
+    def _request(self, migration: Migration) -> None:
+        """By way of the policy, whose next decision it is; or when there is an API server for it."""
+        assert isinstance(migration.target, ToDevice)
+        assert migration.target.device is not None
+        session, device = migration.session, migration.target.device
+        if self._preparations.wait_for_server(migration, device):
+            return
+        migration.asked = True
+        reason = self._placer.request_migration(session.id, device)
+        if reason:
+            self._custody.fail(migration, reason)
+            return
+        self._dispatch()
+
+    def _return(self, migration: Migration) -> None:
+        """A suspended session: to the device that was chosen, or through the queue."""
+        assert isinstance(migration.target, ToDevice)
+        session, device = migration.session, migration.target.device
+        if device is None:
+            function, now = session.hello.function, time.monotonic()
+            self._placer.arrive(session.id, session.quota, frozenset(), now, function=function)
+            self._dispatch()
+            return
+        if self._preparations.wait_for_server(migration, device):
+            return
+        found = self._placer.on_return(session.id, device, session.quota, session.hello.function)
+        if isinstance(found, str):
+            self._custody.fail(migration, found)
+            return
+        self.comes_back(session, Placement(session.id, device, found, session.quota))
+
+    def server_ready(self, device: int) -> None:
+        """There is an idle API server: who moves goes before who waits."""
+        for migration in [one for one in self._custody.active if one.wished_device == device]:
+            (self._return if migration.session.file else self._request)(migration)
+
+    def _to_device(self, migration: Migration, destination: ApiServer, device: int) -> None:
+        session, source = migration.session, migration.source
+        assert session.grant
+        assert source
+        self._preparations.server_found(migration)
+        migration.destination, migration.ordered = destination, True
+        migration.target = ToDevice(device)
+        destination.restore(session.id)
+        grant = node_pb2.Grant()
+        grant.CopyFrom(session.grant)
+        grant.restore, grant.welcomed, grant.age_seconds = True, False, session.age
+        local = migration_pb2.LocalTarget(device=device)
+        one, other = socket.socketpair()
+        with one, other:
+            try:
+                destination.send(node_pb2.ToServer(grant=grant), other)
+            except ChannelBroken:
+                destination.kill()  # its end says that there is no migration
+            order = self._order(migration, local=local)
+            with contextlib.suppress(ChannelBroken):  # its end is the session's
+                source.send(order, one)
+        migration.changed()
+
+    def _order(
+        self,
+        migration: Migration,
+        *,
+        local: migration_pb2.LocalTarget | None = None,
+        remote: migration_pb2.RemoteTarget | None = None,
+        file: migration_pb2.FileTarget | None = None,
+    ) -> node_pb2.ToServer:
+        session = migration.session
+        if session.file:
+            return node_pb2.ToServer(
+                play=node_pb2.Play(session=session.id, path=session.file, local=local, remote=remote)
+            )
+        return node_pb2.ToServer(
+            migrate=migration_pb2.Migrate(
+                session=session.id,
+                strategy=migration.strategy,
+                drain_seconds=DRAIN_SECONDS,
+                local=local,
+                remote=remote,
+                file=file,
+            )
+        )
+
+    # -- to a file, or to another GPU server
+
+    async def _attempt(self, migration: Migration, work: Coroutine[None, None, None]) -> None:
+        try:
+            await work
+        except CannotMove as error:
+            self._custody.fail(migration, error.reason)
+        except ChannelBroken as error:
+            self._custody.fail(migration, f"a process ended that was to take part: {error}")
+
+    async def _suspend(self, migration: Migration, target: ToFile) -> None:
+        keeper = await self._keeper(migration)
+        file = migration_pb2.FileTarget(path=target.path)
+        self._to_keeper(migration, keeper, node_pb2.Keep(file=file), self._order(migration, file=file))
+
+    async def _leave(self, migration: Migration, target: ToServer) -> None:
+        session = migration.session
+        link = await self._connect(session, target.name)
+        migration.remote = link.remote
+        with link.connection:
+            order = self._order(migration, remote=link.remote)
+            if session.file:  # it has its keeper already, which plays
+                assert migration.source
+                migration.ordered = True
+                migration.source.send(order, link.connection)
+                return
+            keeper = await self._keeper(migration)
+            keep = node_pb2.Keep(remote=link.remote)
+            self._to_keeper(migration, keeper, keep, order, link.connection)
+
+    async def _keeper(self, migration: Migration) -> ApiServer:
+        keeper = migration.destination = self._pool.start_keeper()
+        await keeper.there.wait()
+        if not keeper.ready:
+            raise CannotMove(f"no process for the program's connection: {keeper.end_reason or 'it ended'}")
+        return keeper
+
+    def _to_keeper(
+        self,
+        migration: Migration,
+        keeper: ApiServer,
+        keep: node_pb2.Keep,
+        order: node_pb2.ToServer,
+        *link: socket.socket,
+    ) -> None:
+        session, source = migration.session, migration.source
+        assert session.grant
+        assert source
+        migration.ordered = True
+        keeper.restore(session.id)
+        keep.grant.CopyFrom(session.grant)
+        keep.grant.restore = True
+        keep.session_seconds = session.age
+        one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with one, other:
+            keeper.send(node_pb2.ToServer(keep=keep), other)
+            source.send(order, *link, one)
+        migration.changed()

@@ -1,0 +1,43 @@
+"""What is arranged for a migration before its source and destination are told, and undone if it fails."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..pool.pool import Pool
+from ..sessions.placement import Placer
+from .migration import Migration
+
+
+class Preparations:
+    """An API server that the pool starts for a migration, a place in the queue, a task that goes about it."""
+
+    def __init__(self, placer: Placer, pool: Pool) -> None:
+        self._placer = placer
+        self._pool = pool
+
+    def wait_for_server(self, migration: Migration, device: int) -> bool:
+        """Whether the migration must wait for an API server on this device; the pool starts one then."""
+        room = self._placer.devices.get(device)
+        if not room or room.out or room.gpu.idle:
+            return False
+        if migration.wished_device is None:
+            migration.wished_device = device
+            self._pool.wish(device, 1)
+        return True
+
+    def server_found(self, migration: Migration) -> None:
+        """The migration has its API server: the pool need not start one."""
+        if migration.wished_device is not None:
+            device, migration.wished_device = migration.wished_device, None
+            self._pool.wish(device, -1)
+
+    def call_off(self, migration: Migration) -> None:
+        """The migration has failed: take back everything that was arranged for it."""
+        session = migration.session
+        self.server_found(migration)
+        migration.asked = False
+        if session.file and not migration.ordered and session.id in self._placer.waiting():
+            self._placer.on_leave(session.id)
+        if migration.task and migration.task is not asyncio.current_task():
+            migration.task.cancel()

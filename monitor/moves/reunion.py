@@ -1,0 +1,114 @@
+"""Sessions that were on their way when an earlier monitor ended: their API servers come back one by one."""
+
+from __future__ import annotations
+
+import time
+
+import structlog
+from gpuferry.specs._generated import node_pb2
+
+from ..pool.api_server import ApiServer
+from ..sessions.placement import Placement, Placer
+from ..sessions.session import Session
+from .custody import Custody
+from .migration import Migration, Target, ToDevice, ToFile, ToServer
+
+log = structlog.get_logger()
+
+
+class Reunion:
+    """Brings source and destination together again, in whichever order they come."""
+
+    def __init__(self, placer: Placer, custody: Custody) -> None:
+        self._placer = placer
+        self._custody = custody
+
+    def first(self, session: Session, server: ApiServer, returned: node_pb2.Returned) -> None:
+        """The first that comes back with a session that this monitor did not know."""
+        if returned.grant.restore:
+            # Not its own yet. If the source does not come back either, this is all that is left of it.
+            target = _target(returned, server)
+            migration = self._custody.begin_migration(session, None, target)
+            migration.ordered, migration.destination = True, server
+            migration.destination_holds = not server.is_keeper
+            migration.remote = returned.migrating.remote if returned.migrating.HasField("remote") else None
+            self._custody.await_verdict(migration)
+        elif server.is_keeper:
+            target = _target(returned, server)
+            if isinstance(target, ToFile):
+                session.suspend(target.path)
+            else:
+                session.remote = returned.migrating.remote
+        elif returned.HasField("migrating"):
+            migration = self._custody.begin_migration(session, server, _target(returned, server))
+            migration.ordered = True
+            if returned.migrating.HasField("remote"):
+                migration.remote = returned.migrating.remote
+
+    def another(self, session: Session, server: ApiServer, returned: node_pb2.Returned) -> None:
+        """Another comes back with a session that came back already."""
+        migration = self._custody.migration_of(session.id)
+        if migration and returned.migrating.HasField("remote"):
+            migration.remote = returned.migrating.remote
+        restoring, leaving = returned.grant.restore, returned.HasField("migrating") and not server.is_keeper
+        if migration is None and restoring:
+            # The source has told of its end already, or it is a keeper that plays.
+            migration = self._custody.begin_migration(session, session.server, _target(returned, server))
+            migration.ordered = True
+            self._add_destination(migration, server)
+            if migration.source_holds:
+                self._custody.fail(migration, "the monitor was restarted meanwhile")
+        elif migration is None and leaving:
+            migration = self._custody.begin_migration(session, server, _target(returned, server))
+            migration.ordered = migration.taken = True
+            destination = migration.destination = session.server
+            assert destination
+            server.let_go()
+            self._enter_source(migration, server)
+            self._custody.conclude(migration)
+        elif migration and migration.destination is None:
+            self._add_destination(migration, server)
+            if not restoring:
+                self._custody.take_over(migration)
+        elif migration and migration.source is None:
+            migration.source = session.server = server
+            self._custody.verdict_is_known(migration)
+            self._enter_source(migration, server)
+            session.placement = Placement(session.id, server.device, server.key, session.quota)
+            if not leaving:
+                self._custody.fail(migration, "the monitor was restarted meanwhile")
+        else:
+            log.error("two API servers have the same session", session=session.id, server=server.pid)
+            server.kill()
+
+    def _add_destination(self, migration: Migration, server: ApiServer) -> None:
+        migration.destination = server
+        if server.is_keeper:
+            return
+        migration.destination_holds = True
+        if migration.source_holds:
+            self._placer.adopt_move(migration.session.id, server.device)
+        else:
+            session = migration.session
+            self._placer.adopt(session.id, server.device, session.quota, session.hello.function)
+
+    def _enter_source(self, migration: Migration, source: ApiServer) -> None:
+        """The destination was entered already, as if the session had always been there."""
+        session, destination = migration.session, migration.destination
+        assert destination
+        migration.source_holds = True
+        migration.destination_holds = not destination.is_keeper
+        if migration.destination_holds:
+            self._placer.on_complete(session.id, time.monotonic())
+        self._placer.adopt(session.id, source.device, session.quota, session.hello.function)
+        if migration.destination_holds:
+            self._placer.adopt_move(session.id, destination.device)
+
+
+def _target(returned: node_pb2.Returned, server: ApiServer) -> Target:
+    kind = returned.migrating.WhichOneof("target")
+    if kind == "file":
+        return ToFile(returned.migrating.file.path)
+    if kind == "remote":
+        return ToServer(returned.migrating.remote.address)
+    return ToDevice(returned.migrating.local.device if kind == "local" else server.device)

@@ -1,0 +1,1 @@
+"""API server processes: started or adopted, watched, replaced."""

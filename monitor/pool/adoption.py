@@ -1,0 +1,100 @@
+"""How API servers outlive their monitor: a ledger for the next one, and the door by which they come back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import itertools
+import json
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+from gpuferry.specs._generated import node_pb2
+
+from ..service.runtime import RuntimeDirectory
+from ..service.waiting import within
+from .channel import Channel, ChannelBroken, listen, peer
+
+LEDGER, DOOR = "ledger", "node.sock"
+BLOCK = 1000  # session numbers that are reserved at once
+INTRODUCTION_SECONDS = 5.0
+RETURN_SECONDS = 0.5  # in which API servers that are there come back; they look every 50 ms
+LATEST_RETURN_SECONDS = 30.0  # on a machine that has much else to do
+
+log = structlog.get_logger()
+
+
+class Ledger:
+    """What the next monitor must know. It is there exactly while this one runs, or after it was killed."""
+
+    def __init__(self, runtime: RuntimeDirectory) -> None:
+        self._runtime = runtime
+        try:
+            left = json.loads((runtime.path / LEDGER).read_text())
+            self.secret, first = bytes.fromhex(left["secret"]), int(left["sessions"])
+            self.inherited = True  # an earlier monitor was killed
+        except (OSError, ValueError, KeyError, TypeError):
+            self.secret, first = secrets.token_bytes(32), 1
+            self.inherited = False
+        self._numbers = itertools.count(first)
+        self._reserved = first
+
+    def next_session(self) -> int:
+        """A number that no session of this or an earlier monitor has."""
+        number = next(self._numbers)
+        if number >= self._reserved:
+            self.reserve()
+        return number
+
+    def reserve(self) -> None:
+        """Write down how far numbers may go."""
+        self._reserved += BLOCK
+        content = {"secret": self.secret.hex(), "sessions": self._reserved}
+        self._runtime.publish(LEDGER, json.dumps(content) + "\n")
+
+
+class Door:
+    """Lets in API servers of an earlier monitor that know the secret."""
+
+    def __init__(
+        self, path: Path, secret: bytes, adopt: Callable[[Channel, int, node_pb2.Returned], None]
+    ) -> None:
+        self.path = path
+        self._secret = secret
+        self._adopt = adopt
+        self._listening = listen(path)
+        self._visits: set[asyncio.Task[None]] = set()
+
+    async def serve(self) -> None:
+        """Until cancelled."""
+        while True:
+            end, _ = await asyncio.get_running_loop().sock_accept(self._listening)
+            task = asyncio.ensure_future(self._visit(end))
+            self._visits.add(task)
+            task.add_done_callback(self._visits.discard)
+
+    async def _visit(self, end: socket.socket) -> None:
+        channel = Channel(end)
+        try:
+            pid, user = peer(end)
+            message = await within(INTRODUCTION_SECONDS, channel.receive())
+            returned = message.returned if message else node_pb2.Returned()
+            if user != os.getuid() or not hmac.compare_digest(returned.secret, self._secret):
+                raise ChannelBroken("not one of ours")
+            self._adopt(channel, pid, returned)
+        except (ChannelBroken, OSError, asyncio.TimeoutError) as error:
+            log.warning("a stranger came for adoption", reason=str(error))
+            channel.close()
+
+    def close(self) -> None:
+        """Nobody comes back any more."""
+        for task in self._visits:
+            task.cancel()
+        self._listening.close()
+        with contextlib.suppress(OSError):
+            self.path.unlink()

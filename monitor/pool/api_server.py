@@ -1,0 +1,348 @@
+"""One API server process: how it starts or is adopted, what it says, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import itertools
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+
+import structlog
+from gpuferry.specs._generated import migration_pb2, node_pb2, wire
+
+from ..settings.monitor import Config
+from .channel import Channel, ChannelBroken, channel_pair
+from .health import Health
+from .process import Adopted, Process
+
+LAST_WORDS = 0.2  # seconds
+CLOSED = "closed its control socket"
+STDERR = 2
+NOWHERE = -1  # device of a keeper
+
+log = structlog.get_logger()
+_keys = itertools.count(1)
+
+
+class State(enum.Enum):
+    """Where an API server is in its life."""
+
+    STARTING = "starting"
+    IDLE = "idle"
+    BUSY = "busy"
+    STOPPING = "stopping"
+
+
+class PoolListener:
+    """Hears what API servers tell. Each method does nothing unless a subclass says what."""
+
+    def server_ready(self, server: ApiServer) -> None:
+        """The API server has an initialised context and serves nobody."""
+
+    def session_started(self, session: int) -> None:
+        """The API server took the guest's socket over."""
+
+    def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
+        """A session is over; the API server is ready again only when it says so."""
+
+    def server_lost(self, server: ApiServer) -> None:
+        """The API server is gone, and with it the session that it served."""
+
+    def server_returned(self, server: ApiServer, returned: node_pb2.Returned) -> None:
+        """The API server serves a session that an earlier monitor granted."""
+
+    def moving(self, server: ApiServer, moving: migration_pb2.Moving) -> None:
+        """The source of a migration says how far it is."""
+
+    def moved(self, server: ApiServer, moved: migration_pb2.Moved) -> None:
+        """The source of a migration says how it ended."""
+
+    def taken_over(self, server: ApiServer, session: int) -> None:
+        """The destination of a migration has the session now."""
+
+    def launched(self, session: int) -> None:
+        """The session launched the kernel that somebody waited for (NextLaunch)."""
+
+    def device_lost(self, device: int, reason: str) -> None:
+        """No API server lives on the device any more; `server_ready` says that one does again."""
+
+    def contexts_withheld(self, device: int, size: int) -> None:
+        """API servers beyond those that the headroom is meant for take this many bytes of the device."""
+
+
+class ApiServer:
+    """One API server process, from start or adoption to end."""
+
+    def __init__(
+        self, device: int, health: Health, replenish: Callable[[int], None], events: PoolListener
+    ) -> None:
+        self.key = next(_keys)
+        self.device = device
+        self.state = State.STARTING
+        self.started = time.monotonic()
+        self.served = False
+        self.outdated = False  # of an earlier version: serves its session, and no other
+        self.session = 0  # the one granted last; sessions are numbered from 1
+        self.restoring = 0  # the session that it will have when it takes over
+        self.ready: node_pb2.Ready | None = None
+        self.welcome = b""  # of `ready`, which would copy it at each look
+        self.stats = node_pb2.Stats()
+        self.end_reason = ""
+        self.gone = False  # the process, and its number may be another's
+        self._health = health
+        self._turn: asyncio.Semaphore | None = None
+        self._replenish = replenish
+        self._events = events
+        self._exit_unknown = False  # its channel was closed, and how it exited was not known yet
+        self._channel: Channel | None = None
+        self._process: Process | None = None
+        self._stats_waiters: list[asyncio.Future[None]] = []
+        self.there = asyncio.Event()  # ready for the first time, or never more
+
+    @property
+    def pid(self) -> int:
+        """0 until the process is there."""
+        return self._process.pid if self._process else 0
+
+    @property
+    def is_keeper(self) -> bool:
+        """Without a device: it holds a guest whose session is in a file, or went to another machine."""
+        return self.device == NOWHERE
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was started, or adopted."""
+        return time.monotonic() - self.started
+
+    async def run(
+        self,
+        config: Config,
+        environment: Mapping[str, str],
+        home: node_pb2.Home | None,
+        turns: asyncio.Semaphore,
+    ) -> None:
+        """Starts it when it is its turn; returns when the process is gone and was reaped."""
+        await turns.acquire()
+        self._turn = turns
+        self.started = time.monotonic()
+        self._channel, theirs = channel_pair()
+        try:
+            with theirs:
+                descriptor = theirs.fileno()
+                which = ["--device", str(self.device)]
+                command = [*config.keeper_command] if self.is_keeper else [*config.server_command, *which]
+                command += ["--control-fd", str(descriptor)]
+                self._process = await asyncio.create_subprocess_exec(
+                    *command,
+                    env=dict(environment),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=STDERR,
+                    pass_fds=(descriptor,),
+                    # A terminal's Ctrl-C is for the monitor, which ends each API server with its helpers.
+                    start_new_session=True,
+                )
+            if home:
+                self._channel.send(node_pb2.ToServer(home=home))
+            await self._live(config.ready_timeout)
+        finally:
+            await self._end()
+
+    async def adopt(
+        self,
+        channel: Channel,
+        pid: int,
+        returned: node_pb2.Returned,
+        home: node_pb2.Home | None,
+    ) -> None:
+        """Takes over what an earlier monitor started; returns when the process is gone."""
+        self._channel, self._process = channel, Adopted(pid)
+        self.ready, self.served = returned.ready, True
+        self.outdated = returned.spec_hash != wire.SPEC_HASH
+        try:
+            if home:
+                self.send(node_pb2.ToServer(home=home))
+            if returned.HasField("grant"):
+                if returned.grant.restore:
+                    self.restore(returned.grant.session)
+                else:
+                    self.take(returned.grant.session)
+                self._events.server_returned(self, returned)
+            else:
+                self._make_idle()
+            await self._live(0)
+        finally:
+            await self._end()
+
+    def _let_next_start(self) -> None:
+        if self._turn:
+            self._turn.release()
+            self._turn = None
+
+    async def _end(self) -> None:
+        self._let_next_start()
+        self.state = State.STOPPING
+        if self._channel:
+            self._channel.close()
+        if self._process:
+            self.kill()
+            status = await self._process.wait()
+            if self._exit_unknown and status not in (None, -signal.SIGKILL):
+                self.end_reason = _describe_exit(status)
+        self.gone = True
+        self._answer_stats()
+        self.there.set()
+
+    async def _live(self, ready_timeout: float) -> None:
+        assert self._process
+        late = asyncio.get_running_loop().call_later(ready_timeout, self._too_late, ready_timeout)
+        reading = asyncio.ensure_future(self._read())
+        exiting = asyncio.ensure_future(self._process.wait())
+        try:
+            await asyncio.wait({reading, exiting}, return_when=asyncio.FIRST_COMPLETED)
+            # What it wrote before it died still counts, and how it died is known a moment after that.
+            await asyncio.wait({reading}, timeout=LAST_WORDS)
+            if reading.done():
+                reading.result()
+            if not self.end_reason:
+                await asyncio.wait({exiting}, timeout=LAST_WORDS)
+                self._exit_unknown = not exiting.done()
+                self.end_reason = CLOSED if self._exit_unknown else _describe_exit(exiting.result())
+        except ChannelBroken as error:
+            self.end_reason = str(error)
+        finally:
+            late.cancel()
+            reading.cancel()
+            exiting.cancel()
+
+    def _too_late(self, limit: float) -> None:
+        if not self.ready:
+            self.end_reason = f"not ready within {limit:g} s"
+            self.kill()
+
+    async def _read(self) -> None:
+        """Handles messages until the API server is of no more use."""
+        assert self._channel
+        while (message := await self._channel.receive()) is not None:
+            kind = message.WhichOneof("message")
+            if kind == "ready":
+                self.ready = message.ready
+                self._make_idle()
+            elif kind == "started":
+                self.served = True
+                self._events.session_started(message.started.session)
+            elif kind == "ended":
+                self._events.session_ended(self, message.ended)
+                if not message.ended.clean:
+                    self.end_reason = f"not clean after session {message.ended.session}"
+                    return
+            elif kind == "stats":
+                self._note_stats(message.stats)
+                self._answer_stats()
+            elif kind == "failed":
+                self.end_reason = message.failed.reason
+                return
+            elif kind == "moving":
+                self._events.moving(self, message.moving)
+            elif kind == "moved":
+                self._events.moved(self, message.moved)
+            elif kind == "taken_over":
+                self._events.taken_over(self, message.taken_over.session)
+            elif kind == "launched":
+                self._events.launched(message.launched.session)
+            else:
+                raise ChannelBroken("unknown message")
+
+    def _make_idle(self) -> None:
+        self._let_next_start()
+        self.session = self.restoring = 0
+        self.there.set()
+        if self.is_keeper:
+            self.state = State.IDLE
+            return
+        if self.outdated:
+            self.dismiss("of another version")
+            return
+        self.state = State.IDLE
+        assert self.ready
+        self.welcome = self.ready.welcome
+        self._health.alive()
+        self._events.server_ready(self)
+        self._replenish(self.device)
+
+    def _note_stats(self, stats: node_pb2.Stats) -> None:
+        """What it said before a session was its own may arrive when it is."""
+        if self.is_keeper:  # which knows nothing of what its session did before
+            self.stats.session, self.stats.rss = stats.session, stats.rss
+            self.stats.disconnected = stats.disconnected
+        elif self.session and stats.session != self.session:
+            self.stats.rss = stats.rss
+        else:
+            self.stats = stats
+
+    def _answer_stats(self) -> None:
+        for waiter in self._stats_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._stats_waiters.clear()
+
+    def send(self, message: node_pb2.ToServer, *descriptors: socket.socket) -> None:
+        """ChannelBroken if it is gone."""
+        if not self._channel or self.state is State.STOPPING:
+            raise ChannelBroken("stopping")
+        self._channel.send(message, *descriptors)
+
+    async def refresh_stats(self, limit: float) -> None:
+        """Ask for new statistics; the last ones stay if there is no answer in time."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._stats_waiters.append(waiter)
+        with contextlib.suppress(ChannelBroken, asyncio.TimeoutError):
+            self.send(node_pb2.ToServer(stats=node_pb2.StatsRequest()))
+            await asyncio.wait_for(waiter, limit)
+
+    def take(self, session: int) -> None:
+        """It is about to serve this session."""
+        self.session, self.restoring = session, 0
+        self.state = State.BUSY
+        self._replenish(self.device)
+
+    def restore(self, session: int) -> None:
+        """It is about to take this session over, and does not have it yet."""
+        self.session, self.restoring = 0, session
+        self.state = State.BUSY
+        self._replenish(self.device)
+
+    def carry_on(self, stats: node_pb2.Stats) -> None:
+        """What its session was like elsewhere; what it said itself before it had it counts for nothing."""
+        if stats.session == self.restoring:
+            rss = self.stats.rss
+            self.stats = node_pb2.Stats()
+            self.stats.CopyFrom(stats)
+            self.stats.rss = rss
+
+    def let_go(self) -> None:
+        """Its session is elsewhere; it is busy until it has cleared what was there."""
+        self.session = self.restoring = 0
+
+    def dismiss(self, reason: str) -> None:
+        """End it in peace; it serves nobody."""
+        self.end_reason = reason
+        with contextlib.suppress(ChannelBroken):
+            self.send(node_pb2.ToServer(shutdown=node_pb2.Shutdown()))
+        self.state = State.STOPPING
+
+    def kill(self) -> None:
+        """End it and whatever it started, now."""
+        if self._process and not self.gone:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def _describe_exit(status: int | None) -> str:
+    if status is None:
+        return "gone"
+    return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exited with status {status}"

@@ -1,0 +1,62 @@
+"""What API servers tell, passed on to everybody who must know."""
+
+from __future__ import annotations
+
+from gpuferry.specs._generated import migration_pb2, node_pb2
+
+from .api_server import ApiServer, PoolListener
+
+
+class PoolEvents(PoolListener):
+    """Passes every event on to its subscribers at once, in the order in which they subscribed."""
+
+    def __init__(self) -> None:
+        self._listeners: list[PoolListener] = []
+
+    def subscribe(self, listener: PoolListener) -> None:
+        """From now on the listener hears every event."""
+        self._listeners.append(listener)
+
+    def server_ready(self, server: ApiServer) -> None:
+        for listener in self._listeners:
+            listener.server_ready(server)
+
+    def session_started(self, session: int) -> None:
+        for listener in self._listeners:
+            listener.session_started(session)
+
+    def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
+        for listener in self._listeners:
+            listener.session_ended(server, ended)
+
+    def server_lost(self, server: ApiServer) -> None:
+        for listener in self._listeners:
+            listener.server_lost(server)
+
+    def server_returned(self, server: ApiServer, returned: node_pb2.Returned) -> None:
+        for listener in self._listeners:
+            listener.server_returned(server, returned)
+
+    def moving(self, server: ApiServer, moving: migration_pb2.Moving) -> None:
+        for listener in self._listeners:
+            listener.moving(server, moving)
+
+    def moved(self, server: ApiServer, moved: migration_pb2.Moved) -> None:
+        for listener in self._listeners:
+            listener.moved(server, moved)
+
+    def taken_over(self, server: ApiServer, session: int) -> None:
+        for listener in self._listeners:
+            listener.taken_over(server, session)
+
+    def launched(self, session: int) -> None:
+        for listener in self._listeners:
+            listener.launched(session)
+
+    def device_lost(self, device: int, reason: str) -> None:
+        for listener in self._listeners:
+            listener.device_lost(device, reason)
+
+    def contexts_withheld(self, device: int, size: int) -> None:
+        for listener in self._listeners:
+            listener.contexts_withheld(device, size)

@@ -1,0 +1,235 @@
+"""Keeps API servers alive on each device: starts or adopts them, notices deaths, replaces them at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping
+
+import structlog
+from gpuferry.specs._generated import node_pb2
+
+from ..settings.monitor import Config
+from .api_server import NOWHERE, ApiServer, PoolListener, State
+from .channel import Channel, ChannelBroken
+from .health import PAUSE_MOST, Health
+
+STARTING_MOST = 2 * (os.cpu_count() or 1)  # at once: more would only wait for each other
+SURPLUS_SECONDS = 10.0  # for which an API server may be one too many
+
+log = structlog.get_logger()
+
+
+class Pool:
+    """All API servers of this machine."""
+
+    def __init__(
+        self,
+        config: Config,
+        environment: Mapping[str, str],
+        home: node_pb2.Home | None,
+        spare: Callable[[int, bytes], int],
+        events: PoolListener,
+    ) -> None:
+        self._config = config
+        self._environment = environment
+        self._home = home  # where API servers find the next monitor; none: they end with this one
+        self._spare = (
+            spare  # bytes of a device, and of its UUID if that is known, that nobody has or was promised
+        )
+        self._events = events
+        self._turns = asyncio.Semaphore(STARTING_MOST)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._health = {device: Health() for device in range(config.devices)}
+        self._filling = False
+        self._wished: Counter[int] = Counter()  # API servers beyond those that there should be, by device
+        self._to_fill: set[int] = set()
+        self.servers: dict[int, ApiServer] = {}
+        self.keepers: dict[int, ApiServer] = {}
+        self.failures = 0  # API servers that were never ready
+        self.last_failure = ""
+
+    def start(self) -> None:
+        """Fill it, and keep it filled."""
+        self._filling = True
+        for device in range(self._config.devices):
+            self._fill(device)
+
+    def adopt(self, channel: Channel, pid: int, returned: node_pb2.Returned) -> None:
+        """An API server, or a keeper, of an earlier monitor comes in."""
+        if returned.ready.keeper:
+            keeper = ApiServer(NOWHERE, Health(), lambda _: None, self._events)
+            log.info("keeper adopted", keeper=pid, session=returned.grant.session)
+            life = keeper.adopt(channel, pid, returned, self._home)
+            self._attend_to(self._attend_keeper(keeper, life))
+            return
+        device = returned.ready.device
+        server = ApiServer(device, self._health.setdefault(device, Health()), self._fill, self._events)
+        log.info("server adopted", server=pid, gpu=server.device, session=returned.grant.session)
+        self._keep(server, server.adopt(channel, pid, returned, self._home))
+
+    def start_keeper(self) -> ApiServer:
+        """One more process without a device; `there` says when it can be given a session."""
+        keeper = ApiServer(NOWHERE, Health(), lambda _: None, self._events)
+        life = keeper.run(self._config, self._environment, self._home, self._turns)
+        self._attend_to(self._attend_keeper(keeper, life))
+        return keeper
+
+    def wish(self, device: int, more: int) -> None:
+        """For a session that shall move there while no API server is idle; -1 takes the wish back."""
+        self._wished[device] += more
+        self._fill(device)
+
+    def can_start(self, device: int) -> bool:
+        """Whether there is memory for another context."""
+        cost = self._config.context_cost
+        return not cost or self._spare_memory(device) >= cost
+
+    def _spare_memory(self, device: int) -> int:
+        return self._spare(device, self.uuids().get(device, b""))
+
+    def uuids(self) -> dict[int, bytes]:
+        """Of the devices on which an API server lives."""
+        found: dict[int, bytes] = {}
+        for server in self.servers.values():
+            if server.device not in found and server.ready:
+                found[server.device] = server.ready.device_uuid
+        return found
+
+    def problems(self) -> dict[int, str]:
+        """Devices on which no API server lives, and why."""
+        return {device: health.reason for device, health in self._health.items() if health.reason}
+
+    def is_failing(self, device: int) -> bool:
+        """Whether it was taken out because no API server lives there."""
+        return self._health[device].out
+
+    def _fill_soon(self, device: int) -> None:
+        if device not in self._to_fill:
+            self._to_fill.add(device)
+            asyncio.get_running_loop().call_soon(self._fill, device)
+
+    def _fill(self, device: int) -> None:
+        self._to_fill.discard(device)
+        if not self._filling or device >= self._config.devices or self._health[device].resting:
+            return
+        here = [s for s in self.servers.values() if s.device == device and s.state is not State.STOPPING]
+        wanted = self._wanted(device, here)
+        if len(here) > wanted:
+            asyncio.get_running_loop().call_later(SURPLUS_SECONDS, self._trim, device)
+        for _ in range(wanted - len(here)):
+            server = ApiServer(device, self._health[device], self._fill_soon, self._events)
+            self._keep(
+                server,
+                server.run(self._config, self._environment, self._home, self._turns),
+            )
+
+    def _wanted(self, device: int, here: list[ApiServer]) -> int:
+        """How many there should be: more than the pool while too few are idle and memory is to spare."""
+        config = self._config
+        wanted = sum(s.state is State.BUSY for s in here) + config.min_idle
+        if self._wished[device]:
+            return max(wanted, config.pool, sum(s.state is State.BUSY for s in here) + self._wished[device])
+        if wanted <= config.pool:
+            return config.pool
+        cost = config.context_cost
+        return (
+            wanted
+            if not cost
+            else min(wanted, max(config.pool, len(here) + self._spare_memory(device) // cost))
+        )
+
+    def _trim(self, device: int) -> None:
+        """Those that were started when many were busy are not kept for ever."""
+        here = [s for s in self.servers.values() if s.device == device and s.state is not State.STOPPING]
+        idle = [s for s in here if s.state is State.IDLE]
+        for server in idle[: max(len(here) - self._wanted(device, here), 0)]:
+            server.dismiss("not needed any more")
+
+    def _keep(self, server: ApiServer, life: Coroutine[None, None, None]) -> None:
+        self.servers[server.key] = server
+        self._withhold_contexts(server.device)
+        self._attend_to(self._attend(server, life))
+
+    def _withhold_contexts(self, device: int) -> None:
+        """Those of more API servers than the headroom is meant for."""
+        more = sum(s.device == device for s in self.servers.values()) - self._config.pool
+        self._events.contexts_withheld(device, max(more, 0) * self._config.context_cost)
+
+    def _attend_to(self, life: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(life)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _attend_keeper(self, keeper: ApiServer, life: Coroutine[None, None, None]) -> None:
+        self.keepers[keeper.key] = keeper
+        try:
+            await life
+        except (OSError, ChannelBroken) as error:
+            keeper.end_reason = str(error)
+        finally:
+            del self.keepers[keeper.key]
+            keeper.there.set()
+            self._events.server_lost(keeper)
+        log.info("keeper ended", keeper=keeper.pid, reason=keeper.end_reason)
+
+    async def _attend(self, server: ApiServer, life: Coroutine[None, None, None]) -> None:
+        try:
+            await life
+        except OSError as error:
+            server.end_reason = f"{self._config.server_command[0]}: {error.strerror or error}"
+        except ChannelBroken as error:
+            server.end_reason = str(error)
+        finally:
+            del self.servers[server.key]
+            self._withhold_contexts(server.device)
+            if not server.ready:
+                self.failures += 1
+                self.last_failure = server.end_reason
+            self._events.server_lost(server)
+        log.warning("server ended", server=server.pid, gpu=server.device, reason=server.end_reason)
+        self._replace(server)
+
+    def _replace(self, server: ApiServer) -> None:
+        device, health = server.device, self._health[server.device]
+        pause = health.died(server.ready is not None, server.served, server.age)
+        if not pause:
+            self._fill(device)
+            return
+        if not any(s.ready for s in self.servers.values() if s.device == device):
+            if health.hopeless:
+                self._take_out(device, server.end_reason)
+            elif not health.out:
+                health.reason = server.end_reason
+        self._rest(device, pause)
+
+    def lose(self, device: int, reason: str) -> None:
+        """Somebody else found out that the device failed: its sessions are told, and its API servers end."""
+        self._take_out(device, reason)
+        for server in [s for s in self.servers.values() if s.device == device and s.state is not State.BUSY]:
+            server.end_reason = reason
+            server.kill()
+        self._rest(device, PAUSE_MOST)
+
+    def _take_out(self, device: int, reason: str) -> None:
+        health = self._health[device]
+        if not health.out:
+            health.out, health.reason = True, reason
+            log.error("device taken out", gpu=device, reason=reason)
+            self._events.device_lost(device, reason)
+
+    def _rest(self, device: int, pause: float) -> None:
+        self._health[device].resting = True
+        asyncio.get_running_loop().call_later(pause, self._try_again, device)
+
+    def _try_again(self, device: int) -> None:
+        self._health[device].resting = False
+        self._fill(device)
+
+    async def stop(self) -> None:
+        """Ends every API server; returns when they are reaped."""
+        self._filling = False
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,33 @@
+"""gRPC's listening ports, with the reason where it gives none."""
+
+from __future__ import annotations
+
+import socket
+
+import grpc
+
+from ..settings.monitor import ConfigError, resolve
+
+ALONE = (("grpc.so_reuseport", 0),)  # else a second server on the port would take half of the callers
+
+
+def add_port(server: grpc.aio.Server, address: str) -> int:
+    """The port that was really bound; 0 for a Unix socket."""
+    try:
+        return server.add_insecure_port(address)
+    except RuntimeError:
+        raise ConfigError(
+            f"cannot listen on {address} for control: {_why_not(address)}",
+            "choose another with --control; `gpuferry doctor` may know who has this one",
+        ) from None
+
+
+def _why_not(address: str) -> str:
+    unix = address.startswith("unix:")
+    family, bound = (socket.AF_UNIX, address[len("unix:") :]) if unix else resolve(address)
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(bound)
+    except OSError as error:
+        return error.strerror or str(error)
+    return "gRPC does not say why"

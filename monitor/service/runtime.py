@@ -1,0 +1,71 @@
+"""The private folder in which a monitor leaves its address and token for programs of the same user."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+from pathlib import Path
+
+from ..settings.monitor import ConfigError
+
+OTHER = "set GPUFERRY_RUNTIME_DIR to another folder"
+
+
+class RuntimeDirectory:
+    """Held by one monitor at a time."""
+
+    def __init__(self, path: Path, private: bool = False) -> None:
+        self.path = path
+        self._private = private  # made for one `gpuferry run --local`, which may be gone already
+        self._published: set[Path] = set()
+        self._prepare()
+        try:
+            self._lock = os.open(path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise ConfigError(f"cannot write in {path}: {error.strerror}", OTHER) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise ConfigError(
+                f"a monitor already runs here ({path} is in use): see `gpuferry status`, "
+                "or set GPUFERRY_RUNTIME_DIR to another folder"
+            ) from None
+
+    def _prepare(self) -> None:
+        before = os.umask(0o077)  # for parents too: a registry's folder is inside a monitor's
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            status = self.path.lstat()
+        except OSError as error:
+            raise ConfigError(f"cannot make {self.path}: {error.strerror}", OTHER) from None
+        finally:
+            os.umask(before)
+        # In /tmp anyone could have made it first, as a link or with open permissions.
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+            raise ConfigError(
+                f"{self.path} must be a folder of yours with mode 0700: it will hold the token "
+                "(or set GPUFERRY_RUNTIME_DIR to another folder)"
+            )
+
+    def publish(self, name: str, content: str) -> Path:
+        """Write a file that only this user can read; readers see all of it or none."""
+        path = self.path / name
+        scratch = self.path / f".{name}.new"
+        scratch.unlink(missing_ok=True)
+        descriptor = os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(content)
+        scratch.replace(path)
+        self._published.add(path)
+        return path
+
+    def close(self) -> None:
+        """Take back what was published, then let another monitor in."""
+        for path in self._published:
+            path.unlink(missing_ok=True)
+        os.close(self._lock)
+        if self._private:
+            shutil.rmtree(self.path, ignore_errors=True)

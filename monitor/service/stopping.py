@@ -1,0 +1,24 @@
+"""The wish that a daemon ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+
+class Stopping:
+    """Asked once, the daemon ends gracefully; asked twice, now."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.asked_twice = asyncio.Event()
+
+    def ask(self) -> None:
+        """Once more."""
+        (self.asked_twice if self.asked.is_set() else self.asked).set()
+
+    async def pause(self, seconds: float) -> bool:
+        """Sleep. False: the daemon was asked to stop meanwhile."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.asked.wait(), seconds)
+        return not self.asked.is_set()

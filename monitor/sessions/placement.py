@@ -1,0 +1,184 @@
+"""Between the broker's sessions and devices and the policy's requests and GPUs. No I/O, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..policy import Gpu, Migrate, Place, Request, Scheduler
+
+
+@dataclass
+class DeviceRoom:
+    """What one device has to give. All sizes in bytes."""
+
+    gpu: Gpu
+    default_quota: int
+    out: bool = False  # taken out of service
+
+    @property
+    def ordinal(self) -> int:
+        """Of the device."""
+        return self.gpu.index
+
+    @property
+    def grantable(self) -> int:
+        """Total less headroom."""
+        return self.gpu.memory
+
+    @property
+    def granted(self) -> int:
+        """The sum of the quotas there."""
+        return self.gpu.promised
+
+
+class Placement(NamedTuple):
+    """A session gets an API server."""
+
+    session: int
+    device: int
+    server: int
+    quota: int
+
+
+class Impossible(NamedTuple):
+    """A session can never get one."""
+
+    session: int
+    reason: str
+    memory: bool  # but with less memory it could
+
+
+class Placer:
+    """The devices and the queue, driven by events; `next` is asked until it has nothing."""
+
+    def __init__(self, policy: Scheduler) -> None:
+        self._policy = policy
+        self._early: dict[int, tuple[int, frozenset[str], str]] = {}  # came before any device was known
+        self._usual = 0  # the smallest of the devices' default quotas
+        self.devices: dict[int, DeviceRoom] = {}
+
+    # -- devices and API servers
+
+    def add_device(self, ordinal: int, grantable: int, default_quota: int, labels: frozenset[str]) -> bool:
+        """A device is known once an API server is ready there. Whether it was not, or was out."""
+        room = self.devices.get(ordinal)
+        if room and not room.out:
+            return False
+        if not room:
+            room = self.devices[ordinal] = DeviceRoom(Gpu(ordinal, grantable, labels), default_quota)
+            self._usual = min(one.default_quota for one in self.devices.values())
+        room.out = False
+        self._policy.add_gpu(room.gpu)
+        return True
+
+    def remove_device(self, ordinal: int) -> bool:
+        """It failed: nothing is placed there any more. Whether it was in service."""
+        room = self.devices.get(ordinal)
+        if not room or room.out:
+            return False
+        room.out = True
+        self._policy.remove_gpu(ordinal)
+        room.gpu.home.clear()
+        room.gpu.idle.clear()
+        return True
+
+    def on_idle(self, device: int, server: int) -> None:
+        """An API server is ready for a session."""
+        self._policy.on_idle(device, server)
+
+    def on_server_lost(self, device: int, server: int) -> None:
+        """An API server is gone; it may have been idle."""
+        self._policy.on_worker_lost(device, server)
+
+    def withhold(self, device: int, size: int) -> None:
+        """So many bytes of it are not to be granted for now."""
+        if room := self.devices.get(device):
+            room.gpu.withhold(size)
+
+    # -- sessions
+
+    def arrive(
+        self,
+        session: int,
+        memory: int,
+        labels: frozenset[str],
+        now: float,
+        *,
+        first: bool = False,
+        function: str = "",
+    ) -> None:
+        """A session joins the queue; `first` if it was placed before and lost its API server at once."""
+        if not self.devices:
+            self._early[session] = memory, labels, function
+            return
+        request = Request(session, memory or self._usual, function, labels=labels, arrival=now)
+        self._policy.on_arrival(request, now, first=first)
+
+    def let_in_early(self, now: float) -> None:
+        """The first device is known."""
+        early, self._early = self._early, {}
+        for session, (memory, labels, function) in early.items():
+            self.arrive(session, memory, labels, now, function=function)
+
+    def adopt(self, session: int, device: int, quota: int, function: str = "") -> None:
+        """An earlier monitor granted it, whether there is room or not."""
+        self._policy.adopt(Request(session, quota, function), device)
+
+    def on_leave(self, session: int) -> None:
+        """It does not want to wait any more."""
+        if self._early.pop(session, None) is None:
+            self._policy.on_leave(session)
+
+    def on_complete(self, session: int, now: float) -> None:
+        """It ended: its memory is there again (its API server comes back by `on_idle`)."""
+        self._policy.on_complete(session, now)
+
+    # -- migration
+
+    def request_migration(self, session: int, device: int) -> str:
+        """An operator wants it there: the decision is among the next ones, or this says why not."""
+        return self._policy.request_migration(session, device)
+
+    def adopt_move(self, session: int, device: int) -> None:
+        """An earlier monitor let it move there."""
+        self._policy.adopt_move(session, device)
+
+    def on_return(self, session: int, device: int, quota: int, function: str = "") -> int | str:
+        """A suspended session comes back there: its API server, or why not."""
+        return self._policy.on_return(Request(session, quota, function), device)
+
+    def on_migrated(self, session: int, done: bool, seconds: float = 0.0) -> None:
+        """Of the two devices only one holds its memory: the new one, or the old one if it was not done."""
+        self._policy.on_migrated(session, done, seconds)
+
+    def on_launch(self, session: int, now: float) -> None:
+        """It is about to launch a kernel."""
+        self._policy.on_launch(session, now)
+
+    def on_tick(self, now: float, utilisation: Mapping[int, float]) -> None:
+        """Time passed."""
+        self._policy.on_tick(now, utilisation)
+
+    def imbalance(self) -> tuple[int, int] | None:
+        """Two devices, while the next launch on the first may bring a migration to the second."""
+        return self._policy.imbalance()
+
+    def waiting(self) -> Sequence[int]:
+        """Sessions in the order in which they stand in the queue."""
+        return [*self._early, *(request.id for request in self._policy.waiting())]
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._early) + len(self._policy)
+
+    def next(self) -> Placement | Impossible | Migrate | None:
+        """One decision."""
+        decision = self._policy.next()
+        if isinstance(decision, Place):
+            request, (seat,) = decision
+            return Placement(request.id, seat.gpu, seat.worker, request.memory)
+        if decision is None or isinstance(decision, Migrate):
+            return decision
+        return Impossible(decision.request.id, decision.reason, decision.memory)

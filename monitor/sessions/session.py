@@ -1,0 +1,95 @@
+"""One guest process's use of a device, as the monitor knows it."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import time
+
+from gpuferry.specs._generated import migration_pb2, node_pb2
+
+from ..door.guests import Guest
+from ..door.handshake import Hello
+from ..pool.api_server import ApiServer
+from .placement import Placement
+
+
+class Phase(enum.Enum):
+    """Where a session is."""
+
+    WAITING = "waiting"
+    GRANTED = "granted"  # the API server was told, and did not confirm yet
+    RUNNING = "running"
+
+
+class Session:
+    """One guest process's use of a device."""
+
+    def __init__(self, number: int, hello: Hello, peer: str, guest: Guest | None) -> None:
+        self.id = number
+        self.hello = hello
+        self.peer = peer
+        self.guest = guest  # none: an earlier monitor let it in
+        self.phase = Phase.WAITING
+        self.arrived = self.since = time.monotonic()  # `since`: of this phase
+        self.placement: Placement | None = None
+        self.server: ApiServer | None = None
+        self.grant: node_pb2.Grant | None = None
+        self.welcome = b""  # that its guest was sent
+        self.timer: asyncio.TimerHandle | None = None
+        self.wall_limit = self.idle_limit = 0.0  # seconds; 0: none
+        self.told = (0, 0)  # place in the queue, and how many looks ago
+        self.revoked = ""  # why it was told to end
+        self.restoring = False  # another GPU server hands it over, and did not finish yet
+        self.file = ""  # where it is suspended
+        self.remote: migration_pb2.RemoteTarget | None = None  # the GPU server where its guest will follow
+        self.watched = False  # its API server will say when it launches a kernel
+        self._suspended_at: float | None = None
+        self._suspended = 0.0  # seconds in all
+
+    @property
+    def running(self) -> bool:
+        """It has an API server that said so, or a keeper."""
+        return self.phase is Phase.RUNNING and not self.restoring
+
+    @property
+    def moved_to(self) -> str:
+        """Where its guest will follow; empty: it is here."""
+        return self.remote.address if self.remote else ""
+
+    @property
+    def resume_key(self) -> bytes:
+        """With it the guest proves that the session is its own; empty: it has none yet."""
+        return self.grant.resume_key if self.grant else b""
+
+    @property
+    def quota(self) -> int:
+        """Bytes."""
+        return self.grant.memory_quota if self.grant else 0
+
+    @property
+    def age(self) -> float:
+        """Seconds since it began, but for those in a file."""
+        return (self._suspended_at or time.monotonic()) - self.since - self._suspended
+
+    def suspend(self, path: str) -> None:
+        """It is in a file, and on no device."""
+        self.file, self._suspended_at = path, time.monotonic()
+
+    def unsuspend(self) -> None:
+        """It goes on."""
+        assert self._suspended_at is not None
+        self._suspended += time.monotonic() - self._suspended_at
+        self.file, self._suspended_at = "", None
+
+    def enter(self, phase: Phase) -> None:
+        """Phases have time limits of their own: each starts without one."""
+        self.phase = phase
+        self.since = time.monotonic()
+        self.stop_timer()
+
+    def stop_timer(self) -> None:
+        """Whatever was to happen did not have to."""
+        if self.timer:
+            self.timer.cancel()
+            self.timer = None

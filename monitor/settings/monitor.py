@@ -1,0 +1,202 @@
+"""What a monitor is told to do, and the checks that need no running monitor."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import secrets
+import socket
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuferry.guest.endpoint import read_token, runtime_directory, split_address
+
+from ..policy import FITS, MOVERS, QUEUES
+from . import options
+from .options import option
+from .sources import ConfigError, UsageError
+
+__all__ = ["Config", "ConfigError", "MonitorOptions", "UsageError"]
+
+DEFAULT_LISTEN = "127.0.0.1:7700"
+DEFAULT_HTTP = "127.0.0.1:7780"
+AUTO = "auto"
+TOKEN_MIN = 16
+MIB = 1 << 20
+
+
+def default_socket() -> str:
+    """Where guests of the same user connect to."""
+    return str(Path(runtime_directory(), "session.sock"))
+
+
+def default_control() -> str:
+    """Where the CLI of the same user connects to."""
+    return f"unix:{runtime_directory()}/control.sock"
+
+
+@dataclass(frozen=True)
+class MonitorOptions:
+    """What a user may set; each line is a flag, a variable, a key of monitor.toml, help and a check."""
+
+    listen: str | None = option(
+        options.optional(options.address(unix=False)),
+        DEFAULT_LISTEN,
+        "Where guests connect; none: only the Unix socket",
+    )
+    socket: str | None = option(
+        options.optional(options.path("PATH")), default_socket, "Unix socket for guests; none: only TCP"
+    )
+    control: str = option(
+        options.address(), default_control, "gRPC for the CLI: unix:PATH or loopback HOST:PORT"
+    )
+    http: str | None = option(
+        options.optional(options.text("HOST:PORT")),
+        AUTO,
+        f"Page, metrics and health; auto: {DEFAULT_HTTP} or any free port; none: off",
+    )
+    sample: float = option(options.seconds(), 0.2, "Time between two questions to NVML; 0: never")
+    pool: int = option(options.count(1), 2, "API servers per device, created ahead")
+    device: str = option(options.choice("auto", "gpu", "sim"), "auto", "What to offer", "GPUFERRY_DEVICE")
+    memory: int = option(options.size(), 0, "Quota of a session that asks for none; 0: an equal share")
+    headroom: int | None = option(
+        options.optional(options.size()),
+        None,
+        "Memory per device that is never granted; none: what API servers themselves need",
+    )
+    token_file: str | None = option(
+        options.optional(options.path()), None, "The token's file, mode 0600", "GPUFERRY_TOKEN_FILE"
+    )
+    registry: str | None = option(
+        options.optional(options.text("HOST:PORT,…")),
+        None,
+        "Control ports of the registry's replicas",
+        "GPUFERRY_REGISTRY",
+    )
+    advertise: str | None = option(
+        options.optional(options.address(unix=False)),
+        None,
+        "The address that the registry gives to guests; none: what --listen bound",
+    )
+    cluster_key_file: str | None = option(
+        options.optional(options.path()),
+        None,
+        "The file of the key that the cluster's registries and servers share, mode 0600",
+        "GPUFERRY_CLUSTER_KEY_FILE",
+    )
+    state: str | None = option(
+        options.optional(options.path("FOLDER")),
+        None,
+        "What must survive a restart; none: where XDG says",
+        "GPUFERRY_STATE_DIR",
+    )
+    max_wait: float = option(options.seconds(), 60.0, "How long a guest may wait for an API server")
+    handshake_timeout: float = option(
+        options.seconds(0.01), 5.0, "How long a guest may take to introduce itself"
+    )
+    ready_timeout: float = option(options.seconds(0.01), 60.0, "How long an API server may take to start")
+    start_timeout: float = option(options.seconds(0.01), 10.0, "How long it may take to accept a session")
+    policy: str = option(options.choice(*FITS), "best-fit", "Which device a session gets")
+    queue: str = option(
+        options.choice(*QUEUES), "fcfs", "Who is next: strictly the first, or the first that fits"
+    )
+    migration: str = option(
+        options.choice(*MOVERS),
+        "off",
+        "Whether sessions move to other devices by themselves: never, as in DGSF, or where it pays",
+    )
+    wall_limit: float = option(options.seconds(), 0.0, "How long a session may live; 0: no limit")
+    idle_limit: float = option(options.seconds(), 0.0, "How long a session may make no calls; 0: no limit")
+    min_idle: int = option(
+        options.count(0), 0, "API servers per device that are idle at any time, as far as memory allows"
+    )
+    orphan_grace: float = option(
+        options.seconds(), 60.0, "How long API servers wait for a new monitor when this one is killed"
+    )
+    resume_grace: float = option(
+        options.seconds(most=86400),
+        10.0,
+        "How long a session is kept, with its memory, whose guest lost the connection and asked for that"
+        " (GPUFERRY_ON_LOSS=reconnect)",
+    )
+    grace: float = option(options.seconds(), 5.0, "What running sessions get when the monitor stops")
+    log_level: str = options.log_level()
+    log_format: str = options.log_format()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(MonitorOptions):
+    """The settings of one monitor, all resolved."""
+
+    runtime: Path
+    token: bytes
+    simulated: bool
+    devices: int
+    server_command: tuple[str, ...] = (sys.executable, "-m", "gpuferry.apiserver")
+    keeper_command: tuple[str, ...] = (sys.executable, "-m", "gpuferry.apiserver.keeper")
+    status_descriptor: int | None = None  # see service/parent.py
+
+    @property
+    def context_cost(self) -> int:
+        """Contexts on a real GPU take memory of their own (DGSF measured 303 MB, newer drivers more)."""
+        return 0 if self.simulated else 640 * MIB
+
+    @property
+    def reserved(self) -> int:
+        """Bytes per device that are never granted."""
+        return self.context_cost * self.pool if self.headroom is None else self.headroom
+
+
+def resolve(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    """What to bind for `host:port`."""
+    try:
+        parts = split_address(address)
+        if isinstance(parts, str):
+            raise ValueError(f"{address!r} is a Unix socket; HOST:PORT is wanted here")
+        family, _, _, _, bound = socket.getaddrinfo(*parts, type=socket.SOCK_STREAM)[0]
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    except socket.gaierror as error:
+        raise ConfigError(f"{address}: {error.strerror}") from None
+    return socket.AddressFamily(family), (str(bound[0]), int(bound[1]))
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach `host:port` or `unix:/path`."""
+    if address.startswith("unix:"):
+        return True
+    _, (host, _) = resolve(address)
+    return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+
+
+def choose_token(token_file: str | None) -> tuple[bytes, bool]:
+    """The token, and whether someone gave it; one is made up for this start otherwise."""
+    path = token_file
+    try:
+        given = read_token(path) if path else os.environ.get("GPUFERRY_TOKEN", "")
+    except OSError as error:
+        raise ConfigError(f"token file {path}: {error.strerror}") from None
+    if not given and path:
+        raise ConfigError(f"token file {path}: its first line is empty")
+    if given and len(given) < TOKEN_MIN:
+        raise ConfigError(
+            f"the token has {len(given)} characters: {TOKEN_MIN} at least (`openssl rand -hex 32`)"
+        )
+    return (given.encode(), True) if given else (secrets.token_hex(32).encode(), False)
+
+
+def check_exposure(listen: str | None, control: str, http: str | None, token_given: bool) -> None:
+    """Nothing is reachable from other machines unless someone chose a token and said so."""
+    for address in (listen, None if http == AUTO else http):
+        if address and not is_loopback(address) and not token_given:
+            raise ConfigError(
+                f"{address} can be reached from other machines, and no token was given: "
+                "`gpuferry token create TENANT`, or set GPUFERRY_TOKEN or --token-file, "
+                "or listen on 127.0.0.1"
+            )
+    if not is_loopback(control):
+        raise ConfigError(
+            f"--control {control}: the control port carries its token in the clear, and stays here: "
+            "use a loopback address or unix:PATH (from elsewhere: ssh -L)"
+        )

@@ -1,0 +1,1 @@
+"""A discrete-event simulator that runs the shipped scheduling policies: `gpuferry simulate`."""

@@ -1,0 +1,1 @@
+"""What people and programs look at: status, statistics, metrics, the page."""

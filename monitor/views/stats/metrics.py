@@ -1,0 +1,145 @@
+"""What Prometheus scrapes.
+
+Every series exists, at zero, from the start: one that appears with its first event hides that event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuferry.specs._generated import control_pb2, wire
+from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from ...devices.gpus import text_of_uuid
+from .accounting import Accounting
+
+GPU_LABELS = ("gpu", "UUID", "modelName", "Hostname")
+STATES = ("starting", "idle", "busy", "stopping")
+MEMORY_KINDS = ("total", "used", "grantable", "granted")
+MIGRATION_RESULTS = ("done", "failed")
+START_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+DOWNTIME_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Metrics:
+    """A registry of its own; nothing about this Python process, which is nobody's business."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        self._status = control_pb2.StatusReply()
+        self.session_start = Histogram(
+            "gpuferry_session_start_seconds",
+            "From a guest's arrival to the start of its session",
+            registry=self._registry,
+            buckets=START_BUCKETS,
+        )
+        self.migration_downtime = Histogram(
+            "gpuferry_migration_downtime_seconds",
+            "For which a migrating program could not run",
+            registry=self._registry,
+            buckets=DOWNTIME_BUCKETS,
+        )
+
+    def expose(self, status: control_pb2.StatusReply, accounting: Accounting) -> bytes:
+        """The text format, for this moment."""
+        self._status, self._totals, self._calls = status, accounting.totals, accounting.calls
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry."""
+        yield from self._monitor()
+        yield from self._sessions()
+        yield from self._devices()
+        yield from self._migrations()
+        yield from self._operations()
+
+    def _monitor(self) -> Iterator[Metric]:
+        info = self._status.monitor
+        build = GaugeMetricFamily(
+            "gpuferry_build_info", "What runs here", labels=("version", "protocol", "spec")
+        )
+        build.add_metric((info.version, str(info.protocol_version), info.spec_hash.hex()[:12]), 1)
+        yield build
+        up = GaugeMetricFamily("gpuferry_server_up", "This GPU server takes sessions", labels=("Hostname",))
+        up.add_metric((info.hostname,), not info.draining)
+        yield up
+        contexts = GaugeMetricFamily("gpuferry_pool_contexts", "API servers", labels=("state",))
+        names = [state_name(server.state) for server in self._status.servers]
+        for state in STATES:
+            contexts.add_metric((state,), names.count(state))
+        yield contexts
+
+    def _sessions(self) -> Iterator[Metric]:
+        info, totals = self._status.monitor, self._totals
+        yield GaugeMetricFamily("gpuferry_sessions", "Running sessions", value=len(self._status.sessions))
+        yield GaugeMetricFamily("gpuferry_queue_depth", "Waiting guests", value=len(self._status.queue))
+        started = CounterMetricFamily("gpuferry_sessions_started", "Guests that got a session")
+        started.add_metric((), info.sessions_granted)
+        yield started
+        refused = CounterMetricFamily("gpuferry_sessions_refused", "Guests that were turned away")
+        refused.add_metric((), info.sessions_refused)
+        yield refused
+        wire = CounterMetricFamily(
+            "gpuferry_wire_bytes", "Bytes between guests and API servers", labels=("direction",)
+        )
+        wire.add_metric(("in",), totals["bytes_in"])
+        wire.add_metric(("out",), totals["bytes_out"])
+        yield wire
+
+    def _devices(self) -> Iterator[Metric]:
+        memory = GaugeMetricFamily("gpuferry_gpu_memory_bytes", "Device memory", labels=("kind", *GPU_LABELS))
+        busy = GaugeMetricFamily(
+            "gpuferry_gpu_utilization_ratio", "Part of the time in which kernels ran", labels=GPU_LABELS
+        )
+        up = GaugeMetricFamily("gpuferry_gpu_up", "The device serves sessions", labels=GPU_LABELS)
+        for device in self._status.devices:
+            labels = (
+                str(device.ordinal),
+                text_of_uuid(device.uuid) if device.uuid else "",
+                device.name,
+                self._status.monitor.hostname,
+            )
+            for kind in MEMORY_KINDS:
+                if kind != "used" or device.HasField("memory_used"):
+                    memory.add_metric((kind, *labels), getattr(device, f"memory_{kind}"))
+            if device.HasField("utilization"):
+                busy.add_metric(labels, device.utilization)
+            up.add_metric(labels, device.state == control_pb2.DEVICE_STATE_UP)
+        yield from (memory, busy, up)
+
+    def _migrations(self) -> Iterator[Metric]:
+        results = CounterMetricFamily("gpuferry_migrations", "Sessions moved", labels=("result",))
+        for result in MIGRATION_RESULTS:
+            results.add_metric((result,), self._totals[f"migrations_{result}"])
+        yield results
+        moved = CounterMetricFamily("gpuferry_migration_bytes", "Device memory moved")
+        moved.add_metric((), self._totals["migration_bytes"])
+        yield moved
+
+    def _operations(self) -> Iterator[Metric]:
+        """By name; what a guest says of an id that no spec has ever given away is nobody's metric."""
+        done = CounterMetricFamily("gpuferry_api_calls", "Calls that are done", labels=("api", "result"))
+        time = SummaryMetricFamily(
+            "gpuferry_api_call_seconds",
+            "From dispatch to answer, of every call that is answered and of a sample of the others",
+            labels=("api",),
+        )
+        for operation, name in wire.OPERATIONS.items():
+            done.add_metric((name, "ok"), self._calls.succeeded[operation])
+            done.add_metric((name, "error"), self._calls.failed[operation])
+            time.add_metric((name,), self._calls.timed[operation], self._calls.seconds[operation])
+        missed = CounterMetricFamily(
+            "gpuferry_unsupported_calls", "Calls of functions that are not supported", labels=("api",)
+        )
+        for function, name in wire.UNSUPPORTED.items():
+            missed.add_metric((name,), self._calls.unsupported[function])
+        yield from (done, time, missed)
+
+
+def state_name(state: int) -> str:
+    """`idle` for SERVER_STATE_IDLE."""
+    return str(control_pb2.ServerState.Name(state).removeprefix("SERVER_STATE_").lower())

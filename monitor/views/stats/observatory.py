@@ -1,0 +1,112 @@
+"""What a monitor publishes of itself: its status, metrics, readiness, and events for whoever watches."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+
+from gpuferry.specs._generated import control_pb2
+
+from ...broker.broker import Broker
+from ...pool.pool import Pool
+from ...sessions.events import Announcer, Event, Kind
+from ..status import StatusReporter
+from .accounting import Accounting
+from .history import History
+from .metrics import Metrics
+from .plain import status_json
+
+TICK = 1.0  # seconds between two points of the charts, and between two events of a page
+
+
+class Observatory:
+    """Answers the page, Prometheus and probes; remembers the last minutes for the charts."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        pool: Pool,
+        reporter: StatusReporter,
+        accounting: Accounting,
+        announcer: Announcer,
+    ) -> None:
+        self._broker = broker
+        self._pool = pool
+        self._reporter = reporter
+        self._accounting = accounting
+        self._metrics = Metrics()
+        self._viewers: set[asyncio.Queue[str]] = set()
+        self.history = History()
+        announcer.subscribe(self._happened)
+
+    def _happened(self, event: Event) -> None:
+        totals = self._accounting.totals
+        if event.kind is Kind.STARTED:
+            arrived = self._broker.sessions[event.session].arrived
+            self._metrics.session_start.observe(time.monotonic() - arrived)
+        elif event.kind is Kind.ENDED:
+            self._accounting.forget(event.session)
+        elif event.kind is Kind.MIGRATED:
+            totals["migrations_done"] += 1
+            totals["migration_bytes"] += event.copied_bytes
+            if event.pause_seconds:
+                self._metrics.migration_downtime.observe(event.pause_seconds)
+        elif event.kind is Kind.NOT_MIGRATED:
+            totals["migrations_failed"] += 1
+
+    async def run(self) -> None:
+        """Add a point to the charts every second, and tell the pages, until cancelled."""
+        while True:
+            await self.tick()
+            await asyncio.sleep(TICK)
+
+    async def status(self) -> control_pb2.StatusReply:
+        """The present, with fresh figures of every session."""
+        status = await self._reporter.report()
+        for server in self._pool.servers.values():
+            self._accounting.look(server)
+        return status
+
+    async def metrics(self) -> bytes:
+        """The same for Prometheus."""
+        return self._metrics.expose(await self.status(), self._accounting)
+
+    def readiness(self) -> tuple[bool, list[str]]:
+        """Whether a guest could have a session, and all that is wrong here."""
+        problems = [f"gpu {device}: {reason}" for device, reason in self._pool.problems().items()]
+        warm = any(server.ready for server in self._pool.servers.values())
+        if not warm:
+            problems.insert(0, "no API server is ready")
+        if self._broker.draining:
+            problems.insert(0, "draining: no new sessions")
+        return warm and not self._broker.draining, problems
+
+    async def tick(self) -> None:
+        """One more point of the charts, and one more event for whoever watches."""
+        # API servers are only asked while somebody looks: a thousand idle sessions cost nothing.
+        status = await self.status() if self._viewers else None
+        devices = list(status.devices) if status else self._reporter.devices()
+        self.history.add(time.time(), devices)
+        if status:
+            event = _event("status", status_json(status) | {"point": self.history.latest()})
+            for viewer in self._viewers:
+                if viewer.empty():  # a slow one gets fewer
+                    viewer.put_nowait(event)
+
+    async def events(self) -> AsyncIterator[str]:
+        """Server-sent events: the history, the present at once, then the present every second."""
+        viewer: asyncio.Queue[str] = asyncio.Queue()
+        self._viewers.add(viewer)
+        try:
+            yield _event("history", self.history.all())
+            yield _event("status", status_json(await self.status()))
+            while True:
+                yield await viewer.get()
+        finally:
+            self._viewers.discard(viewer)
+
+
+def _event(name: str, data: object) -> str:
+    return f"event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n"

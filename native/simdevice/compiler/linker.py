@@ -1,0 +1,43 @@
+"""cuLink*: the inputs so far looked at together, and the ELF file at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+from gpuferry.native.simdevice import ptx
+
+from . import cubin, images
+from .errors import INVALID_PTX, ImageError
+
+KEPT_TEXTS = 64  # each new input is looked at with all earlier ones
+
+
+def check(image: bytes, cc: int) -> bytes:
+    """Raises what is wrong with a linked image that may not be complete yet; yields nothing."""
+    ptx.check([_parsed(each) for each in images.sources(image, cc)])
+    return b""
+
+
+def complete(image: bytes, cc: int) -> bytes:
+    """The ELF file of a linked image; raises NotDefined for a name that no input defines."""
+    module = ptx.link(list(_parse_all(image, cc)))
+    ptx.check_complete(module)
+    return cubin.build(module, image, cc)
+
+
+def _parse_all(image: bytes, cc: int) -> Iterator[ptx.Module]:
+    for each in images.sources(image, cc):
+        yield _parse(each)
+
+
+@lru_cache(KEPT_TEXTS)
+def _parsed(source: images.Source) -> ptx.Module:
+    return _parse(source)
+
+
+def _parse(source: images.Source) -> ptx.Module:
+    try:
+        return ptx.parse(source.text.decode("utf-8", "surrogateescape"), source.name)
+    except ptx.PtxError as error:
+        raise ImageError(INVALID_PTX, f"{source.name}, {error}") from None

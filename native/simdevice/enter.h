@@ -1,0 +1,9 @@
+/* Whether this process may call the driver: kept apart from cuInit, which starts everything. */
+#pragma once
+#include "sim.h"
+
+enum sim_state { SIM_STATE_NEW, SIM_STATE_READY, SIM_STATE_FORKED };
+
+enum sim_state sim_state(void);
+/* cuInit has succeeded. */
+void sim_state_set_ready(void);

@@ -1,0 +1,53 @@
+#include "cubin.h"
+#include "extent.h"
+#include <elf.h>
+#include <stdint.h>
+#include <string.h>
+
+static const char SECTION[] = ".gpuferry.ptx";
+enum { OS_CUDA = 51, MACHINE_CUDA = 190 };
+
+struct file {
+    const char *bytes;
+    size_t limit;
+    Elf64_Ehdr header;
+};
+
+static bool read_header(struct file *file) {
+    unsigned char identity[EI_NIDENT];
+    if (!sim_extent_holds(file->bytes, file->limit, 0, sizeof identity))
+        return false;
+    memcpy(identity, file->bytes, sizeof identity);
+    if (identity[EI_CLASS] != ELFCLASS64 || identity[EI_DATA] != ELFDATA2LSB ||
+        identity[EI_OSABI] != OS_CUDA || !sim_extent_holds(file->bytes, file->limit, 0, sizeof file->header))
+        return false;
+    memcpy(&file->header, file->bytes, sizeof file->header);
+    return file->header.e_machine == MACHINE_CUDA && file->header.e_shentsize == sizeof(Elf64_Shdr);
+}
+
+static bool read_section(const struct file *file, unsigned index, Elf64_Shdr *section) {
+    uint64_t at = file->header.e_shoff + (uint64_t)index * sizeof *section;
+    if (index >= file->header.e_shnum || at < file->header.e_shoff ||
+        !sim_extent_holds(file->bytes, file->limit, at, sizeof *section))
+        return false;
+    memcpy(section, file->bytes + at, sizeof *section);
+    return section->sh_type == SHT_NOBITS ||
+           sim_extent_holds(file->bytes, file->limit, section->sh_offset, section->sh_size);
+}
+
+bool sim_cubin_content(const void *elf, size_t limit, const void **content, size_t *size) {
+    struct file file = {.bytes = elf, .limit = limit};
+    Elf64_Shdr names, section;
+    if (!read_header(&file) || !read_section(&file, file.header.e_shstrndx, &names))
+        return false;
+    for (unsigned i = 0; i < file.header.e_shnum && read_section(&file, i, &section); i++) {
+        if (section.sh_type != SHT_PROGBITS || section.sh_name >= names.sh_size ||
+            names.sh_size - section.sh_name < sizeof SECTION ||
+            memcmp(file.bytes + names.sh_offset + section.sh_name, SECTION, sizeof SECTION) != 0)
+            continue;
+        *content = file.bytes + section.sh_offset;
+        *size = section.sh_size;
+        return section.sh_size != 0;
+    }
+    return false;
+}

@@ -1,0 +1,22 @@
+/* How a kernel that goes wrong ends its grid: the first error counts, and the fiber is left for good. */
+#include "engine.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+_Thread_local struct sim_worker *sim_current_worker __attribute__((tls_model("initial-exec")));
+
+void sim_run_fail(struct sim_run *run, CUresult error, const char *format, ...) {
+    int none = CUDA_SUCCESS;
+    if (!atomic_compare_exchange_strong(&run->error, &none, (int)error))
+        return;
+    char reason[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof reason, format, arguments);
+    va_end(arguments);
+    sim_message(SIM_LOG_ERROR, "kernel %s: %s", run->grid->kernel->info->name, reason);
+}
+
+void sim_worker_abort(struct sim_worker *worker) {
+    sim_context_leave(worker->running, &worker->base);
+}

@@ -1,0 +1,136 @@
+"""The text of one LLVM function while it grows."""
+
+from __future__ import annotations
+
+from ..errors import PtxError
+from ..kernel import KernelContext
+from ..model import Function, Instruction
+from . import layout
+
+
+class Writer:
+    """Names, blocks and calls, and what thread and block hold. Values are LLVM value texts without type."""
+
+    def __init__(self, kernel: KernelContext, function: Function) -> None:
+        self.kernel = kernel
+        self.function = function
+        self.instruction = Instruction("", (), [], function.line)
+        self.lines: list[str] = []
+        self.entry: list[str] = []
+        self.temporaries = 0
+        self.closed = False
+        self.cached: dict[str, str] = {}
+
+    def temporary(self) -> str:
+        self.temporaries += 1
+        return f"%t{self.temporaries}"
+
+    def label(self) -> str:
+        self.temporaries += 1
+        return f"b{self.temporaries}"
+
+    def emit(self, text: str) -> None:
+        if self.closed:
+            # Unreachable code still has to be well-formed.
+            self.open(self.label())
+        self.lines.append(f"  {text}")
+
+    def op(self, text: str) -> str:
+        name = self.temporary()
+        self.emit(f"{name} = {text}")
+        return name
+
+    def branch(self, label: str) -> None:
+        if not self.closed:
+            self.lines.append(f"  br label %{label}")
+            self.closed = True
+
+    def branch_if(self, condition: str, yes: str, no: str, rare: bool = False) -> None:
+        weights = ", !prof !1" if rare else ""
+        self.emit(f"br i1 {condition}, label %{yes}, label %{no}{weights}")
+        self.closed = True
+
+    def finish(self, text: str) -> None:
+        """A terminator."""
+        self.emit(text)
+        self.closed = True
+
+    def open(self, label: str) -> None:
+        if not self.closed:
+            self.lines.append(f"  br label %{label}")
+        self.lines.append(f"{label}:")
+        self.closed = False
+
+    def fail(self, reason: str) -> PtxError:
+        return PtxError(self.function.name, self.instruction.line, self.instruction.text, reason)
+
+    def call(self, result: str, name: str, *arguments: str, attributes: str = "") -> str:
+        """Calls a C function; arguments are "type value"."""
+        types = ", ".join(argument.split(" ", 1)[0] for argument in arguments)
+        self.kernel.declare(name, f"{result} @{name}({types}){attributes}")
+        text = f"call {result} @{name}({', '.join(arguments)})"
+        if result == "void":
+            self.emit(text)
+            return ""
+        return self.op(text)
+
+    def intrinsic(self, name: str, result: str, *arguments: str) -> str:
+        types = ", ".join(_type_of(argument) for argument in arguments)
+        self.kernel.declare(name, f"{result} @{name}({types})")
+        return self.op(f"call {result} @{name}({', '.join(arguments)})")
+
+    def alloca(self, text: str) -> str:
+        name = self.temporary()
+        self.entry.append(f"  {name} = alloca {text}")
+        return name
+
+    def entry_value(self, key: str, text: str) -> str:
+        """A value computed once, at the function's entry."""
+        name = self.cached.get(key)
+        if name is None:
+            name = self.cached[key] = self.temporary()
+            self.entry.append(f"  {name} = {text}")
+        return name
+
+    def site(self) -> int:
+        return self.kernel.next_site()
+
+    # The thread and the block
+
+    def block_field(self, name: str) -> str:
+        offset, kind = layout.BLOCK[name]
+        block = self.block()
+        pointer = self.entry_value(f"&{name}", f"getelementptr i8, ptr {block}, i64 {offset}")
+        return self.entry_value(
+            name, f"load {kind}, ptr {pointer}, align {layout.ALIGN[kind]}, !invariant.load !0"
+        )
+
+    def block(self) -> str:
+        if self.function.is_kernel:
+            return "%block"
+        return self.entry_value("block", "load ptr, ptr %thread, align 8")
+
+    def thread_field(self, name: str) -> str:
+        if self.function.is_kernel:
+            return f"%{name}"
+        pointer = self.entry_value(f"&{name}", f"getelementptr i8, ptr %thread, i64 {layout.THREAD[name]}")
+        return self.entry_value(name, f"load i32, ptr {pointer}, align 4")
+
+    def shared_limit(self) -> str:
+        """Bytes of shared memory, static and dynamic."""
+        dynamic = self.block_field("shared_dynamic")
+        wide = self.entry_value("dynamic64", f"zext i32 {dynamic} to i64")
+        return self.entry_value("shared_limit", f"add i64 {wide}, {self.kernel.shared.dynamic}")
+
+    def global_pointer(self, index: int) -> str:
+        table = self.block_field("globals")
+        slot = self.entry_value(f"&g{index}", f"getelementptr ptr, ptr {table}, i64 {index}")
+        return self.entry_value(f"g{index}", f"load ptr, ptr {slot}, align 8, !invariant.load !0")
+
+
+def _type_of(argument: str) -> str:
+    """The type of "type value", where a vector type holds blanks."""
+    if argument.startswith(("<", "{", "[")):
+        closing = {"<": ">", "{": "}", "[": "]"}[argument[0]]
+        return argument[: argument.index(closing) + 1]
+    return argument.split(" ", 1)[0]

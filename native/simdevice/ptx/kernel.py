@@ -1,0 +1,35 @@
+"""One kernel on its way to an object: what the functions that it reaches share while they are emitted."""
+
+from __future__ import annotations
+
+from .analysis import Program
+from .model import Function
+from .module import Module, parameter_offsets
+
+
+class KernelContext:
+    """Layouts, declarations and numbers of one kernel."""
+
+    def __init__(self, module: Module, kernel: Function) -> None:
+        self.module = module
+        self.kernel = kernel
+        self.program = Program(module, kernel)
+        self.shared = module.shared_layout(kernel)
+        self.declared: dict[str, str] = {}
+        self.sites = 0
+
+    @property
+    def parameter_bytes(self) -> int:
+        offsets = parameter_offsets(self.kernel)
+        return offsets[-1] + self.kernel.parameters[-1].size if offsets else 0
+
+    def callees(self, function: Function, position: int) -> list[Function]:
+        """What the call at a position of a body may reach."""
+        return self.program.bodies[function.index].callees.get(position, [])
+
+    def declare(self, name: str, text: str) -> None:
+        self.declared.setdefault(name, text)
+
+    def next_site(self) -> int:
+        self.sites += 1
+        return self.sites

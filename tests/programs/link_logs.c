@@ -1,0 +1,52 @@
+// The logs of a link: written by each call, added up until the link is destroyed, terminated within the
+// buffer, and as long as the size option says afterwards. Wall time is a float in the option's own word.
+#include "link.h"
+
+static size_t said(const struct logs *logs) {
+    return (size_t)logs->values[LOG_ERROR_SIZE];
+}
+
+int main(void) {
+    struct logs logs;
+    CUlinkState state;
+    CUmodule loaded;
+    void *image;
+    size_t size;
+    float before, after;
+    start();
+
+    prepare(&logs);
+    logs.error[0] = logs.info[0] = 'x';
+    OK(cuLinkCreate(5, logs.options, logs.values, &state));
+    OK(ADD_PTX(state, caller_ptx, "caller"));
+    EXPECT(said(&logs) == 0 && logs.error[0] == '\0');
+    EXPECT(logs.info[0] == '\0' || (size_t)logs.values[LOG_INFO_SIZE] == strlen(logs.info));
+    memcpy(&before, &logs.values[LOG_WALL_TIME], sizeof before);
+    FAILS(CUDA_ERROR_INVALID_PTX, ADD_PTX(state, broken_ptx, "broken"));
+    size_t first = said(&logs);
+    EXPECT(first > 0 && first == strlen(logs.error));
+    FAILS(CUDA_ERROR_UNKNOWN, cuLinkComplete(state, &image, &size));
+    EXPECT(said(&logs) > first && said(&logs) == strlen(logs.error));
+    EXPECT(strstr(logs.error + first, "shared_word") != NULL);
+    memcpy(&after, &logs.values[LOG_WALL_TIME], sizeof after);
+    EXPECT(before >= 0 && after > before);
+    OK(ADD_PTX(state, function_ptx, "function"));
+    OK(ADD_PTX(state, variable_ptx, "variable"));
+    first = said(&logs);
+    OK(cuLinkComplete(state, &image, &size));
+    EXPECT(said(&logs) == first);
+    OK(cuModuleLoadData(&loaded, image));
+    EXPECT(run_go(loaded) == 42);
+    OK(cuLinkDestroy(state));
+
+    // a buffer that is too small ends with a NUL all the same, and nothing behind it is touched
+    prepare(&logs);
+    logs.values[LOG_ERROR_SIZE] = (void *)8;
+    memset(logs.error, '#', sizeof logs.error);
+    OK(cuLinkCreate(5, logs.options, logs.values, &state));
+    for (int i = 0; i < 3; i++)
+        FAILS(CUDA_ERROR_INVALID_PTX, ADD_PTX(state, broken_ptx, "broken"));
+    EXPECT(said(&logs) == 7 && strlen(logs.error) == 7 && logs.error[8] == '#');
+    OK(cuLinkDestroy(state));
+    return check_failed;
+}

@@ -1,0 +1,96 @@
+// What virtual memory refuses: sizes and addresses that do not fit, memory that is mapped or not, parts of
+// mappings, handles that are gone.
+#include "vmm.h"
+
+static void wrong_memory(void) {
+    CUmemGenericAllocationHandle handle;
+    CUmemAllocationProp wrong = properties, found;
+    size_t size, available, total;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&handle, 0, &properties, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&handle, granule / 2, &properties, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemCreate(NULL, granule, &properties, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&handle, granule, NULL, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&handle, granule, &properties, 1));
+    wrong.type = CU_MEM_ALLOCATION_TYPE_INVALID;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&handle, granule, &wrong, 0));
+    wrong = properties;
+    wrong.location.type = CU_MEM_LOCATION_TYPE_INVALID;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&handle, granule, &wrong, 0));
+    wrong = properties;
+    wrong.location.id = 1000;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemCreate(&handle, granule, &wrong, 0));
+    OK(cuMemGetInfo(&available, &total));
+    FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemCreate(&handle, (total / granule + 1) * granule, &properties, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cuMemGetAllocationGranularity(NULL, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cuMemGetAllocationGranularity(&size, NULL, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cuMemGetAllocationGranularity(&size, &properties, (CUmemAllocationGranularity_flags)7));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemRelease(0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemGetAllocationPropertiesFromHandle(&found, 0));
+    handle = create(granule);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemGetAllocationPropertiesFromHandle(NULL, handle));
+    OK(cuMemRelease(handle));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemRelease(handle));
+}
+
+static void wrong_reservations(void) {
+    CUdeviceptr address = 0;
+    FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAddressReserve(&address, 0, 0, 0, 0));
+    FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAddressReserve(&address, granule + 1, 0, 0, 0));
+    FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAddressReserve(&address, granule, 3, 0, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressReserve(&address, granule, 0, 0, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressReserve(NULL, granule, 0, 0, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(0, granule));
+    address = reserve(4 * granule);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address, granule));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address + granule, 3 * granule));
+    OK(cuMemAddressFree(address, 4 * granule));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(address, 4 * granule));
+}
+
+static void wrong_maps(void) {
+    CUmemGenericAllocationHandle handle = create(2 * granule), other = create(granule), found;
+    CUdeviceptr base = reserve(4 * granule);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(0, granule, 0, handle, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(base, 0, 0, handle, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(base, granule + 4096, 0, handle, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(base + 4096, granule, 0, handle, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(base, granule, granule, handle, 0)); // an offset must be 0
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(base, 3 * granule, 0, handle, 0));   // more than there is
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(base + 3 * granule, 2 * granule, 0, handle, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(base, 2 * granule, 0, handle, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(base, 2 * granule, 0, 0, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemRetainAllocationHandle(&found, (void *)base));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(base, granule));
+    OK(cuMemMap(base, 2 * granule, 0, handle, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(base + granule, granule, 0, other, 0)); // taken
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemRetainAllocationHandle(NULL, (void *)base));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemRetainAllocationHandle(&found, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(base, granule)); // a part of a mapping
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(base + granule, granule));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(base, 3 * granule));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemUnmap(base, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAddressFree(base, 4 * granule)); // something is mapped
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFree(base));
+    OK(cuMemMap(base + 2 * granule, granule, 0, other, 0));
+    OK(cuMemUnmap(base, 3 * granule)); // several whole ones at once
+    OK(cuMemRelease(handle));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemMap(base, 2 * granule, 0, handle, 0));
+    OK(cuMemRelease(other));
+    OK(cuMemAddressFree(base, 4 * granule));
+    CUdeviceptr plain = allocate(granule);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemRetainAllocationHandle(&found, (void *)plain));
+    store_at(plain, 7);
+    EXPECT(word_at(plain) == 7);
+}
+
+int main(void) {
+    start_vmm();
+    wrong_memory();
+    wrong_reservations();
+    wrong_maps();
+    return check_failed;
+}
