@@ -1,6 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The session engine: from the guest's socket to the driver and back, without the GIL. DESIGN.md explains it."""
 
+from gpuferry.apiserver.end import End
+from gpuferry.specs._generated import node_pb2
+
 include "core/declarations.pxi"
 include "_generated/messages.pxi"
 include "_generated/kinds.pxi"
@@ -50,6 +53,7 @@ include "_generated/objects.pxi"
 include "_generated/dispatch.pxi"
 include "core/receive.pxi"
 include "core/scrub.pxi"
+
 
 
 class DeviceError(RuntimeError):
@@ -172,11 +176,11 @@ cdef class Core:
         """Whether a session that was to be restored is here."""
         return self.s.arrival.taken_over
 
-    def serve(self) -> str:
+    def serve(self) -> End:
         """Serves the session until it ends; returns why. Blocks, without the GIL."""
         with nogil:
             run_session(self.s)
-        return self.s.state.reason.decode(errors="replace")
+        return End(self.s.state.cause, self.s.state.reason.decode(errors="replace"))
 
     def resume(self, int fd, proof: bytes, uint64_t received) -> bool:
         """Goes on with another connection in place of the first, whose number it takes; False: refused."""
@@ -203,10 +207,10 @@ cdef class Core:
         """Whether the guest is taking leave of where it was before, or has, and is not here yet."""
         return self.s.connection.following or self.s.connection.relayed_tail > 0
 
-    def end(self, reason: str) -> None:
+    def end(self, end: End) -> None:
         """Ends the session from another thread."""
-        cdef bytes text = reason.encode()[:REASON_SIZE - 1]
-        end_session(self.s, text)
+        cdef bytes text = end.reason.encode()[:REASON_SIZE - 1]
+        end_session(self.s, end.cause, text)
         if not self.s.state.left:
             shutdown(self.s.connection.fd, SHUT_RD)
 

@@ -29,6 +29,7 @@ from gpuferry.migration.targets import take_over
 from gpuferry.specs._generated import handover_pb2, migration_pb2, node_pb2, wire
 
 from .control import PR_SET_PDEATHSIG, RETRY_SECONDS, Control
+from .end import CLOSED, LOST, MOVED, End, revoked
 from .log import Log
 from .process import rss
 from .progress import Progress
@@ -60,7 +61,7 @@ class Keeper:
         self._relay: Relay | None = None
         self._playing: Playing | None = None
         self._over: float | None = None  # when, if the session is over
-        self._end_after = ""
+        self._end_after: End | None = None
         self._away_until: float | None = None  # the guest lost its connection, and may come back until then
         self._came_back = False  # and has a part of its stream again, perhaps not up to the end of a frame
         self._comeback: tuple[node_pb2.Resume, socket.socket] | None = (
@@ -88,7 +89,7 @@ class Keeper:
                 self._hung_up(self._guest)
             if self._away_until is not None and time.monotonic() > self._away_until:
                 self._away_until = None
-                self._end("connection lost")
+                self._end(LOST)
         return 0
 
     def _poll(self) -> list[tuple[int, int]]:
@@ -124,7 +125,7 @@ class Keeper:
         elif kind == "resume" and len(sockets) == 1:
             self._resume(message.resume, sockets.pop())
         elif kind == "revoke" and self._is(message.revoke.session):
-            self._revoke(f"revoked: {message.revoke.reason}")
+            self._revoke(revoked(message.revoke.reason))
         elif kind == "cancel" and self._is(message.cancel.session) and self._playing is not None:
             self._playing.progress.cancel(message.cancel.reason)
         elif kind == "stats":
@@ -136,7 +137,7 @@ class Keeper:
         elif kind == "shutdown":
             if self._guest is None:
                 return False
-            self._revoke("revoked: the server shuts down")
+            self._revoke(revoked("the server shuts down"))
         for each in sockets:
             each.close()
         return True
@@ -204,7 +205,7 @@ class Keeper:
 
     def _pass_on(self, relay: Relay) -> None:
         if not relay.move():
-            self._end("moved" if relay.followed else "connection lost")
+            self._end(MOVED if relay.followed else LOST)
 
     @property
     def _stream(self) -> handover_pb2.Stream | None:
@@ -215,7 +216,7 @@ class Keeper:
     def _hung_up(self, guest: socket.socket) -> None:
         """A guest that did not close the session may come back."""
         if self._stream is None or self._has_closed(guest):
-            self._end("closed")
+            self._end(CLOSED)
             return
         assert self._keep is not None
         self._away_until = time.monotonic() + self._keep.grant.resume_seconds
@@ -292,7 +293,7 @@ class Keeper:
             return
         playing.link.close()
         if moved.moved and playing.play.HasField("remote"):
-            self._end("moved")  # it finds its session by way of the monitor, as whoever lost the connection
+            self._end(MOVED)  # it finds its session by way of the monitor, as whoever lost the connection
         elif moved.moved or moved.lost:
             self._leave()
         elif self._end_after:
@@ -303,26 +304,26 @@ class Keeper:
         if comeback:
             comeback[1].close()
 
-    def _revoke(self, reason: str) -> None:
+    def _revoke(self, end: End) -> None:
         """Tells the guest, if it is between two replies; else the end of the connection must do."""
         if self._playing is not None:
-            self._end_after = reason
-            self._playing.progress.cancel(reason)
+            self._end_after = end
+            self._playing.progress.cancel(end.reason)
             return
         assert self._guest is not None
         assert self._handover is not None
         if self._relay is None and self._handover.reply_begun == 0 and not self._came_back:
             with contextlib.suppress(OSError):
-                self._guest.send(refusal(BAD_REQUEST, reason), UNWAITING)
-        self._end(reason)
+                self._guest.send(refusal(BAD_REQUEST, end.reason), UNWAITING)
+        self._end(end)
 
-    def _end(self, reason: str) -> None:
+    def _end(self, end: End) -> None:
         """The session is over, or none of our business any more."""
         if self._playing is not None:
-            self._end_after = reason
+            self._end_after = end
             self._playing.progress.cancel("its program ended")
             return
-        ended = node_pb2.SessionEnded(session=self._session(), reason=reason, clean=True)
+        ended = node_pb2.SessionEnded(session=self._session(), reason=end.reason, cause=end.cause, clean=True)
         self._control.send(node_pb2.FromServer(ended=ended))
         self._leave()
 

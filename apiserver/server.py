@@ -17,6 +17,7 @@ from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
 from ._core import Core, DeviceError
 from .control import RETRY_SECONDS, Control
+from .end import LOST, End, revoked
 from .log import Log
 from .process import rss
 
@@ -43,7 +44,7 @@ class Session:
         self.id = grant.session
         self.grant = grant
         self.started = started
-        self.reason = ""
+        self.ended: End | None = None  # why it did
         self.clean = False
         self.stats: dict[str, int] = {}  # once it is over: a scrub leaves none
         self.deadline: float | None = None  # when the process ends if the session has not
@@ -52,7 +53,7 @@ class Session:
         self.away_until: float | None = None  # the guest lost its connection, and may come back until then
         self.mover: Mover | None = None  # until its end was told
         self.left = False  # it is another's, and only has to be cleared away here
-        self._end_after = ""  # the reason why the session ends, once it is known that it stays
+        self._end_after: End | None = None  # why the session ends, once it is known that it stays
         self._core = core
         self._guest = guest
         self._log = log.bind(session=grant.session)
@@ -68,20 +69,20 @@ class Session:
             try:
                 guest.sendall(core.welcome(grant.welcome_proof, grant.session, grant.memory_quota, grace))
             except OSError:
-                core.end("connection lost")
+                core.end(LOST)
         self._log.info("session started", tenant=grant.tenant, function=grant.function, program=grant.program)
 
     @property
     def guest(self) -> socket.socket:
         return self._guest
 
-    def end(self, reason: str) -> None:
+    def end(self, end: End) -> None:
         """As soon as it is certain that the session is ours: one that just moved is none of our business."""
         if self.mover is not None:
-            self.mover.cancel(reason)
-            self._end_after = self._end_after or reason
+            self.mover.cancel(end.reason)
+            self._end_after = self._end_after or end
             return
-        self._core.end(reason)
+        self._core.end(end)
         self.leave()
 
     @property
@@ -171,9 +172,9 @@ class Session:
             if calls != self._calls or self._core.waiting:
                 self._calls, self._active = calls, now
         if wall and now >= self.started + wall:
-            self.end(f"revoked: the time limit of {wall:g} s is over")
+            self.end(revoked(f"the time limit of {wall:g} s is over"))
         elif idle and now >= self._active + idle:
-            self.end(f"revoked: no CUDA call for {idle:g} s, which is the limit")
+            self.end(revoked(f"no CUDA call for {idle:g} s, which is the limit"))
 
     def look_again(self) -> float:
         """Seconds until there may be output, or a limit may be reached."""
@@ -188,11 +189,12 @@ class Session:
 
     def close(self) -> None:
         self._guest.close()
-        self._log.info("session ended", reason=self.reason, clean=self.clean)
+        assert self.ended
+        self._log.info("session ended", reason=self.ended.reason, clean=self.clean)
 
     def serve(self) -> None:
         """From the first call to the scrub; on the dispatcher's thread."""
-        self.reason = self._core.serve()
+        self.ended = self._core.serve()
         mover = self.mover  # the main thread takes it away when it is over
         if mover is not None:
             mover.cancel("the session ended")
@@ -365,7 +367,7 @@ class Server:
         for each in sockets:
             each.close()
         if kind == "revoke" and self._session is not None and message.revoke.session == self._session.id:
-            self._session.end(f"revoked: {message.revoke.reason}")
+            self._session.end(revoked(message.revoke.reason))
         elif kind == "cancel" and self._session is not None and message.cancel.session == self._session.id:
             if self._session.mover is not None:
                 self._session.mover.cancel(message.cancel.reason)
@@ -491,7 +493,8 @@ class Server:
         with contextlib.suppress(KeyError):  # it hung up first
             self._poller.unregister(session.guest)
         session.close()
-        self._report(session, session.reason, session.clean)
+        assert session.ended
+        self._report(session, session.ended, session.clean)
         self._session = None
         self._untold = session if self._control.lost_at is not None else None
         if session.clean:
@@ -503,20 +506,23 @@ class Server:
         session = self._session
         if session is not None and session.away_until is not None and time.monotonic() > session.away_until:
             session.away_until = None
-            session.end("connection lost")
+            session.end(LOST)
         if session is None or session.deadline is None or time.monotonic() < session.deadline:
             return False
         if session.mover is not None and time.monotonic() < session.deadline + STOP_SECONDS:
             return False  # it is being stopped
         if session.may_take_longer():
             return False
-        self._log.error("session does not end", session=session.id, reason=session.reason)
-        self._report(session, session.reason or "connection lost", clean=False)
+        end = session.ended or LOST
+        self._log.error("session does not end", session=session.id, reason=end.reason)
+        self._report(session, end, clean=False)
         return True
 
-    def _report(self, session: Session, reason: str, clean: bool) -> None:
+    def _report(self, session: Session, end: End, clean: bool) -> None:
         stats = self._stats()
-        ended = node_pb2.SessionEnded(session=session.id, reason=reason, clean=clean, stats=stats)
+        ended = node_pb2.SessionEnded(
+            session=session.id, reason=end.reason, cause=end.cause, clean=clean, stats=stats
+        )
         self._control.send(node_pb2.FromServer(ended=ended))
 
     def _stats(self) -> node_pb2.Stats:
@@ -543,6 +549,6 @@ class Server:
     def _shut_down(self, grace: float) -> bool:
         if self._session is None:
             return False
-        self._session.end("revoked: the server shuts down")
+        self._session.end(revoked("the server shuts down"))
         self._session.deadline = time.monotonic() + max(grace, 0.0)
         return True

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from .header import Header, Prototype, problem, read, resolve
+from .header_results import check_results
 from .header_types import check_types
 from .model import PER_THREAD_SUFFIX, Kind, Spec, Variant, Where
 from .signature import spell
@@ -116,4 +117,6 @@ def check(spec: Spec, include: Path) -> list[str]:
             )
     for variant in spec.driver.variants:
         problems += check_function(header, variant)
-    return problems + check_enumerators(header, spec) + check_types(header, spec)
+    return (
+        problems + check_enumerators(header, spec) + check_types(header, spec) + check_results(header, spec)
+    )

@@ -33,6 +33,7 @@ from .model import (
     Where,
 )
 from .objects import load_objects
+from .results import load_results
 from .signature import parse_signature
 from .validate import validate
 
@@ -40,6 +41,7 @@ SPECS = Path(__file__).resolve().parent.parent / "specs"
 TYPES = "cuda/types.yaml"
 OBJECTS = "cuda/objects.yaml"
 DEVICE = "cuda/device.yaml"
+RESULTS = "cuda/results.yaml"
 LIBRARIES = ("cuda/driver.yaml", "gpuferry/session.yaml")
 
 GUEST_STEPS = (Step.CHECK, Step.SEND, Step.DECODE)
@@ -313,8 +315,9 @@ def load(specs: Path = SPECS) -> Spec:
     types = load_types(specs / TYPES, f"specs/{TYPES}")
     overrides = load_device(specs / DEVICE, f"specs/{DEVICE}")
     objects = load_objects(specs / OBJECTS, f"specs/{OBJECTS}")
+    results = load_results(specs / RESULTS, f"specs/{RESULTS}")
     libraries = tuple(load_library(specs / file, f"specs/{file}") for file in LIBRARIES)
     by_symbol = {v.symbol: v for library in libraries for v in library.variants}
-    spec = Spec(types, libraries, objects, overrides, by_symbol)
+    spec = Spec(types, libraries, objects, overrides, results, by_symbol)
     validate(spec)
     return spec

@@ -427,6 +427,23 @@ class Override:
     where: Where
 
 
+class Destroys(Enum):
+    """Who says that a result ends its context."""
+
+    HEADER = "header"
+    PRACTICE = "practice"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A CUresult."""
+
+    name: str
+    text: str
+    where: Where
+    destroys: Destroys | None = None
+
+
 @dataclass(frozen=True)
 class Spec:
     """Everything in `specs/` that code is generated from."""
@@ -435,6 +452,7 @@ class Spec:
     libraries: tuple[Library, ...]
     objects: Objects
     overrides: tuple[Override, ...] = ()
+    results: tuple[Result, ...] = ()
     by_symbol: dict[str, Variant] = field(default_factory=dict)
 
     def library(self, name: str) -> Library:

@@ -140,7 +140,7 @@ cdef int cuDevicePrimaryCtxReset_v2_call(Session *s, Frame *f,
     cdef int status = reset_primary(s, False)
     if status != cu.CUDA_SUCCESS:
         s.device.broken = True
-        end_session(s, b"device error: the primary context could not be reset")
+        end_session(s, DEVICE_FAILED, b"device error: the primary context could not be reset")
     else:
         follow(s, f)
     return status

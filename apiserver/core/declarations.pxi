@@ -116,6 +116,9 @@ cdef extern from "wire/sha256.h" nogil:
 cdef extern from "wire/link_set.h" nogil:
     void *gf_link_set_wrap(const void *image, size_t size)
 
+cdef extern from "gpuferry/results.h" nogil:
+    bint gf_destroys_context(int result)
+
 cdef extern from "wire/handle.h" nogil:
     enum:
         GF_HANDLE_TAG

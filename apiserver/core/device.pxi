@@ -87,18 +87,8 @@ cdef bint is_simulated() noexcept nogil:
     return dlsym(RTLD_DEFAULT, b"gpuferry_simulated_device") != NULL
 
 
-cdef inline bint destroys_context(int status) noexcept nogil:
-    return (status == cu.CUDA_ERROR_ILLEGAL_ADDRESS or status == cu.CUDA_ERROR_LAUNCH_FAILED
-            or status == cu.CUDA_ERROR_LAUNCH_TIMEOUT or status == cu.CUDA_ERROR_ASSERT
-            or status == cu.CUDA_ERROR_HARDWARE_STACK_ERROR or status == cu.CUDA_ERROR_ILLEGAL_INSTRUCTION
-            or status == cu.CUDA_ERROR_MISALIGNED_ADDRESS or status == cu.CUDA_ERROR_INVALID_ADDRESS_SPACE
-            or status == cu.CUDA_ERROR_INVALID_PC or status == cu.CUDA_ERROR_ECC_UNCORRECTABLE
-            or status == cu.CUDA_ERROR_NVLINK_UNCORRECTABLE
-            or status == cu.CUDA_ERROR_EXTERNAL_DEVICE)
-
-
 cdef inline void note_status(Session *s, int status) noexcept nogil:
-    if status > 0 and destroys_context(status):
+    if status > 0 and gf_destroys_context(status):
         s.device.broken = True
 
 

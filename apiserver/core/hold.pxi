@@ -92,7 +92,7 @@ cdef void leave_session(Session *s) noexcept nogil:
     pthread_mutex_lock(&s.lock)
     s.state.left = True
     pthread_mutex_unlock(&s.lock)
-    end_session(s, b"moved")
+    end_session(s, MOVED, b"moved")
 
 
 cdef int drain_session(Session *s, uint64_t patience) noexcept nogil:

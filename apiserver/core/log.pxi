@@ -149,10 +149,10 @@ cdef void push_log(Session *s, uint8_t *head, size_t head_size, size_t payload_s
     log_bytes(s, piece.data, payload_size)
     release_piece(s, piece)
     if log.end - log.begin > GF_UNACKNOWLEDGED_MAX:
-        end_session(s, b"malformed: the guest acknowledges nothing")
+        end_session(s, MALFORMED, b"malformed: the guest acknowledges nothing")
         shutdown(s.connection.fd, SHUT_RD)     # wakes the dispatcher
     if not flush_log(s) and not wake_sender(s):
-        end_session(s, b"connection lost")
+        end_session(s, LOST, b"connection lost")
 
 
 cdef void send_log(Session *s) noexcept nogil:

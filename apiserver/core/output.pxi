@@ -40,7 +40,7 @@ cdef void forward_output(Session *s) noexcept nogil:
         header.size = <uint32_t>(sizeof(header) + n)
         push(s, <uint8_t *>&header, sizeof(header), n, part)
     if lseek(s.sending.output.printed, 0, SEEK_END) - s.sending.output.forwarded > OUTPUT_LIMIT:
-        end_session(s, b"device error: kernels print, and the guest does not read")
+        end_session(s, DEVICE_FAILED, b"device error: kernels print, and the guest does not read")
 
 
 cdef void discard_output(Session *s) noexcept nogil:

@@ -43,7 +43,7 @@ cdef int read_payload(Session *s, uint8_t *target, size_t size) noexcept nogil:
         else:
             n = receive(s, scratch, min(size - part, sizeof(scratch)), False)
         if n == 0:
-            end_session(s, b"connection lost")
+            end_session(s, LOST, b"connection lost")
             return ENDED
         part += n
     return cu.CUDA_SUCCESS
@@ -176,7 +176,7 @@ cdef void serve_frames(Session *s) noexcept nogil:
     while not s.state.ending:
         while not s.state.ending and not s.state.holding and serve_frame(s):
             if s.input.closed:
-                end_session(s, b"closed")
+                end_session(s, CLOSED, b"closed")
             wait_for_room(s)
         if s.state.ending:
             break
@@ -197,7 +197,7 @@ cdef void serve_frames(Session *s) noexcept nogil:
         n = receive(s, s.input.buffer + s.input.end, RECEIVE_BUFFER - s.input.end, True)
         since = now()
         if n == 0:
-            end_session(s, b"connection lost")
+            end_session(s, LOST, b"connection lost")
         elif n > 0:
             s.input.end += n
     s.stats.busy_nanoseconds += now() - since

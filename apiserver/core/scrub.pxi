@@ -102,10 +102,10 @@ cdef void run_session(Session *s) noexcept nogil:
     pthread_mutex_lock(&s.sending.lock)
     forward_output(s)
     pthread_mutex_unlock(&s.sending.lock)
-    if memcmp(s.state.reason, b"malformed", 9) == 0:
+    if s.state.cause == MALFORMED:
         refuse(s, GF_REFUSED_MALFORMED)
         linger(s)
-    elif memcmp(s.state.reason, b"revoked", 7) == 0:
+    elif s.state.cause == REVOKED:
         refuse(s, GF_REFUSED_SHUTTING_DOWN)
     shutdown(s.connection.fd, 2)
     stop_sender(s)

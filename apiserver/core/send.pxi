@@ -51,7 +51,7 @@ cdef void cannot_write(Session *s) noexcept nogil:
     s.sending.queued = 0
     pthread_cond_broadcast(&s.sending.drained)
     if not s.sending.parting:
-        end_session(s, b"connection lost")
+        end_session(s, LOST, b"connection lost")
 
 
 cdef void *sender_main(void *argument) noexcept nogil:

@@ -1,5 +1,13 @@
 # How a session stands: its end, its latched failure.
 
+cdef int ONGOING = node_pb2.CAUSE_UNSPECIFIED
+cdef int CLOSED = node_pb2.CAUSE_CLOSED
+cdef int LOST = node_pb2.CAUSE_LOST
+cdef int MALFORMED = node_pb2.CAUSE_MALFORMED
+cdef int REVOKED = node_pb2.CAUSE_REVOKED
+cdef int DEVICE_FAILED = node_pb2.CAUSE_DEVICE
+cdef int MOVED = node_pb2.CAUSE_MOVED
+
 cdef Piece NO_PIECE
 NO_PIECE.data = NULL
 NO_PIECE.slot = -1
@@ -16,11 +24,12 @@ cdef void wait_briefly(pthread_cond_t *condition, pthread_mutex_t *mutex) noexce
     pthread_cond_timedwait(condition, mutex, &until)
 
 
-cdef void end_session(Session *s, const char *reason) noexcept nogil:
-    """The first reason counts. Called with or without s.sending.lock, never with s.lock."""
+cdef void end_session(Session *s, int cause, const char *reason) noexcept nogil:
+    """The first cause counts; the reason is for people. Called with or without s.sending.lock, never with s.lock."""
     pthread_mutex_lock(&s.lock)
     if not s.state.ending:
         s.state.ending = True
+        s.state.cause = cause
         snprintf(s.state.reason, REASON_SIZE, b"%s", reason)
     pthread_cond_broadcast(&s.changed)
     pthread_mutex_unlock(&s.lock)
@@ -29,7 +38,7 @@ cdef void end_session(Session *s, const char *reason) noexcept nogil:
 cdef int malformed(Session *s, Frame *f, const char *what) noexcept nogil:
     cdef char text[REASON_SIZE]
     snprintf(text, REASON_SIZE, b"malformed: operation %u: %s", <unsigned int>f.op, what)
-    end_session(s, text)
+    end_session(s, MALFORMED, text)
     return ENDED
 
 
@@ -45,6 +54,7 @@ cdef void latch(Session *s, uint16_t op, int status) noexcept nogil:
 
 cdef void begin_state(Session *s) noexcept nogil:
     s.state.ending = False
+    s.state.cause = ONGOING
     s.state.reason[0] = 0
     s.state.latched = cu.CUDA_SUCCESS
     s.state.latched_op = 0

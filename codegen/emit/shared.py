@@ -20,6 +20,9 @@ def outputs(spec: Spec) -> dict[str, str]:
         "native/_generated/gpuferry/kinds.h": render(
             "shared_kinds.h.j2", __file__, "specs/cuda/objects.yaml", kinds=spec.objects.all
         ),
+        "native/_generated/gpuferry/results.h": render(
+            "shared_results.h.j2", __file__, "specs/cuda/results.yaml", results=spec.results
+        ),
         "native/_generated/gpuferry/device_overrides.h": render(
             "shared_device_overrides.h.j2", __file__, "specs/cuda/device.yaml", overrides=spec.overrides
         ),

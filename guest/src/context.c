@@ -7,6 +7,7 @@
 #include "driver_interop/interop.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
+#include "gpuferry/results.h"
 #include "steps.h"
 #include "stream.h"
 #include "window.h"
@@ -17,25 +18,6 @@ static struct gf_context *primary;
 static uint32_t primary_flags;
 static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t thread_key;
-
-/* What the driver calls errors after which "the process must be terminated and relaunched". */
-static bool destroys_context(CUresult error) {
-    switch ((int)error) {
-    case CUDA_ERROR_ECC_UNCORRECTABLE:
-    case CUDA_ERROR_ILLEGAL_ADDRESS:
-    case CUDA_ERROR_LAUNCH_TIMEOUT:
-    case CUDA_ERROR_ASSERT:
-    case CUDA_ERROR_HARDWARE_STACK_ERROR:
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-    case CUDA_ERROR_MISALIGNED_ADDRESS:
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-    case CUDA_ERROR_INVALID_PC:
-    case CUDA_ERROR_LAUNCH_FAILED:
-        return true;
-    default:
-        return false;
-    }
-}
 
 static void end_thread(void *thread_) {
     struct gf_thread *thread = thread_;
@@ -97,7 +79,7 @@ CUresult gf_context_check(void) {
 }
 
 void gf_session_sticky(CUresult error) {
-    struct gf_context *context = destroys_context(error) ? gf_context_current() : NULL;
+    struct gf_context *context = gf_destroys_context(error) ? gf_context_current() : NULL;
     if (context != NULL) {
         atomic_store(&context->sticky, (int)error);
     }

@@ -1,5 +1,5 @@
 #include "functions.h"
-#include "wire/results.h"
+#include "gpuferry/results.h"
 
 #define NAME(name, text)                                                                                     \
     case name:                                                                                               \

@@ -1,6 +1,6 @@
 /* Names and descriptions of the results. */
 #include "sim.h"
-#include "wire/results.h"
+#include "gpuferry/results.h"
 
 static const struct {
     CUresult result;

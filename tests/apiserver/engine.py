@@ -153,8 +153,8 @@ class Host:
         self._dispatcher.start()
 
     def _run_session(self) -> None:
-        reason = self._core.serve()
-        self._end = (reason, self._core.scrub())
+        end = self._core.serve()
+        self._end = (end.reason, self._core.scrub())
 
     def _join(self) -> tuple[str, bool]:
         assert self._dispatcher

@@ -41,7 +41,7 @@ def test_vanished_under_an_endless_kernel(server: Server) -> None:
     endless(guest)
     guest.socket.close()
     report = server.ended()
-    assert (report.reason, report.clean) == ("connection lost", False)
+    assert (report.cause, report.clean) == (node_pb2.CAUSE_LOST, False)
     assert server.wait_for_exit(EXIT_LIMIT) == 1
 
 
@@ -64,7 +64,7 @@ def test_revoked_under_an_endless_kernel(server: Server) -> None:
     endless(guest)
     server.order(revoke=node_pb2.Revoke(session=1, reason="enough"))
     report = server.ended()
-    assert (report.reason, report.clean) == ("revoked: enough", False)
+    assert (report.reason, report.cause, report.clean) == ("revoked: enough", node_pb2.CAUSE_REVOKED, False)
     assert server.wait_for_exit(EXIT_LIMIT) == 1
 
 

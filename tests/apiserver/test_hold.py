@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gpuferry.apiserver.end import CLOSED
 
 from tests.apiserver import kernels
 from tests.apiserver.engine import Engine
@@ -33,7 +34,7 @@ def session(engine: Engine, resumable: bool = False) -> Iterator[Guest]:
     guest.socket.close()
     engine.theirs.shutdown(socket.SHUT_RDWR)
     if resumable:
-        engine.call("end", "closed")
+        engine.call("end", CLOSED)
     assert engine.ended()[1]
 
 

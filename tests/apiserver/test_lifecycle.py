@@ -66,7 +66,7 @@ def test_sessions_follow_each_other_on_one_process(server: Server) -> None:
         assert struct.unpack("<4I", guest.read(address, 16)) == (5, 10, 15, 20)
         guest.close()
         ended = server.ended()
-        assert (ended.reason, ended.clean, ended.stats.launches) == ("closed", True, 1)
+        assert (ended.cause, ended.clean, ended.stats.launches) == (node_pb2.CAUSE_CLOSED, True, 1)
         server.ready()
 
 
@@ -93,7 +93,7 @@ def test_revoked_session_is_told_why(server: Server, guest: Guest) -> None:
     server.order(revoke=node_pb2.Revoke(session=1, reason="an operator said so"))
     assert guest.expect_end().text == "revoked: an operator said so"
     ended = server.ended()
-    assert ended.clean
+    assert (ended.cause, ended.clean) == (node_pb2.CAUSE_REVOKED, True)
     server.ready()
 
 

@@ -8,15 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from gpuferry.apiserver.end import End
+from gpuferry.specs._generated import node_pb2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.apiserver import kernels
+from tests.apiserver.engine import Engine
 from tests.apiserver.guest import CHUNK, HEADER, PRIMARY, Ended, Guest, encode, handle, operations
 from tests.apiserver.server import Server
 
 INVALID_VALUE, INVALID_CONTEXT, INVALID_HANDLE = 1, 201, 400
-MALFORMED = 7
+MALFORMED, SHUTTING_DOWN = 7, 6
 FRAME_MAX = 16 << 20
 
 
@@ -95,7 +98,7 @@ def test_a_broken_frame_ends_the_session_and_only_it(server: Server, frame: byte
     assert ended.reason == MALFORMED
     assert ended.text.startswith("malformed: ")
     report = server.ended()
-    assert (report.reason, report.clean) == (ended.text, True)
+    assert (report.reason, report.cause, report.clean) == (ended.text, node_pb2.CAUSE_MALFORMED, True)
     server.ready()
     assert server.connect().sync().status == 0
 
@@ -108,8 +111,31 @@ def test_a_guest_that_vanishes_inside_a_frame(server: Server, cut: int) -> None:
     guest.socket.sendall(encode("sessionCopyIn", 0, PRIMARY, bytes(4096), values)[:cut])
     guest.socket.close()
     report = server.ended()
-    assert (report.reason, report.clean) == ("connection lost", True)
+    assert (report.cause, report.clean) == (node_pb2.CAUSE_LOST, True)
     server.ready()
+
+
+@pytest.mark.parametrize(
+    ("cause", "said", "refused"),
+    [
+        (node_pb2.CAUSE_MALFORMED, "revoked: that was no frame", MALFORMED),
+        (node_pb2.CAUSE_REVOKED, "malformed: an order to end it", SHUTTING_DOWN),
+        (node_pb2.CAUSE_REVOKED, "enough", SHUTTING_DOWN),
+        (node_pb2.CAUSE_CLOSED, "malformed, revoked", None),
+        (node_pb2.CAUSE_LOST, "revoked", None),
+    ],
+)
+def test_what_the_guest_is_told_depends_on_the_cause_and_not_on_words(
+    pair: tuple[Engine, Engine], cause: node_pb2.Cause, said: str, refused: int | None
+) -> None:
+    engine = pair[0]
+    guest = engine.session()
+    assert guest.sync().status == 0
+    engine.call("end", End(cause, said))
+    ended = guest.expect_end()
+    assert (ended.reason, ended.text) == (refused or 0, said if refused else "")
+    guest.socket.close()
+    assert engine.ended() == (said, True)
 
 
 def test_frames_may_come_in_any_pieces(guest: Guest) -> None:
@@ -256,7 +282,7 @@ def test_nonsense_calls_harm_nobody(server: Server, seed: int) -> None:
     guest.socket.sendall(chatter(seed))
     guest.socket.close()
     report = server.ended()
-    assert report.reason in ("connection lost", "closed")
+    assert report.cause in (node_pb2.CAUSE_LOST, node_pb2.CAUSE_CLOSED)
     if report.clean:  # a kernel may have been given a bad address: then the process is replaced
         server.ready()
         assert server.connect().sync().status == 0

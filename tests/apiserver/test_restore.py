@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from gpuferry.apiserver.end import CLOSED, revoked
 
 from tests.apiserver import kernels, migrant
 from tests.apiserver.engine import Engine
@@ -120,7 +121,7 @@ def test_nothing_is_lost_on_the_way(pair: tuple[Engine, Engine], resumable: bool
         assert there[ops[name].variant.id][:2] == [calls, 0], name
     guest.socket.close()
     if resumable:
-        target.call("end", "closed")
+        target.call("end", CLOSED)
     assert target.ended()[1]
 
 
@@ -232,8 +233,8 @@ def test_a_guest_that_takes_leave_by_half(target: Engine, busy: bool, size: int)
     assert received == 4 * len(call)
     guest.socket.close()
     again.socket.close()
-    target.call("end", "enough")
-    assert target.ended() == ("enough", True)
+    target.call("end", CLOSED)
+    assert target.ended() == ("closed", True)
 
 
 @pytest.mark.parametrize("split", range(1, HEADER.size))
@@ -255,8 +256,8 @@ def test_a_last_frame_in_two_parts(target: Engine, split: int) -> None:
     assert guest.sync().status == 0
     assert not target.call("arriving")
     guest.socket.close()
-    target.call("end", "enough")
-    assert target.ended() == ("enough", True)
+    target.call("end", CLOSED)
+    assert target.ended() == ("closed", True)
 
 
 def test_a_guest_that_never_comes(target: Engine) -> None:
@@ -267,7 +268,7 @@ def test_a_guest_that_never_comes(target: Engine) -> None:
     link.socket.sendall(MOVED)
     assert link.socket.recv(HEADER.size, socket.MSG_WAITALL) == MOVED
     assert link.expect_end().text == ""
-    target.call("end", "revoked: it was waited for long enough")
+    target.call("end", revoked("it was waited for long enough"))
     assert target.ended() == ("revoked: it was waited for long enough", True)
     again = target.session()
     assert again.sync().status == 0

@@ -16,6 +16,7 @@ from .spec_edits import edited
 
 DRIVER = "cuda/driver.yaml"
 SESSION = "gpuferry/session.yaml"
+RESULTS = "cuda/results.yaml"
 EVENT_QUERY = "      - symbol: cuEventQuery\n        since: 2000\n        id: 472\n"
 
 # In an expected text: a line, counted from that of the edit.
@@ -34,6 +35,24 @@ MISTAKES = {
         "overrides:",
         "zzz: 1\noverrides:",
         (0, "unknown key 'zzz'", "Known here: overrides"),
+    ),
+    "unknown key of a result": (
+        RESULTS,
+        'text: "out of memory"}',
+        'text: "out of memory", destroy: header}',
+        (0, "unknown key 'destroy'", "Did you mean 'destroys'?"),
+    ),
+    "result whose end nobody knows": (
+        RESULTS,
+        'text: "misaligned address", destroys: header}',
+        'text: "misaligned address", destroys: heder}',
+        (0, "unknown destroys 'heder'", "Did you mean 'header'?"),
+    ),
+    "text that is no C": (
+        RESULTS,
+        'text: "out of memory"}',
+        'text: "out of\\tmemory"}',
+        (0, "a text that does not go into C as it is", "Leave out quotes and backslashes"),
     ),
     "missing id": (
         DRIVER,
@@ -256,6 +275,26 @@ def test_mistake_is_told(mistake: str, tmp_path: Path) -> None:
 
 
 HEADER_MISTAKES = {
+    "result that ends its context": (
+        RESULTS,
+        'text: "misaligned address", destroys: header}',
+        'text: "misaligned address"}',
+        (
+            0,
+            "CUDA_ERROR_MISALIGNED_ADDRESS: cuda.h says that its context cannot go on",
+            "Add 'destroys: header'",
+        ),
+    ),
+    "result that does not": (
+        RESULTS,
+        'text: "out of memory"}',
+        'text: "out of memory", destroys: header}',
+        (
+            0,
+            "CUDA_ERROR_OUT_OF_MEMORY: cuda.h does not say that it ends its context",
+            "Write 'destroys: practice', or leave it out",
+        ),
+    ),
     "wrong signature": (
         DRIVER,
         "CUresult cuEventQuery(CUevent hEvent)",
@@ -314,6 +353,17 @@ def test_difference_from_the_header_is_told(mistake: str, tmp_path: Path) -> Non
     else:
         offset, cause, remedy = expected
         assert problems[0] == f"specs/{file}:{line + offset}: {cause}\n    {remedy}"
+
+
+def test_result_that_is_not_listed_is_told(tmp_path: Path) -> None:
+    specs, line = edited(tmp_path, RESULTS, "  CUDA_ERROR_NO_DEVICE:", "  CUDA_ERROR_NO_LUCK:")
+    problems = check(load(specs), find(None))
+    end = (specs / RESULTS).read_text(encoding="utf-8").count("\n")
+    missing = "cuda.h has CUDA_ERROR_NO_DEVICE, which is not listed\n    Add it, with its text"
+    assert problems == [
+        f"specs/{RESULTS}:{line}: CUDA_ERROR_NO_LUCK is no CUresult\n    Spell it as cuda.h does",
+        f"specs/{RESULTS}:{end}: {missing}",
+    ]
 
 
 def test_function_that_is_not_listed_is_told(tmp_path: Path) -> None:

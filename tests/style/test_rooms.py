@@ -16,7 +16,7 @@ KEY = re.compile(r"# ([A-Z][a-z]+(?: by| no room)?): (.*)")
 STRUCT = re.compile(r"^cdef struct (\w+):")
 MEMBER = re.compile(r"^    (.*?)\s*\*?(\w+)(?:\[\w+\])?$")
 FUNCTION = re.compile(r"^cdef (?:inline )?[\w.]+ \**(\w+)\(")
-MENTION = re.compile(r"(?<![\w.])(?:self\.)?(s(?:\.\w+|\[[^\]]*\])+)")
+MENTION = re.compile(r"(?<![\w.])(?:(?:self\.)?s|\(<Session \*>[\w.]+\))((?:\.\w+|\[[^\]]*\])+)")
 CALL = re.compile(r"(?<![\w.])(\w+)\(")
 DOCSTRING = re.compile(r'""".*?"""', re.S)
 LOCKS = re.compile(r"(?:pthread_(?:mutex|cond)_\w+|wait_briefly)\((?:[^()]|\([^()]*\))*\)")
@@ -130,7 +130,7 @@ def look(engine: Path, rooms: dict[str, Room]) -> dict[str, Use]:
             text = LOCKS.sub("", line.split("#")[0])
             where = f"{path.relative_to(engine)}:{number}"
             for match in MENTION.finditer(text):
-                way, member, rest = split(match[1], nested)
+                way, member, rest = split("s" + match[1], nested)
                 if way != "s":
                     taken = ADDRESS.search(text[: match.start()])
                     written = ASSIGNED.match(text, match.end()) or (taken and not taken[1])

@@ -11,7 +11,8 @@ cdef struct State:
     pthread_t dispatcher
     bint serving                # there is a session
     bint ending
-    char reason[REASON_SIZE]
+    int cause                   # why it ends (gpuferry.node.v1.Cause),
+    char reason[REASON_SIZE]    # for people
     bint holding                # it is to stand still between two frames
     bint held                   # it does
     bint left                   # the session goes on elsewhere

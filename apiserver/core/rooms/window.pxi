@@ -4,7 +4,7 @@
 # Home: memory
 # Changed by: -
 # Read by: _core aside journal restore_ops scrub session_ops
-# Offers: all_marked allow_access begin_window in_window is_backed is_mapped map_memory mark may_touch_rows
+# Offers: all_marked allow_access begin_window in_window is_backed is_mapped map_memory mark may_touch may_touch_rows
 #   note_touched on_pages page_of reserve_window run_unmap unmap_all unmap_memory
 
 cdef struct Window:

@@ -1,0 +1,33 @@
+"""`specs/cuda/results.yaml`: what each CUresult is called, and which of them end their context."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from .document import Value, read
+from .model import Destroys, Result
+
+PLAIN = re.compile(r"[ !#-\[\]-~]+")
+
+
+def load_result(name: str, value: Value) -> Result:
+    keys = value.mapping()
+    destroys, text = keys.get("destroys"), keys.need("text")
+    if not PLAIN.fullmatch(text.text()):
+        raise text.fail("a text that does not go into C as it is", "Leave out quotes and backslashes")
+    found = Result(
+        name=name,
+        text=text.text(),
+        where=keys.where,
+        destroys=destroys.choice(Destroys) if destroys else None,
+    )
+    keys.done()
+    return found
+
+
+def load_results(path: Path, shown: str) -> tuple[Result, ...]:
+    keys = read(path, shown)
+    found = tuple(load_result(name, item) for name, item in keys.need("results").mapping().all())
+    keys.done()
+    return found
