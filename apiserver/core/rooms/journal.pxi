@@ -3,7 +3,7 @@
 # Lock: lock; `tailing` is also read without it
 # Home: journal
 # Changed by: -
-# Read by: _core session_ops
+# Read by: _core memory session_ops
 # Offers: begin_journal digest_of end_tail follow forget_changes free_kept keep note_use write_journal write_tail
 
 cdef struct Kept:               # the frame follows
