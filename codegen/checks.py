@@ -6,6 +6,7 @@ guest. What is not about an argument's value but about the frame (its length) en
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -14,6 +15,9 @@ from . import expression
 from .model import Arg, Kind, Needs, Spec, SpecError, Use, Variant
 from .wire import Message
 
+CONSTANT = re.compile(r"CU\w*_\w+$")
+NUMBERS = {Kind.SCALAR, Kind.ENUM, Kind.FLAGS}
+SUCCESS = "CUDA_SUCCESS"
 INVALID_VALUE = "CUDA_ERROR_INVALID_VALUE"
 NOT_SUPPORTED = "CUDA_ERROR_NOT_SUPPORTED"
 INVALID_CONTEXT = "CUDA_ERROR_INVALID_CONTEXT"
@@ -32,6 +36,7 @@ class What(Enum):
     MIN = "not less"
     MAX = "not more"
     DEVICE = "the session has this device"
+    EARLY = "not"
     RANGE = "the session may touch this memory"
     HANDLE = "the handle names an object of such a kind"
 
@@ -122,6 +127,15 @@ def _of_argument(spec: Spec, arg: Arg) -> Iterator[Check]:
         yield Check(What.HANDLE, arg, handle_error(spec, arg), names=arg.of)
 
 
+def _early(message: Message) -> Iterator[Check]:
+    """Conditions of values that travel; what else the guest knows, the driver judges here."""
+    numbers = {a.name for a in message.variant.args if a.kind in NUMBERS}
+    for early in message.variant.early:
+        roots = {path[0] for path in expression.paths(early.condition)}
+        if early.result != SUCCESS and all(root in numbers or CONSTANT.match(root) for root in roots):
+            yield Check(What.EARLY, None, early.result, early.condition)
+
+
 # Values before devices, then memory, then handles: looking those up is the step after the checks (translate).
 ORDER = list(What)
 
@@ -138,6 +152,7 @@ def stated(spec: Spec, message: Message) -> tuple[Check, ...]:
         found.append(Check(What.CONTEXT, None, INVALID_CONTEXT))
     for arg in message.variant.args:
         found += _of_argument(spec, arg)
+    found += _early(message)
     return tuple(sorted(found, key=lambda check: ORDER.index(check.what)))
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
+import ast
 from dataclasses import dataclass
 
 from . import expression
-from .checks import Check, What, names_in
+from .checks import CONSTANT, Check, What, names_in
 from .model import Access, Arg, SpecError
 from .wire import C_TYPES, Message
 
-CONSTANT = re.compile(r"CU\w*_\w+$")
 MALFORMED = {
     What.PAYLOAD: "payload is not as long as announced",
     What.ANSWER: "more than one chunk asked for",
@@ -78,10 +77,24 @@ def _frame(message: Message, check: Check, arg: Arg, fixed: str) -> Test:
     return Test(condition, None, MALFORMED[check.what])
 
 
+class _Spelling(ast.NodeTransformer):
+    """Names of a condition as the server has them."""
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(f"cu.{node.id}" if CONSTANT.match(node.id) else f"q.{node.id}", node.ctx)
+
+
+def _condition(text: str) -> str:
+    """A condition of the spec is Python's syntax, and so is Cython's."""
+    return ast.unparse(_Spelling().visit(expression.parse(text)))
+
+
 def test(message: Message, check: Check) -> Test | None:
     """None: there is nothing to ask here; a handle is refused where it is looked up."""
     if check.what is What.CONTEXT:
         return Test("f.context == NULL", check.error)
+    if check.what is What.EARLY:
+        return Test(_condition(str(check.bound)), check.error)
     arg = check.arg
     assert arg is not None
     if check.what in (What.PAYLOAD, What.ANSWER):

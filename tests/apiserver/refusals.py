@@ -7,11 +7,13 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
 from codegen import header
 from codegen.checks import FRAMING, Check, What, names_in, stated
+from codegen.expression import paths
 from codegen.load import load
 from codegen.model import Arg, Kind, Use
 from codegen.wire import WIRE_SIZES
@@ -46,6 +48,7 @@ def constants() -> dict[str, int]:
     names = {name for c in found if c.what is not What.HANDLE for name in c.names}
     names |= {c.error for c in found if c.error}
     names |= {n for c in found if c.what in LIMITS and c.arg for n in names_in(str(c.bound), c.arg)}
+    names |= {n for c in found if c.what is What.EARLY for (n, *_) in paths(str(c.bound)) if n.startswith("CU")}
     prints = "".join(f'printf("{name} %lld\\n", (long long){name});' for name in sorted(names))
     source = f"#include <stdio.h>\n#include <cuda.h>\nint main(void) {{ {prints} return 0; }}\n"
     with tempfile.TemporaryDirectory() as folder:
@@ -202,11 +205,15 @@ def violations(world: World, op: str, check: Check) -> Iterator[dict[str, Any]]:
     if check.what is What.CONTEXT:
         yield {"context": 0}
         return
+    if check.what is What.EARLY:
+        yield from conditions(world, op, check)
+        return
     arg = check.arg
     assert arg
     name = arg.name
     if check.what is What.PAYLOAD:
-        yield from ({"payload": bytes(n)} for n in (0, 2))
+        announced = len(valid(world, op)["payload"])
+        yield from ({"payload": bytes(n)} for n in (announced - 1, announced + 1) if n >= 0)
     elif check.what is What.ANSWER:
         names = sorted(names_in(str(check.bound), arg))
         yield from ({name: value} for name in names for value in ((4 << 20) + 1, 1 << 63, (1 << 64) - 1))
@@ -227,6 +234,30 @@ def violations(world: World, op: str, check: Check) -> Iterator[dict[str, Any]]:
         yield from ranges(world, op, check)
     elif check.what is What.HANDLE:
         yield from ({name: value} for value in strange_handles(world, arg))
+
+
+def choices(op: str, arg: Arg, valid: Any) -> list[Any]:
+    """Values of an argument that no check of it alone refuses, most of them strange."""
+    names = [constants()[name] for name in allowed(op, arg) or arg.allow]
+    if arg.kind is Kind.ENUM:
+        return names
+    if arg.kind is Kind.FLAGS:
+        return [sum(some) for n in range(len(names) + 1) for some in combinations(names, n)]
+    return [valid, -1, -2, 101] if width(op, arg.name)[1] else [valid, 101]
+
+
+def conditions(world: World, op: str, check: Check) -> Iterator[dict[str, Any]]:
+    """Values of which a condition holds, and none before it."""
+    values = valid(world, op)
+    earlier = [c.bound for c in checks(op) if c.what is What.EARLY]
+    earlier = earlier[: earlier.index(check.bound)]
+    asked = {path[0] for path in paths(str(check.bound))}
+    args = [a for a in operations()[op].variant.args if a.name in asked]
+    for some in product(*(choices(op, a, values[a.name]) for a in args)):
+        change = dict(zip((a.name for a in args), some, strict=True))
+        known = {**constants(), **values, **change}
+        if eval(str(check.bound), {}, known) and not any(eval(str(e), {}, known) for e in earlier):
+            yield change
 
 
 def bounds(op: str, check: Check) -> Iterator[dict[str, Any]]:
