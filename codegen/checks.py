@@ -96,7 +96,9 @@ def _range(arg: Arg) -> Check:
     for key, given in (("size", arg.size), ("access", arg.access)):
         if given is None:
             cause = f"{arg.name}: it is device memory, but {key!r} is not given"
-            raise SpecError(arg.where, cause, "Say how many bytes of it the call touches, and whether it writes")
+            raise SpecError(
+                arg.where, cause, "Say how many bytes of it the call touches, and whether it writes"
+            )
     return Check(What.RANGE, arg, INVALID_VALUE, arg.size)
 
 
@@ -106,7 +108,9 @@ def _of_frame(message: Message) -> Iterator[Check]:
         if (arg.bulk or arg.kind is Kind.PAYLOAD) and arg.size is not None:
             yield Check(What.PAYLOAD, arg, None, arg.size)
         if arg.bulk and len(message.request_payload) > 1:
-            raise SpecError(arg.where, f"{arg.name}: 'bulk' beside others", "Send the others by another operation")
+            raise SpecError(
+                arg.where, f"{arg.name}: 'bulk' beside others", "Send the others by another operation"
+            )
     for arg in message.reply_payload:
         if arg.size is not None:
             yield Check(What.ANSWER, arg, None, arg.size)

@@ -63,7 +63,9 @@ def load_server(name: str, value: Value | None, ends: bool) -> ServerObject:
         return ServerObject(ServerSide.GENERATED, struct, "cu", tuple(made))
     if value.is_word:
         if value.choice(ServerSide) is ServerSide.CUSTOM:
-            raise value.fail("'custom' alone", "Write server: {struct: NAME, driver: MEMBER, functions: [...]}")
+            raise value.fail(
+                "'custom' alone", "Write server: {struct: NAME, driver: MEMBER, functions: [...]}"
+            )
         return ServerObject(ServerSide.NONE)
     own = value.mapping()
     struct, driver, functions = own.need("struct"), own.need("driver"), own.need("functions")

@@ -37,7 +37,9 @@ def _value(bound: str, arg: Arg) -> str:
     def name(text: str) -> str:
         if CONSTANT.match(text):
             return f"cu.{text}"
-        raise SpecError(arg.where, f"{arg.name}: the server cannot know {text!r}", "Use numbers and enumerators")
+        raise SpecError(
+            arg.where, f"{arg.name}: the server cannot know {text!r}", "Use numbers and enumerators"
+        )
 
     names_in(bound, arg)
     return expression.translate(bound, name)

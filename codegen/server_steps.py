@@ -152,8 +152,14 @@ def payload(message: Message) -> list[tuple[str, str, str]]:
     found = []
     for arg in message.request_payload:
         if arg.kind is not Kind.PAYLOAD:
-            if arg.bulk and message.variant.server is By.GENERATED and Step.CALL not in message.variant.server_steps:
-                raise wrong(arg, "who reads it from the connection is written by hand", "Override the step 'call'")
+            if (
+                arg.bulk
+                and message.variant.server is By.GENERATED
+                and Step.CALL not in message.variant.server_steps
+            ):
+                raise wrong(
+                    arg, "who reads it from the connection is written by hand", "Override the step 'call'"
+                )
             continue
         if len(message.request_payload) > 1:
             raise wrong(arg, "what follows it, or it follows, has no place", "Let it be all that follows")
@@ -168,11 +174,15 @@ def codec(spec: Spec, message: Message, written: bool) -> tuple[Codec, list[str]
     """The codec's part, the declarations that it needs, and what a call by hand is given of it."""
     nested = [(a, c) for a in message.variant.args if not a.bulk and (c := nests(spec, a))]
     # Who writes the call by hand also writes an answer of many bytes, from where the device puts them.
-    nested = [(a, c) for a, c in nested if not (written and a.kind is Kind.OUT and c.form(True) is Form.BEHIND)]
+    nested = [
+        (a, c) for a, c in nested if not (written and a.kind is Kind.OUT and c.form(True) is Form.BEHIND)
+    ]
     lasting = message.variant.replay.lasting if message.variant.replay else Lasting.NONE
     behind = [a for a, c in nested if in_reply(a) and c.form(True) is Form.BEHIND]
     if behind and lasting is not Lasting.NONE:
-        raise wrong(behind[0], "what the call leaves behind is not kept with such an answer", "Override 'call'")
+        raise wrong(
+            behind[0], "what the call leaves behind is not kept with such an answer", "Override 'call'"
+        )
     fixed = f"sizeof(gf_req_{message.variant.symbol})" if message.request else "0"
     found = Codec(
         begin=f"begin_codec(s, f, &d, {fixed})",
@@ -269,7 +279,9 @@ def made(spec: Spec, variant: Variant, arg: Arg) -> Made:
         return Made(arg.name, adopter, "")
     owner = next((a for a in variant.args if a.use is Use.USE and set(a.of) & set(inner)), None)
     if owner is None:
-        raise wrong(arg, f"none of the arguments is its owner, a {' or '.join(inner)}", "Write 'server: custom'")
+        raise wrong(
+            arg, f"none of the arguments is its owner, a {' or '.join(inner)}", "Write 'server: custom'"
+        )
     return Made(arg.name, adopter, f", &{owner.name}.base")
 
 

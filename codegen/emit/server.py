@@ -48,7 +48,9 @@ def kept(spec: Spec, message: Message) -> Kept | None:
     if variant.needs is Needs.CONTEXT:
         # What is no context's (a library's kernel) is changed in any; the rest in the context that is current.
         of = next((a.of for a in variant.args if a.name == name), ("context",))
-        context = "IN_ITS_OWN" if any(kind == "context" or in_context(spec, kind) for kind in of) else "IN_ANY"
+        context = (
+            "IN_ITS_OWN" if any(kind == "context" or in_context(spec, kind) for kind in of) else "IN_ANY"
+        )
     return Kept(message, handle, tuple(map(message.place, replay.by)), context)
 
 

@@ -45,7 +45,9 @@ def plain(spec: Spec, kind: ObjectKind) -> Plain:
     inner = [owner for owner in kind.owners if owner not in ("session", "context")]
     if len(kind.owners) > 1:
         raise wrong(kind, "a plain kind has one owner", "Write its functions by hand")
-    return Plain(kind, cython_type(kind.ctype), destroy, inner[0] if inner else None, in_context(spec, kind.name))
+    return Plain(
+        kind, cython_type(kind.ctype), destroy, inner[0] if inner else None, in_context(spec, kind.name)
+    )
 
 
 def drop(kind: ObjectKind) -> str:

@@ -48,7 +48,9 @@ def constants() -> dict[str, int]:
     names = {name for c in found if c.what is not What.HANDLE for name in c.names}
     names |= {c.error for c in found if c.error}
     names |= {n for c in found if c.what in LIMITS and c.arg for n in names_in(str(c.bound), c.arg)}
-    names |= {n for c in found if c.what is What.EARLY for (n, *_) in paths(str(c.bound)) if n.startswith("CU")}
+    names |= {
+        n for c in found if c.what is What.EARLY for (n, *_) in paths(str(c.bound)) if n.startswith("CU")
+    }
     prints = "".join(f'printf("{name} %lld\\n", (long long){name});' for name in sorted(names))
     source = f"#include <stdio.h>\n#include <cuda.h>\nint main(void) {{ {prints} return 0; }}\n"
     with tempfile.TemporaryDirectory() as folder:
@@ -180,7 +182,13 @@ def ranges(world: World, op: str, check: Check) -> Iterator[dict[str, Any]]:
     """Memory that is not the session's: nowhere, elsewhere in the window, past the end; sizes that do not fit."""
     assert check.arg
     end = world.address + 2 * PAGE
-    for address in (0, 8, world.guest.window + 64 * PAGE, end, end - 1 if bytes_of(world, op, check) > 1 else end):
+    for address in (
+        0,
+        8,
+        world.guest.window + 64 * PAGE,
+        end,
+        end - 1 if bytes_of(world, op, check) > 1 else end,
+    ):
         yield {check.arg.name: address}
     yield {check.arg.name: (1 << 64) - 1}
     yield {check.arg.name: world.guest.window + world.guest.window_size}
@@ -272,5 +280,3 @@ def bounds(op: str, check: Check) -> Iterator[dict[str, Any]]:
         values = [max(limit, 1)] * number
         values[place] = beyond
         yield {name: tuple(values) if number > 1 else beyond}
-
-
