@@ -11,6 +11,7 @@ include "core/types.pxi"
 include "core/rooms/stats.pxi"
 include "core/rooms/device.pxi"
 include "core/rooms/window.pxi"
+include "core/rooms/aliases.pxi"
 include "core/rooms/aside.pxi"
 include "core/rooms/move.pxi"
 include "core/rooms/objects.pxi"
@@ -41,6 +42,7 @@ include "core/waiters.pxi"
 include "core/staging.pxi"
 include "core/streams.pxi"
 include "core/memory.pxi"
+include "core/aliases.pxi"
 include "core/aside.pxi"
 include "core/hash.pxi"
 include "core/images.pxi"
@@ -85,7 +87,7 @@ cdef class Core:
         cdef Session *s = <Session *>calloc(1, sizeof(Session))
         self.s = s
         self._pinned = []
-        s.images.globals = new vector[Global]()
+        s.images.globals = new cpp_map[uint64_t, Global]()
         s.images.held = new vector[PBytes]()
         s.waiters.threads = new vector[pthread_t]()
         s.move.pinned = new vector[uint64_t]()
@@ -600,6 +602,11 @@ cdef class Core:
         if not complete:
             raise LookupError("an image that the session loaded is no longer held")
         return images
+
+    @property
+    def steps(self) -> int:
+        """How often the engine has gone from one object to another, since it started."""
+        return self.s.objects.steps
 
     @property
     def broken(self) -> bool:

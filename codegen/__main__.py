@@ -1,4 +1,4 @@
-"""`python -m codegen`: generate; `--check`, `show FUNCTION`, `coverage`, `next-id`."""
+"""`python -m codegen`: generate; `--check`, `show NAME`, `coverage`, `next-id`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--cuda-include", type=Path, help="folder of cuda.h (default: the toolkit's wheel)")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    one = commands.add_parser("show", help="everything that one function yields")
-    one.add_argument("function", help="symbol or base name")
+    one = commands.add_parser("show", help="everything that one function or one type yields")
+    one.add_argument("function", help="symbol, base name or type")
     table = commands.add_parser("coverage", help="which functions are carried, and how")
     form = table.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="as a table for the documentation")

@@ -124,7 +124,7 @@ def _of_argument(spec: Spec, arg: Arg) -> Iterator[Check]:
     elif arg.kind is Kind.SCALAR:
         yield from _bounds(arg)
     elif arg.kind is Kind.DEVICE:
-        yield Check(What.DEVICE, arg, INVALID_DEVICE)
+        yield Check(What.DEVICE, arg, arg.error or INVALID_DEVICE)
     elif arg.kind is Kind.POINTER:
         yield _range(arg)
     elif arg.kind is Kind.HANDLE and arg.use is not Use.CREATE:

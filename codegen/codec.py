@@ -32,9 +32,10 @@ the driver gets:
     gf_decoder_end(&d)                          # on every way out
 
 Reply, server side: `server_room` (before the call; empty: not needed) and `server_encode` (after a success);
-FLAT goes to the reply struct, BEHIND to `cdef gf_bytes behind`, whose bytes follow it:
+FLAT goes to the reply struct, BEHIND to `cdef gf_bytes behind`, whose bytes follow it. Of an array that is
+answered and may be null, `server_decode` makes the room: the request says if it is wanted (`tells_presence`):
 
-    status = status or gf_room(&d, <uint64_t>(q.count), sizeof(cu.CUdeviceptr), <void **>&list)
+    status = status or gf_room(&d, <uint64_t>(q.count), sizeof(cu.CUdeviceptr), False, <void **>&list)
     status = status or gf_return_CUmemAllocationProp(&d, &prop, out.prop)
     status = status or gf_return_plain(&behind, list, <uint64_t>(q.count), sizeof(list[0]))
 
@@ -43,6 +44,9 @@ over the reply's payload:
 
     result = gf_fetch(prop, reply.prop, sizeof *prop);
     result = gf_fetch_behind(&in, list, (uint64_t)(count), sizeof *list);
+
+An array that is an argument travels whole: its number is another argument. In a struct, elements without
+effect are left out, and their number is that of the others.
 
 `layout(types, variant)` is what two builds must agree on beside the fields (it is in `wire.canonical`).
 """
@@ -53,8 +57,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from .basics import SpecError
-from .expression import names, saturating
-from .model import Arg, Kind, Types, Variant
+from .expression import saturating
+from .model import Arg, Kind, Objects, Types, Variant
 
 BEHIND_POINTER = {Kind.IN, Kind.OUT, Kind.INOUT}
 
@@ -207,6 +211,8 @@ class ArgCodec:
     @property
     def server_decode(self) -> str:
         arg, name, nullable = self.arg, self.name, str(self.arg.nullable)
+        if tells_presence(arg):
+            return self._room
         if self.form() is Form.FLAT:
             return f"gf_decode_{self.struct}(&d, q.{name}, &{name})"
         count = f"<uint64_t>({self._count('<uint64_t>q.{}')})"
@@ -219,8 +225,10 @@ class ArgCodec:
 
     @property
     def server_room(self) -> str:
-        if self._by_value or in_request(self.arg):
-            return ""
+        return "" if self._by_value or in_request(self.arg) or tells_presence(self.arg) else self._room
+
+    @property
+    def _room(self) -> str:
         count = f"<uint64_t>({self._count('<uint64_t>q.{}')})"
         unit = "1" if self.arg.size is not None else f"sizeof({self.cython})"
         told = str(tells_presence(self.arg))
@@ -238,6 +246,17 @@ class ArgCodec:
             return f"gf_return_all_{self.handles}(&d, {name}, {count}, &behind)"
         unit = "1" if self.arg.size is not None else f"sizeof({self.cython})"
         return f"gf_return_plain(&behind, {name}, {count}, {unit})"
+
+
+def check_types(types: Types, objects: Objects) -> None:
+    """Handles in structs name objects that there are."""
+    for struct in types.nesting.structs.values():
+        for member in types.nesting.walk(struct.members):
+            for name in member.of:
+                if name not in objects:
+                    known = ", ".join(kind.name for kind in objects.all)
+                    cause = f"member {member.name!r}: unknown object {name!r}"
+                    raise SpecError(member.where, cause, f"Known: {known}")
 
 
 def check(types: Types, variant: Variant) -> None:
@@ -259,9 +278,3 @@ def check(types: Types, variant: Variant) -> None:
             raise wrong("'inout' is never null here", "Remove 'nullable', or make it custom")
         if in_reply(arg):
             form(types, arg, True)
-
-
-def numbers(arg: Arg) -> set[str]:
-    """The arguments that say how many elements or bytes there are."""
-    text = arg.count or arg.size
-    return names(text) if text else set()

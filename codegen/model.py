@@ -77,6 +77,7 @@ class Lasting(Enum):
     CREATE = "create"
     DESTROY = "destroy"
     SET = "set"
+    ADD = "add"
     CUSTOM = "custom"
 
 
@@ -152,6 +153,7 @@ class Arg:
     clamp: tuple[str, str] | None = None
     absent: str | None = None
     bulk: bool = False
+    error: str | None = None
     count: str | None = None
 
 

@@ -254,6 +254,8 @@ class Nesting:
             yield from self._behind(member)
 
     def _behind(self, member: Member) -> Iterator[str]:
+        if member.kind in (Kind.IGNORED, Kind.ZERO, Kind.REFUSED):
+            return
         ctype = member.element if member.kind is Kind.ARRAY else member.ctype
         if self.name(ctype) in self.structs:
             yield self.name(ctype)

@@ -1,4 +1,4 @@
-"""Everything that one function yields, for the eye."""
+"""Everything that one function or one type yields, for the eye."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from itertools import pairwise
 
 from . import generate
+from .codec import layout
+from .emit import codecs
 from .model import Field, Spec, Variant
 from .wire import message
 
@@ -27,7 +29,8 @@ def pieces(text: str, names: set[str], others: set[str]) -> list[str]:
         part = text[begin:end].rstrip()
         if not word.search(part):
             continue
-        is_table = len(others.intersection(re.findall(r"cu[A-Z]\w+|session[A-Z]\w+", part))) > 4
+        prototypes = all(line.endswith(");") for line in part.splitlines())
+        is_table = prototypes or len(others.intersection(re.findall(r"cu[A-Z]\w+|session[A-Z]\w+", part))) > 4
         rows = (line for line in part.splitlines() if word.search(line))
         found.append("\n".join(rows) if is_table else part)
     return found
@@ -58,15 +61,36 @@ def describe(spec: Spec, variant: Variant) -> str:
         ):
             follows = f", then {', '.join(a.name for a in payload)}" if payload else ""
             lines.append(f"  {what}: {fields(struct)}{follows}")
+        nested = layout(spec.types, variant)
+        lines += [f"  where {nested}"] if nested else []
     return "\n".join(lines)
 
 
+def show_type(spec: Spec, name: str) -> str:
+    """A type that nests: its layout and its codecs, whether or not anything carries it yet."""
+    nesting = spec.types.nesting
+    if name in nesting.options:
+        where, travels = nesting.options[name].where, "a number, then {u32 option, u32 value} each"
+        needed = codecs.Needed((), (), (name,))
+    else:
+        where, travels = nesting.structs[name].where, nesting.layout(name)
+        inner = tuple(sorted(codecs.closure(nesting, {name})))
+        needed = codecs.Needed(inner, (name,) if nesting.is_flat(name) else (), ())
+    parts = [f"{name}  ({where})\n  {travels}"]
+    for path, text in codecs.codecs(spec, needed).items():
+        parts += [f"---- {path}\n{piece}" for piece in pieces(text, {name, f"{name}s"}, set())]
+    return "\n\n".join(parts)
+
+
 def show(spec: Spec, name: str) -> str:
+    types = spec.types.nesting
+    if name in types.structs or name in types.options:
+        return show_type(spec, name)
     found = [v for library in spec.libraries for v in library.variants if name in (v.symbol, v.base)]
     exact = [v for v in found if v.symbol == name]
     variants = exact or found
     if not variants:
-        raise LookupError(f"no function {name!r} in specs/")
+        raise LookupError(f"no function or type {name!r} in specs/")
     names = {v.symbol for v in variants} | {v.per_thread.symbol for v in variants if v.per_thread}
     others = {v.symbol for library in spec.libraries for v in library.variants} - names
     parts = [describe(spec, v) for v in variants]

@@ -69,7 +69,7 @@ def occupy(config: Config, stack: contextlib.AsyncExitStack) -> Premises:
     runtime = RuntimeDirectory(config.runtime, private=config.status_descriptor is not None)
     stack.callback(runtime.close)
     ledger = Ledger(runtime)
-    ledger.reserve()
+    ledger.reserve_numbers()
     guests = []
     if config.socket:
         guests.append(listen_unix(config.socket))
@@ -84,7 +84,7 @@ def occupy(config: Config, stack: contextlib.AsyncExitStack) -> Premises:
 
 
 def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
-    """Make all parts of a monitor. Nothing runs yet, and nobody is told anything. ConfigError."""
+    """Make all parts of a monitor; nothing runs yet, and nobody is told anything. Raises ConfigError."""
     ledger = premises.ledger
     placer = Placer(build_policy(config.policy, config.queue, config.migration))
     announcer, events = Announcer(), PoolEvents()

@@ -34,7 +34,7 @@ class Daemon:
         self._notifier = Notifier()
 
     async def run(self) -> None:
-        """Until a signal, or the end of the parent. ConfigError if it cannot start."""
+        """Run until a signal comes or the parent ends. Raises ConfigError if the monitor cannot start."""
         async with contextlib.AsyncExitStack() as stack:
             premises = occupy(self._config, stack)
             monitor = build(self._config, premises, self._stopping)

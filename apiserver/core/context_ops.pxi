@@ -11,6 +11,24 @@ cdef Context *new_context(Session *s, cu.CUcontext made) noexcept nogil:
     return context
 
 
+cdef void link_context(Session *s, Context *context) noexcept nogil:
+    context.next = s.device.others
+    if context.next != NULL:
+        context.next.previous = context
+    s.device.others = context
+    s.device.contexts += 1
+
+
+cdef void unlink_context(Session *s, Context *context) noexcept nogil:
+    if context.previous != NULL:
+        context.previous.next = context.next
+    else:
+        s.device.others = context.next
+    if context.next != NULL:
+        context.next.previous = context.previous
+    s.device.contexts -= 1
+
+
 cdef void free_context(Context *context) noexcept nogil:
     del context.events
     free(context)
@@ -21,21 +39,10 @@ cdef void empty_context(Session *s, Context *context) noexcept nogil:
     cdef Object *object
     wait_for_tasks(s)
     enter(s, context)
-    while True:
-        object = s.objects.first
-        while object != NULL and (object.context != context or object == &context.base):
-            object = object.next
-        if object == NULL:
-            break
-        if object.kind == STREAM:
-            drop_stream(s, <Stream *>object)
-        elif object.kind == EVENT:
-            drop_event(s, <Event *>object)
-        elif object.kind == MODULE:
-            drop_image(s, <Image *>object)
-        else:
-            forget(s, object)
-            free(object)
+    object = first_owned(s, &context.base)
+    while object != NULL:
+        drop_object(s, object)
+        object = first_owned(s, &context.base)
 
 
 cdef void forget_own_events(Context *context) noexcept nogil:
@@ -74,11 +81,7 @@ cdef void drop_default_streams(Session *s, Context *context) noexcept nogil:
 cdef void forget_context(Session *s, Context *context) noexcept nogil:
     """Kernels of libraries have a form in each context: this one's are gone. Closed slots let go of its events."""
     forget_changes(s, context)
-    cdef Object *object = s.objects.first
-    while object != NULL:
-        if (object.kind == KERNEL or object.kind == FUNCTION) and (<Function *>object).of == context:
-            (<Function *>object).of = NULL
-        object = object.next
+    forget_forms(context)
     forget_staged(s, context)
 
 
@@ -88,7 +91,7 @@ cdef int drop_context(Session *s, Context *context) noexcept nogil:
     forget_context(s, context)
     drop_event_pool(s, context)
     forget(s, &context.base)
-    s.device.contexts -= 1
+    unlink_context(s, context)
     cdef int status = cu.cuCtxDestroy(context.cu)
     s.device.current = NULL
     enter(s, s.device.primary)
@@ -107,7 +110,7 @@ cdef int adopt_context(Session *s, Frame *f, uint64_t handle, cu.CUcontext made)
     s.device.current = context
     cdef int status = put(s, handle, CONTEXT, &context.base, context)
     if status == cu.CUDA_SUCCESS:
-        s.device.contexts += 1
+        link_context(s, context)
         return status
     drop_default_streams(s, context)
     cu.cuCtxDestroy(made)

@@ -5,7 +5,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memmove, memset, strlen
+from cython.operator cimport dereference, predecrement
 from libcpp.algorithm cimport sort
+from libcpp.map cimport map as cpp_map
+from libcpp.set cimport set as cpp_set
 from libcpp.vector cimport vector
 from posix.mman cimport (
     MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE, MADV_DONTNEED, madvise, mmap

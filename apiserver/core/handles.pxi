@@ -11,7 +11,8 @@ cdef inline Object *find(Session *s, uint64_t handle, int kind) noexcept nogil:
     return entry.object if entry.generation == gf_handle_generation(handle) else NULL
 
 
-cdef int put(Session *s, uint64_t handle, int kind, Object *object, Context *context) noexcept nogil:
+cdef int put_under(Session *s, uint64_t handle, int kind, Object *object, Context *context,
+                   Object *owner) noexcept nogil:
     """Enters a new object under the handle that the guest chose; a slot in use is refused."""
     if gf_handle_tag(handle) != GF_HANDLE_TAG or <int>gf_handle_kind(handle) != kind \
             or gf_handle_slot(handle) >= GF_HANDLE_SLOT_LIMIT:
@@ -25,29 +26,59 @@ cdef int put(Session *s, uint64_t handle, int kind, Object *object, Context *con
         object.kind = kind
         object.handle = handle
         object.context = context
-        object.previous = NULL
-        object.next = s.objects.first
-        if s.objects.first != NULL:
-            s.objects.first.previous = object
-        s.objects.first = object
+        object.owner = owner
+        object.younger = NULL
+        object.elder = owner.owned
+        if owner.owned != NULL:
+            owner.owned.younger = object
+        owner.owned = object
         entry.generation = gf_handle_generation(handle)
         entry.object = object
     pthread_mutex_unlock(&s.lock)
     return status
 
 
+cdef int put(Session *s, uint64_t handle, int kind, Object *object, Context *context) noexcept nogil:
+    """As put_under, of what ends with a context, or (NULL, or a context itself) with the session."""
+    cdef Object *owner = &s.objects.root
+    if context != NULL and &context.base != object:
+        owner = &context.base
+    return put_under(s, handle, kind, object, context, owner)
+
+
 cdef void forget(Session *s, Object *object) noexcept nogil:
-    """Takes the object out of its table; its memory is the caller's."""
+    """Takes the object out of its table; its memory is the caller's. It owns nothing any more."""
     pthread_mutex_lock(&s.lock)
     s.objects.tables[object.kind][gf_handle_slot(object.handle)].object = NULL
-    if object.previous != NULL:
-        object.previous.next = object.next
+    if object.younger != NULL:
+        object.younger.elder = object.elder
     else:
-        s.objects.first = object.next
-    if object.next != NULL:
-        object.next.previous = object.previous
-    free_kept(&object.kept)
+        object.owner.owned = object.elder
+    if object.elder != NULL:
+        object.elder.younger = object.younger
+    drop_kept(&object.kept)
     pthread_mutex_unlock(&s.lock)
+
+
+cdef inline Object *youngest(Session *s, Object *owner) noexcept nogil:
+    """The first of what ends with an object; NULL: nothing does. s.lock is held, or the dispatcher stands still."""
+    s.objects.steps += owner.owned != NULL
+    return owner.owned
+
+
+cdef inline Object *next_elder(Session *s, Object *object) noexcept nogil:
+    """The next of the same owner. s.lock is held, or the dispatcher stands still."""
+    s.objects.steps += object.elder != NULL
+    return object.elder
+
+
+cdef Object *first_owned(Session *s, Object *owner) noexcept nogil:
+    """As `youngest`, for whoever ends one after the other; waiters may load images meanwhile."""
+    cdef Object *found
+    pthread_mutex_lock(&s.lock)
+    found = youngest(s, owner)
+    pthread_mutex_unlock(&s.lock)
+    return found
 
 
 cdef Object *find_any(Session *s, uint64_t handle, int first, int second) noexcept nogil:

@@ -8,11 +8,13 @@ cdef enum:
 cdef Image *new_image() noexcept nogil:
     cdef Image *image = <Image *>calloc(1, sizeof(Image))
     image.kernels = new vector[Kernel]()
+    image.variables = new cpp_set[uint64_t]()
     return image
 
 
 cdef void free_image(Image *image) noexcept nogil:
     del image.kernels
+    del image.variables
     free(image)
 
 
@@ -26,49 +28,35 @@ cdef Bytes *find_bytes(Session *s, const uint8_t *hash) noexcept nogil:
 
 
 cdef void drop_bytes(Session *s, Bytes *image) noexcept nogil:
-    """s.lock is held."""
+    """Lets go of an image; that something was loaded from it stays known. s.lock is held."""
     cdef size_t i
+    s.images.bytes -= image.size if image.data != NULL else 0
+    free(image.data)
+    image.data = NULL
+    image.received = 0
+    image.verified = False
+    if image.loads > 0:
+        return
     for i in range(s.images.held.size()):
         if s.images.held[0][i] == image:
             s.images.held[0][i] = s.images.held.back()
             s.images.held.pop_back()
             break
-    s.images.bytes -= image.size
-    free(image.data)
     free(image)
-
-
-cdef Object *next_loaded(Object *object) noexcept nogil:
-    """The next module or library that was loaded from an image. s.lock is held."""
-    while object != NULL and ((object.kind != MODULE and object.kind != LIBRARY) or (<Image *>object).parent != NULL):
-        object = object.next
-    return object
-
-
-cdef bint is_loaded(Session *s, Bytes *image) noexcept nogil:
-    """s.lock is held."""
-    cdef Object *object = next_loaded(s.objects.first)
-    while object != NULL and memcmp((<Image *>object).hash, image.hash, GF_HASH_SIZE) != 0:
-        object = next_loaded(object.next)
-    return object != NULL
 
 
 cdef bint loaded_images(Session *s, vector[PBytes] *found) noexcept nogil:
     """The images that the session was loaded from, held until they are let go; False: not all are here any more."""
-    cdef Object *object
     cdef Bytes *image
     cdef size_t i
     cdef bint complete = True
     pthread_mutex_lock(&s.lock)
     for i in range(s.images.held.size()):
         image = s.images.held[0][i]
-        if is_loaded(s, image):
+        if image.loads > 0 and image.data != NULL:
             image.users += 1
             found.push_back(image)
-    object = next_loaded(s.objects.first)
-    while object != NULL:
-        complete = complete and find_bytes(s, (<Image *>object).hash) != NULL
-        object = next_loaded(object.next)
+        complete = complete and (image.loads == 0 or image.data != NULL)
     pthread_mutex_unlock(&s.lock)
     return complete
 
@@ -81,25 +69,41 @@ cdef void let_go(Session *s, vector[PBytes] *found) noexcept nogil:
     pthread_mutex_unlock(&s.lock)
 
 
-cdef bint sooner(Session *s, Bytes *one, Bytes *other) noexcept nogil:
+cdef bint sooner(Bytes *one, Bytes *other) noexcept nogil:
     """Whether one is let go before the other: a session that has something from an image cannot move without it."""
-    cdef bint loaded = is_loaded(s, one)
-    cdef bint other_loaded = is_loaded(s, other)
-    return not loaded if loaded != other_loaded else one.last_used < other.last_used
+    return one.loads == 0 if (one.loads == 0) != (other.loads == 0) else one.last_used < other.last_used
 
 
 cdef void make_room(Session *s, uint64_t size) noexcept nogil:
     """Lets go of images that were not used lately. s.lock is held."""
     cdef size_t i
     cdef Bytes *oldest
+    cdef Bytes *image
     while s.images.bytes + size > IMAGE_LIMIT:
         oldest = NULL
         for i in range(s.images.held.size()):
-            if s.images.held[0][i].users == 0 and (oldest == NULL or sooner(s, s.images.held[0][i], oldest)):
-                oldest = s.images.held[0][i]
+            image = s.images.held[0][i]
+            if image.data != NULL and image.users == 0 and (oldest == NULL or sooner(image, oldest)):
+                oldest = image
         if oldest == NULL:
             return
         drop_bytes(s, oldest)
+
+
+cdef Bytes *hold_bytes(Session *s, Bytes *image, const uint8_t *hash, uint64_t size) noexcept nogil:
+    """Memory for an image: for one that was let go, or (NULL) a new one. NULL: there is none. s.lock is held."""
+    cdef uint8_t *data = <uint8_t *>malloc(size + 1)
+    if data == NULL:
+        return NULL
+    if image == NULL:
+        image = <Bytes *>calloc(1, sizeof(Bytes))
+        memcpy(image.hash, hash, GF_HASH_SIZE)
+        s.images.held.push_back(image)
+    image.data = data
+    image.data[size] = 0        # whatever it holds, text ends
+    image.size = size
+    s.images.bytes += size
+    return image
 
 
 cdef Bytes *receive_bytes(Session *s, const uint8_t *hash, uint64_t size) noexcept nogil:
@@ -107,20 +111,9 @@ cdef Bytes *receive_bytes(Session *s, const uint8_t *hash, uint64_t size) noexce
     cdef Bytes *image
     pthread_mutex_lock(&s.lock)
     image = find_bytes(s, hash)
-    if image == NULL:
+    if image == NULL or image.data == NULL:
         make_room(s, size)
-        if s.images.bytes + size <= IMAGE_LIMIT:
-            image = <Bytes *>calloc(1, sizeof(Bytes))
-            image.data = <uint8_t *>malloc(size + 1)
-            if image.data == NULL:
-                free(image)
-                image = NULL
-            else:
-                image.data[size] = 0    # whatever it holds, text ends
-                memcpy(image.hash, hash, GF_HASH_SIZE)
-                image.size = size
-                s.images.bytes += size
-                s.images.held.push_back(image)
+        image = hold_bytes(s, image, hash, size) if s.images.bytes + size <= IMAGE_LIMIT else NULL
     if image != NULL:
         s.images.clock += 1
         image.last_used = s.images.clock
@@ -269,7 +262,6 @@ cdef void run_load(Session *s, Task *task) noexcept nogil:
         source.verified = status == cu.CUDA_SUCCESS
     if task.frame.context != NULL:
         status = status or cu.cuCtxSetCurrent(task.frame.context.cu)
-    memcpy(image.hash, source.hash, GF_HASH_SIZE)
     status = status or load_image(source, image, kind == MODULE, log)
     status = status or list_kernels(image)
     if status == cu.CUDA_SUCCESS:
@@ -305,19 +297,47 @@ cdef void run_load(Session *s, Task *task) noexcept nogil:
     cu.cuCtxSetCurrent(s.device.primary.cu)
     pthread_mutex_lock(&s.lock)
     source.users -= 1
+    if status == cu.CUDA_SUCCESS:
+        image.source = source
+        source.loads += 1
     if status != cu.CUDA_SUCCESS and source.users == 0 and not source.verified:
         drop_bytes(s, source)
     pthread_mutex_unlock(&s.lock)
     reply(s, &task.frame, status, table.size(), payload)
 
 
+cdef void set_form(Function *function, Context *context) noexcept nogil:
+    """Whose form of a library's kernel `cu` is; NULL: nobody's."""
+    if function.of != NULL:
+        if function.previous != NULL:
+            function.previous.next = function.next
+        else:
+            function.of.used = function.next
+        if function.next != NULL:
+            function.next.previous = function.previous
+    function.of = context
+    function.previous = NULL
+    function.next = NULL
+    if context != NULL:
+        function.next = context.used
+        if context.used != NULL:
+            context.used.previous = function
+        context.used = function
+
+
+cdef void forget_forms(Context *context) noexcept nogil:
+    """The context goes, and with it the form that kernels of libraries have there."""
+    while context.used != NULL:
+        set_form(context.used, NULL)
+
+
 cdef int get_function(Session *s, Frame *f, Function *function) noexcept nogil:
     """A function's own form in a context: a library's kernel has one in each."""
-    cdef Image *library = function.owner
+    cdef Image *library = <Image *>function.base.owner
     if function.kernel.function != NULL or function.of == f.context:
         return cu.CUDA_SUCCESS
     cdef int status = cu.cuKernelGetFunction(&function.cu, function.kernel.kernel)
-    function.of = f.context if status == cu.CUDA_SUCCESS else NULL
+    set_form(function, f.context if status == cu.CUDA_SUCCESS else NULL)
     if status == cu.CUDA_SUCCESS:
         note_use(s, f, &(library.parent if library.parent != NULL else library).base)
     return status
@@ -348,48 +368,58 @@ cdef int find_module_or_library(Session *s, Frame *f, uint64_t handle, Image **f
     return cu.CUDA_ERROR_INVALID_HANDLE if found[0] == NULL else cu.CUDA_SUCCESS
 
 
+cdef void link_module(Image *module, Image *library) noexcept nogil:
+    """A library's module in a context ends with whichever of the two ends first."""
+    module.parent = library
+    module.next = library.modules
+    if library.modules != NULL:
+        library.modules.previous = module
+    library.modules = module
+
+
+cdef void unlink_module(Image *module) noexcept nogil:
+    if module.previous != NULL:
+        module.previous.next = module.next
+    else:
+        module.parent.modules = module.next
+    if module.next != NULL:
+        module.next.previous = module.previous
+
+
 cdef int drop_function(Session *s, Function *function) noexcept nogil:
     """A function or a kernel: the driver's is its module's or library's."""
+    set_form(function, NULL)
     forget(s, &function.base)
     free(function)
     return cu.CUDA_SUCCESS
 
 
-cdef Object *next_owned(Session *s, Image *image) noexcept nogil:
-    """Something that was made from a module or library, or NULL."""
-    cdef Object *object
+cdef void unload_bytes(Session *s, Image *image) noexcept nogil:
+    """Nothing of the image is handed out or loaded any more."""
+    cdef uint64_t address
     pthread_mutex_lock(&s.lock)
-    object = s.objects.first
-    while object != NULL:
-        if (object.kind == FUNCTION or object.kind == KERNEL) and (<Function *>object).owner == image:
-            break
-        if object.kind == MODULE and (<Image *>object).parent == image:
-            break
-        object = object.next
+    for address in image.variables[0]:
+        s.images.globals[0][address].users -= 1
+        if s.images.globals[0][address].users == 0:
+            s.images.globals.erase(address)
+    if image.source != NULL:
+        image.source.loads -= 1
+        if image.source.loads == 0 and image.source.data == NULL:
+            drop_bytes(s, image.source)
     pthread_mutex_unlock(&s.lock)
-    return object
 
 
 cdef int drop_image(Session *s, Image *image) noexcept nogil:
     """Unloads, and ends every handle that came from it."""
-    cdef Object *owned
-    cdef size_t i = 0
-    while True:
-        owned = next_owned(s, image)
-        if owned == NULL:
-            break
-        if owned.kind == MODULE:
-            drop_image(s, <Image *>owned)
-        else:
-            drop_function(s, <Function *>owned)
-    pthread_mutex_lock(&s.lock)
-    while i < s.images.globals.size():
-        if s.images.globals[0][i].owner == image:
-            s.images.globals[0][i] = s.images.globals.back()
-            s.images.globals.pop_back()
-        else:
-            i += 1
-    pthread_mutex_unlock(&s.lock)
+    cdef Object *owned = first_owned(s, &image.base)
+    while owned != NULL:
+        drop_function(s, <Function *>owned)
+        owned = first_owned(s, &image.base)
+    while image.modules != NULL:
+        drop_image(s, image.modules)
+    if image.parent != NULL:
+        unlink_module(image)
+    unload_bytes(s, image)
     forget(s, &image.base)
     if image.base.context != NULL:
         enter(s, image.base.context)
@@ -435,32 +465,33 @@ cdef int find_variable(Session *s, uint64_t owner, uint32_t context, const char 
 
 cdef void hand_out(Session *s, Image *owner, uint64_t address, uint64_t size) noexcept nogil:
     """A variable of a module or library, as it is in a context: copies may touch it from here on."""
-    cdef Global variable
-    variable.owner = owner
-    variable.address = address
-    variable.size = size
     pthread_mutex_lock(&s.lock)
-    s.images.globals.push_back(variable)
+    if owner.variables.insert(address).second:
+        s.images.globals[0][address].users += 1
+    s.images.globals[0][address].size = size
     pthread_mutex_unlock(&s.lock)
 
 
 cdef bint is_handed_out(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     """Whether a range lies in one variable."""
-    cdef Global *variable
-    cdef size_t i
+    cdef cpp_map[uint64_t, Global].iterator at
+    cdef uint64_t offset
     cdef bint found = False
     pthread_mutex_lock(&s.lock)
-    for i in range(s.images.globals.size()):
-        variable = &s.images.globals[0][i]
-        if address >= variable.address and address - variable.address <= variable.size \
-                and size <= variable.size - (address - variable.address):
-            found = True
-            break
+    at = s.images.globals.upper_bound(address)
+    if at != s.images.globals.begin():
+        predecrement(at)
+        offset = address - dereference(at).first
+        found = offset <= dereference(at).second.size and size <= dereference(at).second.size - offset
     pthread_mutex_unlock(&s.lock)
     return found
 
 
 cdef void drop_all_bytes(Session *s) noexcept nogil:
     """Nothing is loaded from them any more."""
-    while not s.images.held.empty():
-        drop_bytes(s, s.images.held.back())
+    cdef size_t i
+    for i in range(s.images.held.size()):
+        free(s.images.held[0][i].data)
+        free(s.images.held[0][i])
+    s.images.held.clear()
+    s.images.bytes = 0

@@ -39,6 +39,7 @@ cdef Kept *new_kept(Frame *f, const void *body, size_t size, uint32_t context, u
     if kept == NULL:
         return NULL
     kept.next = NULL
+    kept.change_link = NULL
     kept.sequence = 2 * f.sequence + (f.op != GF_OP_sessionRestoreUse)
     kept.answer = answer
     kept.size = <uint32_t>(sizeof(gf_header) + size)
@@ -52,12 +53,49 @@ cdef Kept *new_kept(Frame *f, const void *body, size_t size, uint32_t context, u
     return kept
 
 
-cdef void free_kept(Kept **list) noexcept nogil:
-    cdef Kept *kept
+cdef void attach(Session *s, Object *object, Kept *kept) noexcept nogil:
+    """Keeps a frame with an object. s.lock is held."""
+    cdef Context *context
+    kept.next = object.kept
+    kept.link = &object.kept
+    if kept.next != NULL:
+        kept.next.link = &kept.next
+    object.kept = kept
+    if object.context == NULL and is_of_context(kept):
+        context = context_in(s, header_of(kept).context)
+        kept.next_change = context.changes
+        kept.change_link = &context.changes
+        if kept.next_change != NULL:
+            kept.next_change.change_link = &kept.next_change
+        context.changes = kept
+
+
+cdef void detach_kept(Kept *kept) noexcept nogil:
+    """It is kept no longer. s.lock is held."""
+    kept.link[0] = kept.next
+    if kept.next != NULL:
+        kept.next.link = kept.link
+    if kept.change_link != NULL:
+        kept.change_link[0] = kept.next_change
+        if kept.next_change != NULL:
+            kept.next_change.change_link = kept.change_link
+    free(kept)
+
+
+cdef void drop_kept(Kept **list) noexcept nogil:
+    """All that an object keeps. s.lock is held."""
     while list[0] != NULL:
-        kept = list[0]
-        list[0] = kept.next
+        detach_kept(list[0])
+
+
+cdef void drop_tail(Session *s) noexcept nogil:
+    """s.lock is held."""
+    cdef Kept *kept
+    while s.journal.tail != NULL:
+        kept = s.journal.tail
+        s.journal.tail = kept.next
         free(kept)
+    s.journal.tail_bytes = 0
 
 
 cdef bint same_change(Replay *replay, Kept *one, Kept *other) noexcept nogil:
@@ -110,7 +148,6 @@ cdef void keep(Session *s, Frame *f, const void *body, size_t size, uint64_t ans
     cdef uint64_t handle
     cdef int kind
     cdef Kept *kept
-    cdef Kept **link
     cdef Kept *old
     pthread_mutex_lock(&s.lock)
     if replay.handle == CURRENT_CONTEXT:
@@ -124,16 +161,12 @@ cdef void keep(Session *s, Frame *f, const void *body, size_t size, uint64_t ans
         if kept == NULL:
             s.journal.unkept = True
         else:
-            link = &object.kept
-            while lasting[f.op] == LASTING_SET and link[0] != NULL:
-                if same_change(replay, link[0], kept):
-                    old = link[0]
-                    link[0] = old.next
-                    free(old)
-                    break
-                link = &link[0].next
-            kept.next = object.kept
-            object.kept = kept
+            old = object.kept if lasting[f.op] == LASTING_SET else NULL
+            while old != NULL and not same_change(replay, old, kept):
+                old = old.next
+            if old != NULL:
+                detach_kept(old)
+            attach(s, object, kept)
     if s.journal.tailing:
         append_tail(s, new_kept(f, body, size, context_of(replay, object, f), answer))
     pthread_mutex_unlock(&s.lock)
@@ -165,38 +198,25 @@ cdef void note_use(Session *s, Frame *f, Object *library) noexcept nogil:
         if kept == NULL:
             s.journal.unkept = True
         else:
-            kept.next = library.kept
-            library.kept = kept
+            attach(s, library, kept)
         if s.journal.tailing:
             append_tail(s, new_kept(&use, &library.handle, sizeof(library.handle), slot, 0))
     pthread_mutex_unlock(&s.lock)
 
 
-cdef inline bint goes_with(Kept *kept, Context *context) noexcept nogil:
-    cdef gf_header *header = header_of(kept)
-    return header.context == context_slot(context) \
-        and (header.op == GF_OP_sessionRestoreUse or replays[places[header.op]].context == KEPT_IN_ITS_OWN)
+cdef inline bint is_of_context(Kept *kept) noexcept nogil:
+    """Whether what was done is undone by the end of the context in which it was."""
+    cdef uint16_t op = header_of(kept).op
+    return op == GF_OP_sessionRestoreUse or replays[places[op]].context == KEPT_IN_ITS_OWN
 
 
 cdef void forget_changes(Session *s, Context *context) noexcept nogil:
     """What was set in a context goes with it, whatever it was set on."""
-    cdef Object *object
-    cdef Kept **link
-    cdef Kept *gone
     pthread_mutex_lock(&s.lock)
     if context == s.device.primary:
-        free_kept(&context.base.kept)
-    object = s.objects.first
-    while object != NULL:
-        link = &object.kept
-        while object.context == NULL and link[0] != NULL:
-            if goes_with(link[0], context):
-                gone = link[0]
-                link[0] = gone.next
-                free(gone)
-            else:
-                link = &link[0].next
-        object = object.next
+        drop_kept(&context.base.kept)
+    while context.changes != NULL:
+        detach_kept(context.changes)
     pthread_mutex_unlock(&s.lock)
 
 
@@ -213,49 +233,59 @@ cdef void list_kept(vector[PKept] *found, Object *object) noexcept nogil:
         kept = kept.next
 
 
+cdef void list_all_kept(Session *s, vector[PKept] *found, Object *object) noexcept nogil:
+    """Of an object and what it owns. s.lock is held."""
+    cdef Object *owned = youngest(s, object)
+    list_kept(found, object)
+    while owned != NULL:
+        list_all_kept(s, found, owned)
+        owned = next_elder(s, owned)
+
+
 cdef bint is_earlier(Kept *one, Kept *other) noexcept nogil:
     return one.sequence < other.sequence
 
 
+cdef void write_frame(vector[uint8_t] *out, uint16_t op, const void *body, size_t size) noexcept nogil:
+    """A frame that nobody kept, in no context."""
+    cdef Frame f
+    cdef Kept *kept
+    memset(&f, 0, sizeof(f))
+    f.op = op
+    kept = new_kept(&f, body, size, 0, 0)
+    if kept != NULL:
+        write_down(out, kept)
+        free(kept)
+
+
 cdef void write_maps(Session *s, vector[uint8_t] *out) noexcept nogil:
     """The frames that map what is mapped. The dispatcher stands still."""
-    cdef Frame f
     cdef gf_req_sessionMemMap map
-    cdef Kept *kept
     cdef uint64_t page = 0
     cdef uint64_t pages = s.window.size >> PAGE_BITS
-    memset(&f, 0, sizeof(f))
-    f.op = GF_OP_sessionMemMap
     while page < pages:
         if is_backed(s, page):
             map.address = s.window.base + (page << PAGE_BITS)
             map.size = <uint64_t>s.window.pages[page] << PAGE_BITS
-            kept = new_kept(&f, &map, sizeof(map), 0, 0)
-            if kept != NULL:
-                write_down(out, kept)
-                free(kept)
+            write_frame(out, GF_OP_sessionMemMap, &map, sizeof(map))
             page += s.window.pages[page]
         else:
             page += 1
+    write_aliases(s, out)
 
 
 cdef void write_journal(Session *s, vector[uint8_t] *out) noexcept nogil:
     """Everything that is kept, in the order in which it came; the tail begins. The dispatcher stands still."""
     cdef vector[PKept] found
-    cdef Object *object
     cdef size_t i
     write_maps(s, out)
     pthread_mutex_lock(&s.lock)
-    list_kept(&found, <Object *>s.device.primary)
-    object = s.objects.first
-    while object != NULL:
-        list_kept(&found, object)
-        object = object.next
+    list_all_kept(s, &found, <Object *>s.device.primary)
+    list_all_kept(s, &found, &s.objects.root)
     sort(found.begin(), found.end(), is_earlier)
     for i in range(found.size()):
         write_down(out, found[i])
-    free_kept(&s.journal.tail)
-    s.journal.tail_bytes = 0
+    drop_tail(s)
     s.journal.tail_lost = False
     s.journal.tailing = True
     pthread_mutex_unlock(&s.lock)
@@ -269,16 +299,14 @@ cdef void write_tail(Session *s, vector[uint8_t] *out) noexcept nogil:
     while kept != NULL:
         write_down(out, kept)
         kept = kept.next
-    free_kept(&s.journal.tail)
-    s.journal.tail_bytes = 0
+    drop_tail(s)
     pthread_mutex_unlock(&s.lock)
 
 
 cdef void end_tail(Session *s) noexcept nogil:
     pthread_mutex_lock(&s.lock)
     s.journal.tailing = False
-    free_kept(&s.journal.tail)
-    s.journal.tail_bytes = 0
+    drop_tail(s)
     pthread_mutex_unlock(&s.lock)
 
 

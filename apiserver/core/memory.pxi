@@ -144,6 +144,10 @@ cdef int unback(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     cdef uint64_t length
     cdef int status = cu.CUDA_SUCCESS
     while page < end:
+        length = end_alias(s, page, &status)
+        if length > 0:
+            page += length
+            continue
         length = s.window.pages[page]
         status = status or cu.cuMemUnmap(s.window.base + (page << PAGE_BITS), length << PAGE_BITS)
         status = status or cu.cuMemRelease(s.window.handles[page])
@@ -169,7 +173,7 @@ cdef int map_memory(Session *s, uint64_t address, uint64_t size) noexcept nogil:
         return cu.CUDA_ERROR_INVALID_VALUE
     page = page_of(s, address)
     while page < (address - s.window.base + size) >> PAGE_BITS:
-        if (s.window.mapped[page >> 6] >> (page & 63)) & 1:
+        if (s.window.mapped[page >> 6] >> (page & 63)) & 1 or has_alias(s, page):
             return cu.CUDA_ERROR_ALREADY_MAPPED
         page += 1
     if size > s.window.quota or s.window.used > s.window.quota - size:
@@ -191,14 +195,19 @@ cdef int map_memory(Session *s, uint64_t address, uint64_t size) noexcept nogil:
 
 
 cdef int unmap_memory(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    if not on_pages(s, address, size) or not whole_mappings(s, address, size) or aliased_within(s, address, size):
+        return cu.CUDA_ERROR_INVALID_VALUE
+    mark_pages(s, address, size, False)
+    s.window.used -= size
+    return unmap_behind_work(s, address, size)
+
+
+cdef int unmap_behind_work(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    """Ends what is mapped there, once nothing on the device can use it any more: nobody may name it from now on."""
     cdef Stream *stream = s.streams.first
     cdef Task *task
     cdef bint busy
     cdef int status
-    if not on_pages(s, address, size) or not whole_mappings(s, address, size):
-        return cu.CUDA_ERROR_INVALID_VALUE
-    mark_pages(s, address, size, False)
-    s.window.used -= size
     while stream != NULL:
         if stream.active:
             if cu.cuStreamQuery(stream.cu) == cu.CUDA_SUCCESS:
@@ -246,6 +255,7 @@ cdef int unmap_all(Session *s) noexcept nogil:
     cdef uint64_t pages = s.window.size >> PAGE_BITS
     cdef int status = enter(s, s.device.primary)
     cdef uint64_t left = s.window.used
+    status = status or unalias_all(s)
     while left > 0 and page < pages:
         if s.window.pages[page] == 0:
             page += 1

@@ -37,20 +37,15 @@ cdef int probe(Session *s) noexcept nogil:
 
 cdef void drop_everything(Session *s) noexcept nogil:
     """Contexts other than ours, then the rest."""
-    cdef Object *object = s.objects.first
-    while object != NULL:
-        if object.kind == CONTEXT:
-            drop_context(s, <Context *>object)
-            object = s.objects.first
-        else:
-            object = object.next
+    cdef Object *object
+    while s.device.others != NULL:
+        drop_context(s, s.device.others)
     empty_context(s, s.device.primary)
     drop_own_events(s.device.primary)
-    while s.objects.first != NULL:
-        if s.objects.first.kind == LIBRARY:
-            drop_image(s, <Image *>s.objects.first)
-        else:
-            forget(s, s.objects.first)
+    object = first_owned(s, &s.objects.root)
+    while object != NULL:
+        drop_object(s, object)
+        object = first_owned(s, &s.objects.root)
     drop_all_bytes(s)
 
 

@@ -7,6 +7,7 @@ cdef struct Session:
     pthread_cond_t changed      # with it: something that somebody may wait for
     Device device
     Window window
+    Aliases aliases
     Objects objects
     Images images
     Journal journal

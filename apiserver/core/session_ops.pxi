@@ -28,6 +28,27 @@ cdef int sessionMemUnmap_call(Session *s, Frame *f, gf_req_sessionMemUnmap *q) n
     return status
 
 
+cdef int sessionMemAlias_call(Session *s, Frame *f, gf_req_sessionMemAlias *q) noexcept nogil:
+    cdef int status = alias_memory(s, q.address, q.size, q.home)
+    if status == cu.CUDA_SUCCESS:
+        follow(s, f)
+    return status
+
+
+cdef int sessionMemUnalias_call(Session *s, Frame *f, gf_req_sessionMemUnalias *q) noexcept nogil:
+    cdef int status = unalias_memory(s, q.address, q.size)
+    if status == cu.CUDA_SUCCESS:
+        follow(s, f)
+    return status
+
+
+cdef int sessionMemAccess_call(Session *s, Frame *f, gf_req_sessionMemAccess *q) noexcept nogil:
+    cdef int status = permit(s, q.address, q.size, q.access)
+    if status == cu.CUDA_SUCCESS:
+        follow(s, f)
+    return status
+
+
 cdef int sessionFence_call(Session *s, Frame *f) noexcept nogil:
     return fence(s)
 
@@ -84,10 +105,9 @@ cdef int on_sessionGetFunction(Session *s, Frame *f, gf_req_sessionGetFunction *
     if q.index >= table.kernels.size():
         return cu.CUDA_ERROR_NOT_FOUND
     cdef Function *function = <Function *>calloc(1, sizeof(Function))
-    function.owner = owner
     function.kernel = table.kernels[0][q.index]
     function.cu = function.kernel.function
-    cdef int status = put(s, q.function, kind, &function.base, owner.base.context)
+    cdef int status = put_under(s, q.function, kind, &function.base, owner.base.context, &owner.base)
     if status != cu.CUDA_SUCCESS:
         free(function)
     return status
@@ -95,12 +115,12 @@ cdef int on_sessionGetFunction(Session *s, Frame *f, gf_req_sessionGetFunction *
 
 cdef int on_sessionGetModule(Session *s, Frame *f, gf_req_sessionGetModule *q, Image *library) noexcept nogil:
     cdef Image *image = new_image()
-    image.parent = library
     cdef int status = cu.cuLibraryGetModule(&image.module, library.library)
     status = status or put(s, q.module, MODULE, &image.base, f.context)
     if status != cu.CUDA_SUCCESS:
         free_image(image)
     else:
+        link_module(image, library)
         note_use(s, f, &library.base)
     return status
 

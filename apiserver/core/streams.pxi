@@ -70,12 +70,11 @@ cdef int cover_copies(Session *s, Context *context) noexcept nogil:
 
 cdef int cover_all_copies(Session *s) noexcept nogil:
     """Before there is a stream that does not wait for a legacy one: to the program they are done."""
-    cdef Object *object = s.objects.first
+    cdef Context *context = s.device.others
     cdef int status = cover_copies(s, s.device.primary)
-    while object != NULL:
-        if object.kind == CONTEXT:
-            status = status or cover_copies(s, <Context *>object)
-        object = object.next
+    while context != NULL:
+        status = status or cover_copies(s, context)
+        context = context.next
     return status
 
 
@@ -257,7 +256,7 @@ cdef inline int find_event(Session *s, Frame *f, uint64_t handle, Event **found)
 
 cdef int ages_in(Session *s, Context *context, vector[uint64_t] *out) noexcept nogil:
     """All events of a context are measured against one."""
-    cdef Object *object = s.objects.first
+    cdef Object *object = youngest(s, &context.base)
     cdef Event *event
     cdef cu.CUevent present
     cdef float milliseconds
@@ -270,7 +269,7 @@ cdef int ages_in(Session *s, Context *context, vector[uint64_t] *out) noexcept n
     status = status or cu.cuEventSynchronize(present)
     while object != NULL and status == cu.CUDA_SUCCESS:
         event = <Event *>object
-        if object.kind == EVENT and object.context == context and event.recorded:
+        if object.kind == EVENT and event.recorded:
             age = event.age if event.aged else 0
             status = cu.cuEventElapsedTime(&milliseconds, event.cu, present)
             if event.aged:
@@ -283,19 +282,18 @@ cdef int ages_in(Session *s, Context *context, vector[uint64_t] *out) noexcept n
             out.push_back(object.handle)
             out.push_back(event.flags)
             out.push_back(<uint64_t>age)
-        object = object.next
+        object = next_elder(s, object)
     cu.cuEventDestroy(present)
     return status
 
 
 cdef int event_ages(Session *s, vector[uint64_t] *out) noexcept nogil:
     """Of every recorded event: handle, flags, nanoseconds since it happened (0 of one that keeps no time)."""
-    cdef Object *object = s.objects.first
+    cdef Context *context = s.device.others
     cdef int status = ages_in(s, s.device.primary, out)
-    while object != NULL and status == cu.CUDA_SUCCESS:
-        if object.kind == CONTEXT:
-            status = ages_in(s, <Context *>object, out)
-        object = object.next
+    while context != NULL and status == cu.CUDA_SUCCESS:
+        status = ages_in(s, context, out)
+        context = context.next
     return status
 
 

@@ -54,9 +54,11 @@ cdef struct Object:             # first member of everything that a handle names
     int kind
     uint64_t handle
     Context *context
-    Object *next
-    Object *previous
-    Kept *kept                  # frames that made and changed it
+    Object *owner               # it ends with this
+    Object *owned               # the youngest of what ends with it; s.lock
+    Object *elder               # the next of the same owner; s.lock
+    Object *younger
+    Kept *kept                  # frames that made and changed it; s.lock
 
 cdef struct Context:
     Object base
@@ -64,6 +66,10 @@ cdef struct Context:
     Stream *legacy
     Stream *per_thread          # made when first used
     int nonblocking             # streams of it that do not wait for the legacy stream
+    Context *next               # beside the primary one
+    Context *previous
+    Function *used              # of libraries: those whose form here is known
+    Kept *changes               # frames kept with what is no context's, that end with this one; s.lock
     vector[cu.CUevent] *events  # spare; s.lock
     cu.CUevent anchor           # from when the ages of restored events count; NULL: there are none
     bint uncovered              # copies on the legacy stream that no fence followed: all streams wait for that one
@@ -101,15 +107,20 @@ cdef struct Image:              # a module or a library
     cu.CUmodule module
     cu.CUlibrary library
     Image *parent               # the library that a module came from
-    uint8_t hash[GF_HASH_SIZE]  # of its bytes
+    Image *modules              # that came from it
+    Image *next                 # of them
+    Image *previous
+    Bytes *source               # what it was loaded from; s.lock
+    cpp_set[uint64_t] *variables    # addresses of those that were handed out; s.lock
     vector[Kernel] *kernels
 
 cdef struct Function:
     Object base
-    Image *owner
     Kernel kernel
     cu.CUfunction cu            # in the context `of`
     Context *of
+    Function *next              # of the same
+    Function *previous
 
 cdef struct Piece:
     uint8_t *data

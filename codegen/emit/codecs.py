@@ -15,6 +15,7 @@ from ..expression import saturating
 from ..model import Arg, Spec, Variant
 from ..nesting import Kind, Member, Nesting, OptionList, Struct
 from ..render import render
+from .guest_objects import struct
 
 TYPES = "specs/cuda/types.yaml"
 
@@ -98,8 +99,8 @@ class Text:
     def wires(self) -> list[Handles]:
         """Every translation of a handle that the guest's half calls."""
         found = {h.name: h for h in self.arrays}
-        for struct in self.structs:
-            for m in self.walk(struct):
+        for one in self.structs:
+            for m in self.walk(one):
                 if m.kind is Kind.HANDLE:
                     found.setdefault("_or_".join(m.of), Handles(m.of, m.ctype))
         return [found[name] for name in sorted(found)]
@@ -182,8 +183,8 @@ class Text:
         element = self.element(member)
         if self.nesting.find(element):
             struct = self.nesting.structs[element]
-            kept = f"&kept_{member.name}" if self.dropped(struct) else "&(uint64_t){0}"
-            return f"append_{element}({value}, {count}, behind, {kept})"
+            kept = f", &kept_{member.name}" if self.dropped(struct) else ""
+            return f"append_{element}({value}, {count}, behind{kept})"
         if element in self.types.handles:
             return f"gf_append_{self.types.handles[element]}(behind, {value}, {count}, false)"
         return f"gf_append_plain(behind, {value}, {count}, sizeof *{value}, false)"
@@ -219,6 +220,7 @@ def codecs(spec: Spec, needed: Needed) -> dict[str, str]:
     values = {name: getattr(text, name) for name in (*asked.split(), "uses")}
     values |= {"nesting": text.nesting, "structs": text.structs, "options": text.options}
     values |= {"handles": text.arrays, "wires": text.wires, "answered": needed.answered}
+    values |= {"objects": spec.objects, "struct": struct}
 
     def made(template: str, comment: tuple[str, str] = ("/* ", " */")) -> str:
         found = render(template, __file__, TYPES, comment, **values)
@@ -227,6 +229,7 @@ def codecs(spec: Spec, needed: Needed) -> dict[str, str]:
     return {
         "guest/_generated/codecs.h": made("guest_codecs.h.j2"),
         "guest/_generated/codecs.c": made("guest_codecs.c.j2"),
+        "guest/_generated/codec_hooks.c": made("guest_codec_hooks.c.j2"),
         "apiserver/_generated/codecs.h": made("server_codecs.h.j2"),
         "apiserver/_generated/codecs.c": made("server_codecs.c.j2"),
         "apiserver/_generated/codecs.pxi": made("server_codecs.pxi.j2", ("# ", "")),

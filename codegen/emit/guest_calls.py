@@ -19,6 +19,7 @@ from .. import codec
 from ..codec import ArgCodec, Form
 from ..expression import ExpressionError, Path, c_text, paths, saturating
 from ..model import (
+    Access,
     Arg,
     Assignment,
     Attribute,
@@ -180,7 +181,7 @@ class Body:
             lines += [f"CUresult {name}_result = {lookup};"]
             if not arg.nullable:
                 lines = (
-                    [*refuse(f"{given} == NULL", first.error), *lines]
+                    [*refuse(f"{given} == 0", first.error), *lines]
                     if not self.zero_is_object(first)
                     else lines
                 )
@@ -228,7 +229,8 @@ class Body:
             low, high = (self.value(text, arg.where) for text in arg.clamp)
             lines += [f"{name} = {name} < {low} ? {low} : {name} > {high} ? {high} : {name};"]
         if arg.kind is Kind.DEVICE:
-            lines += refuse(f"{name} < 0 || {name} >= gf_session.device_count", "CUDA_ERROR_INVALID_DEVICE")
+            error = arg.error or "CUDA_ERROR_INVALID_DEVICE"
+            lines += refuse(f"{name} < 0 || {name} >= gf_session.device_count", error)
         if arg.kind is Kind.HANDLE and arg.use is Use.CREATE:
             lines += refuse(f"{name} == NULL", INVALID)
         elif arg.kind is Kind.HANDLE and (calls is None or name in self.asked):
@@ -236,7 +238,8 @@ class Body:
         if arg.kind is Kind.POINTER and self.message is not None and arg.size is not None:
             size = saturating(arg.size, lambda name: f"(uint64_t){name}")
             some = f"{name} != 0 && " if arg.nullable else ""
-            lines += refuse(f"{some}!gf_device_range({name}, {size})", INVALID)
+            write = "false" if arg.access is Access.READ else "true"
+            lines += refuse(f"{some}!gf_device_range({name}, {size}, {write})", INVALID)
         return lines
 
     def check(self) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..model import Kind, Lasting, Needs, Spec, Use, Variant
+from ..model import Kind, Lasting, Needs, Spec, SpecError, Use, Variant
 from ..render import render
 from ..server_steps import handler
 from ..wire import Message, messages
@@ -39,6 +39,12 @@ def kept(spec: Spec, message: Message) -> Kept | None:
     variant, replay = message.variant, message.variant.replay
     if replay is None or replay.lasting in (Lasting.NONE, Lasting.CUSTOM):
         return None
+    bulk = next((arg for arg in message.request_payload if arg.bulk), None)
+    if bulk is not None:
+        cause = f"{variant.symbol}: {bulk.name!r} is gone when the frame would be kept"
+        raise SpecError(
+            bulk.where, cause, "Send the bytes by an operation of their own, or write 'replay: custom'"
+        )
     name = replay.of
     if replay.lasting in (Lasting.CREATE, Lasting.DESTROY):
         use = Use.CREATE if replay.lasting is Lasting.CREATE else Use.DESTROY

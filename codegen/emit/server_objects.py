@@ -18,12 +18,14 @@ SOURCE = "specs/cuda/objects.yaml"
 
 @dataclass(frozen=True)
 class Plain:
-    """A plain kind. `destroy`: the driver's call that ends it; `owner`: the kind that is named when one is made."""
+    """A plain kind. `destroy`: the driver's call that ends it; `owner`: the kind that is named when one is
+    made; `owns`: others end with it."""
 
     kind: ObjectKind
     driver: str
     destroy: str | None
     owner: str | None
+    owns: bool
     in_context: bool
 
     @property
@@ -45,9 +47,9 @@ def plain(spec: Spec, kind: ObjectKind) -> Plain:
     inner = [owner for owner in kind.owners if owner not in ("session", "context")]
     if len(kind.owners) > 1:
         raise wrong(kind, "a plain kind has one owner", "Write its functions by hand")
-    return Plain(
-        kind, cython_type(kind.ctype), destroy, inner[0] if inner else None, in_context(spec, kind.name)
-    )
+    owner = inner[0] if inner else None
+    owns = bool(spec.objects.owned_by(kind.name))
+    return Plain(kind, cython_type(kind.ctype), destroy, owner, owns, in_context(spec, kind.name))
 
 
 def drop(kind: ObjectKind) -> str:

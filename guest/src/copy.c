@@ -12,6 +12,7 @@
 #include "module.h"
 #include "pending.h"
 #include "stream.h"
+#include "vmm.h"
 #include "window.h"
 
 #define OUT_CALLS 8 /* GF_CHUNK each under way at once: 32 MiB */
@@ -30,11 +31,15 @@ static uint64_t span(const struct side *side, const struct extent *extent) {
     return side->pitch * (extent->rows - 1) + extent->width;
 }
 
-bool gf_device_range(uint64_t address, uint64_t size) {
+bool gf_device_range(uint64_t address, uint64_t size, bool write) {
     struct gf_allocation allocation;
+    struct gf_mapping mapping;
     uint64_t base, extent;
     if (gf_window_find(address, &allocation)) {
         return size <= allocation.size - (address - allocation.address);
+    }
+    if (gf_mapping_find(address, &mapping)) {
+        return gf_mapping_allows(address, size, write);
     }
     return gf_global_find(address, &base, &extent) && size <= extent - (address - base);
 }
@@ -154,7 +159,7 @@ static CUresult copy_within(const struct side *to, const struct side *from, cons
     return gf_send_struct(GF_OP_sessionCopy, &request);
 }
 
-static CUresult check_side(const struct side *side, const struct extent *extent) {
+static CUresult check_side(const struct side *side, const struct extent *extent, bool write) {
     if (side->address == 0 || (extent->rows > 1 && side->pitch < extent->width)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -163,7 +168,8 @@ static CUresult check_side(const struct side *side, const struct extent *extent)
         __builtin_add_overflow(bytes, extent->width, &bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return side->device && !gf_device_range(side->address, bytes) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    return side->device && !gf_device_range(side->address, bytes, write) ? CUDA_ERROR_INVALID_VALUE
+                                                                         : CUDA_SUCCESS;
 }
 
 /* Rows that follow each other without a gap are one. */
@@ -184,8 +190,8 @@ static CUresult copy(struct side to, struct side from, struct extent extent, CUs
     if (result != CUDA_SUCCESS || extent.width == 0 || extent.rows == 0) {
         return result;
     }
-    if ((result = check_side(&to, &extent)) != CUDA_SUCCESS ||
-        (result = check_side(&from, &extent)) != CUDA_SUCCESS) {
+    if ((result = check_side(&to, &extent, true)) != CUDA_SUCCESS ||
+        (result = check_side(&from, &extent, false)) != CUDA_SUCCESS) {
         return result;
     }
     join_rows(&to, &from, &extent);

@@ -4,5 +4,6 @@
 
 #include "driver_interop/cuda_driver.h"
 
-/* Whether a range of device memory can be touched: inside one allocation or one module variable. */
-bool gf_device_range(uint64_t address, uint64_t size);
+/* Whether a range of device memory can be touched: inside one allocation or one module variable, or mapped
+ * by the program itself with the right to read or write. */
+bool gf_device_range(uint64_t address, uint64_t size, bool write);

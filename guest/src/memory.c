@@ -2,6 +2,7 @@
 #include "context.h"
 #include "functions.h"
 #include "module.h"
+#include "vmm.h"
 #include "window.h"
 
 #define PITCH_ALIGN 512ull
@@ -57,10 +58,14 @@ CUresult gf_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthIn
 
 CUresult gf_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
     struct gf_allocation allocation;
+    struct gf_mapping mapping;
     uint64_t base, size;
     if (gf_window_find(dptr, &allocation)) {
         base = allocation.address;
         size = allocation.size;
+    } else if (gf_mapping_find(dptr, &mapping)) {
+        base = mapping.address;
+        size = mapping.size;
     } else if (!gf_global_find(dptr, &base, &size)) {
         return CUDA_ERROR_NOT_FOUND;
     }

@@ -17,7 +17,7 @@ CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t ele
     if (__builtin_mul_overflow(width, element, &bytes) ||
         (rows > 1 && (pitch < bytes || pitch % element != 0)) || address % element != 0 ||
         __builtin_mul_overflow(pitch, rows - 1, &span) || __builtin_add_overflow(span, bytes, &span) ||
-        !gf_device_range(address, span)) {
+        !gf_device_range(address, span, true)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     gf_window_work_enqueued();

@@ -4,6 +4,7 @@
 #include "functions.h"
 #include "host_memory.h"
 #include "module.h"
+#include "vmm.h"
 #include "window.h"
 #include "wire/handle.h"
 
@@ -16,12 +17,20 @@ struct subject {
 
 static struct subject look_up(uint64_t address) {
     struct gf_allocation allocation;
+    struct gf_mapping mapping;
     struct gf_host_range range;
     struct subject s = {0};
     if (gf_window_find(address, &allocation)) {
+        /* A pool's memory is of no context: programs tell it from cuMemAlloc's by that. */
+        s = (struct subject){.device = true,
+                             .base = allocation.address,
+                             .size = allocation.size,
+                             .id = allocation.id,
+                             .owner = allocation.pool == 0 ? allocation.owner : 0,
+                             .pool = allocation.pool};
+    } else if (gf_mapping_find(address, &mapping)) {
         s = (struct subject){
-            true,           false, allocation.address, allocation.size, allocation.id, allocation.owner,
-            allocation.pool};
+            .device = true, .base = mapping.address, .size = mapping.size, .id = mapping.allocation};
     } else if (gf_global_find(address, &s.base, &s.size)) {
         s.device = true;
         s.owner = gf_context_current_handle();

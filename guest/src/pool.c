@@ -51,9 +51,14 @@ CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t handl
 }
 
 CUresult gf_memory_free_async(CUdeviceptr address, CUstream cuda_stream) {
+    struct gf_allocation allocation;
     uint64_t stream;
     CUresult result = gf_wire_stream(cuda_stream, &stream);
-    return result != CUDA_SUCCESS || address == 0 ? result : gf_window_free(address, stream);
+    if (result != CUDA_SUCCESS || address == 0) {
+        return result;
+    }
+    bool of_pool = gf_window_find(address, &allocation) && allocation.pool != 0;
+    return of_pool ? gf_window_free(address, stream) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult gf_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
@@ -61,11 +66,12 @@ CUresult gf_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, si
                           ? CUDA_ERROR_INVALID_VALUE
                           : CUDA_SUCCESS;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || map[i].location.id < 0 ||
-            map[i].location.id >= gf_session.device_count) {
-            result = CUDA_ERROR_INVALID_DEVICE;
+        bool here = map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && map[i].location.id >= 0 &&
+                    map[i].location.id < gf_session.device_count;
+        if (!here || map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+            result = CUDA_ERROR_INVALID_DEVICE; /* its own device's access cannot be taken away */
         } else if (map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
-            result = CUDA_ERROR_INVALID_VALUE; /* its own device's access cannot be taken away */
+            result = CUDA_ERROR_INVALID_VALUE;
         }
     }
     return result;

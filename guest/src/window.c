@@ -19,6 +19,7 @@
 #endif
 
 #define RUN_MAX       32 /* granules mapped by one request, which can only be unmapped as a whole */
+#define HOME_ATTEMPTS 16
 #define CACHE_MINIMUM (64ull << 20) /* backing without allocations that is kept all the same */
 
 /* One granule of backing. */
@@ -175,7 +176,45 @@ static void settle(uint64_t freed_at, uint64_t freed_stream, uint64_t stream) {
     }
 }
 
-CUresult gf_window_alloc(uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, uint64_t *address) {
+/* Whether the runs in a block lie in it; those that nobody uses are given back. */
+static bool runs_within(const struct gf_block *block) {
+    uint64_t first = granule_at(block->address), last = granule_at(block->address + block->size - 1);
+    for (uint64_t i = first; i <= last; i++) {
+        uint64_t run = granules[i].run;
+        if (run == 0 || (run - 1 >= first && run - 1 + granules[run - 1].run_length <= last + 1)) {
+            continue;
+        }
+        if (granules[run - 1].run_live > 0) {
+            return false;
+        }
+        unmap_run(run - 1);
+    }
+    return true;
+}
+
+/* A block for the home of physical memory: those that share a run with another are passed over. */
+static struct gf_block *take_home(uint64_t size, uint64_t *freed_at, uint64_t *freed_stream) {
+    struct gf_block *passed[HOME_ATTEMPTS], *block = NULL;
+    uint64_t at[HOME_ATTEMPTS], stream[HOME_ATTEMPTS];
+    int count = 0;
+    while (count < HOME_ATTEMPTS) {
+        block = gf_blocks_take(&blocks, size, gf_session.granularity, freed_at, freed_stream);
+        if (block == NULL || runs_within(block)) {
+            break;
+        }
+        at[count] = *freed_at;
+        stream[count] = *freed_stream;
+        passed[count++] = block;
+        block = NULL;
+    }
+    while (count-- > 0) {
+        gf_blocks_give(&blocks, passed[count], at[count], stream[count]);
+    }
+    return block;
+}
+
+static CUresult allocate(uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, bool home,
+                         uint64_t *address) {
     uint64_t granularity = gf_session.granularity, freed_at, freed_stream;
     if (size > gf_session.quota || size > gf_session.window_size) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -183,8 +222,9 @@ CUresult gf_window_alloc(uint64_t size, uint64_t owner, uint64_t pool, uint64_t 
     bool large = size >= granularity / 2;
     uint64_t rounded = large ? (size + granularity - 1) / granularity * granularity : size;
     pthread_mutex_lock(&lock);
-    struct gf_block *block =
-        gf_blocks_take(&blocks, rounded, large ? granularity : GF_BLOCK_ALIGN, &freed_at, &freed_stream);
+    struct gf_block *block = home ? take_home(rounded, &freed_at, &freed_stream)
+                                  : gf_blocks_take(&blocks, rounded, large ? granularity : GF_BLOCK_ALIGN,
+                                                   &freed_at, &freed_stream);
     if (block == NULL) {
         pthread_mutex_unlock(&lock);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -206,10 +246,72 @@ CUresult gf_window_alloc(uint64_t size, uint64_t owner, uint64_t pool, uint64_t 
     block->owner = owner;
     block->id = next_id++;
     block->pool = pool;
+    block->reserved = false;
     gf_pool_count(pool, (int64_t)block->size);
     *address = block->address;
     pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
+}
+
+CUresult gf_window_alloc(uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, uint64_t *address) {
+    return allocate(size, owner, pool, stream, false, address);
+}
+
+CUresult gf_window_home(uint64_t size, uint64_t *address) {
+    return allocate(size, 0, 0, 0, true, address);
+}
+
+CUresult gf_window_reserve(uint64_t size, uint64_t alignment, uint64_t *address) {
+    uint64_t granularity = gf_session.granularity, freed_at, freed_stream;
+    uint64_t least = alignment > granularity ? alignment : granularity;
+    if (size > gf_session.window_size || least > gf_session.window_size) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    uint64_t rounded = (size + granularity - 1) / granularity * granularity;
+    pthread_mutex_lock(&lock);
+    struct gf_block *block = gf_blocks_take(&blocks, rounded, least, &freed_at, &freed_stream);
+    if (block != NULL) {
+        /* Backing that was left behind these addresses would be in the way of what is mapped there. */
+        uint64_t first = granule_at(block->address), last = granule_at(block->address + block->size - 1);
+        for (uint64_t i = first; i <= last && i < granule_high; i++) {
+            if (granules[i].run != 0 && granules[granules[i].run - 1].run_live == 0) {
+                unmap_run(granules[i].run - 1);
+            }
+        }
+        block->requested = block->owner = block->pool = 0;
+        block->reserved = true;
+        *address = block->address;
+    }
+    pthread_mutex_unlock(&lock);
+    return block == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+/* The reserved block that holds a range. Lock held. */
+static struct gf_block *reserved(uint64_t address, uint64_t size) {
+    struct gf_block *block = gf_window_contains(address) ? gf_blocks_find(&blocks, address) : NULL;
+    bool within = block != NULL && block->reserved && size <= block->size - (address - block->address);
+    return within ? block : NULL;
+}
+
+CUresult gf_window_unreserve(uint64_t address, uint64_t size) {
+    uint64_t granularity = gf_session.granularity;
+    pthread_mutex_lock(&lock);
+    struct gf_block *block = reserved(address, size);
+    bool found = block != NULL && block->address == address && size > 0 &&
+                 block->size == (size + granularity - 1) / granularity * granularity;
+    if (found) {
+        block->reserved = false;
+        gf_blocks_give(&blocks, block, atomic_load(&work), 0);
+    }
+    pthread_mutex_unlock(&lock);
+    return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+bool gf_window_is_reserved(uint64_t address, uint64_t size) {
+    pthread_mutex_lock(&lock);
+    bool found = reserved(address, size) != NULL;
+    pthread_mutex_unlock(&lock);
+    return found;
 }
 
 static void give(struct gf_block *block, uint64_t stream) {
@@ -232,7 +334,7 @@ static void give(struct gf_block *block, uint64_t stream) {
 CUresult gf_window_free(uint64_t address, uint64_t stream) {
     pthread_mutex_lock(&lock);
     struct gf_block *block = gf_blocks_find(&blocks, address);
-    bool found = block != NULL && block->address == address;
+    bool found = block != NULL && block->address == address && !block->reserved;
     if (found) {
         give(block, stream);
     }

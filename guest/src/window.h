@@ -15,6 +15,12 @@ bool gf_window_open(void);
 /* pool: handle, or 0. stream: for stream-ordered memory, the wire id of its stream; 0: the whole session. */
 CUresult gf_window_alloc(uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, uint64_t *address);
 CUresult gf_window_free(uint64_t address, uint64_t stream);
+/* Backing of its own for physical memory that is mapped elsewhere too: no run of it reaches beyond it. */
+CUresult gf_window_home(uint64_t size, uint64_t *address);
+/* Addresses without anything behind them. */
+CUresult gf_window_reserve(uint64_t size, uint64_t alignment, uint64_t *address);
+CUresult gf_window_unreserve(uint64_t address, uint64_t size);
+bool gf_window_is_reserved(uint64_t address, uint64_t size);
 void gf_window_free_context(uint64_t owner);
 bool gf_window_find(uint64_t address, struct gf_allocation *allocation);
 /* Whether a range is within the window at all: what tells a device pointer from a host pointer. */

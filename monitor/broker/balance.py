@@ -16,7 +16,7 @@ TICK = 0.25  # seconds (policies.md §1.1)
 
 
 class Balance:
-    """A session that launches nothing is asked once, and says nothing: it costs nothing."""
+    """Feeds the policy what it needs to move sessions by itself. Asks a session for its next launch once."""
 
     def __init__(self, broker: Broker, pool: Pool, gpus: GpuStats) -> None:
         self._broker = broker
@@ -24,7 +24,7 @@ class Balance:
         self._gpus = gpus
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Tell the policy four times a second how busy each device is, until cancelled."""
         while True:
             await asyncio.sleep(TICK)
             crowded = self._broker.tick(self._utilisation())

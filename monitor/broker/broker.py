@@ -75,13 +75,13 @@ class Broker(PoolListener):
 
     @property
     def draining(self) -> bool:
-        """No new sessions, running ones may end."""
+        """Whether no new sessions are taken; running ones may end."""
         return self._closing or self.drained
 
     # -- guests
 
     def arrive(self, guests: Sequence[Guest]) -> None:
-        """They proved themselves: grant, queue or refuse."""
+        """Guests proved themselves: each gets an API server, waits in the queue, or is refused."""
         self._match_new([session for guest in guests if (session := self._let_in(guest))])
         self._handover.flush_in_a_hush()
 
@@ -106,7 +106,10 @@ class Broker(PoolListener):
         self._handover.quiet()
 
     def resume(self, connection: socket.socket, peer: str, resume: Resume) -> None:
-        """To the API server that holds the session. A wrong key and no session are told alike."""
+        """Pass a guest that lost its connection on to the API server of its session.
+
+        A wrong key and a session that does not exist are refused alike.
+        """
         session = self.sessions.get(resume.session)
         if frame := self._forwarding.frame(session, resume):
             self._farewells.send(connection, frame)
@@ -154,7 +157,7 @@ class Broker(PoolListener):
         hello = session.hello
         labels = frozenset([f"{name}={value}" for name, value in hello.labels])
         self._placer.arrive(
-            session.id, hello.memory, labels, session.since, first=first, function=hello.function
+            session.id, hello.memory, labels, session.phase_began, first=first, function=hello.function
         )
 
     def _match_new(self, sessions: Iterable[Session]) -> None:
@@ -215,7 +218,7 @@ class Broker(PoolListener):
     def _reject(self, session: Session, why: Impossible) -> None:
         """What it asks for, this machine does not have."""
         if session.file:
-            self._orders.cannot_come_back(session, why.reason)
+            self._orders.cannot_be_placed(session, why.reason)
             return
         guest = self._waiting.leave(session)
         del self.sessions[session.id]
@@ -225,7 +228,7 @@ class Broker(PoolListener):
     def _grant(self, session: Session, placement: Placement) -> None:
         """The guest hears of it at once, for WELCOME is known here; its API server a little later."""
         if session.file:
-            self._orders.comes_back(session, placement)
+            self._orders.place_suspended(session, placement)
             return
         guest = self._waiting.leave(session)
         server = self._servers[placement.server]
@@ -238,8 +241,8 @@ class Broker(PoolListener):
             self._break_word(session, placement)
             return
         session.welcome, session.placement, session.server = frame, placement, server
-        session.enter(Phase.GRANTED)
-        server.take(session.id)
+        session.enter_phase(Phase.GRANTED)
+        server.serve(session.id)
         self._handover.grant(session)
 
     def _break_word(self, session: Session, placement: Placement) -> None:
@@ -253,7 +256,7 @@ class Broker(PoolListener):
     # -- the pool's events
 
     def server_ready(self, server: ApiServer) -> None:
-        """It joins the idle ones."""
+        """The API server is idle: whoever moves to its device, or waits, may get it."""
         self._know(server)
         self._placer.on_idle(server.device, server.key)
         self._orders.server_ready(server.device)
@@ -262,7 +265,7 @@ class Broker(PoolListener):
         self.dispatch()
 
     def contexts_withheld(self, device: int, size: int) -> None:
-        """So many bytes are not to be granted; where it was more before, somebody may fit now."""
+        """So many bytes of the device are not to be granted. If it was more before, somebody may fit now."""
         self._placer.withhold(device, size)
         self.dispatch()
 
@@ -279,7 +282,7 @@ class Broker(PoolListener):
             self._announcer.tell(Event(Kind.DEVICE_BACK, device=server.device))
 
     def server_returned(self, server: ApiServer, returned: node_pb2.Returned) -> None:
-        """An earlier monitor granted this session."""
+        """Take over a session that an earlier monitor granted."""
         grant = returned.grant
         if not server.is_keeper:
             self._know(server)
@@ -298,8 +301,8 @@ class Broker(PoolListener):
         session.server = server
         session.wall_limit, session.idle_limit = grant.wall_seconds, grant.idle_seconds
         session.grant = grant
-        session.enter(Phase.RUNNING)
-        session.arrived = session.since = time.monotonic() - returned.session_seconds
+        session.enter_phase(Phase.RUNNING)
+        session.arrived = session.phase_began = time.monotonic() - returned.session_seconds
         self.sessions[session.id] = session
         if not server.is_keeper:
             session.placement = Placement(session.id, server.device, server.key, grant.memory_quota)
@@ -309,12 +312,12 @@ class Broker(PoolListener):
         self._announcer.tell(Event(Kind.ADOPTED, session.id, server.device, server.pid))
 
     def session_started(self, number: int) -> None:
-        """From here on the guest is the API server's alone: its end must be the guest's end."""
+        """The guest is the API server's alone from now on: its end must be the guest's end."""
         session = self.sessions.get(number)
         if session and session.phase is Phase.GRANTED and session.placement and session.server:
-            session.enter(Phase.RUNNING)
+            session.enter_phase(Phase.RUNNING)
             if session.hello.restore:
-                session.since -= session.hello.restore.age
+                session.phase_began -= session.hello.restore.age
             if session.guest:
                 session.guest.connection.close()
             self.granted += 1
@@ -331,43 +334,46 @@ class Broker(PoolListener):
             self._announcer.tell(Event(Kind.STARTED, number, device, pid))
 
     def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
-        """The API server says so; its memory can be granted again if it is clean, else when it is gone."""
+        """The session is over. Its memory is free when the API server is clean, else when it is gone."""
         session = self.sessions.get(ended.session)
         if session and session.server is server and (ended.clean or server.is_keeper):
             self.end(session, ended.reason)
         if ended.clean:
-            self.custody.released(server, ended.session)
+            self.custody.memory_released(server, ended.session)
 
     def moving(self, server: ApiServer, moving: migration_pb2.Moving) -> None:
-        """How far a migration is."""
+        """Note how far a migration is."""
         self.custody.moving(server, moving)
 
     def moved(self, server: ApiServer, moved: migration_pb2.Moved) -> None:
-        """How it ended, says its source."""
+        """Note how a migration ended, by its source's word."""
         self.custody.moved(server, moved)
 
     def taken_over(self, server: ApiServer, number: int) -> None:
-        """It has the session now."""
+        """Note that the destination of a migration has the session now."""
         if session := self.sessions.get(number):
             session.restoring = False
         self.custody.taken_over(server, number)
 
     def tick(self, utilisation: Mapping[int, float]) -> int | None:
-        """Time passed; the device of which the next launch matters, if there is one."""
+        """Tell the policy the time, and the share of time for which each device was busy (0 to 1).
+
+        Returns the device on which the next launch may bring a migration, or None.
+        """
         self._placer.on_tick(time.monotonic(), utilisation)
         self.dispatch()
         crowded = self._placer.imbalance()
         return crowded[0] if crowded else None
 
     def launched(self, number: int) -> None:
-        """It launched a kernel, which may be the moment for it to move."""
+        """The session launched a kernel, which may be the moment for it to move."""
         if session := self.sessions.get(number):
             session.watched = False
         self._placer.on_launch(number, time.monotonic())
         self.dispatch()
 
     def server_lost(self, server: ApiServer) -> None:
-        """Its session is over; a guest that it never served goes back to the head of the queue."""
+        """End the API server's session. A guest that it never served goes back to the head of the queue."""
         self._servers.pop(server.key, None)
         self._handover.forget(server.key)
         self._placer.on_server_lost(server.device, server.key)
@@ -378,7 +384,7 @@ class Broker(PoolListener):
         if session and session.server is server:
             if session.phase is Phase.GRANTED and not self._closing:
                 self._placer.on_complete(session.id, time.monotonic())
-                session.enter(Phase.WAITING)
+                session.enter_phase(Phase.WAITING)
                 session.placement = session.server = None
                 self._enter_queue(session, first=True)
                 self._match_new([session])
@@ -388,7 +394,7 @@ class Broker(PoolListener):
         self.dispatch()
 
     def device_lost(self, device: int, reason: str) -> None:
-        """Nothing is placed there until an API server is ready there again; its sessions are told."""
+        """End the device's sessions, and place nothing there until an API server is ready there again."""
         if not self._placer.remove_device(device):
             return
         self._announcer.tell(Event(Kind.DEVICE_LOST, device=device, reason=reason))
@@ -399,15 +405,15 @@ class Broker(PoolListener):
         self.dispatch()
 
     def end(self, session: Session, reason: str) -> None:
-        """The session is over: nobody has it any more."""
+        """The session is over, nobody has it any more: forget it, and give its memory back."""
         session.stop_timer()
         if session.guest:
             session.guest.connection.close()
         del self.sessions[session.id]
         self._forwarding.ended(session)
-        if not self.custody.ends(session, reason) and session.placement:
+        if not self.custody.session_ended(session, reason) and session.placement:
             self._placer.on_complete(session.id, time.monotonic())
-        seconds = round(time.monotonic() - session.since, 3)
+        seconds = round(time.monotonic() - session.phase_began, 3)
         log.info("session ended", session=session.id, reason=reason, seconds=seconds)
         device = session.placement.device if session.placement else -1
         self._announcer.tell(Event(Kind.ENDED, session.id, device, reason=reason))
@@ -419,7 +425,11 @@ class Broker(PoolListener):
     def migrate(
         self, number: int, target: Target, strategy: Strategy, timeout: float, dry_run: bool = False
     ) -> Migration | None:
-        """An operator wants it. CannotMove says why not; None: it could begin."""
+        """Begin the migration of the session with this number, as an operator wants it.
+
+        `timeout` in seconds, 0: none. A dry run that finds nothing in the way returns None. Raises KeyError
+        (no such session) or CannotMove (why not).
+        """
         session = self.sessions.get(number)
         if session is None:
             raise KeyError(number)
@@ -428,12 +438,15 @@ class Broker(PoolListener):
         if session.file:
             raise CannotMove(f"session {number} is suspended: `gpuferry session resume {session.file}`")
         if dry_run:
-            self._orders.check(session, target)
+            self._orders.check_can_move(session, target)
             return None
         return self._orders.begin(session, target, strategy, timeout)
 
     def resume_session(self, path: str, target: Target, timeout: float) -> Migration:
-        """Out of the file in which it is suspended."""
+        """Bring the session that is suspended in this file back to `target`.
+
+        `timeout` in seconds, 0: none. Raises KeyError (no such file) or CannotMove (why not).
+        """
         found = [session for session in self.sessions.values() if session.file == path]
         if not found:
             raise KeyError(path)
@@ -444,7 +457,7 @@ class Broker(PoolListener):
     # -- ending sessions
 
     def end_session(self, session: Session, reason: str) -> None:
-        """The guest is told why; an API server that does not let go is ended."""
+        """Tell the session's guest why it ends. An API server that does not let go is ended."""
         self._handover.flush()
         log.info("session revoked", session=session.id, reason=reason)
         if session.phase is Phase.WAITING or not session.server:
@@ -457,7 +470,7 @@ class Broker(PoolListener):
         asyncio.get_running_loop().call_later(REVOKE_SECONDS, self._insist, session, session.server)
 
     def end_by_number(self, number: int, reason: str) -> bool:
-        """False: there is no such session."""
+        """End the session with this number. Returns False if there is none."""
         session = self.sessions.get(number)
         if session:
             self.end_session(session, reason)
@@ -469,7 +482,7 @@ class Broker(PoolListener):
         return session is not None and session.hello.restore is not None
 
     def end_tenant(self, tenant: str) -> None:
-        """The tenant's token was revoked, and its sessions shall end."""
+        """End all sessions of a tenant whose token was revoked."""
         for session in [one for one in self.sessions.values() if one.hello.tenant == tenant]:
             self.end_session(session, f"the token of {tenant} was revoked")
 
@@ -480,12 +493,12 @@ class Broker(PoolListener):
     # -- the end, and looking in
 
     async def drain(self, grace: float) -> None:
-        """No new sessions; running ones have `grace` seconds."""
+        """Take no new sessions, and give running ones `grace` seconds before they are ended."""
         self._closing = True
         for number in self._placer.waiting():
             session, reason = self.sessions[number], "the monitor is shutting down"
             if session.file:
-                self._orders.cannot_come_back(session, reason)
+                self._orders.cannot_be_placed(session, reason)
             else:
                 self._refuse(self._withdraw(session), Reason.SHUTTING_DOWN, reason)
         if not await self._sessions_over(grace):
@@ -504,13 +517,13 @@ class Broker(PoolListener):
         return not self.sessions
 
     def rooms(self) -> Iterable[DeviceRoom]:
-        """The devices that are known, for status."""
+        """What each known device has to give and has granted."""
         return self._placer.devices.values()
 
     def queue(self) -> list[Session]:
-        """Waiting sessions, first come first."""
+        """Sessions that wait, in the order in which they stand in the queue."""
         return [self.sessions[number] for number in self._placer.waiting()]
 
     def running(self) -> list[Session]:
-        """Sessions that have an API server."""
+        """Sessions that have an API server, or a keeper."""
         return [session for session in self.sessions.values() if session.server]

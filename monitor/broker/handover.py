@@ -69,7 +69,7 @@ class HandOver:
     def _look(self) -> None:
         self._timer = None
         now = time.monotonic()
-        since = min((session.since for session in self._granted.values()), default=now)
+        since = min((session.phase_began for session in self._granted.values()), default=now)
         if now < self._latest_arrival + HUSH_SECONDS and now < since + WAIT_SECONDS:
             self.flush_in_a_hush()
         else:

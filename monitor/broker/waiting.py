@@ -42,7 +42,7 @@ class WaitingRoom:
             return
         session.guest.connection.setblocking(False)
         loop.add_reader(session.guest.connection, self._spoke, session)
-        session.told = (0, 0)
+        session.told_place = (0, 0)
         if self._looking is None:
             self._look()
         else:
@@ -68,10 +68,10 @@ class WaitingRoom:
         self._looking = loop.call_later(LOOK_SECONDS, self._look) if waiting else None
 
     def _tell_place(self, session: Session, place: int, length: int) -> None:
-        before, looks = session.told
+        before, looks = session.told_place
         if session.guest is None or session.welcome or (before == place and looks < TELL_ANYWAY):
-            session.told = before, looks + 1
+            session.told_place = before, looks + 1
             return
-        session.told = place, 0
+        session.told_place = place, 0
         with contextlib.suppress(OSError):  # one that hung up is noticed where it is read
             session.guest.connection.send(queued(place, length))

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from ..cluster.registry.config import RegistryOptions
+from ..settings.errors import ConfigError, UsageError
 from ..settings.monitor import MonitorOptions
-from ..settings.sources import ConfigError, UsageError
 from .config import config_app
 from .errors import CliError, Exit
 from .flags import ConfigFile, Flags, with_options

@@ -31,7 +31,7 @@ _UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 class Cluster:
-    """Calls the first replica that answers."""
+    """A registry, as a client sees it: calls go to the first replica that answers."""
 
     def __init__(self, registry: str | None, key_file: str | None, timeout: float) -> None:
         published = endpoint.published(str(runtime_of(endpoint.runtime_directory())))
@@ -59,12 +59,12 @@ class Cluster:
         self._timeout = timeout
 
     def call(self, method: str, request: Any) -> Any:
-        """One answer."""
+        """Call a method that has one answer. Raises CliError."""
         (answer,) = self._ask(method, request, streaming=False)
         return answer
 
     def follow(self, method: str, request: Any) -> Iterator[Any]:
-        """Answers until the caller has enough, or the registry ends."""
+        """Call a method that goes on answering, until the caller has enough or the registry ends."""
         return self._ask(method, request, streaming=True)
 
     def _ask(self, method: str, request: Any, streaming: bool) -> Iterator[Any]:

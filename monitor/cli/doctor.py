@@ -18,7 +18,7 @@ _STYLES = {"ok": "green", "note": "yellow", "failed": "bold red"}
 
 
 def checks(address: str | None, token_file: str | None) -> Iterator[Check]:
-    """In the order in which things depend on each other."""
+    """Everything that is checked, in the order in which things depend on each other."""
     yield machine.guest_library()
     yield machine.gpu()
     yield from machine.simulated_device()
@@ -29,7 +29,7 @@ def checks(address: str | None, token_file: str | None) -> Iterator[Check]:
 
 
 def run_doctor(monitor: str | None, token_file: str | None, as_json: bool) -> int:
-    """0 if nothing failed."""
+    """Print every finding. Returns the exit status: 0 if nothing failed."""
     console = Console(highlight=False, soft_wrap=True)
     done = []
     for check in checks(monitor, token_file):

@@ -51,7 +51,7 @@ def _text(value: Any) -> str | None:
 
 
 def with_options(table: type, program: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The command's first parameter gets what was given on the command line, by option name."""
+    """Add a class's options to a command, whose first parameter gets those that were given, by name."""
     declared = {option.name: _parameter(table, option) for option in options_of(table, program)}
     assert declared.keys() <= {entry.name for entry in fields(table)}
 

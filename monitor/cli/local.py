@@ -163,7 +163,7 @@ def _die_by(number: int) -> None:
 
 
 def run_local(command: list[str], options: argparse.Namespace) -> int:
-    """Returns the program's exit status, or dies of the signal that ended it."""
+    """Run the command with a monitor of its own. Returns its exit status, or dies of its signal."""
     with _private_folder() as folder, _monitor(folder, options.device) as found:
         settings = launch.guest_settings(found, options.memory, options.function, options.stats)
         status = _run_program(command, launch.guest_environment(settings))

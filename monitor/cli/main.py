@@ -15,7 +15,7 @@ DAEMONS = {"monitor", "registry", "apiserver"}  # whose log is the place for a t
 
 
 def main() -> int:
-    """The console script."""
+    """The console script. Returns the exit status."""
     arguments = sys.argv[1:]
     try:
         status = _run(arguments)

@@ -25,7 +25,7 @@ Call = Callable[[Stub, Metadata], Iterator[control_pb2.Migration]]
 
 
 def target(text: str) -> dict[str, Any]:
-    """`gpu:1`, a GPU server's name, or host:port."""
+    """The target that a user means by `gpu:1`, a GPU server's name, or HOST:PORT."""
     if found := GPU.fullmatch(text):
         return {"device": int(found[1])}
     if not text or text.startswith("gpu:"):
@@ -42,7 +42,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def report(one: control_pb2.Migration) -> str:
-    """What a migration that is done was like."""
+    """One line about a migration that is done: how it was copied, how long the pause was."""
     there = f"; it is session {one.session_there} there" if one.session_there else ""
     lines = [f"session {one.session}: {one.source} → {one.target} in {one.seconds:.2f} s{there}"]
     if not one.HasField("report"):
@@ -98,7 +98,7 @@ def _refused(error: grpc.RpcError, what: str) -> CliError | None:
 def follow(
     control: str | None, token_file: str | None, json_wanted: bool, what: str, still: str, call: Call
 ) -> control_pb2.Migration:
-    """Shows how it goes; returns when it is done. `still`: where the session is if it is not."""
+    """Show how a migration goes until it is done. Raises CliError, with where the session is `still`."""
     with monitor_client(control, token_file) as (stub, metadata):
         steps = call(stub, metadata)
         try:
@@ -136,7 +136,7 @@ def migrate(
     token_file: str | None,
     json_wanted: bool,
 ) -> None:
-    """To a device or another GPU server."""
+    """Move a session to a device or another GPU server."""
     request = control_pb2.MigrateRequest(
         session=session,
         strategy=f"STRATEGY_{strategy.upper()}",
@@ -160,7 +160,7 @@ def migrate(
 def suspend(
     session: int, file: str, timeout: float, control: str | None, token_file: str | None, json_wanted: bool
 ) -> None:
-    """Into a file that is not there yet."""
+    """Put a session into a file that is not there yet."""
     path = os.path.abspath(os.path.expanduser(file))
     if os.path.exists(path):
         raise CliError(Exit.USAGE, f"{path} exists already", "choose another name, or remove it")
@@ -188,7 +188,7 @@ def resume(
     token_file: str | None,
     json_wanted: bool,
 ) -> None:
-    """Out of the file, on any device."""
+    """Bring a session out of its file, to any device."""
     path = os.path.abspath(os.path.expanduser(file))
     where = {} if to is None else target(to)
     request = control_pb2.ResumeSessionRequest(file=path, timeout_seconds=timeout, **where)

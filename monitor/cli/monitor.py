@@ -33,7 +33,7 @@ def _command(variable: str, module: str) -> tuple[str, ...]:
 
 
 def run_monitor(flags: Mapping[str, str | None], file: str | None, parent_fd: int | None) -> None:
-    """Runs until told to stop."""
+    """Run a monitor with these settings until it is told to stop. Raises CliError, ConfigError."""
     try:
         from ..cluster.membership import lets_somebody_in
         from ..daemon import run

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 from gpuferry.guest.endpoint import runtime_directory
 
-from ..settings.sources import ConfigError, fields_of, load
+from ..settings.errors import ConfigError
+from ..settings.sources import fields_of, load
 from .errors import CliError, Exit
 
 
 def run_registry(flags: Mapping[str, str | None], file: str | None) -> None:
-    """Runs until told to stop."""
+    """Run a registry with these settings until it is told to stop. Raises CliError, ConfigError."""
     try:
         from ..cluster.key import NAME, make_cluster_key, read_cluster_key
         from ..cluster.registry.config import RegistryConfig, RegistryOptions

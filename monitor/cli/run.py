@@ -35,7 +35,7 @@ def _seconds(text: str) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Options end where the program begins."""
+    """The options of `gpuferry run`, which end where the program begins."""
     options = argparse.ArgumentParser(
         prog="gpuferry run",
         usage="gpuferry run [options] -- PROGRAM [ARGUMENT ...]",

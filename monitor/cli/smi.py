@@ -69,7 +69,7 @@ def _session(session: control_pb2.Session) -> str:
 
 
 def render(reply: control_pb2.StatusReply) -> str:
-    """The whole picture."""
+    """The whole picture as text."""
     versions = {device.driver_version for device in reply.devices if device.driver_version}
     cuda = f"CUDA Version: {_cuda(min(versions, default=0))}"
     lines = [
@@ -118,7 +118,7 @@ def _json(reply: control_pb2.StatusReply) -> dict[str, Any]:
 
 
 def show_smi(control: str | None, token_file: str | None, json_wanted: bool, timeout: float) -> None:
-    """One look."""
+    """Print the devices and their users once."""
     with monitor_client(control, token_file) as (stub, metadata):
         reply = stub.Status(control_pb2.StatusRequest(), metadata=metadata, timeout=timeout)
     print(json.dumps(_json(reply), indent=2) if json_wanted else render(reply))

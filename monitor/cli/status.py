@@ -30,7 +30,7 @@ def _age(seconds: float) -> str:
 
 
 def place_of(session: control_pb2.Session) -> str:
-    """The device it is on, or where else it is."""
+    """The device that a session is on, or where else it is, in a few characters."""
     if session.state == control_pb2.SESSION_STATE_SUSPENDED:
         return "in a file"
     if session.state == control_pb2.SESSION_STATE_MOVED:
@@ -134,7 +134,7 @@ def _queue(reply: control_pb2.StatusReply) -> Table:
 
 
 def render(reply: control_pb2.StatusReply) -> Group:
-    """For eyes."""
+    """The status as tables for a terminal."""
     info = reply.monitor
     where = ", ".join(info.listening)
     head = f"monitor {info.pid}, gpuferry {info.version}, up {_age(info.uptime_seconds)}, on {where}"
@@ -155,7 +155,7 @@ def _print_json(reply: control_pb2.StatusReply, indent: int | None) -> None:
 def show_status(
     control: str | None, token_file: str | None, json_wanted: bool, interval: float | None, timeout: float
 ) -> None:
-    """Once, or with an interval until interrupted."""
+    """Print the status once, or each `interval` seconds until interrupted."""
     # Not wider than the terminal for eyes; whole for a pipe.
     console = Console() if sys.stdout.isatty() else Console(width=200)
     with monitor_client(control, token_file) as (stub, metadata):

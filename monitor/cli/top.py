@@ -38,14 +38,14 @@ def _age(seconds: float) -> str:
 
 
 def meter(part: float, width: int = METER) -> Text:
-    """A bar of eighths."""
+    """A bar of `part` (0 to 1) as wide as so many characters, in steps of an eighth."""
     full, rest = divmod(round(max(0.0, min(part, 1.0)) * width * 8), 8)
     bar = "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
     return Text(f"{bar:<{width}}", style="magenta on grey23")
 
 
 def sparkline(values: deque[float | None]) -> Text:
-    """The past, the newest on the right; a gap where nothing is known."""
+    """The past values as a row of bars, the newest on the right; a gap where nothing is known."""
     line = "".join(" " if v is None else BARS[min(int(v * len(BARS)), len(BARS) - 1)] for v in values)
     return Text(f"{line:>{PAST}}", style="cyan")
 
@@ -58,14 +58,14 @@ def _rates(old: control_pb2.Session | None, new: control_pb2.Session, seconds: f
 
 
 class View:
-    """Remembers what rates and sparklines need."""
+    """What is shown, and what rates and sparklines need of the looks before."""
 
     def __init__(self) -> None:
         self._past: dict[int, deque[float | None]] = {}
         self._before: control_pb2.StatusReply | None = None
 
     def render(self, reply: control_pb2.StatusReply) -> RenderableType:
-        """The next picture."""
+        """The next picture, from this status and those before."""
         parts: list[RenderableType] = [self._head(reply), *self._notices(reply), Text(), self._gpus(reply)]
         parts += [Text(), self._sessions(reply)]
         if reply.queue:
@@ -170,7 +170,7 @@ class View:
 def show_top(
     control: str | None, token_file: str | None, json_wanted: bool, interval: float, timeout: float
 ) -> None:
-    """Until interrupted; one look if nobody could see a second one."""
+    """Show the picture until interrupted; once if nobody could see a second one."""
     with monitor_client(control, token_file) as (stub, metadata):
         if json_wanted or not sys.stdout.isatty():
             reply = stub.Status(control_pb2.StatusRequest(), metadata=metadata, timeout=timeout)

@@ -8,14 +8,17 @@ from pathlib import Path
 
 from gpuferry.guest.endpoint import read_token
 
-from ..settings.sources import ConfigError
+from ..settings.errors import ConfigError
 
 SIZE_MIN = 32  # characters
 NAME = "cluster.key"
 
 
 def read_cluster_key(file: str | None, state: Path) -> bytes | None:
-    """From the file that was named, else GPUFERRY_CLUSTER_KEY, else the state folder; None: there is none."""
+    """The key from this file, else GPUFERRY_CLUSTER_KEY, else the state folder; None: there is none.
+
+    Raises ConfigError if it cannot be read or is too short.
+    """
     given = os.environ.get("GPUFERRY_CLUSTER_KEY", "")
     path = file or (str(state / NAME) if not given and (state / NAME).exists() else None)
     try:
@@ -30,7 +33,7 @@ def read_cluster_key(file: str | None, state: Path) -> bytes | None:
 
 
 def make_cluster_key(state: Path) -> bytes:
-    """A new one, for the first registry of a cluster."""
+    """Make a key in the state folder, for the first registry of a cluster. Raises ConfigError."""
     try:
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(state / NAME, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)

@@ -12,7 +12,7 @@ from ..settings.monitor import Config
 
 
 def describe(config: Config, broker: Broker, pool: Pool) -> registry_pb2.Load:
-    """At this moment, from what is known without asking anybody."""
+    """What this monitor's next heartbeat says: devices, sessions, queue. Nobody is asked for it."""
     rooms = {room.ordinal: room for room in broker.rooms()}
     devices = []
     for ordinal in range(config.devices):

@@ -17,9 +17,9 @@ from ..door.credentials import AnyOf, Authority, LocalTenants, OwnToken, Tickets
 from ..door.tickets import TicketDesk
 from ..pool.pool import Pool
 from ..service.logs import hide
+from ..settings.errors import ConfigError
 from ..settings.folders import state_directory, store_path
 from ..settings.monitor import Config, MonitorOptions
-from ..settings.sources import ConfigError
 from ..store.interface import StoreError
 from .key import NAME, read_cluster_key
 from .load import describe
@@ -36,7 +36,7 @@ log = structlog.get_logger()
 
 
 class Heartbeat:
-    """Tells one registry replica after another, until one listens, how this server is."""
+    """Tells the registry how this server is: one replica after another, until one listens."""
 
     def __init__(self, registries: Sequence[str], key: bytes, load: Callable[[], registry_pb2.Load]) -> None:
         self._registries = list(registries)
@@ -47,7 +47,7 @@ class Heartbeat:
         self._complaint = ""
 
     async def run(self, heard: Callable[[registry_pb2.HeartbeatReply], None]) -> None:
-        """Until cancelled."""
+        """Send heartbeats as often as the registry wants, and give answers to `heard`, until cancelled."""
         async with contextlib.AsyncExitStack() as stack:
             for registry in self._registries:
                 channel = grpc.aio.insecure_channel(registry, options=RECONNECT)
@@ -127,7 +127,7 @@ class Membership:
         self.authority: Authority = AnyOf([*authorities, self._local])
 
     async def run(self, address: str) -> None:
-        """Until cancelled. `address` is where guests of other machines reach this server."""
+        """Send heartbeats, carry out revocations, until cancelled. `address`: HOST:PORT for guests."""
         jobs = [self._watch_local()]
         if self._cluster.registries and self._cluster.key:
             heartbeat = Heartbeat(self._cluster.registries, self._cluster.key, lambda: self._load(address))

@@ -38,7 +38,7 @@ log = structlog.get_logger()
 
 
 class Neighbours:
-    """The other GPU servers."""
+    """The other GPU servers, by their names in the registry or their addresses."""
 
     def __init__(self, token: bytes, cluster_key: bytes | None, registries: Sequence[str]) -> None:
         self._token = token
@@ -46,7 +46,7 @@ class Neighbours:
         self._registries = registries
 
     async def connect(self, session: Session, name: str) -> Link:
-        """A connection to an API server there that waits for this session; or CannotMove."""
+        """Connect to the GPU server of this name and wait for an API server there. Raises CannotMove."""
         address, incarnation = await self._find(name)
         assert session.grant
         extensions = _extensions(session)

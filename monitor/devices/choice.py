@@ -8,7 +8,7 @@ import sys
 
 from gpuferry.guest.launch import clean_environment, simulated_environment
 
-from ..settings.monitor import ConfigError
+from ..settings.errors import ConfigError
 
 CHOICES = ("auto", "gpu", "sim")
 
@@ -39,7 +39,7 @@ def server_environment(simulated: bool) -> dict[str, str]:
 
 
 def probe(simulated: bool, limit: float = 60.0) -> tuple[int, str]:
-    """How many devices the driver reports, and why there are none."""
+    """How many devices the driver reports within `limit` seconds, and why there are none."""
     try:
         answer = subprocess.run(
             [sys.executable, "-c", _PROBE],
@@ -60,7 +60,7 @@ def probe(simulated: bool, limit: float = 60.0) -> tuple[int, str]:
 
 
 def choose(wanted: str | None) -> tuple[bool, int]:
-    """Whether devices are simulated, and how many there are. `wanted` is auto, gpu or sim."""
+    """Whether devices are simulated, and how many there are. `wanted`: auto, gpu, sim. Raises ConfigError."""
     wanted = wanted or os.environ.get("GPUFERRY_DEVICE") or "auto"
     if wanted not in CHOICES:
         raise ConfigError(f"device {wanted!r}: choose one of {', '.join(CHOICES)}")
@@ -74,7 +74,7 @@ def choose(wanted: str | None) -> tuple[bool, int]:
 
 
 def simulated_devices() -> int:
-    """As many as GPUFERRY_SIM_DEVICES says."""
+    """How many devices GPUFERRY_SIM_DEVICES wants; 1 by default. Raises ConfigError."""
     text = os.environ.get("GPUFERRY_SIM_DEVICES", "1")
     if not (text.isdecimal() and int(text) > 0):
         raise ConfigError(f"GPUFERRY_SIM_DEVICES={text!r}: a positive number is wanted")

@@ -54,12 +54,12 @@ class Gpu:
 
     @property
     def utilization(self) -> float | None:
-        """Part of the time in which kernels ran, 0 to 1: the mean of the last five samples."""
+        """Share of time in which kernels ran, 0 to 1: the mean of the last five samples. None: not known."""
         return sum(self._rates) / len(self._rates) if self._rates else None
 
     @property
     def latest(self) -> float | None:
-        """The last sample of the same."""
+        """Share of time in which kernels ran, 0 to 1, in the last sample. None: not known."""
         return self._rates[-1] if self._rates else None
 
     def update(self, sample: Mapping[str, Any]) -> None:
@@ -89,11 +89,11 @@ class GpuStats:
         self.problem = "not sampled yet" if interval else "switched off"
 
     def get(self, uuid: bytes) -> Gpu | None:
-        """The device with the UUID that the CUDA driver gave; None if NVML does not know it (now)."""
+        """The device with this UUID, as the CUDA driver gives it; None if NVML does not know it now."""
         return None if self.problem else self._by_uuid.get(text_of_uuid(uuid))
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Sample every device each `interval` seconds, until cancelled."""
         pause = BACKOFF_FIRST
         while self._interval:
             before = self.problem
@@ -135,7 +135,7 @@ class GpuStats:
         return answers.any
 
     def take(self, answer: Mapping[str, Any]) -> None:
-        """One answer of the sampler."""
+        """Take over one answer of the sampler."""
         self.problem = ""
         for sample in answer["gpus"]:
             # A device that is lost may not even tell its UUID: it is the one that was there before.
@@ -197,7 +197,7 @@ class _Answers(asyncio.Protocol):
 
 
 def text_of_uuid(uuid: bytes) -> str:
-    """As NVML and nvidia-smi write it."""
+    """A UUID as NVML and nvidia-smi write it: `GPU-…`."""
     digits = uuid.hex()
     return f"GPU-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 

@@ -63,7 +63,7 @@ class Gpu:
         self._handle = handle
 
     def sample(self) -> dict[str, Any]:
-        """The figures of this moment, or `lost`."""
+        """The figures of this moment; `lost` says whether the device is."""
         try:
             if self._handle is None:
                 self._open()
@@ -91,7 +91,7 @@ class Gpu:
 
 
 def main() -> int:
-    """Until whoever reads goes away."""
+    """Print a line each interval, until nobody reads them any more. Returns the exit status."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--interval", type=float, required=True, help="seconds")
     options.add_argument("--library", help="the libnvidia-ml.so.1 to use; default: the driver's")

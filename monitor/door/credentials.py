@@ -7,21 +7,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+import structlog
+
+from ..store.interface import StoreError
 from ..store.sqlite import SqliteStore
 from .handshake import Claim, CudaError, Extension, Proven, Reason, Refusal, mac
 from .tickets import TicketDesk
 from .tokens import proof
 from .tokens.book import TokenBook
 
+log = structlog.get_logger()
+
 
 class Authority(Protocol):
     """Says who made a claim, or None. How long a No takes tells nothing about what it knows."""
 
     def at_once(self, claim: Claim) -> Proven | None:
-        """What it can say without looking anything up; None may still become a Yes."""
+        """Who made the claim, as far as nothing must be looked up; None may still become a Yes."""
 
     async def judge(self, claim: Claim) -> Proven | None:
-        """StoreError if it cannot find out now; Refusal if it knows why not, and the guest shall too."""
+        """Who made the claim, or None. Raises StoreError (it cannot tell now) or Refusal (why not)."""
 
 
 class OwnToken:
@@ -31,26 +36,26 @@ class OwnToken:
         self._owner = Proven(None, token)
 
     async def judge(self, claim: Claim) -> Proven | None:
-        """The same."""
+        """Who made the claim; nothing has to be looked up."""
         return self.at_once(claim)
 
     def at_once(self, claim: Claim) -> Proven | None:
-        """The proof is an HMAC with the token itself."""
+        """The token's owner, if the proof is an HMAC with the token itself."""
         return self._owner if _holds(claim, self._owner.key) else None
 
 
 class Tenants:
-    """Tokens per tenant."""
+    """Tokens of tenants, in a store."""
 
     def __init__(self, book: TokenBook) -> None:
         self._book = book
 
     def at_once(self, claim: Claim) -> Proven | None:
-        """They are in a store."""
+        """None: tokens are in a store, and looking there takes time."""
         return None
 
     async def judge(self, claim: Claim) -> Proven | None:
-        """As many checks for an unknown tenant as for a known one."""
+        """The tenant, if the proof fits one of its tokens. An unknown one costs as many checks."""
         if not claim.tenant:
             return None
         name = claim.tenant.decode(errors="replace")
@@ -68,33 +73,33 @@ class LocalTenants:
 
     @property
     def book(self) -> TokenBook | None:
-        """None as long as there is no file."""
+        """The tokens; None as long as there is no file."""
         if self._store is None and self._path.exists():
             self._store = SqliteStore(self._path)
         return TokenBook(self._store) if self._store else None
 
     def at_once(self, claim: Claim) -> Proven | None:
-        """They are in a file."""
+        """None: tokens are in a file, and looking there takes time."""
         return None
 
     async def judge(self, claim: Claim) -> Proven | None:
-        """As `Tenants`."""
+        """The tenant, if the proof fits one of its tokens."""
         return await Tenants(self.book).judge(claim) if self.book else None
 
     async def close(self) -> None:
-        """Close the file."""
+        """Close the file, if it was opened."""
         if self._store:
             await self._store.close()
 
 
 class Tickets:
-    """Guests that a registry sent."""
+    """Guests that a registry sent, with a ticket."""
 
     def __init__(self, desk: TicketDesk) -> None:
         self._desk = desk
 
     async def judge(self, claim: Claim) -> Proven | None:
-        """The same; one that came too late is told so, and not that its token is wrong."""
+        """Who made the claim. Raises Refusal for a genuine ticket that came too late."""
         if proven := self.at_once(claim):
             return proven
         ticket = _ticket(claim)
@@ -104,7 +109,7 @@ class Tickets:
         return None
 
     def at_once(self, claim: Claim) -> Proven | None:
-        """The tenant is the one that the registry wrote down."""
+        """The tenant that the registry wrote into the ticket, which is then used up."""
         ticket = _ticket(claim)
         if (found := self._desk.read(ticket, _restores(claim))) is None:
             return None
@@ -128,21 +133,32 @@ def _holds(claim: Claim, key: bytes) -> bool:
 
 
 class AnyOf:
-    """The first yes of several."""
+    """Several authorities: the first Yes counts."""
 
     def __init__(self, authorities: Sequence[Authority]) -> None:
         self._authorities = authorities
 
     def at_once(self, claim: Claim) -> Proven | None:
-        """Without looking anything up."""
+        """The first Yes for which nothing has to be looked up."""
         for authority in self._authorities:
             if proven := authority.at_once(claim):
                 return proven
         return None
 
     async def judge(self, claim: Claim) -> Proven | None:
-        """One after another; a No needs all of them."""
+        """The first Yes; they are asked one after another, and a No needs all of them."""
         for authority in self._authorities:
             if proven := await authority.judge(claim):
                 return proven
         return None
+
+
+async def look_up(authority: Authority, claim: Claim) -> Proven | None:
+    """Who made the claim, where that takes time. Raises Refusal if it cannot be found out."""
+    try:
+        return await authority.judge(claim)
+    except StoreError as error:
+        log.error("tokens cannot be checked", error=str(error))
+        raise Refusal(
+            Reason.NO_CAPACITY, "tokens cannot be checked at the moment", CudaError.SYSTEM_NOT_READY
+        ) from None

@@ -12,17 +12,13 @@ from typing import Protocol
 
 import structlog
 
-from ..store.interface import StoreError
-from .credentials import Authority
 from .handshake import (
     HEADER,
     HELLO,
     NONCE_SIZE,
     Claim,
-    CudaError,
     Hello,
     Proven,
-    Reason,
     Refusal,
     Resume,
     accept_hello,
@@ -53,11 +49,11 @@ class Guest:
 
     @property
     def welcome_proof(self) -> bytes:
-        """What WELCOME begins with."""
+        """The server's proof, with which WELCOME begins (32 bytes)."""
         return server_proof(self.key, self.nonces[:32], self.nonces[32:])
 
     def welcome(self, frame: bytes) -> None:
-        """Send it. A guest that does not take it is gone, as its API server will see."""
+        """Send the WELCOME frame. A guest that does not take it is gone, as its API server will see."""
         try:
             sent = self.connection.send(frame, socket.MSG_DONTWAIT)
         except OSError:
@@ -68,15 +64,15 @@ class Guest:
 
     @property
     def resume_key(self) -> bytes:
-        """With it the guest proves that the session is its own, when it comes again."""
+        """The session's key: with it the guest proves, when it comes again, that the session is its own."""
         return resume_key(self.key, self.nonces)
 
 
 class Reception(Protocol):
-    """Who takes guests from a listener."""
+    """Takes guests over from a listener: a monitor's broker, or a registry's redirector."""
 
     def arrive(self, guests: Sequence[Guest]) -> None:
-        """They proved themselves."""
+        """Guests proved themselves."""
 
     def quiet(self) -> None:
         """No other guest is at the door."""
@@ -85,7 +81,7 @@ class Reception(Protocol):
         """A guest says that it lost the connection of a session."""
 
     def turn_away(self, connection: socket.socket, peer: str, refusal: Refusal) -> None:
-        """A guest did not; it shall be told why."""
+        """A guest did not prove itself, or asks for what cannot be: it shall be told why."""
 
 
 class Handshake:
@@ -107,7 +103,7 @@ class Handshake:
             pass
 
     def receive(self) -> None:
-        """Take what has come."""
+        """Read what has come, without waiting."""
         try:
             # Never a byte more than HELLO, if it is one: what follows belongs to the API server.
             part = self.connection.recv(self._wanted - len(self._data), socket.MSG_DONTWAIT)
@@ -139,17 +135,6 @@ def admit(connection: socket.socket, peer: str, claim: Claim, proven: Proven | N
     return Guest(connection, peer, hello, claim.server_nonce + hello.nonce, proven.key, proven.invited)
 
 
-async def look_up(authority: Authority, claim: Claim) -> Proven | None:
-    """Who made the claim, where that takes time; Refusal if it cannot be found out."""
-    try:
-        return await authority.judge(claim)
-    except StoreError as error:
-        log.error("tokens cannot be checked", error=str(error))
-        raise Refusal(
-            Reason.NO_CAPACITY, "tokens cannot be checked at the moment", CudaError.SYSTEM_NOT_READY
-        ) from None
-
-
 async def _say_goodbye(connection: socket.socket, frame: bytes) -> None:
     loop = asyncio.get_running_loop()
     connection.setblocking(False)
@@ -162,7 +147,7 @@ async def _say_goodbye(connection: socket.socket, frame: bytes) -> None:
 
 
 async def dismiss(connection: socket.socket, frame: bytes) -> None:
-    """Send a last frame, REFUSED or REDIRECT, so that it arrives, then close."""
+    """Send a last frame (REFUSED or REDIRECT) so that it arrives, then close."""
     with contextlib.closing(connection), contextlib.suppress(OSError, asyncio.TimeoutError):
         await asyncio.wait_for(_say_goodbye(connection, frame), FAREWELL_SECONDS)
 
@@ -174,12 +159,12 @@ class Farewells:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, connection: socket.socket, frame: bytes) -> None:
-        """Takes the connection over."""
+        """Send a last frame in the background. Takes the connection over."""
         task = asyncio.ensure_future(dismiss(connection, frame))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def finish(self) -> None:
-        """Until all have arrived, or were given up."""
+        """Wait until all last frames have arrived, or were given up."""
         if self._tasks:
             await asyncio.wait(self._tasks)

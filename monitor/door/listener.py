@@ -11,9 +11,10 @@ from pathlib import Path
 
 import structlog
 
-from ..settings.monitor import ConfigError, resolve
-from .credentials import Authority
-from .guests import Guest, Handshake, Reception, admit, look_up
+from ..settings.errors import ConfigError
+from ..settings.monitor import resolve
+from .credentials import Authority, look_up
+from .guests import Guest, Handshake, Reception, admit
 from .handshake import Claim, CudaError, Proven, Reason, Refusal, Resume
 
 BACKLOG = 512
@@ -74,7 +75,7 @@ def _listen(listening: socket.socket, bind: Callable[[], None], name: str, optio
 
 
 def name_of(listening: socket.socket) -> str:
-    """As `--monitor` takes it, with the port that was really bound."""
+    """The socket's address as `--monitor` takes it, with the port that was really bound."""
     address = listening.getsockname()
     if listening.family == socket.AF_UNIX:
         return f"unix:{address}"
@@ -115,7 +116,7 @@ class Listener:
         self.name = name_of(listening)
 
     async def serve(self) -> None:
-        """Until cancelled."""
+        """Accept guests and shake hands with them, until cancelled."""
         loop = asyncio.get_running_loop()
         loop.add_reader(self._epoll, self._look)
         try:
@@ -243,7 +244,7 @@ class Listener:
             return None
 
     def close(self) -> None:
-        """Listen no more, and end handshakes that are still going on."""
+        """Listen no more, and end the handshakes that are still going on."""
         if self._timer:
             self._timer.cancel()
         self._epoll.close()

@@ -36,7 +36,7 @@ def number_of(ticket: bytes) -> bytes:
 
 
 def issue(cluster_key: bytes, incarnation: bytes, tenant: str, now: float | None = None) -> bytes:
-    """A ticket for the monitor that called itself `incarnation` at its start."""
+    """A ticket for the monitor that called itself `incarnation` at its start. `now`: Unix time."""
     expires = int(time.time() if now is None else now) + LIFETIME
     fields = (secrets.token_bytes(NUMBER_SIZE), incarnation, expires, tenant.encode())
     unsigned = TICKET.pack(*fields, b"")
@@ -53,7 +53,7 @@ class TicketDesk:
         self._used: dict[bytes, int] = {}  # when each expires, which is when it may be forgotten
 
     def outdated(self, ticket: bytes) -> bool:
-        """Whether it is genuine, and came too late, or after a restart."""
+        """Whether the ticket is genuine, but came too late, or after a restart."""
         if not self._genuine(ticket):
             return False
         _, incarnation, expires, _, _ = TICKET.unpack(ticket)
@@ -76,7 +76,7 @@ class TicketDesk:
         return (restore_key if restore else session_key)(self._key, ticket)
 
     def use(self, ticket: bytes) -> None:
-        """Its bearer proved to hold the session key: nobody can use it again."""
+        """Note that the ticket's bearer proved to hold its key: nobody can use it again."""
         self._forget_expired()
         number, _, expires, _, _ = TICKET.unpack(ticket)
         self._used[number] = expires

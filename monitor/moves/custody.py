@@ -45,7 +45,7 @@ class Sessions(Protocol):
 
 
 class Custody:
-    """Of the sessions that are on their way."""
+    """Keeps track of who has each session that is on its way."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Custody:
 
     @property
     def active(self) -> list[Migration]:
-        """Those of which the books are not right yet."""
+        """Migrations in progress, and those whose memory is not accounted for yet."""
         return list(self._active.values())
 
     def migration_of(self, session: int) -> Migration | None:
@@ -98,7 +98,7 @@ class Custody:
     # -- what is heard of it
 
     def moving(self, server: ApiServer, moving: migration_pb2.Moving) -> None:
-        """The source says how far it is."""
+        """The source says how far the migration is."""
         migration = self._active.get(moving.session)
         if migration and migration.source is server:
             migration.phase = moving.phase
@@ -106,7 +106,7 @@ class Custody:
             migration.changed()
 
     def moved(self, server: ApiServer, moved: migration_pb2.Moved) -> None:
-        """The source says how it ended."""
+        """The source says how the migration ended."""
         migration = self._active.get(moved.session)
         if not migration or migration.source is not server:
             return
@@ -118,33 +118,33 @@ class Custody:
             elif isinstance(migration.target, ToServer):  # a suspended session, and its keeper is the source
                 self._gone(migration)
             else:  # whoever has it has not come back to this monitor yet
-                migration.lost = True
+                migration.source_let_go = True
                 self.await_verdict(migration)
-            self.conclude(migration)
+            self.complete(migration)
         elif moved.lost:
-            migration.lost, migration.reason = True, moved.reason
+            migration.source_let_go, migration.reason = True, moved.reason
             self._weigh(migration)
-        elif not migration.taken:
+        elif not migration.taken_over:
             self.fail(migration, moved.reason)
 
     def taken_over(self, server: ApiServer, number: int) -> None:
-        """The destination says that it has it."""
+        """The API server says that it has the session now, as the destination of its migration."""
         migration = self._active.get(number)
         if migration and migration.destination is server:
             self.take_over(migration)
 
     def take_over(self, migration: Migration) -> None:
-        """The destination has it."""
-        if migration.taken or migration.over:
+        """Make the destination the session's API server."""
+        if migration.taken_over or migration.session_over:
             return
         session, destination = migration.session, migration.destination
         assert destination
-        migration.taken = True
+        migration.taken_over = True
         self.verdict_is_known(migration)
         if migration.source:
-            destination.carry_on(migration.source.stats)
-            migration.source.let_go()
-        destination.take(session.id)
+            destination.inherit_stats(migration.source.stats)
+            migration.source.release_session()
+        destination.serve(session.id)
         session.watched = False
         session.server = destination
         if destination.is_keeper:
@@ -163,67 +163,69 @@ class Custody:
         if migration.state is State.FAILED:  # who has it is right, whoever said otherwise
             log.error("session was taken over after its source gave up", session=session.id)
         room = self._placer.devices.get(destination.device)
-        if session.revoked:
+        if session.revoked is not None:
             self._sessions.end_session(session, session.revoked)
         elif room and room.out:
             self._sessions.end_session(session, f"GPU {destination.device} failed")
         if not migration.source or migration.source in migration.released:
-            self.conclude(migration)
+            self.complete(migration)
         self._settle(migration)
 
     def _gone(self, migration: Migration) -> None:
         """From its file to another GPU server: its keeper stays until the guest has followed."""
-        migration.taken = True
+        migration.taken_over = True
         migration.session.file, migration.session.remote = "", migration.remote
 
-    def released(self, server: ApiServer, number: int) -> None:
-        """What it had of the session is free."""
+    def memory_released(self, server: ApiServer, number: int) -> None:
+        """What the API server had of the session is free."""
         migration = self._active.get(number)
         if migration and server in (migration.source, migration.destination):
             migration.released.add(server)
-            if server is migration.source and migration.taken:
-                self.conclude(migration)
+            if server is migration.source and migration.taken_over:
+                self.complete(migration)
             self._weigh(migration)
             self._settle(migration)
 
     def server_lost(self, server: ApiServer) -> None:
-        """It is gone, and what it held is free."""
+        """The process is gone, and what it held of sessions on their way is free."""
         for migration in list(self._active.values()):
             if server in (migration.source, migration.destination):
-                self.released(server, migration.session.id)
+                self.memory_released(server, migration.session.id)
 
     def may_go_on(self, session: Session, server: ApiServer) -> bool:
-        """Whether the destination may have the session of a source that is gone; it will say."""
+        """Whether the destination may have the session of a source that is gone; the destination will say."""
         migration = self._active.get(session.id)
-        if not migration or migration.source is not server or migration.taken or not migration.ordered:
+        if not migration or migration.source is not server:
+            return False
+        if migration.taken_over or not migration.orders_given:
             return False
         destination = migration.destination
         return destination is not None and destination not in migration.released
 
-    def ends(self, session: Session, reason: str) -> bool:
-        """The session is over. Whether its memory is accounted for here, as soon as all of it is free."""
+    def session_ended(self, session: Session, reason: str) -> bool:
+        """The session is over. Returns True if its memory is accounted for here, when all of it is free."""
         migration = self._active.get(session.id)
         if not migration:
             return False
-        migration.over = True
-        if migration.taken:
-            self.conclude(migration)
+        migration.session_over = True
+        if migration.taken_over:
+            self.complete(migration)
         else:
             self.fail(migration, f"the session ended: {reason}")
         self._settle(migration)
         return True
 
     def device_lost(self, device: int) -> None:
-        """Nobody shall move there."""
+        """The device failed: cancel the migrations to it."""
         for migration in list(self._active.values()):
             if isinstance(migration.target, ToDevice) and migration.target.device == device:
                 self.cancel(migration, f"GPU {device} failed")
 
     def cancel(self, migration: Migration, reason: str) -> None:
-        """Unless it is past the point of no return."""
-        if migration.state is not State.RUNNING or migration.taken:
+        """Give the migration up, unless it is past the point of no return."""
+        if migration.state is not State.RUNNING or migration.taken_over:
             return
-        if not migration.ordered:
+        if not migration.orders_given:
             self.fail(migration, reason)
         elif migration.source:
             order = migration_pb2.Cancel(session=migration.session.id, reason=reason)
@@ -234,44 +236,46 @@ class Custody:
 
     def _weigh(self, migration: Migration) -> None:
         """One of the two is gone, or has given up: what does that mean?"""
-        if migration.taken or migration.over or (migration.state is not State.RUNNING and not migration.lost):
+        if migration.taken_over or migration.session_over:
+            return
+        if migration.state is not State.RUNNING and not migration.source_let_go:
             return
         source_gone = migration.source is None or migration.source in migration.released
         destination_gone = migration.destination in migration.released
-        if (source_gone or migration.lost) and destination_gone:
+        if (source_gone or migration.source_let_go) and destination_gone:
             reason = migration.reason or "its API server ended while it moved"
             self._sessions.end(migration.session, reason)
-        elif source_gone or migration.lost or destination_gone:
+        elif source_gone or migration.source_let_go or destination_gone:
             self.await_verdict(migration)
 
     def await_verdict(self, migration: Migration) -> None:
-        """Whoever is left has this long to say who has it."""
+        """Wait ten seconds for whoever is left to say who has the session."""
         if not migration.timer:
             loop = asyncio.get_running_loop()
             migration.timer = loop.call_later(VERDICT_SECONDS, self._no_verdict, migration)
 
     def verdict_is_known(self, migration: Migration) -> None:
-        """Nobody is waited for."""
+        """Stop waiting: it is known who has the session."""
         if migration.timer:
             migration.timer.cancel()
             migration.timer = None
 
     def _no_verdict(self, migration: Migration) -> None:
-        if migration.taken or migration.settled:
+        if migration.taken_over or migration.settled:
             return
         destination = migration.destination
         if destination and destination not in migration.released:
             destination.kill()  # whose end is the verdict
-        elif migration.lost:
+        elif migration.source_let_go:
             self._sessions.end(
                 migration.session, migration.reason or "whoever took it over did not come back"
             )
         elif migration.state is State.RUNNING:
             self.fail(migration, "the destination ended, and the source did not say why")
 
-    def conclude(self, migration: Migration) -> None:
-        """It is done."""
-        if migration.state is not State.RUNNING or not migration.taken:
+    def complete(self, migration: Migration) -> None:
+        """The migration is done: the destination has the session."""
+        if migration.state is not State.RUNNING or not migration.taken_over:
             return
         migration.state, migration.ended = State.DONE, time.monotonic()
         report = migration.report or migration_pb2.Report()
@@ -289,7 +293,7 @@ class Custody:
         self._settle(migration)
 
     def fail(self, migration: Migration, reason: str) -> None:
-        """It stays where it was, or nobody has it."""
+        """The migration failed: the session stays where it was, or nobody has it."""
         if migration.state is not State.RUNNING:
             return
         session = migration.session
@@ -319,15 +323,15 @@ class Custody:
 
     def _settle(self, migration: Migration) -> None:
         """The books are right again when whoever does not have the session any more holds nothing."""
-        if migration.settled or (migration.state is State.RUNNING and not migration.over):
+        if migration.settled or (migration.state is State.RUNNING and not migration.session_over):
             return
         holders = set[ApiServer]()
         if migration.source and migration.source_holds:
             holders.add(migration.source)
         if migration.destination and migration.destination_holds:
             holders.add(migration.destination)
-        owner = migration.destination if migration.taken else migration.source
-        due = holders if migration.over else holders - {owner}
+        owner = migration.destination if migration.taken_over else migration.source
+        due = holders if migration.session_over else holders - {owner}
         if not due <= migration.released:
             for server in due - migration.released:
                 self._insist(migration, server)
@@ -341,5 +345,5 @@ class Custody:
             self._placer.on_complete(session, time.monotonic())
         elif due:
             pause = migration.report.pause_seconds if migration.report else 0.0
-            self._placer.on_migrated(session, migration.taken, pause)
+            self._placer.on_migrated(session, migration.taken_over, pause)
         self._sessions.dispatch()

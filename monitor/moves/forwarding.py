@@ -14,19 +14,22 @@ AWAY_SECONDS = 60.0  # in which a guest is still told of a session that is over 
 
 
 class Forwarding:
-    """Where the sessions went that are not here any more."""
+    """Remembers for a minute where sessions went that are not here any more."""
 
     def __init__(self) -> None:
         self._away: dict[int, tuple[bytes, migration_pb2.RemoteTarget]] = {}
 
     def ended(self, session: Session) -> None:
-        """Here; it may have gone elsewhere."""
+        """The session is over here. If it went to another GPU server, remember where."""
         if session.remote:
             self._away[session.id] = session.resume_key, session.remote
             asyncio.get_running_loop().call_later(AWAY_SECONDS, self._away.pop, session.id)
 
     def frame(self, session: Session | None, resume: Resume) -> bytes | None:
-        """MOVED, or the answer to a guest that only asks; None: it did not go, or the key is wrong."""
+        """The frame for a guest that comes back: MOVED, or RESUMED for one that only asks.
+
+        None: the session did not go elsewhere, or the guest does not hold its key.
+        """
         number = resume.session
         key, remote = (session.resume_key, session.remote) if session else self._away.get(number, (b"", None))
         proof = resume.answer(key) if remote else None

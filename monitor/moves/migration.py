@@ -18,7 +18,7 @@ Strategy = migration_pb2.Strategy
 
 
 class CannotMove(Exception):
-    """Why a session stays where it is."""
+    """Why a session stays where it is. `room`: because of memory, so that it may be able to later."""
 
     def __init__(self, reason: str, *, room: bool = False) -> None:
         super().__init__(reason)
@@ -27,7 +27,7 @@ class CannotMove(Exception):
 
 
 class State(enum.Enum):
-    """How it went."""
+    """How far a migration has come."""
 
     RUNNING = "running"
     DONE = "done"
@@ -36,7 +36,7 @@ class State(enum.Enum):
 
 @dataclass(frozen=True)
 class ToDevice:
-    """Of this GPU server; None: as the policy has it."""
+    """A device of this GPU server; None: the one that the policy chooses."""
 
     device: int | None
 
@@ -46,7 +46,7 @@ class ToDevice:
 
 @dataclass(frozen=True)
 class ToServer:
-    """Another GPU server."""
+    """Another GPU server, by name or address."""
 
     name: str
 
@@ -56,7 +56,7 @@ class ToServer:
 
 @dataclass(frozen=True)
 class ToFile:
-    """On this machine."""
+    """A file on this machine: the session is suspended there."""
 
     path: str
 
@@ -68,7 +68,7 @@ Target = ToDevice | ToServer | ToFile
 
 
 class Migration:
-    """One session on its way."""
+    """What is known of one session's way, for those who arrange it and those who watch."""
 
     def __init__(
         self, number: int, session: Session, source: ApiServer | None, target: Target, came_from: str
@@ -88,11 +88,11 @@ class Migration:
         self.phase: migration_pb2.Phase = Phase.PHASE_PREPARE
         self.bytes_done = self.bytes_total = 0
         self.report: migration_pb2.Report | None = None
-        self.asked = False  # the policy's next decision carries it out
-        self.ordered = False  # source and destination were told
-        self.taken = False  # the destination has it
-        self.lost = False  # the source does not have it any more, and knows of nobody who has
-        self.over = False  # the session is
+        self.decision_pending = False  # the policy's next decision carries it out
+        self.orders_given = False  # source and destination were told
+        self.taken_over = False  # the destination has it
+        self.source_let_go = False  # the source does not have it any more, and knows of nobody who has
+        self.session_over = False  # the session is
         self.settled = False
         self.source_holds = self.destination_holds = False  # memory of a device, in the policy's books
         self.released: set[ApiServer] = set()  # what these held is free
@@ -113,12 +113,12 @@ class Migration:
         return self.report.copied_bytes if self.report else self.bytes_done
 
     def changed(self) -> None:
-        """Whoever watches looks again."""
+        """Wake everybody who follows this migration."""
         for watcher in self._watchers:
             watcher.set()
 
     async def follow(self) -> AsyncIterator[None]:
-        """At once, at every change, and for the last time when the session could move again."""
+        """Yield at once, at every change, and for the last time when the session could move again."""
         watcher = asyncio.Event()
         self._watchers.add(watcher)
         try:

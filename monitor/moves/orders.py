@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
-from ..policy import Migrate
+from ..policy.interface import Declined, Migrate
 from ..pool.api_server import ApiServer
 from ..pool.channel import ChannelBroken
 from ..pool.pool import Pool
@@ -37,7 +37,7 @@ class Link:
 
 
 class Orders:
-    """Begins them, and gives source and destination their orders."""
+    """Begins migrations, and gives source and destination their orders."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class Orders:
         self._connect = connect  # to another GPU server, by name
         self._dispatch = dispatch  # carry out what the policy decides
 
-    def check(self, session: Session, target: Target) -> None:
-        """CannotMove if it could not even begin."""
+    def check_can_move(self, session: Session, target: Target) -> None:
+        """Raise CannotMove if a migration of the session to this target could not even begin."""
         if self._custody.migration_of(session.id):
             raise CannotMove(f"session {session.id} is moving already")
         if session.moved_to:
@@ -91,8 +91,8 @@ class Orders:
     def begin(
         self, session: Session, target: Target, strategy: migration_pb2.Strategy, timeout: float
     ) -> Migration:
-        """CannotMove if there is no point in trying."""
-        self.check(session, target)
+        """Begin to move the session. `timeout` in seconds, 0: none. Raises CannotMove."""
+        self.check_can_move(session, target)
         migration = self._custody.begin_migration(session, session.server, target)
         migration.strategy = strategy or Strategy.STRATEGY_AUTO
         if isinstance(target, ToDevice):
@@ -110,29 +110,29 @@ class Orders:
         return migration
 
     def carry_out(self, decision: Migrate, session: Session | None) -> None:
-        """A decision of the policy's, entered in its books; the session may be over, but for its memory."""
+        """Carry out the policy's decision to move a session, which may be over by now, but for its memory."""
         number, target, worker = decision.session, decision.target, decision.worker
         migration = self._custody.migration_of(number)
-        asked = migration is not None and migration.asked
+        asked = migration is not None and migration.decision_pending
         if session is None or (not asked and (migration or not session.running)):
             self._placer.on_migrated(number, False)
             self._placer.on_idle(target, worker)
             return
         if migration is None:
             migration = self._custody.begin_migration(session, session.server, ToDevice(target))
-        migration.asked = False
+        migration.decision_pending = False
         migration.destination_holds = True
         self._to_device(migration, self._pool.servers[worker], target)
 
-    def comes_back(self, session: Session, placement: Placement) -> None:
-        """The queue has let a suspended session through."""
+    def place_suspended(self, session: Session, placement: Placement) -> None:
+        """Bring a suspended session back to the place that the queue, or the operator, gave it."""
         migration = self._custody.migration_of(session.id)
         assert migration
         migration.destination_holds = True
         self._to_device(migration, self._pool.servers[placement.server], placement.device)
 
-    def cannot_come_back(self, session: Session, reason: str) -> None:
-        """It never will be let through."""
+    def cannot_be_placed(self, session: Session, reason: str) -> None:
+        """A suspended session never will get a place: its migration fails, for this reason."""
         migration = self._custody.migration_of(session.id)
         assert migration
         self._custody.fail(migration, reason)
@@ -146,12 +146,13 @@ class Orders:
         session, device = migration.session, migration.target.device
         if self._preparations.wait_for_server(migration, device):
             return
-        migration.asked = True
-        reason = self._placer.request_migration(session.id, device)
-        if reason:
-            self._custody.fail(migration, reason)
-            return
-        self._dispatch()
+        migration.decision_pending = True
+        try:
+            self._placer.request_migration(session.id, device)
+        except Declined as error:
+            self._custody.fail(migration, str(error))
+        else:
+            self._dispatch()
 
     def _return(self, migration: Migration) -> None:
         """A suspended session: to the device that was chosen, or through the queue."""
@@ -164,14 +165,15 @@ class Orders:
             return
         if self._preparations.wait_for_server(migration, device):
             return
-        found = self._placer.on_return(session.id, device, session.quota, session.hello.function)
-        if isinstance(found, str):
-            self._custody.fail(migration, found)
-            return
-        self.comes_back(session, Placement(session.id, device, found, session.quota))
+        try:
+            server = self._placer.on_return(session.id, device, session.quota, session.hello.function)
+        except Declined as error:
+            self._custody.fail(migration, str(error))
+        else:
+            self.place_suspended(session, Placement(session.id, device, server, session.quota))
 
     def server_ready(self, device: int) -> None:
-        """There is an idle API server: who moves goes before who waits."""
+        """An API server is idle on the device: whoever moves there goes before who waits."""
         for migration in [one for one in self._custody.active if one.wished_device == device]:
             (self._return if migration.session.file else self._request)(migration)
 
@@ -180,9 +182,9 @@ class Orders:
         assert session.grant
         assert source
         self._preparations.server_found(migration)
-        migration.destination, migration.ordered = destination, True
+        migration.destination, migration.orders_given = destination, True
         migration.target = ToDevice(device)
-        destination.restore(session.id)
+        destination.expect(session.id)
         grant = node_pb2.Grant()
         grant.CopyFrom(session.grant)
         grant.restore, grant.welcomed, grant.age_seconds = True, False, session.age
@@ -245,7 +247,7 @@ class Orders:
             order = self._order(migration, remote=link.remote)
             if session.file:  # it has its keeper already, which plays
                 assert migration.source
-                migration.ordered = True
+                migration.orders_given = True
                 migration.source.send(order, link.connection)
                 return
             keeper = await self._keeper(migration)
@@ -254,7 +256,7 @@ class Orders:
 
     async def _keeper(self, migration: Migration) -> ApiServer:
         keeper = migration.destination = self._pool.start_keeper()
-        await keeper.there.wait()
+        await keeper.ready_or_gone.wait()
         if not keeper.ready:
             raise CannotMove(f"no process for the program's connection: {keeper.end_reason or 'it ended'}")
         return keeper
@@ -270,8 +272,8 @@ class Orders:
         session, source = migration.session, migration.source
         assert session.grant
         assert source
-        migration.ordered = True
-        keeper.restore(session.id)
+        migration.orders_given = True
+        keeper.expect(session.id)
         keep.grant.CopyFrom(session.grant)
         keep.grant.restore = True
         keep.session_seconds = session.age

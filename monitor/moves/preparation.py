@@ -23,21 +23,21 @@ class Preparations:
             return False
         if migration.wished_device is None:
             migration.wished_device = device
-            self._pool.wish(device, 1)
+            self._pool.want_server(device)
         return True
 
     def server_found(self, migration: Migration) -> None:
         """The migration has its API server: the pool need not start one."""
         if migration.wished_device is not None:
             device, migration.wished_device = migration.wished_device, None
-            self._pool.wish(device, -1)
+            self._pool.want_no_server(device)
 
     def call_off(self, migration: Migration) -> None:
         """The migration has failed: take back everything that was arranged for it."""
         session = migration.session
         self.server_found(migration)
-        migration.asked = False
-        if session.file and not migration.ordered and session.id in self._placer.waiting():
+        migration.decision_pending = False
+        if session.file and not migration.orders_given and session.id in self._placer.waiting():
             self._placer.on_leave(session.id)
         if migration.task and migration.task is not asyncio.current_task():
             migration.task.cancel()

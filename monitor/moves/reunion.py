@@ -24,12 +24,12 @@ class Reunion:
         self._custody = custody
 
     def first(self, session: Session, server: ApiServer, returned: node_pb2.Returned) -> None:
-        """The first that comes back with a session that this monitor did not know."""
+        """Enter the first API server that comes back with a session, which this monitor did not know."""
         if returned.grant.restore:
             # Not its own yet. If the source does not come back either, this is all that is left of it.
             target = _target(returned, server)
             migration = self._custody.begin_migration(session, None, target)
-            migration.ordered, migration.destination = True, server
+            migration.orders_given, migration.destination = True, server
             migration.destination_holds = not server.is_keeper
             migration.remote = returned.migrating.remote if returned.migrating.HasField("remote") else None
             self._custody.await_verdict(migration)
@@ -41,12 +41,12 @@ class Reunion:
                 session.remote = returned.migrating.remote
         elif returned.HasField("migrating"):
             migration = self._custody.begin_migration(session, server, _target(returned, server))
-            migration.ordered = True
+            migration.orders_given = True
             if returned.migrating.HasField("remote"):
                 migration.remote = returned.migrating.remote
 
     def another(self, session: Session, server: ApiServer, returned: node_pb2.Returned) -> None:
-        """Another comes back with a session that came back already."""
+        """Enter another API server that comes back with a session that one has come back with already."""
         migration = self._custody.migration_of(session.id)
         if migration and returned.migrating.HasField("remote"):
             migration.remote = returned.migrating.remote
@@ -54,18 +54,18 @@ class Reunion:
         if migration is None and restoring:
             # The source has told of its end already, or it is a keeper that plays.
             migration = self._custody.begin_migration(session, session.server, _target(returned, server))
-            migration.ordered = True
+            migration.orders_given = True
             self._add_destination(migration, server)
             if migration.source_holds:
                 self._custody.fail(migration, "the monitor was restarted meanwhile")
         elif migration is None and leaving:
             migration = self._custody.begin_migration(session, server, _target(returned, server))
-            migration.ordered = migration.taken = True
+            migration.orders_given = migration.taken_over = True
             destination = migration.destination = session.server
             assert destination
-            server.let_go()
+            server.release_session()
             self._enter_source(migration, server)
-            self._custody.conclude(migration)
+            self._custody.complete(migration)
         elif migration and migration.destination is None:
             self._add_destination(migration, server)
             if not restoring:

@@ -19,13 +19,13 @@ PAUSE_LEAST = 0.02
 
 
 def slowdown(sessions: int) -> float:
-    """Of each of so many that share a GPU."""
+    """By what factor each of so many sessions is slowed down that share a GPU."""
     return 1.0 + CONTENTION * max(0, sessions - 1)
 
 
 @dataclass
 class Benefit:
-    """Gains are seconds, added up over all sessions concerned and the head of the queue.
+    """Moves a session when the seconds that all sessions gain exceed twice its pause.
 
     A function's need is learnt from earlier sessions; of an unknown one it is supposed that it goes on for
     as long as it has lasted, so short ones never move. The pause follows from the bandwidth of earlier moves.
@@ -46,7 +46,7 @@ class Benefit:
         if not sessions:
             return None
         least = min((gpu.busy for gpu in gpus if gpu.idle), default=None)
-        if moving or (head and any(gpu.idle and gpu.takes(head) for gpu in gpus)):
+        if moving or (head and any(gpu.idle and gpu.takes(head.memory, head.labels) for gpu in gpus)):
             head = None  # perhaps it gets its room already
         if least is None or (not head and max(gpu.busy for gpu in gpus) < least + 2):
             return None
@@ -59,7 +59,9 @@ class Benefit:
             (source,) = session.gpus
             if source in moving:
                 continue
-            target = next((gpu for gpu in targets if gpu is not source and gpu.takes(session.request)), None)
+            memory, labels = session.request.memory, session.request.labels
+            others = (gpu for gpu in targets if gpu is not source)
+            target = next((gpu for gpu in others if gpu.takes(memory, labels)), None)
             if target is None:
                 continue
             gain = crowd.relief(session, target) + crowd.room(session)
@@ -87,11 +89,11 @@ class Benefit:
         pass
 
     def pause(self, session: Session) -> float:
-        """How long it would stand still."""
+        """Seconds for which the session would stand still."""
         return PAUSE_LEAST + session.request.memory / self.bandwidth
 
     def left(self, session: Session) -> float:
-        """How long it would still go on if it had a GPU for itself."""
+        """Seconds for which the session would still go on if it had a GPU for itself."""
         need = self._needs.get(session.request.function)
         if need is not None and need > session.done:
             return need - session.done

@@ -45,6 +45,7 @@ class Room:
         return -1
 
     def holds(self, request: Request) -> bool:
+        """Whether the room has a seat on each GPU that the request asks for."""
         return request.memory <= self.most(request.labels, request.devices)
 
     def choose(self, request: Request) -> list[Gpu]:

@@ -5,10 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .interface import Request
 
 WINDOW = 5  # ticks in the moving average
 
@@ -32,31 +28,32 @@ class Gpu:
 
     @property
     def promised(self) -> int:
+        """Bytes granted to sessions on this GPU, those still moving here included."""
         return self.memory - self.free - self.withheld
 
     def withhold(self, size: int) -> None:
-        """So much is not to be promised for now."""
+        """Let so many bytes not be promised for now."""
         self.free += self.withheld - size
         self.withheld = size
 
     @property
     def utilisation(self) -> float:
-        """The mean of the last ticks."""
+        """Share of time in which kernels ran, 0 to 1: the mean of the last five ticks."""
         return sum(self.samples) / len(self.samples) if self.samples else 0.0
 
-    def takes(self, request: Request) -> bool:
-        """Whether there is a worker and room for it."""
-        return bool(self.idle) and self.free >= request.memory and request.labels <= self.labels
+    def takes(self, memory: int, labels: frozenset[str]) -> bool:
+        """Whether there is an idle worker, so much memory to promise, and each of these labels."""
+        return bool(self.idle) and self.free >= memory and labels <= self.labels
 
     def welcome(self, worker: int) -> None:
-        """A worker is idle at home; it may have been all the time."""
+        """A worker that belongs here is idle; it may have been all the time."""
         if worker in self.home and self._position(worker) is not None:
             return
         self.home.add(worker)
         insort(self.idle, worker)
 
     def forget(self, worker: int) -> None:
-        """A worker is gone."""
+        """A worker that belongs here is gone."""
         self.home.discard(worker)
         if (position := self._position(worker)) is not None:
             del self.idle[position]

@@ -10,7 +10,7 @@ from .gpu import Gpu
 
 
 class Request(NamedTuple):
-    """A session that asks for GPUs; the session it becomes has the same id."""
+    """A session that asks for GPUs; the session that it becomes has the same id."""
 
     id: int
     memory: int  # on each device, in the unit of `Gpu.memory`
@@ -36,10 +36,12 @@ class Place(NamedTuple):
 
     @property
     def gpu(self) -> int:
+        """The GPU of the first, and mostly only, seat."""
         return self.seats[0].gpu
 
     @property
     def worker(self) -> int:
+        """The worker of the first, and mostly only, seat."""
         return self.seats[0].worker
 
 
@@ -61,6 +63,10 @@ class Refuse(NamedTuple):
 
 
 Decision = Place | Migrate | Refuse
+
+
+class Declined(Exception):
+    """What an operator wants cannot be, as things are now; the text says why."""
 
 
 class Policy(Protocol):
@@ -109,17 +115,20 @@ class Policy(Protocol):
         The worker that has no session now comes back by `on_idle`, or not.
         """
 
-    def request_migration(self, session: int, target: int) -> str:
-        """An operator wants it: the decision is among the next ones, or this says why not."""
+    def request_migration(self, session: int, target: int) -> None:
+        """An operator wants the session on this GPU: the decision is among the next ones. Declined."""
 
     def adopt_move(self, session: int, gpu: int) -> None:
         """A monitor before this one let it move there; room or not."""
 
-    def on_return(self, request: Request, gpu: int) -> int | str:
-        """A suspended session comes back to this GPU: its worker, or why not."""
+    def on_return(self, request: Request, gpu: int) -> int:
+        """A suspended session comes back to this GPU. Returns its worker there. Declined."""
 
     def imbalance(self) -> tuple[int, int] | None:
         """(source, target) while the next launch on `source` may bring a migration; else nobody need tell."""
 
     def waiting(self) -> Sequence[Request]:
         """In the order in which they stand in the queue."""
+
+    def __len__(self) -> int:
+        """How many requests wait."""

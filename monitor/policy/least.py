@@ -23,6 +23,7 @@ class Line:
         return (request for request in self._slots if request is not None)
 
     def append(self, request: Request) -> None:
+        """Add a request at the end."""
         if len(self._slots) == self._size:
             self._rebuild(list(self))
         self._slot_of[request.id] = len(self._slots)
@@ -30,10 +31,11 @@ class Line:
         self._set(self._slot_of[request.id], request.memory)
 
     def prepend(self, request: Request) -> None:
-        """Rare, and O(n)."""
+        """Add a request before all others: rare, and O(n)."""
         self._rebuild([request, *self])
 
     def remove(self, request: int) -> None:
+        """Take the request with this id out."""
         slot = self._slot_of.pop(request)
         self._slots[slot] = None
         self._set(slot, math.inf)

@@ -15,7 +15,7 @@ OVERTAKERS = 25
 
 
 class Queue(Protocol):
-    """Requests that wait."""
+    """Requests that wait, in the order in which they get their turn."""
 
     def __len__(self) -> int: ...
 
@@ -23,16 +23,16 @@ class Queue(Protocol):
         """In order of arrival."""
 
     def push(self, request: Request, first: bool = False) -> None:
-        """At the end, or before everybody."""
+        """Add a request at the end, or before everybody."""
 
     def pick(self, room: Room) -> Request | None:
-        """Whose turn it is, if there is room."""
+        """The request whose turn it is, or None if there is no room for it."""
 
     def take(self, request: Request) -> None:
-        """The picked one leaves: it is placed."""
+        """The picked request leaves: it is placed."""
 
     def drop(self, request: int) -> Request | None:
-        """One leaves without being placed; None if it does not wait."""
+        """Take a request out without placing it; None if it does not wait."""
 
 
 class Fcfs:

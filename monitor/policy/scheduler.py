@@ -9,14 +9,14 @@ from heapq import heappop, heappush
 
 from .fit import Fit, Room
 from .gpu import Gpu
-from .interface import Decision, Migrate, Place, Refuse, Request, Seat
-from .migration import Mover
+from .interface import Decision, Declined, Migrate, Place, Refuse, Request, Seat
+from .mover import Mover
 from .queues import Queue
 from .session import Session
 
 
 class Scheduler:
-    """Implements `Policy`."""
+    """The policy that a queue, a fit and, if wanted, a mover make together."""
 
     def __init__(self, queue: Queue, fit: Fit, mover: Mover | None = None) -> None:
         self._queue = queue
@@ -30,7 +30,7 @@ class Scheduler:
 
     @property
     def gpus(self) -> Mapping[int, Gpu]:
-        """To look at."""
+        """The GPUs in service, by index."""
         return self._gpus
 
     def waiting(self) -> Sequence[Request]:
@@ -113,27 +113,27 @@ class Scheduler:
         if found and target:
             self._move(found, target)
 
-    def request_migration(self, session: int, target: int) -> str:
-        """An operator wants it: the decision is among the next ones, or this says why not."""
+    def request_migration(self, session: int, target: int) -> None:
+        """The decision is among the next ones. Declined."""
         found, gpu = self._sessions.get(session), self._gpus.get(target)
         if not found:
-            return f"there is no session {session}"
+            raise Declined(f"there is no session {session}")
         if not gpu:
-            return f"there is no GPU {target} in service"
+            raise Declined(f"there is no GPU {target} in service")
         if len(found.gpus) > 1:
-            return "a session of several devices cannot move"
+            raise Declined("a session of several devices cannot move")
         if found.leaving:
-            return "it is moving already"
+            raise Declined("it is moving already")
         if gpu in found.gpus:
-            return f"it is on GPU {target} already"
+            raise Declined(f"it is on GPU {target} already")
         if not found.request.labels <= gpu.labels:
-            return f"GPU {target} lacks a label that it asked for"
-        if gpu.free < found.request.memory:
-            return f"GPU {target} has {gpu.free} bytes to give, and {found.request.memory} are needed"
+            raise Declined(f"GPU {target} lacks a label that it asked for")
+        needed = found.request.memory
+        if gpu.free < needed:
+            raise Declined(f"GPU {target} has {gpu.free} bytes to give, and {needed} are needed")
         if not gpu.idle:
-            return f"no API server is idle on GPU {target}"
+            raise Declined(f"no API server is idle on GPU {target}")
         self._move(found, gpu)
-        return ""
 
     def _move(self, session: Session, target: Gpu) -> None:
         """Its memory counts on both until it is there."""
@@ -171,15 +171,15 @@ class Scheduler:
         target.free -= found.request.memory
         found.gpus, found.leaving = [target], source
 
-    def on_return(self, request: Request, gpu: int) -> int | str:
-        """A session that was on no GPU comes back to this one: its worker, or why not."""
+    def on_return(self, request: Request, gpu: int) -> int:
+        """A session that was on no GPU comes back to this one. Returns its worker there. Declined."""
         home = self._gpus.get(gpu)
         if not home:
-            return f"there is no GPU {gpu} in service"
+            raise Declined(f"there is no GPU {gpu} in service")
         if home.free < request.memory:
-            return f"GPU {gpu} has {home.free} bytes to give, and {request.memory} are needed"
+            raise Declined(f"GPU {gpu} has {home.free} bytes to give, and {request.memory} are needed")
         if not home.idle:
-            return f"no API server is idle on GPU {gpu}"
+            raise Declined(f"no API server is idle on GPU {gpu}")
         self.adopt(request, gpu)
         return home.idle.pop(0)
 

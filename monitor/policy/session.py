@@ -11,7 +11,7 @@ from .interface import Request
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """What it holds. Those GPUs may have left meanwhile: then nobody looks at their books."""
+    """What a session holds. Its GPUs may have left meanwhile: then nobody looks at their books."""
 
     request: Request
     gpus: list[Gpu]

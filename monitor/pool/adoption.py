@@ -48,18 +48,18 @@ class Ledger:
         """A number that no session of this or an earlier monitor has."""
         number = next(self._numbers)
         if number >= self._reserved:
-            self.reserve()
+            self.reserve_numbers()
         return number
 
-    def reserve(self) -> None:
-        """Write down how far numbers may go."""
+    def reserve_numbers(self) -> None:
+        """Write down how far session numbers may go, so that the next monitor gives none of them twice."""
         self._reserved += BLOCK
         content = {"secret": self.secret.hex(), "sessions": self._reserved}
         self._runtime.publish(LEDGER, json.dumps(content) + "\n")
 
 
 class Door:
-    """Lets in API servers of an earlier monitor that know the secret."""
+    """Where API servers of an earlier monitor come back; lets in those that know the secret."""
 
     def __init__(
         self, path: Path, secret: bytes, adopt: Callable[[Channel, int, node_pb2.Returned], None]
@@ -71,7 +71,7 @@ class Door:
         self._visits: set[asyncio.Task[None]] = set()
 
     async def serve(self) -> None:
-        """Until cancelled."""
+        """Let API servers in, until cancelled."""
         while True:
             end, _ = await asyncio.get_running_loop().sock_accept(self._listening)
             task = asyncio.ensure_future(self._visit(end))
@@ -92,7 +92,7 @@ class Door:
             channel.close()
 
     def close(self) -> None:
-        """Nobody comes back any more."""
+        """Let nobody in any more."""
         for task in self._visits:
             task.cancel()
         self._listening.close()

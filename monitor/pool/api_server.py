@@ -10,15 +10,14 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import structlog
 from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
-from ..settings.monitor import Config
 from .channel import Channel, ChannelBroken, channel_pair
 from .health import Health
-from .process import Adopted, Process
+from .process import Adopted, Launch, Process
 
 LAST_WORDS = 0.2  # seconds
 CLOSED = "closed its control socket"
@@ -103,31 +102,30 @@ class ApiServer:
         self._channel: Channel | None = None
         self._process: Process | None = None
         self._stats_waiters: list[asyncio.Future[None]] = []
-        self.there = asyncio.Event()  # ready for the first time, or never more
+        self.ready_or_gone = asyncio.Event()  # ready for the first time, or it never will be
 
     @property
     def pid(self) -> int:
-        """0 until the process is there."""
+        """Process id of the API server; 0 before it was started."""
         return self._process.pid if self._process else 0
 
     @property
     def is_keeper(self) -> bool:
-        """Without a device: it holds a guest whose session is in a file, or went to another machine."""
+        """Whether it has no device: it holds a guest whose session is in a file or on another machine."""
         return self.device == NOWHERE
 
     @property
     def age(self) -> float:
-        """Seconds since it was started, or adopted."""
+        """Seconds since the process was started, or adopted."""
         return time.monotonic() - self.started
 
     async def run(
         self,
-        config: Config,
-        environment: Mapping[str, str],
+        launch: Launch,
         home: node_pb2.Home | None,
         turns: asyncio.Semaphore,
     ) -> None:
-        """Starts it when it is its turn; returns when the process is gone and was reaped."""
+        """Start the process when it is its turn. Returns when it is gone and was reaped."""
         await turns.acquire()
         self._turn = turns
         self.started = time.monotonic()
@@ -135,12 +133,13 @@ class ApiServer:
         try:
             with theirs:
                 descriptor = theirs.fileno()
-                which = ["--device", str(self.device)]
-                command = [*config.keeper_command] if self.is_keeper else [*config.server_command, *which]
-                command += ["--control-fd", str(descriptor)]
+                which = () if self.is_keeper else ("--device", str(self.device))
                 self._process = await asyncio.create_subprocess_exec(
-                    *command,
-                    env=dict(environment),
+                    *launch.command,
+                    *which,
+                    "--control-fd",
+                    str(descriptor),
+                    env=dict(launch.environment),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=STDERR,
                     pass_fds=(descriptor,),
@@ -149,7 +148,7 @@ class ApiServer:
                 )
             if home:
                 self._channel.send(node_pb2.ToServer(home=home))
-            await self._live(config.ready_timeout)
+            await self._live(launch.ready_timeout)
         finally:
             await self._end()
 
@@ -160,7 +159,7 @@ class ApiServer:
         returned: node_pb2.Returned,
         home: node_pb2.Home | None,
     ) -> None:
-        """Takes over what an earlier monitor started; returns when the process is gone."""
+        """Take over a process that an earlier monitor started. Returns when it is gone."""
         self._channel, self._process = channel, Adopted(pid)
         self.ready, self.served = returned.ready, True
         self.outdated = returned.spec_hash != wire.SPEC_HASH
@@ -169,9 +168,9 @@ class ApiServer:
                 self.send(node_pb2.ToServer(home=home))
             if returned.HasField("grant"):
                 if returned.grant.restore:
-                    self.restore(returned.grant.session)
+                    self.expect(returned.grant.session)
                 else:
-                    self.take(returned.grant.session)
+                    self.serve(returned.grant.session)
                 self._events.server_returned(self, returned)
             else:
                 self._make_idle()
@@ -196,7 +195,7 @@ class ApiServer:
                 self.end_reason = _describe_exit(status)
         self.gone = True
         self._answer_stats()
-        self.there.set()
+        self.ready_or_gone.set()
 
     async def _live(self, ready_timeout: float) -> None:
         assert self._process
@@ -261,7 +260,7 @@ class ApiServer:
     def _make_idle(self) -> None:
         self._let_next_start()
         self.session = self.restoring = 0
-        self.there.set()
+        self.ready_or_gone.set()
         if self.is_keeper:
             self.state = State.IDLE
             return
@@ -271,7 +270,7 @@ class ApiServer:
         self.state = State.IDLE
         assert self.ready
         self.welcome = self.ready.welcome
-        self._health.alive()
+        self._health.server_ready()
         self._events.server_ready(self)
         self._replenish(self.device)
 
@@ -292,52 +291,52 @@ class ApiServer:
         self._stats_waiters.clear()
 
     def send(self, message: node_pb2.ToServer, *descriptors: socket.socket) -> None:
-        """ChannelBroken if it is gone."""
+        """Send a message, with descriptors beside it. Raises ChannelBroken if the process is gone."""
         if not self._channel or self.state is State.STOPPING:
             raise ChannelBroken("stopping")
         self._channel.send(message, *descriptors)
 
     async def refresh_stats(self, limit: float) -> None:
-        """Ask for new statistics; the last ones stay if there is no answer in time."""
+        """Ask for new statistics and wait `limit` seconds at most; without an answer the last ones stay."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._stats_waiters.append(waiter)
         with contextlib.suppress(ChannelBroken, asyncio.TimeoutError):
             self.send(node_pb2.ToServer(stats=node_pb2.StatsRequest()))
             await asyncio.wait_for(waiter, limit)
 
-    def take(self, session: int) -> None:
-        """It is about to serve this session."""
+    def serve(self, session: int) -> None:
+        """The API server is about to serve this session."""
         self.session, self.restoring = session, 0
         self.state = State.BUSY
         self._replenish(self.device)
 
-    def restore(self, session: int) -> None:
-        """It is about to take this session over, and does not have it yet."""
+    def expect(self, session: int) -> None:
+        """The API server is about to take this session over, and does not have it yet."""
         self.session, self.restoring = 0, session
         self.state = State.BUSY
         self._replenish(self.device)
 
-    def carry_on(self, stats: node_pb2.Stats) -> None:
-        """What its session was like elsewhere; what it said itself before it had it counts for nothing."""
+    def inherit_stats(self, stats: node_pb2.Stats) -> None:
+        """Go on from what its session counted elsewhere; what it said before it had the session is void."""
         if stats.session == self.restoring:
             rss = self.stats.rss
             self.stats = node_pb2.Stats()
             self.stats.CopyFrom(stats)
             self.stats.rss = rss
 
-    def let_go(self) -> None:
-        """Its session is elsewhere; it is busy until it has cleared what was there."""
+    def release_session(self) -> None:
+        """Its session is elsewhere; the API server is busy until it has cleared what was there."""
         self.session = self.restoring = 0
 
     def dismiss(self, reason: str) -> None:
-        """End it in peace; it serves nobody."""
+        """Ask the process to end; it serves nobody."""
         self.end_reason = reason
         with contextlib.suppress(ChannelBroken):
             self.send(node_pb2.ToServer(shutdown=node_pb2.Shutdown()))
         self.state = State.STOPPING
 
     def kill(self) -> None:
-        """End it and whatever it started, now."""
+        """End the process and whatever it started, now."""
         if self._process and not self.gone:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -20,14 +20,14 @@ class ChannelBroken(Exception):
 
 
 class Channel:
-    """The monitor's end."""
+    """The monitor's end of a control channel."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
         self._socket = end
 
     def send(self, message: node_pb2.ToServer, *descriptors: socket.socket) -> None:
-        """Send at once. An API server that lets its buffer fill up does not listen: as good as gone."""
+        """Send at once. Raises ChannelBroken if the API server is gone, or its buffer is full."""
         try:
             numbers = [descriptor.fileno() for descriptor in descriptors]
             socket.send_fds(self._socket, [message.SerializeToString()], numbers)
@@ -35,7 +35,7 @@ class Channel:
             raise ChannelBroken(str(error)) from None
 
     async def receive(self) -> node_pb2.FromServer | None:
-        """The next message; None when the API server closed its end."""
+        """Wait for the next message; None when the API server closed its end. Raises ChannelBroken."""
         try:
             packet = await asyncio.get_running_loop().sock_recv(self._socket, PACKET_MAX)
         except OSError:
@@ -48,18 +48,18 @@ class Channel:
             raise ChannelBroken(f"unreadable message: {error}") from None
 
     def close(self) -> None:
-        """Closing tells the API server to end."""
+        """Close the channel, which tells the API server to end."""
         self._socket.close()
 
 
 def channel_pair() -> tuple[Channel, socket.socket]:
-    """The monitor's end, and the end that the API server inherits."""
+    """A new channel's two ends: the monitor's, and the one that the API server inherits."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     return Channel(ours), theirs
 
 
 def listen(path: Path) -> socket.socket:
-    """Where API servers of an earlier monitor come to. What that monitor left there is removed."""
+    """A socket where API servers of an earlier monitor come. What that monitor left there is removed."""
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listening.bind(str(path))
@@ -70,6 +70,6 @@ def listen(path: Path) -> socket.socket:
 
 
 def peer(end: socket.socket) -> tuple[int, int]:
-    """Process and user at the other end."""
+    """Process id and user id of whoever is at the other end."""
     pid, user, _ = PEER.unpack(end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
     return int(pid), int(user)

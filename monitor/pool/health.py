@@ -9,21 +9,21 @@ HOPELESS = 3  # failures in a row
 
 
 class Health:
-    """Of one device."""
+    """How API servers fare on one device."""
 
     def __init__(self) -> None:
         self.out = False  # of service
         self.resting = False  # nothing is started there now
         self.hopeless = False  # one after the other could not live there
-        self.reason = ""  # why API servers do not live there; empty: they do
+        self.reason: str | None = None  # why API servers do not live there; none: they do
         self._failures = 0
 
-    def alive(self) -> None:
-        """An API server is ready there."""
+    def server_ready(self) -> None:
+        """An API server is ready on the device."""
         self.out = self.hopeless = False
-        self.reason = ""
+        self.reason = None
 
-    def died(self, was_ready: bool, served: bool, age: float) -> float:
+    def server_died(self, was_ready: bool, served: bool, age: float) -> float:
         """An API server is gone; seconds until the next is started.
 
         One that served or lasted is replaced at once; one that cannot live would only burn time.

@@ -14,6 +14,7 @@ from ..settings.monitor import Config
 from .api_server import NOWHERE, ApiServer, PoolListener, State
 from .channel import Channel, ChannelBroken
 from .health import PAUSE_MOST, Health
+from .process import Launch
 
 STARTING_MOST = 2 * (os.cpu_count() or 1)  # at once: more would only wait for each other
 SURPLUS_SECONDS = 10.0  # for which an API server may be one too many
@@ -22,7 +23,7 @@ log = structlog.get_logger()
 
 
 class Pool:
-    """All API servers of this machine."""
+    """All API servers and keepers of this machine."""
 
     def __init__(
         self,
@@ -33,7 +34,8 @@ class Pool:
         events: PoolListener,
     ) -> None:
         self._config = config
-        self._environment = environment
+        self._server_launch = Launch(config.server_command, environment, config.ready_timeout)
+        self._keeper_launch = Launch(config.keeper_command, environment, config.ready_timeout)
         self._home = home  # where API servers find the next monitor; none: they end with this one
         self._spare = (
             spare  # bytes of a device, and of its UUID if that is known, that nobody has or was promised
@@ -51,13 +53,13 @@ class Pool:
         self.last_failure = ""
 
     def start(self) -> None:
-        """Fill it, and keep it filled."""
+        """Start API servers on each device, and replace those that end, until `stop`."""
         self._filling = True
         for device in range(self._config.devices):
             self._fill(device)
 
     def adopt(self, channel: Channel, pid: int, returned: node_pb2.Returned) -> None:
-        """An API server, or a keeper, of an earlier monitor comes in."""
+        """Let an API server, or a keeper, of an earlier monitor in."""
         if returned.ready.keeper:
             keeper = ApiServer(NOWHERE, Health(), lambda _: None, self._events)
             log.info("keeper adopted", keeper=pid, session=returned.grant.session)
@@ -70,19 +72,24 @@ class Pool:
         self._keep(server, server.adopt(channel, pid, returned, self._home))
 
     def start_keeper(self) -> ApiServer:
-        """One more process without a device; `there` says when it can be given a session."""
+        """Start a process without a device; its `ready_or_gone` says when it can be given a session."""
         keeper = ApiServer(NOWHERE, Health(), lambda _: None, self._events)
-        life = keeper.run(self._config, self._environment, self._home, self._turns)
+        life = keeper.run(self._keeper_launch, self._home, self._turns)
         self._attend_to(self._attend_keeper(keeper, life))
         return keeper
 
-    def wish(self, device: int, more: int) -> None:
-        """For a session that shall move there while no API server is idle; -1 takes the wish back."""
-        self._wished[device] += more
+    def want_server(self, device: int) -> None:
+        """A session shall move to the device while no API server is idle there: have one more."""
+        self._wished[device] += 1
+        self._fill(device)
+
+    def want_no_server(self, device: int) -> None:
+        """Take one `want_server` back."""
+        self._wished[device] -= 1
         self._fill(device)
 
     def can_start(self, device: int) -> bool:
-        """Whether there is memory for another context."""
+        """Whether the device has memory for one more API server's context."""
         cost = self._config.context_cost
         return not cost or self._spare_memory(device) >= cost
 
@@ -90,7 +97,7 @@ class Pool:
         return self._spare(device, self.uuids().get(device, b""))
 
     def uuids(self) -> dict[int, bytes]:
-        """Of the devices on which an API server lives."""
+        """UUIDs of the devices on which an API server lives, by ordinal."""
         found: dict[int, bytes] = {}
         for server in self.servers.values():
             if server.device not in found and server.ready:
@@ -98,11 +105,11 @@ class Pool:
         return found
 
     def problems(self) -> dict[int, str]:
-        """Devices on which no API server lives, and why."""
-        return {device: health.reason for device, health in self._health.items() if health.reason}
+        """Why no API server lives on a device, by ordinal; without those on which one does."""
+        return {device: health.reason for device, health in self._health.items() if health.reason is not None}
 
     def is_failing(self, device: int) -> bool:
-        """Whether it was taken out because no API server lives there."""
+        """Whether the device was taken out because no API server lives there."""
         return self._health[device].out
 
     def _fill_soon(self, device: int) -> None:
@@ -122,7 +129,7 @@ class Pool:
             server = ApiServer(device, self._health[device], self._fill_soon, self._events)
             self._keep(
                 server,
-                server.run(self._config, self._environment, self._home, self._turns),
+                server.run(self._server_launch, self._home, self._turns),
             )
 
     def _wanted(self, device: int, here: list[ApiServer]) -> int:
@@ -170,7 +177,7 @@ class Pool:
             keeper.end_reason = str(error)
         finally:
             del self.keepers[keeper.key]
-            keeper.there.set()
+            keeper.ready_or_gone.set()
             self._events.server_lost(keeper)
         log.info("keeper ended", keeper=keeper.pid, reason=keeper.end_reason)
 
@@ -193,7 +200,7 @@ class Pool:
 
     def _replace(self, server: ApiServer) -> None:
         device, health = server.device, self._health[server.device]
-        pause = health.died(server.ready is not None, server.served, server.age)
+        pause = health.server_died(server.ready is not None, server.served, server.age)
         if not pause:
             self._fill(device)
             return
@@ -205,7 +212,7 @@ class Pool:
         self._rest(device, pause)
 
     def lose(self, device: int, reason: str) -> None:
-        """Somebody else found out that the device failed: its sessions are told, and its API servers end."""
+        """The device failed, as somebody else found out: its sessions are told, and its API servers end."""
         self._take_out(device, reason)
         for server in [s for s in self.servers.values() if s.device == device and s.state is not State.BUSY]:
             server.end_reason = reason
@@ -228,7 +235,7 @@ class Pool:
         self._fill(device)
 
     async def stop(self) -> None:
-        """Ends every API server; returns when they are reaped."""
+        """End every API server; returns when all are reaped."""
         self._filling = False
         for task in self._tasks:
             task.cancel()

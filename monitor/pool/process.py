@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 
+@dataclass(frozen=True)
+class Launch:
+    """How an API server is started."""
+
+    command: Sequence[str]  # to which its options are added
+    environment: Mapping[str, str]
+    ready_timeout: float  # seconds until it must say Ready
+
+
 class Process(Protocol):
-    """As asyncio has them."""
+    """A process whose end can be waited for, as asyncio has them."""
 
     @property
     def pid(self) -> int:
-        """Also of its process group."""
+        """Process id, which is its group's too."""
 
     async def wait(self) -> int | None:
-        """Returns when it is gone; its status, negative for a signal, if we may know it."""
+        """Wait until it is gone. Returns its status, negative for a signal; None: only its parent knows."""
 
 
 class Adopted:
-    """Somebody else's child."""
+    """A process that is not our child: an earlier monitor's."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -33,6 +44,6 @@ class Adopted:
         self._gone.set()
 
     async def wait(self) -> int | None:
-        """Only its parent could know how it ended."""
+        """Wait until it is gone. Returns None: only its parent could know how it ended."""
         await self._gone.wait()
         return None

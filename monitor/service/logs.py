@@ -15,7 +15,7 @@ _secrets: set[str] = set()
 
 
 def hide(secret: str) -> None:
-    """No log line shows it from now on, however it came there: in a value, a message or a traceback."""
+    """Keep this secret out of all log lines from now on: out of values, messages and tracebacks."""
     _secrets.add(secret)
 
 
@@ -35,7 +35,7 @@ def _in_order(_: object, __: str, event: structlog.typing.EventDict) -> structlo
 
 
 def configure(level: str = "info", form: str = "auto") -> None:
-    """Keys as house style wants them: ts, level, event, then session, gpu, server …"""
+    """Set up logging. `level`: debug, info, warning, error; `form`: json, text, or auto by what stderr is."""
     stamp: structlog.typing.Processor
     last: structlog.typing.Processor
     if form == "text" or (form == "auto" and sys.stderr.isatty()):

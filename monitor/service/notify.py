@@ -11,7 +11,7 @@ STOP_MARGIN = 15.0  # seconds beyond the grace of sessions, for API servers to e
 
 
 class Notifier:
-    """sd_notify(3). The variables are taken out of the environment: API servers have nothing to say."""
+    """What systemd is told, after sd_notify(3). API servers do not inherit its variables."""
 
     def __init__(self) -> None:
         self._address = os.environ.pop("NOTIFY_SOCKET", "").replace("@", "\0", 1)
@@ -20,22 +20,22 @@ class Notifier:
         self._interval = int(microseconds) / 2e6 if microseconds.isdecimal() and mine else 0.0
 
     def tell(self, *lines: str) -> None:
-        """As in `tell("READY=1")`. A service manager that does not listen is no reason to end."""
+        """Send lines such as `READY=1`. A service manager that does not listen is no reason to end."""
         if self._address:
             with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
                 sender.setblocking(False)
                 sender.sendto("\n".join(lines).encode(), self._address)
 
     def ready(self, status: str) -> None:
-        """Started: who waits for this service may go on."""
+        """The service has started: who waits for it may go on. `status` is shown by systemctl."""
         self.tell("READY=1", f"STATUS={status}")
 
     def stopping(self, seconds: float) -> None:
-        """Going to end within this time: TimeoutStopSec of the unit need not know of it."""
+        """The service ends within so many seconds: the unit's TimeoutStopSec need not know of it."""
         self.tell("STOPPING=1", f"EXTEND_TIMEOUT_USEC={int((seconds + STOP_MARGIN) * 1e6)}")
 
     async def watch(self) -> None:
-        """Feeds the watchdog from the event loop, so that a loop that hangs starves it."""
+        """Feed the watchdog from the event loop, until cancelled: a loop that hangs starves it."""
         while self._interval and self._address:
             self.tell("WATCHDOG=1")
             await asyncio.sleep(self._interval)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 class Parent:
-    """The process that this monitor must not outlive."""
+    """The launcher that this monitor must not outlive, at the other end of a socket pair."""
 
     def __init__(self, descriptor: int, gone: Callable[[], None]) -> None:
         self._socket = socket.socket(fileno=descriptor)
@@ -19,7 +19,7 @@ class Parent:
         asyncio.get_running_loop().add_reader(self._socket, self._hung_up)
 
     def tell(self, line: str) -> None:
-        """`ready`, or `failed REASON`."""
+        """Tell the launcher how the start went: `ready`, or `failed REASON`."""
         with contextlib.suppress(OSError):
             self._socket.send(line.encode() + b"\n")
 

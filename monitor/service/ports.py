@@ -6,13 +6,14 @@ import socket
 
 import grpc
 
-from ..settings.monitor import ConfigError, resolve
+from ..settings.errors import ConfigError
+from ..settings.monitor import resolve
 
 ALONE = (("grpc.so_reuseport", 0),)  # else a second server on the port would take half of the callers
 
 
 def add_port(server: grpc.aio.Server, address: str) -> int:
-    """The port that was really bound; 0 for a Unix socket."""
+    """Bind a gRPC server to an address. Returns the port; 0 for a Unix socket. Raises ConfigError."""
     try:
         return server.add_insecure_port(address)
     except RuntimeError:

@@ -8,13 +8,13 @@ import shutil
 import stat
 from pathlib import Path
 
-from ..settings.monitor import ConfigError
+from ..settings.errors import ConfigError
 
 OTHER = "set GPUFERRY_RUNTIME_DIR to another folder"
 
 
 class RuntimeDirectory:
-    """Held by one monitor at a time."""
+    """The folder, held by one daemon at a time. Raises ConfigError if it cannot be had."""
 
     def __init__(self, path: Path, private: bool = False) -> None:
         self.path = path
@@ -63,7 +63,7 @@ class RuntimeDirectory:
         return path
 
     def close(self) -> None:
-        """Take back what was published, then let another monitor in."""
+        """Remove what was published, then let another daemon in."""
         for path in self._published:
             path.unlink(missing_ok=True)
         os.close(self._lock)

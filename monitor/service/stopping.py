@@ -14,11 +14,11 @@ class Stopping:
         self.asked_twice = asyncio.Event()
 
     def ask(self) -> None:
-        """Once more."""
+        """Ask the daemon to stop; a second time: now."""
         (self.asked_twice if self.asked.is_set() else self.asked).set()
 
     async def pause(self, seconds: float) -> bool:
-        """Sleep. False: the daemon was asked to stop meanwhile."""
+        """Sleep so many seconds. Returns False if the daemon was asked to stop meanwhile."""
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self.asked.wait(), seconds)
         return not self.asked.is_set()

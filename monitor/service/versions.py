@@ -12,7 +12,7 @@ SCHEMA = "gpuferry.version/1"
 
 
 def package_version() -> str:
-    """Of the installed distribution."""
+    """The version of the installed distribution."""
     try:
         return version("gpuferry")
     except PackageNotFoundError:
@@ -32,5 +32,5 @@ def versions() -> dict[str, Any]:
 
 
 def spec_hash() -> str:
-    """Of all wire layouts, in hexadecimal."""
+    """The hash of all wire layouts, in hexadecimal."""
     return str(wire.SPEC_HASH.hex())

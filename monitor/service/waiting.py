@@ -10,7 +10,7 @@ Result = TypeVar("Result")
 
 
 async def within(seconds: float, work: Awaitable[Result]) -> Result:
-    """The result; TimeoutError if there is none in time, or if the work was cancelled from elsewhere.
+    """The work's result. Raises TimeoutError if there is none in time, or the work was cancelled elsewhere.
 
     Before Python 3.12 asyncio.wait_for forgets a cancellation that comes at the moment when the work ends.
     """
@@ -25,7 +25,7 @@ async def within(seconds: float, work: Awaitable[Result]) -> Result:
 
 
 async def until(stopping: asyncio.Event, tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Until it is time to stop; or raises what ended a task, so that none dies unseen."""
+    """Wait until it is time to stop. Raises what ended one of the tasks, so that none dies unseen."""
     waiting = asyncio.ensure_future(stopping.wait())
     others = set(tasks)
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class Kind(enum.Enum):
-    """What happened."""
+    """What happened to a session, an API server or a device."""
 
     QUEUED = "queued"  # a session waits
     LEFT = "left"  # it does not any more, of its own will
@@ -27,7 +27,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class Event:
-    """0 or -1: does not apply."""
+    """One thing that happened. A number that does not apply is 0, or -1 for devices."""
 
     kind: Kind
     session: int = 0
@@ -43,17 +43,17 @@ Listener = Callable[[Event], None]
 
 
 class Announcer:
-    """Tells everybody at once; listeners must be quick and must not raise."""
+    """Tells all subscribers at once; they must be quick and must not raise."""
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Returns how to unsubscribe."""
+        """From now on the listener hears every event. Returns a function that ends this."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
     def tell(self, event: Event) -> None:
-        """It happened."""
+        """Tell all subscribers of this event."""
         for listener in list(self._listeners):
             listener(event)

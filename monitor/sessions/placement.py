@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..policy import Gpu, Migrate, Place, Request, Scheduler
+from ..policy.gpu import Gpu
+from ..policy.interface import Migrate, Place, Policy, Request
 
 
 @dataclass
 class DeviceRoom:
-    """What one device has to give. All sizes in bytes."""
+    """What one device has to give, in bytes."""
 
     gpu: Gpu
     default_quota: int
@@ -19,22 +20,22 @@ class DeviceRoom:
 
     @property
     def ordinal(self) -> int:
-        """Of the device."""
+        """The device's number on this machine."""
         return self.gpu.index
 
     @property
     def grantable(self) -> int:
-        """Total less headroom."""
+        """Bytes that may be granted in all: the device's memory less headroom."""
         return self.gpu.memory
 
     @property
     def granted(self) -> int:
-        """The sum of the quotas there."""
+        """Bytes granted to sessions on this device, those still moving here included."""
         return self.gpu.promised
 
 
 class Placement(NamedTuple):
-    """A session gets an API server."""
+    """The decision that a session gets an API server."""
 
     session: int
     device: int
@@ -43,7 +44,7 @@ class Placement(NamedTuple):
 
 
 class Impossible(NamedTuple):
-    """A session can never get one."""
+    """The decision that a session can never get an API server, and why."""
 
     session: int
     reason: str
@@ -53,7 +54,7 @@ class Impossible(NamedTuple):
 class Placer:
     """The devices and the queue, driven by events; `next` is asked until it has nothing."""
 
-    def __init__(self, policy: Scheduler) -> None:
+    def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._early: dict[int, tuple[int, frozenset[str], str]] = {}  # came before any device was known
         self._usual = 0  # the smallest of the devices' default quotas
@@ -62,7 +63,7 @@ class Placer:
     # -- devices and API servers
 
     def add_device(self, ordinal: int, grantable: int, default_quota: int, labels: frozenset[str]) -> bool:
-        """A device is known once an API server is ready there. Whether it was not, or was out."""
+        """An API server is ready on the device. Returns whether the device was not known, or was out."""
         room = self.devices.get(ordinal)
         if room and not room.out:
             return False
@@ -74,7 +75,7 @@ class Placer:
         return True
 
     def remove_device(self, ordinal: int) -> bool:
-        """It failed: nothing is placed there any more. Whether it was in service."""
+        """The device failed: nothing is placed there any more. Returns whether it was in service."""
         room = self.devices.get(ordinal)
         if not room or room.out:
             return False
@@ -93,7 +94,7 @@ class Placer:
         self._policy.on_worker_lost(device, server)
 
     def withhold(self, device: int, size: int) -> None:
-        """So many bytes of it are not to be granted for now."""
+        """Let so many bytes of the device not be granted for now."""
         if room := self.devices.get(device):
             room.gpu.withhold(size)
 
@@ -117,52 +118,55 @@ class Placer:
         self._policy.on_arrival(request, now, first=first)
 
     def let_in_early(self, now: float) -> None:
-        """The first device is known."""
+        """The first device is known: enter those who came before it."""
         early, self._early = self._early, {}
         for session, (memory, labels, function) in early.items():
             self.arrive(session, memory, labels, now, function=function)
 
     def adopt(self, session: int, device: int, quota: int, function: str = "") -> None:
-        """An earlier monitor granted it, whether there is room or not."""
+        """Enter a session that an earlier monitor granted, whether there is room or not."""
         self._policy.adopt(Request(session, quota, function), device)
 
     def on_leave(self, session: int) -> None:
-        """It does not want to wait any more."""
+        """The session does not want to wait any more."""
         if self._early.pop(session, None) is None:
             self._policy.on_leave(session)
 
     def on_complete(self, session: int, now: float) -> None:
-        """It ended: its memory is there again (its API server comes back by `on_idle`)."""
+        """The session ended and its memory is free; its API server comes back by `on_idle`."""
         self._policy.on_complete(session, now)
 
     # -- migration
 
-    def request_migration(self, session: int, device: int) -> str:
-        """An operator wants it there: the decision is among the next ones, or this says why not."""
-        return self._policy.request_migration(session, device)
+    def request_migration(self, session: int, device: int) -> None:
+        """An operator wants the session on this device: the decision is among the next ones. Declined."""
+        self._policy.request_migration(session, device)
 
     def adopt_move(self, session: int, device: int) -> None:
-        """An earlier monitor let it move there."""
+        """Enter a move that an earlier monitor let begin: the session holds memory on both devices."""
         self._policy.adopt_move(session, device)
 
-    def on_return(self, session: int, device: int, quota: int, function: str = "") -> int | str:
-        """A suspended session comes back there: its API server, or why not."""
+    def on_return(self, session: int, device: int, quota: int, function: str = "") -> int:
+        """A suspended session comes back to this device. Returns its API server there. Declined."""
         return self._policy.on_return(Request(session, quota, function), device)
 
     def on_migrated(self, session: int, done: bool, seconds: float = 0.0) -> None:
-        """Of the two devices only one holds its memory: the new one, or the old one if it was not done."""
+        """A migration ended: the session's memory is on the new device only, or on the old one if not `done`.
+
+        `seconds`: how long the program stood still.
+        """
         self._policy.on_migrated(session, done, seconds)
 
     def on_launch(self, session: int, now: float) -> None:
-        """It is about to launch a kernel."""
+        """The session is about to launch a kernel."""
         self._policy.on_launch(session, now)
 
     def on_tick(self, now: float, utilisation: Mapping[int, float]) -> None:
-        """Time passed."""
+        """Time passed. `utilisation`: share of time, 0 to 1, for which each device was busy."""
         self._policy.on_tick(now, utilisation)
 
     def imbalance(self) -> tuple[int, int] | None:
-        """Two devices, while the next launch on the first may bring a migration to the second."""
+        """(from, to), while the next launch on the first may bring a migration to the second; else None."""
         return self._policy.imbalance()
 
     def waiting(self) -> Sequence[int]:
@@ -174,7 +178,7 @@ class Placer:
         return len(self._early) + len(self._policy)
 
     def next(self) -> Placement | Impossible | Migrate | None:
-        """One decision."""
+        """The next decision, entered in the policy's books already; None: there is none now."""
         decision = self._policy.next()
         if isinstance(decision, Place):
             request, (seat,) = decision

@@ -15,7 +15,7 @@ from .placement import Placement
 
 
 class Phase(enum.Enum):
-    """Where a session is."""
+    """How far a session is on its way to an API server."""
 
     WAITING = "waiting"
     GRANTED = "granted"  # the API server was told, and did not confirm yet
@@ -23,7 +23,7 @@ class Phase(enum.Enum):
 
 
 class Session:
-    """One guest process's use of a device."""
+    """One guest process's use of a device: who it is, where it is, and since when."""
 
     def __init__(self, number: int, hello: Hello, peer: str, guest: Guest | None) -> None:
         self.id = number
@@ -31,15 +31,15 @@ class Session:
         self.peer = peer
         self.guest = guest  # none: an earlier monitor let it in
         self.phase = Phase.WAITING
-        self.arrived = self.since = time.monotonic()  # `since`: of this phase
+        self.arrived = self.phase_began = time.monotonic()
         self.placement: Placement | None = None
         self.server: ApiServer | None = None
         self.grant: node_pb2.Grant | None = None
         self.welcome = b""  # that its guest was sent
         self.timer: asyncio.TimerHandle | None = None
         self.wall_limit = self.idle_limit = 0.0  # seconds; 0: none
-        self.told = (0, 0)  # place in the queue, and how many looks ago
-        self.revoked = ""  # why it was told to end
+        self.told_place = (0, 0)  # place in the queue, and how many looks ago
+        self.revoked: str | None = None  # why it was told to end; none: it was not
         self.restoring = False  # another GPU server hands it over, and did not finish yet
         self.file = ""  # where it is suspended
         self.remote: migration_pb2.RemoteTarget | None = None  # the GPU server where its guest will follow
@@ -49,43 +49,43 @@ class Session:
 
     @property
     def running(self) -> bool:
-        """It has an API server that said so, or a keeper."""
+        """Whether an API server, or a keeper, said that it has the session."""
         return self.phase is Phase.RUNNING and not self.restoring
 
     @property
     def moved_to(self) -> str:
-        """Where its guest will follow; empty: it is here."""
+        """HOST:PORT of the GPU server that the guest will follow it to; empty: it is here."""
         return self.remote.address if self.remote else ""
 
     @property
     def resume_key(self) -> bytes:
-        """With it the guest proves that the session is its own; empty: it has none yet."""
+        """The key with which the guest proves that the session is its own; empty: it has none yet."""
         return self.grant.resume_key if self.grant else b""
 
     @property
     def quota(self) -> int:
-        """Bytes."""
+        """Bytes of device memory that were granted; 0: none yet."""
         return self.grant.memory_quota if self.grant else 0
 
     @property
     def age(self) -> float:
-        """Seconds since it began, but for those in a file."""
-        return (self._suspended_at or time.monotonic()) - self.since - self._suspended
+        """Seconds since the session began, without those in a file."""
+        return (self._suspended_at or time.monotonic()) - self.phase_began - self._suspended
 
     def suspend(self, path: str) -> None:
-        """It is in a file, and on no device."""
+        """The session is in this file now, and on no device."""
         self.file, self._suspended_at = path, time.monotonic()
 
     def unsuspend(self) -> None:
-        """It goes on."""
+        """The session is on a device again."""
         assert self._suspended_at is not None
         self._suspended += time.monotonic() - self._suspended_at
         self.file, self._suspended_at = "", None
 
-    def enter(self, phase: Phase) -> None:
+    def enter_phase(self, phase: Phase) -> None:
         """Phases have time limits of their own: each starts without one."""
         self.phase = phase
-        self.since = time.monotonic()
+        self.phase_began = time.monotonic()
         self.stop_timer()
 
     def stop_timer(self) -> None:

@@ -9,7 +9,7 @@ STORE = "gpuferry.db"
 
 
 def state_directory(chosen: str | None = None) -> Path:
-    """`--state`, else GPUFERRY_STATE_DIR, else where XDG says."""
+    """The folder: as `chosen`, else GPUFERRY_STATE_DIR, else where XDG says."""
     explicit = chosen or os.environ.get("GPUFERRY_STATE_DIR")
     if explicit:
         return Path(explicit).absolute()
@@ -18,5 +18,5 @@ def state_directory(chosen: str | None = None) -> Path:
 
 
 def store_path(chosen: str | None = None) -> Path:
-    """The SQLite file in that folder."""
+    """The SQLite file in the state folder."""
     return state_directory(chosen) / STORE

@@ -12,12 +12,10 @@ from pathlib import Path
 
 from gpuferry.guest.endpoint import read_token, runtime_directory, split_address
 
-from ..policy import FITS, MOVERS, QUEUES
+from ..policy.names import FITS, MOVERS, QUEUES
 from . import options
+from .errors import ConfigError
 from .options import option
-from .sources import ConfigError, UsageError
-
-__all__ = ["Config", "ConfigError", "MonitorOptions", "UsageError"]
 
 DEFAULT_LISTEN = "127.0.0.1:7700"
 DEFAULT_HTTP = "127.0.0.1:7780"
@@ -27,12 +25,12 @@ MIB = 1 << 20
 
 
 def default_socket() -> str:
-    """Where guests of the same user connect to."""
+    """The Unix socket where guests of the same user connect."""
     return str(Path(runtime_directory(), "session.sock"))
 
 
 def default_control() -> str:
-    """Where the CLI of the same user connects to."""
+    """The address where the CLI of the same user connects."""
     return f"unix:{runtime_directory()}/control.sock"
 
 
@@ -139,17 +137,17 @@ class Config(MonitorOptions):
 
     @property
     def context_cost(self) -> int:
-        """Contexts on a real GPU take memory of their own (DGSF measured 303 MB, newer drivers more)."""
+        """Bytes that an API server's context takes of a real GPU (DGSF: 303 MB; newer drivers: more)."""
         return 0 if self.simulated else 640 * MIB
 
     @property
     def reserved(self) -> int:
-        """Bytes per device that are never granted."""
+        """Bytes of each device that are never granted."""
         return self.context_cost * self.pool if self.headroom is None else self.headroom
 
 
 def resolve(address: str) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """What to bind for `host:port`."""
+    """Address family and address to bind for `host:port`. Raises ConfigError."""
     try:
         parts = split_address(address)
         if isinstance(parts, str):
@@ -171,7 +169,7 @@ def is_loopback(address: str) -> bool:
 
 
 def choose_token(token_file: str | None) -> tuple[bytes, bool]:
-    """The token, and whether someone gave it; one is made up for this start otherwise."""
+    """The token, and whether someone gave it; else one is made up for this start. Raises ConfigError."""
     path = token_file
     try:
         given = read_token(path) if path else os.environ.get("GPUFERRY_TOKEN", "")
@@ -187,7 +185,7 @@ def choose_token(token_file: str | None) -> tuple[bytes, bool]:
 
 
 def check_exposure(listen: str | None, control: str, http: str | None, token_given: bool) -> None:
-    """Nothing is reachable from other machines unless someone chose a token and said so."""
+    """Raise ConfigError if other machines could reach this one though nobody chose a token."""
     for address in (listen, None if http == AUTO else http):
         if address and not is_loopback(address) and not token_given:
             raise ConfigError(

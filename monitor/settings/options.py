@@ -38,7 +38,7 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """As on the command line."""
+        """The option as on the command line: `--some-name`."""
         return "--" + self.name.replace("_", "-")
 
 
@@ -62,7 +62,7 @@ def options_of(table: type, program: str) -> Iterator[Option]:
 
 
 def text(metavar: str = "TEXT") -> Kind:
-    """Anything but nothing."""
+    """A kind of setting: any text but an empty one."""
 
     def parse(value: str) -> str:
         if not value:
@@ -73,7 +73,7 @@ def text(metavar: str = "TEXT") -> Kind:
 
 
 def path(metavar: str = "FILE") -> Kind:
-    """A path; `~` is the home folder."""
+    """A kind of setting: a path; `~` is the home folder."""
 
     def parse(value: str) -> str:
         if not value:
@@ -84,7 +84,7 @@ def path(metavar: str = "FILE") -> Kind:
 
 
 def choice(*names: str) -> Kind:
-    """One of a few words."""
+    """A kind of setting: one of a few words."""
 
     def parse(value: str) -> str:
         if value not in names:
@@ -95,7 +95,7 @@ def choice(*names: str) -> Kind:
 
 
 def count(least: int = 0, metavar: str = "N") -> Kind:
-    """A whole number."""
+    """A kind of setting: a whole number of at least `least`."""
 
     def parse(value: str) -> int:
         try:
@@ -110,7 +110,7 @@ def count(least: int = 0, metavar: str = "N") -> Kind:
 
 
 def seconds(least: float = 0.0, most: float = math.inf) -> Kind:
-    """A duration."""
+    """A kind of setting: a duration in seconds."""
 
     def parse(value: str) -> float:
         try:
@@ -127,12 +127,12 @@ def seconds(least: float = 0.0, most: float = math.inf) -> Kind:
 
 
 def size() -> Kind:
-    """Bytes, as 2GiB."""
+    """A kind of setting: bytes, also as 2GiB."""
     return Kind("SIZE", parse_size, (str, int))
 
 
 def switch() -> Kind:
-    """On or off."""
+    """A kind of setting: on or off."""
     words = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(
         ("false", "no", "off", "0"), False
     )
@@ -147,7 +147,7 @@ def switch() -> Kind:
 
 
 def address(*, tcp: bool = True, unix: bool = True) -> Kind:
-    """HOST:PORT or unix:PATH, whichever are allowed."""
+    """A kind of setting: HOST:PORT or unix:PATH, whichever are allowed."""
     forms = " or ".join(form for form, wanted in (("HOST:PORT", tcp), ("unix:PATH", unix)) if wanted)
 
     def parse(value: str) -> str:
@@ -161,7 +161,7 @@ def address(*, tcp: bool = True, unix: bool = True) -> Kind:
 
 
 def mapping(metavar: str = "NAME=VALUE") -> Kind:
-    """Pairs: a repeated flag, `a=1,b=2` in a variable, a table in a file."""
+    """A kind of setting: pairs, as a repeated flag, `a=1,b=2` in a variable, or a table in a file."""
 
     def parse(value: str) -> Mapping[str, str]:
         pairs = {}
@@ -176,7 +176,7 @@ def mapping(metavar: str = "NAME=VALUE") -> Kind:
 
 
 def optional(kind: Kind) -> Kind:
-    """`none` means that there is none."""
+    """The same kind of setting, but `none` means that there is none."""
     return dataclasses.replace(kind, parse=lambda value: None if value == NONE else kind.parse(value))
 
 
@@ -184,12 +184,12 @@ def optional(kind: Kind) -> Kind:
 
 
 def log_level() -> Any:
-    """`log_level: str`"""
+    """The setting `log_level`, which every service has."""
     kind = choice("debug", "info", "warning", "error")
     return option(kind, "info", "What is logged", "GPUFERRY_LOG_LEVEL")
 
 
 def log_format() -> Any:
-    """`log_format: str`"""
+    """The setting `log_format`, which every service has."""
     kind = choice("auto", "json", "text")
     return option(kind, "auto", "auto: text on a terminal, else JSON lines", "GPUFERRY_LOG_FORMAT")

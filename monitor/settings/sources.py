@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from .errors import UsageError
 from .options import Option, options_of
 
 if sys.version_info >= (3, 11):
@@ -25,18 +26,6 @@ SECRETS = {"token", "password", "secret"}
 _TOML_NAMES = {str: "text", int: "a whole number", float: "a number", bool: "true or false", dict: "a table"}
 
 
-class ConfigError(Exception):
-    """A setting that cannot work; the text, or the hint, says what to do about it."""
-
-    def __init__(self, what: str, hint: str = "") -> None:
-        super().__init__(what)
-        self.hint = hint
-
-
-class UsageError(ConfigError):
-    """The same, as it is written, wherever that is: trying again will not help."""
-
-
 @dataclass(frozen=True)
 class Settings(Generic[T]):
     """The values, and where each came from: `flag --pool`, `/etc/gpuferry/monitor.toml:3`, `default`."""
@@ -46,13 +35,13 @@ class Settings(Generic[T]):
 
 
 def files(program: str) -> list[Path]:
-    """The files that are read if they exist; a later one goes before an earlier one."""
+    """Paths of the files that are read if they exist; a later one goes before an earlier one."""
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return [SYSTEM / f"{program}.toml", Path(base, "gpuferry", f"{program}.toml")]
 
 
 def chosen_files(program: str, explicit: str | None) -> tuple[list[Path], bool]:
-    """What to read, and whether someone named it: then it must exist, and no other file counts."""
+    """Paths to read, and whether someone named one: it must exist then, and no other file counts."""
     named = explicit or os.environ.get("GPUFERRY_CONFIG")
     return ([Path(named).absolute()], True) if named else (files(program), False)
 
@@ -143,5 +132,5 @@ def load(
 
 
 def fields_of(values: Any) -> dict[str, Any]:
-    """The settings by name, not deeper: to build what inherits from a class of options."""
+    """The settings by name, as they are: for the constructor of a class that inherits from the options."""
     return {entry.name: getattr(values, entry.name) for entry in dataclasses.fields(values)}

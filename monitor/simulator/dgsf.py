@@ -37,6 +37,7 @@ SMALL = ("bert", "resnet", "faceid", "kmeans")
 
 
 def job(name: str, launch: float, *, held: float = HELD) -> Job:
+    """One call of the function; it holds a GPU for this share of its run time."""
     function = FUNCTIONS[name]
     return Job(
         launch,

@@ -58,6 +58,7 @@ class Simulation:
                 self.policy.on_idle(gpu, gpu * self.server.workers + worker)
 
     def run(self) -> Result:
+        """Run all jobs to their end, in simulated time."""
         if self._records:
             self._env.process(self._launches())
             self._env.process(self._ticks())

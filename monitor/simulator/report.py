@@ -27,16 +27,18 @@ class Run:
 
     @property
     def name(self) -> str:
+        """The policy's parts, as a table's first column."""
         return f"{self.fit}, {self.queue}{'' if self.migration == 'off' else f', migration {self.migration}'}"
 
 
 def run(workload: Workload, server: Server, fit: str, queue: str, migration: str, max_wait: float) -> Run:
-    """By the names that the policies have as options."""
+    """Simulate the workload under the policy with these names. `max_wait` in seconds."""
     policy = build(fit, queue, migration)
     return Run(fit, queue, migration, Simulation(policy, workload, server, max_wait).run())
 
 
 def table(workload: Workload, server: Server, runs: Sequence[Run]) -> Table:
+    """The runs as a table for a terminal, one row each."""
     title = f"{workload.name}: {len(workload.jobs)} jobs on {server.gpus} GPUs"
     shown = Table(title=title, title_justify="left", box=None)
     shown.add_column("policy", no_wrap=True)
@@ -59,6 +61,7 @@ def table(workload: Workload, server: Server, runs: Sequence[Run]) -> Table:
 
 
 def as_json(workload: Workload, server: Server, runs: Sequence[Run]) -> dict[str, Any]:
+    """The runs as JSON, for scripts."""
     return {
         "schema": SCHEMA,
         "workload": {"name": workload.name, "jobs": len(workload.jobs)},

@@ -47,6 +47,7 @@ class Summary:
     migrations: int
 
     def as_json(self) -> dict[str, Any]:
+        """The numbers by name."""
         return asdict(self)
 
 
@@ -58,6 +59,7 @@ class Result:
     samples: Sequence[Sample]
 
     def summary(self) -> Summary:
+        """The run in a few numbers."""
         done = [record for record in self.records if not record.refused]
         waits = sorted(record.started - record.asked for record in done)
         first = min((record.job.launch for record in self.records), default=0.0)

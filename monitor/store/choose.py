@@ -8,7 +8,7 @@ from .interface import Store
 
 
 def open_store(name: str, path: Path) -> Store:
-    """`sqlite`, which uses the path, or `etcd:HOST:PORT,…`."""
+    """Open a store: `sqlite`, a file at `path`, or `etcd:HOST:PORT,…`."""
     if name == "sqlite":
         from .sqlite import SqliteStore
 

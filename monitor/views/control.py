@@ -19,7 +19,7 @@ from grpc_reflection.v1alpha import reflection
 from ..broker.broker import Broker
 from ..moves.migration import CannotMove, Target, ToDevice, ToFile, ToServer
 from ..service.ports import ALONE, add_port
-from .status import describe
+from .migrations import describe
 
 SERVICE = control_pb2.DESCRIPTOR.services_by_name["Monitor"].full_name
 Serving = health_pb2.HealthCheckResponse.ServingStatus
@@ -63,13 +63,13 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         self._broker = broker
 
     async def Status(self, request: control_pb2.StatusRequest, context: Any) -> control_pb2.StatusReply:
-        """One look."""
+        """What the monitor knows, at this moment."""
         return await self._status()
 
     async def WatchStatus(
         self, request: control_pb2.WatchStatusRequest, context: Any
     ) -> AsyncIterator[control_pb2.StatusReply]:
-        """A look per interval, until the caller hangs up or the monitor stops."""
+        """What the monitor knows, once per interval, until the caller hangs up or the monitor stops."""
         interval = max(request.interval_seconds or 1.0, 0.1)
         yield await self._status()
         while await self._pause(interval):
@@ -78,7 +78,7 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
     async def EndSession(
         self, request: control_pb2.EndSessionRequest, context: Any
     ) -> control_pb2.EndSessionReply:
-        """The guest is told why."""
+        """End a session; its guest is told why."""
         if not self._broker.end_by_number(request.session, request.reason or "ended by the operator"):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no session {request.session}")
         return control_pb2.EndSessionReply()
@@ -86,7 +86,7 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
     async def Migrate(
         self, request: control_pb2.MigrateRequest, context: Any
     ) -> AsyncIterator[control_pb2.Migration]:
-        """How it goes, until it is over."""
+        """Move a running session, and tell how it goes until it is over."""
         kind = request.WhichOneof("target")
         target: Target
         if kind == "file":
@@ -116,7 +116,7 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
     async def ResumeSession(
         self, request: control_pb2.ResumeSessionRequest, context: Any
     ) -> AsyncIterator[control_pb2.Migration]:
-        """The same for one that is in a file."""
+        """Bring a suspended session back from its file, and tell how it goes until it is over."""
         kind = request.WhichOneof("target")
         target = ToServer(request.server) if kind == "server" else ToDevice(None)
         if kind == "device":
@@ -152,7 +152,7 @@ class ControlServer:
         )
 
     async def start(self, address: str) -> str:
-        """Listen; returns the address with the port that was really bound."""
+        """Bind the address and answer. Returns it with the port that was bound. Raises ConfigError."""
         if address.startswith("unix:"):
             path = Path(address[len("unix:") :])
             path.unlink(missing_ok=True)
@@ -164,11 +164,11 @@ class ControlServer:
         return f"{address.rpartition(':')[0]}:{port}"
 
     async def set_serving(self, serving: bool) -> None:
-        """What health says: whether there is an API server for a guest."""
+        """Tell gRPC's health service whether there is an API server for a guest."""
         status = Serving.SERVING if serving else Serving.NOT_SERVING
         await self._health.set("", status)
         await self._health.set(SERVICE, status)
 
     async def stop(self) -> None:
-        """Running calls have a moment to finish."""
+        """Answer no more calls; those that run have half a second to finish."""
         await self._server.stop(0.5)

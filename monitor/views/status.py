@@ -7,17 +7,16 @@ import os
 import socket
 import time
 
-from gpuferry.migration.follow import session_of
 from gpuferry.specs._generated import control_pb2, node_pb2, wire
 
 from ..broker.broker import Broker
 from ..devices.gpus import GpuStats
-from ..moves import migration
 from ..pool.api_server import ApiServer, State
 from ..pool.pool import Pool
 from ..service.versions import package_version
 from ..sessions.session import Session
 from ..settings.monitor import Config
+from .migrations import describe
 
 STATS_SECONDS = 0.3
 
@@ -29,35 +28,8 @@ _STATES = {
 }
 
 
-_RESULTS = {
-    migration.State.RUNNING: control_pb2.MIGRATION_STATE_RUNNING,
-    migration.State.DONE: control_pb2.MIGRATION_STATE_DONE,
-    migration.State.FAILED: control_pb2.MIGRATION_STATE_FAILED,
-}
-
-
-def describe(one: migration.Migration) -> control_pb2.Migration:
-    """As it is at this moment."""
-    return control_pb2.Migration(
-        id=one.id,
-        session=one.session.id,
-        source=one.came_from,
-        target=str(one.target),
-        state=_RESULTS[one.state],
-        started_seconds_ago=time.monotonic() - one.began,
-        seconds=one.elapsed,
-        downtime_seconds=one.report.pause_seconds if one.report else 0.0,
-        bytes=one.copied_bytes,
-        reason=one.reason,
-        bytes_total=one.bytes_total,
-        phase=one.phase,
-        report=one.report,
-        session_there=session_of(one.remote.welcome) if one.remote and one.taken else 0,
-    )
-
-
 class StatusReporter:
-    """Asks the API servers for fresh numbers and puts everything together."""
+    """Puts together what is known of devices, API servers, sessions and migrations."""
 
     def __init__(
         self,
@@ -78,14 +50,14 @@ class StatusReporter:
         self._started = time.monotonic()
 
     async def report(self) -> control_pb2.StatusReply:
-        """A look at this moment, with what the API servers say when asked."""
+        """The status at this moment; API servers are asked for fresh figures first."""
         all_of = (*self._pool.servers.values(), *self._pool.keepers.values())
         ready = [server for server in all_of if server.ready]
         await asyncio.gather(*(server.refresh_stats(STATS_SECONDS) for server in ready))
-        return self.known()
+        return self.last_known()
 
-    def known(self) -> control_pb2.StatusReply:
-        """The same without asking anybody: figures of sessions are as old as the last question."""
+    def last_known(self) -> control_pb2.StatusReply:
+        """The status without asking anybody: figures of sessions are as old as the last question."""
         servers = sorted(self._pool.servers.values(), key=lambda server: (server.device, server.key))
         return control_pb2.StatusReply(
             monitor=control_pb2.MonitorInfo(
@@ -110,7 +82,7 @@ class StatusReporter:
         )
 
     def devices(self) -> list[control_pb2.Device]:
-        """Of `known`, what is not a list of API servers or sessions, of which there may be thousands."""
+        """The devices' part of the status, which is short even where there are thousands of sessions."""
         return [self._device(ordinal) for ordinal in range(self._config.devices)]
 
     def _device(self, ordinal: int) -> control_pb2.Device:
@@ -220,6 +192,6 @@ class StatusReporter:
             program=hello.program,
             guest_pid=hello.pid,
             memory=hello.memory,
-            waited_seconds=time.monotonic() - session.since,
+            waited_seconds=time.monotonic() - session.phase_began,
             labels=[f"{name}={value}" for name, value in hello.labels],
         )

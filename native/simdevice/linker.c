@@ -84,8 +84,10 @@ static CUresult kind_of(CUjitInputType type, enum sim_image_kind *kind) {
         return CUDA_SUCCESS;
     case CU_JIT_INPUT_OBJECT:
     case CU_JIT_INPUT_LIBRARY:
+        *kind = SIM_IMAGE_OBJECT;
+        return CUDA_SUCCESS;
     case CU_JIT_INPUT_NVVM:
-        return CUDA_ERROR_NOT_SUPPORTED; /* they hold machine code, or what only NVIDIA's compiler reads */
+        return CUDA_ERROR_NOT_SUPPORTED; /* only NVIDIA's compiler reads it */
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -9,9 +9,21 @@
 #define REGION_PAGES (UINT64_C(1) << 31)
 #define PROBES       64
 
+enum { BUCKETS = 4096 };
+
+/* The places of one content, by their numbers. */
+struct sim_family {
+    uint8_t content[32];
+    enum sim_placed what;
+    struct sim_place **places; /* NULL where a number is free */
+    uint32_t capacity, count;
+    uint32_t lowest; /* below it, all numbers are taken and not on their way out */
+    struct sim_family *next;
+};
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t released = PTHREAD_COND_INITIALIZER;
-static struct sim_place *places;
+static struct sim_family *families[BUCKETS];
 
 /* splitmix64's finaliser: every bit depends on every other */
 static uint64_t mix(uint64_t x) {
@@ -20,29 +32,95 @@ static uint64_t mix(uint64_t x) {
     return x ^ x >> 31;
 }
 
-static bool alike(const struct sim_place *one, const struct sim_place *other) {
-    return one->what == other->what && memcmp(one->content, other->content, 32) == 0;
+static struct sim_family **bucket_of(const uint8_t *content) {
+    uint32_t number;
+    memcpy(&number, content, sizeof number);
+    return &families[number % BUCKETS];
 }
 
-/* Takes the lowest number that no place of the same content has. Lock held, given up while waiting. */
-static void choose_instance(struct sim_place *place) {
-    for (const struct sim_place *other = places; other;) {
-        if (!alike(place, other) || other->instance != place->instance) {
-            other = other->next;
-            continue;
-        }
-        if (other->retired)
-            pthread_cond_wait(&released, &lock);
-        else
-            place->instance++;
-        other = places;
+/* The family of that content, made if there is none; NULL when memory is exhausted. Lock held. */
+static struct sim_family *find_family(const uint8_t *content, enum sim_placed what) {
+    struct sim_family **bucket = bucket_of(content);
+    for (struct sim_family *family = *bucket; family; family = family->next)
+        if (family->what == what && memcmp(family->content, content, 32) == 0)
+            return family;
+    struct sim_family *family = calloc(1, sizeof *family);
+    if (family) {
+        memcpy(family->content, content, sizeof family->content);
+        family->what = what;
+        family->next = *bucket;
+        *bucket = family;
     }
+    return family;
+}
+
+/* A family that has no places any more goes. Lock held. */
+static void leave_family(struct sim_family *family) {
+    if (family->count)
+        return;
+    struct sim_family **link = bucket_of(family->content);
+    while (*link != family)
+        link = &(*link)->next;
+    *link = family->next;
+    free(family->places);
+    free(family);
+}
+
+/* Room for one more number than there are. Lock held. */
+static bool make_room(struct sim_family *family) {
+    if (family->count < family->capacity)
+        return true;
+    uint32_t capacity = 2 * family->capacity + 4;
+    struct sim_place **grown = realloc(family->places, capacity * sizeof(struct sim_place *));
+    if (!grown)
+        return false;
+    memset(grown + family->capacity, 0, (capacity - family->capacity) * sizeof(struct sim_place *));
+    family->places = grown;
+    family->capacity = capacity;
+    return true;
+}
+
+/* Takes the lowest number that no place of the same content has; one whose place is on its way out is waited
+ * for. Lock held, given up while waiting. */
+static bool join_family(struct sim_place *place, const uint8_t *content) {
+    for (;;) {
+        struct sim_family *family = find_family(content, place->what);
+        if (!family)
+            return false;
+        if (!make_room(family)) {
+            leave_family(family);
+            return false;
+        }
+        while (family->places[family->lowest] && !family->places[family->lowest]->retired)
+            family->lowest++;
+        if (!family->places[family->lowest]) {
+            place->family = family;
+            place->instance = family->lowest;
+            family->places[family->lowest++] = place;
+            family->count++;
+            return true;
+        }
+        pthread_cond_wait(&released, &lock); /* the family may be gone then */
+    }
+}
+
+/* Its number may be taken again. Lock held. */
+static void free_number(struct sim_place *place) {
+    if (place->instance < place->family->lowest)
+        place->family->lowest = place->instance;
+}
+
+static void quit_family(struct sim_place *place) {
+    free_number(place);
+    place->family->places[place->instance] = NULL;
+    place->family->count--;
+    leave_family(place->family);
 }
 
 /* From where its number says, onwards past what is taken. */
 static bool map(struct sim_place *place) {
     uint64_t seed;
-    memcpy(&seed, place->content, sizeof seed);
+    memcpy(&seed, place->family->content, sizeof seed);
     uint64_t page = mix(mix(seed + place->what) + place->instance);
     for (int probe = 0; probe < PROBES; probe++, page += place->size / SIM_PAGE + 1) {
         place->base = REGION_BEGIN + page % REGION_PAGES * SIM_PAGE;
@@ -57,18 +135,16 @@ struct sim_place *sim_place_take(const struct sim_image *image, enum sim_placed 
     struct sim_place *place = calloc(1, sizeof *place);
     if (!place)
         return NULL;
-    place->content = sim_image_content(image);
     place->what = what;
     place->size = size;
     pthread_mutex_lock(&lock);
-    choose_instance(place);
-    bool mapped = map(place);
-    if (mapped) {
-        place->next = places;
-        places = place;
+    bool done = join_family(place, sim_image_content(image));
+    if (done && !map(place)) {
+        quit_family(place);
+        done = false;
     }
     pthread_mutex_unlock(&lock);
-    if (!mapped) {
+    if (!done) {
         free(place);
         return NULL;
     }
@@ -80,6 +156,7 @@ void sim_place_retire(struct sim_place *place) {
         return;
     pthread_mutex_lock(&lock);
     place->retired = true;
+    free_number(place);
     pthread_mutex_unlock(&lock);
 }
 
@@ -87,11 +164,8 @@ void sim_place_release(struct sim_place *place) {
     if (!place)
         return;
     pthread_mutex_lock(&lock);
-    struct sim_place **link = &places;
-    while (*link != place)
-        link = &(*link)->next;
-    *link = place->next;
     sim_pages_free(place->base, place->size);
+    quit_family(place);
     pthread_cond_broadcast(&released);
     pthread_mutex_unlock(&lock);
     free(place);

@@ -11,10 +11,9 @@ enum sim_placed {
 
 /* Zeroed pages for some of an image's variables. */
 struct sim_place {
-    struct sim_place *next;
-    const uint8_t *content; /* of the image, which outlives the place */
+    struct sim_family *family; /* the places of the same content */
     enum sim_placed what;
-    uint32_t instance; /* among the places that are there for the same content */
+    uint32_t instance; /* among them */
     bool retired;      /* its owner is gone, work that uses it is not */
     uint64_t base, size;
 };

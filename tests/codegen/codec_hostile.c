@@ -1,6 +1,6 @@
-/* Bytes of which nobody made sure: decoding ends, reads nothing behind them and leaves no memory. Built with sanitizers.
- * Each file: an encoding of the type that its name begins with. Every beginning of it is malformed, and what comes of
- * it with some bytes changed is an answer. */
+/* Bytes of which nobody made sure: decoding ends, reads nothing behind them and leaves no memory. Built with
+ * sanitizers. Each file: an encoding of the type that its name begins with. Every beginning of it is
+ * malformed, and what comes of it with some bytes changed is an answer. */
 #include <stdio.h>
 
 #include "codec_probe.h"
@@ -61,7 +61,8 @@ int main(int count, char **files) {
         size_t size = fread(bytes, 1, sizeof bytes, file);
         fclose(file);
         for (const struct type *type = types; type < types + sizeof types / sizeof *types; type++) {
-            if (strcspn(name, ".") == strlen(type->name) && strncmp(name, type->name, strlen(type->name)) == 0) {
+            if (strcspn(name, ".") == strlen(type->name) &&
+                strncmp(name, type->name, strlen(type->name)) == 0) {
                 int status = broken(type, bytes, size);
                 if (status != 0) {
                     printf("%s: %d\n", name, status);

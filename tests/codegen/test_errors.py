@@ -323,9 +323,9 @@ HEADER_MISTAKES = {
     ),
     "wrong width": (
         "cuda/types.yaml",
-        "  size_t: u64",
-        "  size_t: u32",
-        (0, "size_t does not fit u32", "Make the line say what cuda.h says"),
+        "  int64_t: i64",
+        "  int64_t: i32",
+        (0, "int64_t does not fit i32", "Make the line say what cuda.h says"),
     ),
     "wrong sign": (
         "cuda/types.yaml",

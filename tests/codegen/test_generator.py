@@ -76,7 +76,7 @@ def test_check_without_a_header(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_show_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "cuNothing"]) == 1
-    assert "no function 'cuNothing' in specs/" in capsys.readouterr().err
+    assert "no function or type 'cuNothing' in specs/" in capsys.readouterr().err
 
 
 def test_next_id(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from gpuferry.monitor.assembly import Monitor, build, occupy
 from gpuferry.monitor.service.stopping import Stopping
-from gpuferry.monitor.settings.monitor import Config, ConfigError
+from gpuferry.monitor.settings.errors import ConfigError
+from gpuferry.monitor.settings.monitor import Config
 
 
 def config(folder: Path, **changes: Any) -> Config:

@@ -124,7 +124,7 @@ def test_guests_that_come_without_end_hold_nobody_up_for_ever(
         nonlocal now
         for number, each in ((7, server), (8, other)):
             session = granted(number, each)
-            session.since = now
+            session.phase_began = now
             made.grant(session)
         made.arrived(now)
         made._look()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from gpuferry.monitor.pool import api_server
 from gpuferry.monitor.pool.api_server import ApiServer, PoolListener
 from gpuferry.monitor.pool.health import Health
 from gpuferry.monitor.pool.pool import Pool
+from gpuferry.monitor.pool.process import Launch
 from gpuferry.monitor.settings.monitor import Config
 
 GIB = 1 << 30
@@ -49,27 +51,59 @@ def test_contexts_beyond_the_headroom_are_withheld(tmp_path: Path) -> None:
     assert withheld == [(0, more * config.context_cost) for more in (0, 0, 1, 2, 1, 0, 0, 0)]
 
 
-async def one_that_exits(runtime: Path) -> ApiServer:
+async def one_that_exits() -> ApiServer:
     """With status 9, without a word; when it is gone."""
     command = ("sh", "-c", "exit 9")
-    config = Config(runtime=runtime, token=b"", simulated=False, devices=1, pool=1, server_command=command)
     server = ApiServer(0, Health(), lambda _: None, PoolListener())
-    await server.run(config, os.environ, None, asyncio.Semaphore(1))
+    await server.run(Launch(command, os.environ, 60.0), None, asyncio.Semaphore(1))
     return server
 
 
-def test_how_one_exited_is_told_however_late_it_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_one_exited_is_told_however_late_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its socket is closed before that."""
     monkeypatch.setattr(api_server, "LAST_WORDS", 0.0)
-    assert asyncio.run(one_that_exits(tmp_path)).end_reason == "exited with status 9"
+    assert asyncio.run(one_that_exits()).end_reason == "exited with status 9"
 
 
-def test_one_that_is_gone_is_not_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_is_gone_is_not_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its number may be another's by then."""
-    server = asyncio.run(one_that_exits(tmp_path))
+    server = asyncio.run(one_that_exits())
     killed: list[int] = []
     monkeypatch.setattr(os, "killpg", lambda pid, _: killed.append(pid))
     server.kill()
     assert not killed
+
+
+SAYS_WHY = """
+import socket, sys
+from gpuferry.specs._generated import node_pb2
+failed = node_pb2.FromServer(failed=node_pb2.Failed(reason="closed its control socket"))
+with socket.socket(fileno=int(sys.argv[sys.argv.index("--control-fd") + 1])) as control:
+    control.send(failed.SerializeToString())
+sys.exit(3)
+"""
+
+
+def test_what_one_says_itself_stands_whatever_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, these words of its own were taken for the monitor's, and replaced by how it exited."""
+
+    async def life() -> ApiServer:
+        server = ApiServer(0, Health(), lambda _: None, PoolListener())
+        monkeypatch.setattr(server, "kill", lambda: None)  # it exits by itself
+        await server.run(
+            Launch((sys.executable, "-c", SAYS_WHY), os.environ, 120.0), None, asyncio.Semaphore(1)
+        )
+        return server
+
+    assert asyncio.run(life()).end_reason == "closed its control socket"
+
+
+def test_a_device_without_api_servers_is_a_problem_even_without_words(tmp_path: Path) -> None:
+    config = Config(runtime=tmp_path, token=b"", simulated=True, devices=1)
+
+    async def life() -> dict[int, str]:
+        pool = Pool(config, {}, None, lambda device, uuid: 0, PoolListener())
+        pool.lose(0, "")
+        return pool.problems()
+
+    assert asyncio.run(life()) == {0: ""}

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from gpuferry.monitor.cluster.registry.config import RegistryOptions
 from gpuferry.monitor.settings import options
+from gpuferry.monitor.settings.errors import UsageError
 from gpuferry.monitor.settings.monitor import MonitorOptions
 from gpuferry.monitor.settings.options import option, options_of
-from gpuferry.monitor.settings.sources import UsageError, load
+from gpuferry.monitor.settings.sources import load
 
 from tests.monitor import harness
 

@@ -16,6 +16,7 @@ from gpuferry.monitor.policy import (
     Seat,
     build,
 )
+from gpuferry.monitor.policy.interface import Declined
 
 
 def server(made: Scheduler, memory: list[int], workers: int = 2) -> Scheduler:
@@ -337,23 +338,29 @@ def test_a_session_that_already_runs_is_adopted_with_its_memory() -> None:
 # -- migrations that an operator wants
 
 
+def declined(policy: Policy, session: int, target: int, why: str) -> None:
+    with pytest.raises(Declined) as raised:
+        policy.request_migration(session, target)
+    assert str(raised.value) == why
+
+
 def test_an_operator_may_move_a_session() -> None:
     policy = crowded()
-    assert policy.request_migration(1, 1) == ""
+    policy.request_migration(1, 1)
     assert drain(policy) == [Migrate(1, 0, 1, 10)]
-    assert policy.request_migration(1, 1) == "it is moving already"
+    declined(policy, 1, 1, "it is moving already")
     policy.on_migrated(1, done=True)
-    assert policy.request_migration(1, 1) == "it is on GPU 1 already"
+    declined(policy, 1, 1, "it is on GPU 1 already")
 
 
 def test_an_operator_is_told_why_not() -> None:
     policy = server(build(), [100, 30], workers=1)
     assert ask(policy, 40) == [(0, 0)]
-    assert policy.request_migration(7, 1) == "there is no session 7"
-    assert policy.request_migration(1, 5) == "there is no GPU 5 in service"
-    assert policy.request_migration(1, 1) == "GPU 1 has 30 bytes to give, and 40 are needed"
+    declined(policy, 7, 1, "there is no session 7")
+    declined(policy, 1, 5, "there is no GPU 5 in service")
+    declined(policy, 1, 1, "GPU 1 has 30 bytes to give, and 40 are needed")
     policy.add_gpu(Gpu(2, 100))
-    assert policy.request_migration(1, 2) == "no API server is idle on GPU 2"
+    declined(policy, 1, 2, "no API server is idle on GPU 2")
     assert drain(policy) == []
 
 
@@ -407,10 +414,10 @@ def test_it_does_not_move_when_the_pause_costs_more_than_it_brings() -> None:
     policy.on_arrival(Request(1, 40, "f"), 0.0)
     policy.on_arrival(Request(2, 40, "f"), 0.0)
     drain(policy)
-    assert not policy.request_migration(1, 1)
+    policy.request_migration(1, 1)
     drain(policy)
     policy.on_migrated(1, done=True, seconds=1000.0)  # 40 bytes took a quarter of an hour
-    assert not policy.request_migration(1, 0)
+    policy.request_migration(1, 0)
     drain(policy)
     policy.on_migrated(1, done=True, seconds=1000.0)
     assert ticks(policy, 10.0, 20.0) == []

@@ -229,3 +229,19 @@ def test_pointers_to_functions(cu: Driver) -> None:
                 arguments = pack(out, ctypes.c_uint64(pointer))
                 assert launch(cu, mine, arguments) == SUCCESS
                 assert cu.status("cuCtxSynchronize") == ILLEGAL_ADDRESS
+
+
+def test_ten_thousand_modules_of_one_image(cu: Driver, context: int) -> None:
+    """Each has its number at once, and they go at once: it took time in the cube of how many there are."""
+    count = 10_000
+    modules = [cu.out("cuModuleLoadData", image(77)) for _ in range(count)]
+
+    def place(number: int) -> int:
+        return address(cu, "cuModuleGetGlobal_v2", modules[number], "counter")
+
+    places = [place(number) for number in range(count)]
+    assert len(set(places)) == count
+    for number in (count // 2, 7):
+        cu.ok("cuModuleUnload", modules[number])
+        modules[number] = cu.out("cuModuleLoadData", image(77))
+        assert place(number) == places[number]  # the lowest number that is free

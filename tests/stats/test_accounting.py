@@ -28,21 +28,21 @@ def test_a_session_counts_once() -> None:
     one.session = 1
     for calls in (5, 5, 9):
         one.stats = stats(1, calls)
-        accounting.look(one)
+        accounting.count(one)
     assert accounting.totals["calls_async"] == 9
     accounting.session_ended(one, ended(1, 12))
     assert accounting.totals["calls_async"] == 12
     assert accounting.totals["bytes_in"] == 120
     # The answer of before the end is still lying there; the next session has not been asked yet.
     one.session = 0
-    accounting.look(one)
+    accounting.count(one)
     accounting.server_ready(one)
-    accounting.look(one)
+    accounting.count(one)
     one.session = 2
-    accounting.look(one)
+    accounting.count(one)
     assert accounting.totals["calls_async"] == 12
     one.stats = stats(2, 3)
-    accounting.look(one)
+    accounting.count(one)
     assert accounting.totals["calls_async"] == 15
 
 
@@ -82,14 +82,14 @@ def test_operations_count_once() -> None:
     one.session = 1
     for stats_now in (calls(2), calls(2), calls(5, failed=3), calls(5, failed=4)):
         one.stats = stats_now
-        accounting.look(one)
+        accounting.count(one)
     counted = accounting.calls
     assert (counted.succeeded[14], counted.failed[14], counted.timed[14]) == (5, 4, 5)
     assert counted.seconds[14] == 5.0
     assert counted.unsupported[300] == 4
     two = server(key=2)
     two.session, two.stats = 2, calls(1, failed=1, session=2)
-    accounting.look(two)
+    accounting.count(two)
     assert (counted.succeeded[14], counted.failed[14], counted.unsupported[300]) == (6, 5, 5)
 
 
@@ -97,12 +97,12 @@ def test_a_session_that_moves_counts_once() -> None:
     accounting = Accounting()
     one, two = server(), server(key=2)
     one.session, one.stats = 1, calls(5)
-    accounting.look(one)
+    accounting.count(one)
     one.session, two.session, two.stats = 0, 1, calls(7)
-    accounting.look(two)
+    accounting.count(two)
     one.stats = calls(6)  # an answer that was on its way
-    accounting.look(one)
-    accounting.look(two)
+    accounting.count(one)
+    accounting.count(two)
     assert accounting.calls.succeeded[14] == 7
 
 

@@ -25,7 +25,7 @@ PACKAGES = {
     "codegen": 1,
     "guest": 1,
     "migration": 1,
-    "monitor": 2,
+    "monitor": 1,
     "native/simdevice/compiler": 1,
     "native/simdevice/ptx": 1,
 }

@@ -219,6 +219,18 @@ def test_every_file_is_at_home_in_one_room() -> None:
     assert sorted([*homes, *session.words("Of no room")]) == sorted(here)
 
 
+def test_only_the_tables_follow_objects_from_one_to_the_next() -> None:
+    """Who goes from object to object is counted (`steps`), so that a test sees what a teardown costs."""
+    found = [
+        f"{path.relative_to(ENGINE)}:{number}: {line.strip()}"
+        for path in files(ENGINE)
+        if path.stem != "handles"
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.search(r"\.(?:owned|elder|younger)\b", line)
+    ]
+    assert not found, "\n".join(found)
+
+
 DOOR = """
 # Room: door
 # Holds: a door.

@@ -12,7 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from gpuferry.monitor.settings.monitor import ConfigError, check_exposure
+from gpuferry.monitor.settings.errors import ConfigError
+from gpuferry.monitor.settings.monitor import check_exposure
 from gpuferry.specs._generated import node_pb2, wire
 from prometheus_client.parser import text_string_to_metric_families
 

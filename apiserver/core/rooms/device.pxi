@@ -3,7 +3,7 @@
 # Lock: none; the dispatcher's, but any thread may say that the context is broken
 # Home: device context_ops
 # Changed by: -
-# Read by: _core aside codec dispatch handles images journal memory restore_ops scrub session_ops streams waiters
+# Read by: _core aliases aside codec handles images journal memory restore_ops scrub session_ops streams waiters
 # Offers: adopt_context begin_device describe_device drop_context drop_own_events empty_context enter forget_current
 #   is_simulated note_configured note_status reserve reset_primary retire_context start_device
 
@@ -11,7 +11,8 @@ cdef struct Device:
     cu.CUdevice cu
     Context *primary            # ours: retained for good
     Context *current            # on the dispatcher's thread
-    int contexts                # beside the primary one
+    Context *others             # beside the primary one
+    int contexts                # of them
     bint shareable              # physical memory can be given to another process
     bint reconfigured           # limits or the like were changed
     bint broken                 # the context is lost: only a reset mends it

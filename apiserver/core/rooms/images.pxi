@@ -5,27 +5,27 @@
 # Changed by: _core
 # Read by: -
 # Offers: append begin_images drop_all_bytes drop_function drop_image find_bytes find_function_or_kernel find_kernel
-#   find_library find_module_or_library find_variable free_image hand_out is_handed_out let_go loaded_images
-#   new_image receive_bytes retire_library retire_module run_load
+#   find_library find_module_or_library find_variable forget_forms free_image hand_out is_handed_out let_go
+#   link_module loaded_images new_image receive_bytes retire_library retire_module run_load
 
 cdef struct Global:
-    Image *owner
-    uint64_t address
     uint64_t size
+    int users                   # images that handed it out
 
 cdef struct Bytes:              # an image as it came
     uint8_t hash[GF_HASH_SIZE]
     uint64_t size
     uint64_t received
-    uint8_t *data
+    uint8_t *data               # NULL: let go, though something was loaded from it
     int users
+    int loads                   # modules and libraries that were loaded from it
     bint verified
     uint64_t last_used
 
 ctypedef Bytes *PBytes
 
 cdef struct Images:
-    vector[Global] *globals     # variables that were handed out
+    cpp_map[uint64_t, Global] *globals  # variables that were handed out, by address
     vector[PBytes] *held
     uint64_t bytes
     uint64_t clock

@@ -4,10 +4,14 @@
 # Home: journal
 # Changed by: -
 # Read by: _core memory session_ops
-# Offers: begin_journal digest_of end_tail follow forget_changes free_kept keep note_use write_journal write_tail
+# Offers: begin_journal digest_of drop_kept end_tail follow forget_changes keep note_use write_frame
+#   write_journal write_tail
 
 cdef struct Kept:               # the frame follows
     Kept *next
+    Kept **link                 # what points to it
+    Kept *next_change           # of those that end with the same context
+    Kept **change_link          # NULL: it ends with what it is kept with, and not before
     uint64_t sequence
     uint64_t answer             # digest of what was answered; 0: nothing was
     uint32_t size

@@ -2,9 +2,9 @@
 # Holds: the guest's handles, and all that they name.
 # Lock: lock; the dispatcher, which alone changes tables, reads them without
 # Home: handles
-# Changed by: -
-# Read by: context_ops images journal scrub streams
-# Offers: context_in find find_any forget put put_primary reserve_tables
+# Changed by: journal scrub
+# Read by: _core
+# Offers: context_in find find_any first_owned forget next_elder put put_primary put_under reserve_tables youngest
 
 cdef struct Entry:
     Object *object              # NULL: free
@@ -12,4 +12,5 @@ cdef struct Entry:
 
 cdef struct Objects:
     Entry *tables[KINDS]        # the dispatcher reads them without the lock
-    Object *first
+    Object root                 # owns what is the session's
+    uint64_t steps              # objects looked at one after another, for tests

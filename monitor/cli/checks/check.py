@@ -11,7 +11,7 @@ SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Check:
-    """One finding."""
+    """One finding of `gpuferry doctor`: what was looked at, how it is, and what to do about it."""
 
     name: str
     result: str  # ok, note or failed

@@ -20,7 +20,7 @@ from gpuferry.guest.units import format_size
 from gpuferry.specs._generated import wire
 
 from ...devices import choice
-from ...settings.monitor import ConfigError
+from ...settings.errors import ConfigError
 from .check import Check, python
 
 OLDEST_DRIVER = (12, 8)
@@ -62,7 +62,7 @@ def _library(name: str, find: Callable[[], str]) -> Check:
 
 
 def guest_library() -> Check:
-    """It loads, and it speaks what the rest of this installation speaks."""
+    """Check that the guest library loads, and speaks what the rest of this installation speaks."""
     check = _library("guest library", paths.guest_library)
     if check.result == "ok" and wire.SPEC_HASH not in Path(check.detail).read_bytes():
         detail = f"{check.detail} was built from another spec than this gpuferry: servers will refuse it"
@@ -89,7 +89,7 @@ def monitor_runs() -> bool:
 
 
 def runtime_folder() -> Iterator[Check]:
-    """Private, writable, its name short enough for sockets; and nothing stale in it."""
+    """Check that the runtime folder is private, writable, short enough for sockets, and without remains."""
     name, path = "runtime folder", Path(runtime_directory())
     other = "or set GPUFERRY_RUNTIME_DIR to another folder"
     if len(os.fsencode(str(path) + LONGEST_NAME)) > SUN_PATH_MOST:
@@ -149,7 +149,7 @@ print(driver.cuInit(0), driver.cuDriverGetVersion(ctypes.byref(version)), versio
 
 
 def gpu() -> Check:
-    """There is one, and its driver is new enough."""
+    """Check that there is a GPU, and that its driver is new enough."""
     status, output = python(_VERSION, choice.server_environment(simulated=False))
     if status:
         step = "fine for guests; a monitor offers the simulated device"
@@ -203,7 +203,7 @@ if value.value != marker: raise SystemExit("the kernel wrote something else than
 
 
 def simulated_device() -> Iterator[Check]:
-    """It answers, compiles and runs a kernel, and can keep what it compiled."""
+    """Check that the simulated device answers, compiles and runs a kernel, and can keep what it compiled."""
     yield _library("simulated driver", paths.simulated_driver)
     try:
         count, reason = choice.probe(simulated=True)
@@ -282,7 +282,7 @@ def _cache() -> Check:
 
 
 def offer() -> Check:
-    """What a monitor here would offer."""
+    """Say what a monitor would offer here."""
     try:
         simulated, count = choice.choose(None)
     except ConfigError as error:

@@ -54,7 +54,7 @@ def _shake_hands(found: Endpoint) -> tuple[int, str]:
 
 
 def monitor_checks(flag: str | None, token_file: str | None) -> Iterator[Check]:
-    """Each only if those before it went well."""
+    """Check the monitor step by step; a step is taken only if those before it went well."""
     try:
         found = reach.locate(flag, token_file)
         version = reach.greet(found)
@@ -111,7 +111,7 @@ def _service(flag: str | None, token_file: str | None) -> Iterator[Check]:
 
 
 def devices(reply: control_pb2.StatusReply) -> Iterator[Check]:
-    """Those that do not serve, and why."""
+    """Say which devices do not serve, and why."""
     for device in reply.devices:
         if device.problem:
             name = f"GPU {device.ordinal} of the monitor"

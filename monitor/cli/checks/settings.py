@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from ...cluster.registry.config import RegistryOptions
+from ...settings.errors import ConfigError
 from ...settings.monitor import AUTO, MonitorOptions, resolve
-from ...settings.sources import ConfigError, Settings, load
+from ...settings.sources import Settings, load
 from .check import Check
 
 _TABLES = {"monitor": MonitorOptions, "registry": RegistryOptions}
 
 
 def settings_checks(monitor_runs: bool) -> Iterator[Check]:
-    """Of the monitor and of the registry."""
+    """Check the settings of the monitor and of the registry, and the secrets and ports that they name."""
     for program, table in _TABLES.items():
         try:
             settings: Settings[Any] = load(table, program)

@@ -12,7 +12,7 @@ POLICIES = ("least-loaded", "most-packed")
 
 @dataclass(frozen=True)
 class Wish:
-    """What the guest asks for."""
+    """What a guest asks for: memory and labels."""
 
     memory: int  # bytes; 0: whatever is usual
     labels: tuple[tuple[str, str], ...] = ()
@@ -20,7 +20,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Standing:
-    """One server, as far as a choice goes."""
+    """How one GPU server compares with others."""
 
     address: str
     load: float  # sessions that run or wait, per place
@@ -29,7 +29,7 @@ class Standing:
 
 
 def eligible(server: registry_pb2.Server, wish: Wish) -> bool:
-    """Alive, not drained, with the labels, and large enough if it were empty."""
+    """Whether the server is alive, not drained, has the labels, and could grant the memory if empty."""
     labels = {(label.name, label.value) for label in server.registration.labels}
     return (
         server.alive
@@ -56,7 +56,10 @@ def _standing(server: registry_pb2.Server, wish: Wish, pending: int) -> Standing
 def choose(
     policy: str, servers: Iterable[registry_pb2.Server], wish: Wish, pending: Mapping[str, int]
 ) -> str | None:
-    """The address; None if no server is eligible. `pending` are guests sent that no heartbeat counts yet."""
+    """The address of the server that the policy prefers, or None if none is eligible.
+
+    `pending`: guests that were sent to each address, and that no heartbeat counts yet.
+    """
     standings = [
         _standing(server, wish, pending.get(server.registration.address, 0))
         for server in servers
@@ -72,7 +75,7 @@ def choose(
 
 
 def why_none(servers: Iterable[registry_pb2.Server], wish: Wish) -> str:
-    """For the guest that has to be refused."""
+    """The reason, for a guest, why `choose` found no server."""
     known = list(servers)
     alive = [server for server in known if server.alive and not server.registration.drained]
     wanted = ",".join(f"{name}={value}" for name, value in wish.labels)

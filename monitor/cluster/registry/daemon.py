@@ -22,9 +22,9 @@ from ...service.notify import Notifier
 from ...service.ports import ALONE, add_port
 from ...service.runtime import RuntimeDirectory
 from ...service.waiting import until
+from ...settings.errors import ConfigError
 from ...settings.folders import store_path
 from ...settings.monitor import is_loopback
-from ...settings.sources import ConfigError
 from ...store.choose import open_store
 from ...store.interface import StoreError
 from .config import RegistryConfig
@@ -37,7 +37,7 @@ log = structlog.get_logger()
 
 
 class Registry:
-    """One replica."""
+    """One replica of the registry."""
 
     def __init__(self, config: RegistryConfig, token_given: bool) -> None:
         self._config = config
@@ -45,7 +45,7 @@ class Registry:
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Until a signal. ConfigError if it cannot start."""
+        """Serve until a signal comes. Raises ConfigError if it cannot start."""
         config = self._config
         async with contextlib.AsyncExitStack() as stack:
             runtime = RuntimeDirectory(config.runtime)
@@ -126,7 +126,7 @@ async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
 
 
 def runtime_of(base: str) -> Path:
-    """Beside a monitor's, so that both can run for one user."""
+    """The registry's runtime folder: inside the monitor's, so that both can run for one user."""
     return Path(base, REGISTRY)
 
 

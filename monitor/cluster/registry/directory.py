@@ -62,23 +62,23 @@ class Directory:
         self._changed = asyncio.Event()
 
     def next_change(self) -> asyncio.Event:
-        """Set when `servers` is another list than now."""
+        """An event that is set when `servers` is replaced by another list."""
         return self._changed
 
     async def read(self) -> list[registry_pb2.Server]:
-        """From the store itself: what was written before is in it."""
+        """All servers, from the store itself: whatever was written before is in it."""
         entries = await self._store.read(ROOT)
         return _join({key: entry.value for key, entry in entries.items()})
 
     async def show(self, address: str) -> registry_pb2.Server:
-        """One server; Unknown."""
+        """The server with this address. Raises Unknown."""
         for server in await self.read():
             if server.registration.address == address:
                 return server
         raise Unknown(address)
 
     async def register(self, address: str, labels: list[registry_pb2.Label]) -> None:
-        """A new server, or new labels for one that is there."""
+        """Register a server, or give one that is registered other labels."""
         while True:
             entry = await self._store.get(REGISTERED + address)
             if entry:
@@ -100,7 +100,7 @@ class Directory:
         raise Unknown(address)
 
     async def set_drained(self, address: str, drained: bool) -> None:
-        """Whether it gets new sessions."""
+        """Say whether the server gets no new sessions. Raises Unknown."""
 
         def change(registration: registry_pb2.Registration) -> None:
             registration.drained = drained
@@ -108,7 +108,7 @@ class Directory:
         await self._change(address, change)
 
     async def remove(self, address: str) -> registry_pb2.Server:
-        """Forget it; NotIdle unless it was drained and its sessions are over."""
+        """Forget the server and return what it was. Raises NotIdle unless it is drained and empty."""
         while entry := await self._store.get(REGISTERED + address):
             server = await self.show(address)
             if not registry_pb2.Registration.FromString(entry.value).drained:
@@ -123,7 +123,7 @@ class Directory:
         raise Unknown(address)
 
     async def beat(self, load: registry_pb2.Load) -> registry_pb2.Registration:
-        """A sign of life; Unknown for a server that nobody registered."""
+        """Note a heartbeat, and return what the operator said of its server. Raises Unknown."""
         entry = await self._store.get(REGISTERED + load.address)
         if not entry:
             raise Unknown(load.address)

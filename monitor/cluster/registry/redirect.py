@@ -49,7 +49,7 @@ async def _greets(address: str) -> bool:
 
 @dataclass(frozen=True)
 class Sent:
-    """A guest on its way."""
+    """A guest that was sent to a server, and that no heartbeat counts yet."""
 
     address: str
     incarnation: bytes
@@ -57,7 +57,7 @@ class Sent:
 
 
 class Redirector:
-    """The registry's Reception."""
+    """Takes guests from the registry's listener, chooses a GPU server for each, and sends them there."""
 
     def __init__(self, directory: Directory, cluster_key: bytes, policy: str, max_wait: float) -> None:
         self._directory = directory
@@ -71,7 +71,7 @@ class Redirector:
         self._seen: list[registry_pb2.Server] | None = None  # the view by which these are right
 
     def arrive(self, guests: Sequence[Guest]) -> None:
-        """Choose, in the background."""
+        """Choose a server for each guest, in the background."""
         for guest in guests:
             self._arrive(guest)
 
@@ -85,10 +85,10 @@ class Redirector:
         task.add_done_callback(self._tasks.discard)
 
     def quiet(self) -> None:
-        """Nothing waits for that."""
+        """Nothing: no guest waits for company here."""
 
     def resume(self, connection: socket.socket, peer: str, _: Resume) -> None:
-        """Sessions are at the GPU servers, and their guests know which."""
+        """Refuse: sessions are at the GPU servers, and their guests know which."""
         self.turn_away(connection, peer, Refusal(Reason.NO_SESSION, "a registry has no sessions"))
 
     def turn_away(self, connection: socket.socket, peer: str, refusal: Refusal) -> None:
@@ -164,7 +164,7 @@ class Redirector:
         }
 
     async def close(self) -> None:
-        """Guests that wait for a server are told."""
+        """Refuse guests that still wait for a server."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

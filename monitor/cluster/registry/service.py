@@ -69,7 +69,7 @@ class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
 
     @_errors
     async def Register(self, request: registry_pb2.RegisterRequest, context: Any) -> registry_pb2.Server:
-        """Idempotent."""
+        """Register a GPU server; again, it may change its labels."""
         _check_address(request.address)
         for label in request.labels:
             if not (LABEL.fullmatch(label.name) and LABEL.fullmatch(label.value)):
@@ -79,13 +79,13 @@ class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
 
     @_errors
     async def List(self, request: registry_pb2.ListRequest, context: Any) -> registry_pb2.ListReply:
-        """All servers."""
+        """All registered GPU servers."""
         return registry_pb2.ListReply(servers=await self._directory.read())
 
     async def Watch(
         self, request: registry_pb2.WatchRequest, context: Any
     ) -> AsyncIterator[registry_pb2.ListReply]:
-        """All servers, again and again."""
+        """All registered GPU servers now, and again after every change."""
         while True:
             change = self._directory.next_change()
             yield registry_pb2.ListReply(servers=self._directory.servers)
@@ -93,31 +93,31 @@ class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
 
     @_errors
     async def Show(self, request: registry_pb2.ServerRequest, context: Any) -> registry_pb2.Server:
-        """One server."""
+        """The GPU server with this address."""
         return await self._directory.show(request.address)
 
     @_errors
     async def Drain(self, request: registry_pb2.ServerRequest, context: Any) -> registry_pb2.Server:
-        """No new sessions."""
+        """Give the GPU server no new sessions."""
         await self._directory.set_drained(request.address, True)
         return await self._directory.show(request.address)
 
     @_errors
     async def Undrain(self, request: registry_pb2.ServerRequest, context: Any) -> registry_pb2.Server:
-        """New sessions again."""
+        """Give the GPU server new sessions again."""
         await self._directory.set_drained(request.address, False)
         return await self._directory.show(request.address)
 
     @_errors
     async def Remove(self, request: registry_pb2.ServerRequest, context: Any) -> registry_pb2.Server:
-        """Returns what it was."""
+        """Forget a drained GPU server; returns what it was."""
         return await self._directory.remove(request.address)
 
     @_errors
     async def Heartbeat(
         self, request: registry_pb2.HeartbeatRequest, context: Any
     ) -> registry_pb2.HeartbeatReply:
-        """From a monitor."""
+        """Note what a monitor says of itself; returns what it must know."""
         registration = await self._directory.beat(request.load)
         return registry_pb2.HeartbeatReply(
             interval_seconds=self._interval, drained=registration.drained, kills=await self._book.kills()
@@ -125,7 +125,7 @@ class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
 
     @_errors
     async def AddToken(self, request: registry_pb2.AddTokenRequest, context: Any) -> registry_pb2.Token:
-        """The token itself is made by the caller and stays there."""
+        """Store what checks a token. The token itself is made by the caller and stays there."""
         token = request.token
         if not proof.is_tenant(token.tenant) or {len(token.stored_key), len(token.server_key)} != {KEY_SIZE}:
             raise ValueError("no such token can be")
@@ -139,7 +139,7 @@ class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
     async def RevokeTokens(
         self, request: registry_pb2.RevokeTokensRequest, context: Any
     ) -> registry_pb2.RevokeTokensReply:
-        """From this moment on they are unknown."""
+        """Make one token of a tenant, or all of them, unknown from this moment on."""
         revoked = await self._book.revoke(request.tenant, request.id, request.kill)
         return registry_pb2.RevokeTokensReply(revoked=revoked)
 
@@ -147,7 +147,7 @@ class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
     async def ListTokens(
         self, request: registry_pb2.ListTokensRequest, context: Any
     ) -> registry_pb2.ListTokensReply:
-        """Names and dates."""
+        """Tenants, ids and dates of all tokens; nothing that could check one."""
         tokens = [_without_keys(token) for token in await self._book.all()]
         return registry_pb2.ListTokensReply(tokens=tokens)
 

@@ -38,26 +38,29 @@ class TokenBook:
         self._store = store
 
     async def add(self, record: registry_pb2.Token) -> None:
-        """TooMany if it would be one too many."""
+        """Store a token's record. Raises TooMany if the tenant has as many as it may."""
         prefix = f"{TOKENS}{record.tenant}/"
         if len(await self._store.read(prefix)) >= TOKENS_MOST:
             raise TooMany(f"{record.tenant} has {TOKENS_MOST} tokens already: revoke one first")
         await self._store.swap(f"{prefix}{record.id}", record.SerializeToString(), ABSENT)
 
     async def all(self) -> list[registry_pb2.Token]:
-        """By tenant and id."""
+        """The records of all tokens, by tenant and id."""
         entries = await self._store.read(TOKENS)
         return [registry_pb2.Token.FromString(entry.value) for entry in entries.values()]
 
     async def verifiers(self, tenant: str) -> Sequence[proof.Verifier]:
-        """Always TOKENS_MOST of them: nobody's where the tenant has none."""
+        """What checks the tenant's tokens: always TOKENS_MOST of them, nobody's where it has none."""
         entries = await self._store.read(f"{TOKENS}{tenant}/")
         records = [registry_pb2.Token.FromString(entry.value) for entry in entries.values()]
         known = [proof.Verifier(record.stored_key, record.server_key) for record in records[:TOKENS_MOST]]
         return known + [proof.NOBODY] * (TOKENS_MOST - len(known))
 
     async def revoke(self, tenant: str, token: str, kill: bool) -> int:
-        """One token, or all of the tenant's; with `kill` its sessions end. Returns how many it were."""
+        """Revoke one token of the tenant, or all (`token` empty). With `kill` its sessions end.
+
+        Returns how many were revoked.
+        """
         entries = await self._store.read(f"{TOKENS}{tenant}/")
         revoked = 0
         for key, entry in entries.items():
@@ -69,6 +72,6 @@ class TokenBook:
         return revoked
 
     async def kills(self) -> list[registry_pb2.Kill]:
-        """Whose sessions shall end."""
+        """The tenants whose sessions shall end, and since when."""
         entries = await self._store.read(KILLS)
         return [registry_pb2.Kill.FromString(entry.value) for entry in entries.values()]

@@ -33,12 +33,12 @@ NOBODY = Verifier(secrets.token_bytes(32), secrets.token_bytes(32))
 
 
 def is_tenant(name: str) -> bool:
-    """Whether a tenant can be called this."""
+    """Whether a tenant can have this name."""
     return bool(re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,62}", name))
 
 
 def make(tenant: str) -> str:
-    """A new token."""
+    """A new token for the tenant."""
     secret = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode().rstrip("=")
     return f"{PREFIX}.{tenant}.{secret}"
 
@@ -82,5 +82,5 @@ def check(known: Verifier, message: bytes, proof: bytes) -> bool:
 
 
 def token_id(known: Verifier) -> str:
-    """A name for listings. It is made from the stored key, so it tells no more than that."""
+    """The token's name for listings. It is made from the stored key, so it tells no more than that."""
     return digest(known.stored_key, b"gpuferry token id 1").hex()[:ID_DIGITS]

@@ -16,7 +16,7 @@ FIRST_LOOK_SECONDS = 1.0
 
 
 class Calls:
-    """What became of them, by operation; and those of functions that are not supported, by function."""
+    """How many calls succeeded, failed and how long they took, by operation; unsupported ones by function."""
 
     def __init__(self) -> None:
         self.succeeded: Counter[int] = Counter()
@@ -26,7 +26,7 @@ class Calls:
         self.unsupported: Counter[int] = Counter()
 
     def add(self, stats: node_pb2.Stats, before: node_pb2.Stats) -> None:
-        """What is in `stats` and was not yet `before`."""
+        """Count what is in `stats` and was not there `before`."""
         past = {calls.operation: calls for calls in before.calls}
         for calls in stats.calls:
             old = past.get(calls.operation, node_pb2.Calls())
@@ -51,13 +51,13 @@ class Accounting(PoolListener):
         self.totals: Counter[str] = Counter()
         self.calls = Calls()
 
-    def look(self, server: ApiServer) -> None:
-        """Take over what an API server last said of the session that it has now."""
+    def count(self, server: ApiServer) -> None:
+        """Count what an API server last said of the session that it has now."""
         if server.session and server.stats.session == server.session:
             self._add(server.stats)
 
     def forget(self, session: int) -> None:
-        """It is over."""
+        """The session is over: nothing more comes of it."""
         self._seen.pop(session, None)
 
     def _add(self, stats: node_pb2.Stats) -> None:
@@ -74,10 +74,10 @@ class Accounting(PoolListener):
             self._add(ended.stats)
 
     def server_lost(self, server: ApiServer) -> None:
-        self.look(server)
+        self.count(server)
 
     def moved(self, server: ApiServer, moved: migration_pb2.Moved) -> None:
-        self.look(server)
+        self.count(server)
 
     def taken_over(self, server: ApiServer, session: int) -> None:
         if self._from_elsewhere(session) and session not in self._seen:
@@ -88,4 +88,4 @@ class Accounting(PoolListener):
     async def _first_look(self, server: ApiServer) -> None:
         """What it brought along."""
         await server.refresh_stats(FIRST_LOOK_SECONDS)
-        self.look(server)
+        self.count(server)

@@ -11,14 +11,14 @@ POINTS = 600
 
 
 class History:
-    """Parallel series; None where nothing is known of a moment."""
+    """Parallel series of each device's figures; None where nothing is known of a moment."""
 
     def __init__(self) -> None:
         self._times: deque[float] = deque(maxlen=POINTS)
         self._devices: dict[int, dict[str, deque[Any]]] = {}
 
     def add(self, at: float, devices: list[control_pb2.Device]) -> None:
-        """One point; `at` is a Unix time."""
+        """Remember the devices' figures of one moment; `at` is a Unix time."""
         known = len(self._times)
         self._times.append(at)
         for device in devices:
@@ -32,7 +32,7 @@ class History:
                 values.append(None if absent else getattr(device, name))
 
     def latest(self) -> dict[str, Any]:
-        """The newest point."""
+        """The newest point, as JSON knows it."""
         return {
             "time": self._times[-1],
             "devices": {
@@ -42,7 +42,7 @@ class History:
         }
 
     def all(self) -> dict[str, Any]:
-        """Everything that is kept."""
+        """All points that are kept, as JSON knows them."""
         return {
             "times": list(self._times),
             "devices": {

@@ -45,12 +45,12 @@ class Metrics:
         )
 
     def expose(self, status: control_pb2.StatusReply, accounting: Accounting) -> bytes:
-        """The text format, for this moment."""
+        """All metrics in Prometheus' text format, for this status."""
         self._status, self._totals, self._calls = status, accounting.totals, accounting.calls
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """Called by the registry."""
+        """All metrics, when Prometheus' library asks for them."""
         yield from self._monitor()
         yield from self._sessions()
         yield from self._devices()
@@ -141,5 +141,5 @@ class Metrics:
 
 
 def state_name(state: int) -> str:
-    """`idle` for SERVER_STATE_IDLE."""
+    """A state of an API server as a label: `idle` for SERVER_STATE_IDLE."""
     return str(control_pb2.ServerState.Name(state).removeprefix("SERVER_STATE_").lower())

@@ -63,18 +63,18 @@ class Observatory:
             await asyncio.sleep(TICK)
 
     async def status(self) -> control_pb2.StatusReply:
-        """The present, with fresh figures of every session."""
+        """What the monitor knows at this moment, with fresh figures of every session."""
         status = await self._reporter.report()
         for server in self._pool.servers.values():
-            self._accounting.look(server)
+            self._accounting.count(server)
         return status
 
     async def metrics(self) -> bytes:
-        """The same for Prometheus."""
+        """The metrics of this moment, in Prometheus' text format."""
         return self._metrics.expose(await self.status(), self._accounting)
 
     def readiness(self) -> tuple[bool, list[str]]:
-        """Whether a guest could have a session, and all that is wrong here."""
+        """Whether a guest could have a session, and everything that is wrong here, as text."""
         problems = [f"gpu {device}: {reason}" for device, reason in self._pool.problems().items()]
         warm = any(server.ready for server in self._pool.servers.values())
         if not warm:
@@ -84,7 +84,7 @@ class Observatory:
         return warm and not self._broker.draining, problems
 
     async def tick(self) -> None:
-        """One more point of the charts, and one more event for whoever watches."""
+        """Add one point to the charts, and send one event to each page."""
         # API servers are only asked while somebody looks: a thousand idle sessions cost nothing.
         status = await self.status() if self._viewers else None
         devices = list(status.devices) if status else self._reporter.devices()

@@ -22,7 +22,7 @@ def _plain(value: Any, field: Any) -> Any:
 
 
 def as_json(message: Message) -> dict[str, Any]:
-    """Every field by its own name; bytes in hexadecimal, enums in lower case, null for what is absent."""
+    """Every field of the message by name; bytes in hexadecimal, enums in lower case, null if absent."""
     result: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)
@@ -36,5 +36,5 @@ def as_json(message: Message) -> dict[str, Any]:
 
 
 def status_json(status: control_pb2.StatusReply) -> dict[str, Any]:
-    """`gpuferry status --json`, and what the page is made of."""
+    """A status as `gpuferry status --json` prints it, and as the page gets it."""
     return {"schema": SCHEMA} | as_json(status)

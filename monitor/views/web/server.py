@@ -31,16 +31,16 @@ HEADERS = {
 
 
 class Source(Protocol):
-    """What there is to tell."""
+    """Where the server gets what it tells."""
 
     def readiness(self) -> tuple[bool, list[str]]:
-        """Whether a guest could have a session, and all that is wrong."""
+        """Whether a guest could have a session, and everything that is wrong, as text."""
 
     async def metrics(self) -> bytes:
-        """For Prometheus."""
+        """The metrics of this moment, in Prometheus' text format."""
 
     async def status(self) -> control_pb2.StatusReply:
-        """The present."""
+        """What the monitor knows at this moment."""
 
     def events(self) -> AsyncIterator[str]:
         """Server-sent events."""
@@ -78,7 +78,7 @@ class WebServer:
         await web.SockSite(self._runner, self._listening).start()
 
     async def stop(self) -> None:
-        """Pages notice, and say so."""
+        """Answer no more requests; pages notice, and say so."""
         await self._runner.cleanup()
         self._listening.close()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 
 from ...door.listener import listen_tcp
-from ...settings.monitor import AUTO, DEFAULT_HTTP, ConfigError
+from ...settings.errors import ConfigError
+from ...settings.monitor import AUTO, DEFAULT_HTTP
 
 
 def listen_http(address: str) -> socket.socket:

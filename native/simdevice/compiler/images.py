@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from . import fatbin
+from . import device_runtime, fatbin, objects
 from .errors import INVALID_IMAGE, INVALID_PTX, NO_BINARY_FOR_GPU, UNSUPPORTED_PTX_VERSION, ImageError
 
 NEWEST_ISA = 95
@@ -25,6 +25,7 @@ class Source:
 
     name: str
     text: bytes
+    optional: bool = False  # of a library: joined only if it defines what is missing
 
 
 def sources(image: bytes, cc: int, name: str = "") -> list[Source]:
@@ -33,6 +34,10 @@ def sources(image: bytes, cc: int, name: str = "") -> list[Source]:
         return list(_of_linked(image, cc))
     if fatbin.is_container(image):
         return [Source(name, _from_containers(image, cc))]
+    if image.startswith(objects.ELF):
+        return [Source(name, _from_containers(each, cc)) for each in objects.containers(image)]
+    if objects.is_library(image):
+        return list(_of_library(image, cc, name))
     text = image.split(b"\0", 1)[0]
     isa, target, variant = _head(text)
     _check_isa(isa)
@@ -60,6 +65,17 @@ def _of_linked(image: bytes, cc: int) -> Iterator[Source]:
         name = image[at + _INPUT.size :][:length].decode("utf-8", "replace")
         yield from sources(image[start : start + size], target, name)
         at = start + _padded(size)
+
+
+def _of_library(image: bytes, cc: int, name: str) -> Iterator[Source]:
+    """What there is no PTX of cannot be joined; whether it is needed shows at the end."""
+    for each in objects.containers(image):
+        try:
+            yield Source(name, _from_containers(each, cc), optional=True)
+        except ImageError as error:
+            if error.status != NO_BINARY_FOR_GPU:
+                raise
+    yield Source("the device runtime", device_runtime.PTX.encode(), optional=True)
 
 
 def _padded(size: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 
 from gpuferry.native.simdevice import ptx
@@ -15,20 +14,29 @@ KEPT_TEXTS = 64  # each new input is looked at with all earlier ones
 
 def check(image: bytes, cc: int) -> bytes:
     """Raises what is wrong with a linked image that may not be complete yet; yields nothing."""
-    ptx.check([_parsed(each) for each in images.sources(image, cc)])
+    ptx.check([_parsed(each) for each in images.sources(image, cc) if not each.optional])
     return b""
 
 
 def complete(image: bytes, cc: int) -> bytes:
     """The ELF file of a linked image; raises NotDefined for a name that no input defines."""
-    module = ptx.link(list(_parse_all(image, cc)))
+    module = ptx.link([_parse(each) for each in joined(images.sources(image, cc))])
     ptx.check_complete(module)
     return cubin.build(module, image, cc)
 
 
-def _parse_all(image: bytes, cc: int) -> Iterator[ptx.Module]:
-    for each in images.sources(image, cc):
-        yield _parse(each)
+def joined(sources: list[images.Source]) -> list[images.Source]:
+    """Those that make the module: of libraries only what defines a name that is missing otherwise."""
+    chosen = [each for each in sources if not each.optional]
+    offered = [each for each in dict.fromkeys(sources) if each.optional]
+    while offered:
+        missing = ptx.missing([_parsed(each) for each in chosen])
+        taken = [each for each in offered if ptx.definitions(_parsed(each)) & missing]
+        if not taken:
+            break
+        chosen += taken
+        offered = [each for each in offered if each not in taken]
+    return chosen
 
 
 @lru_cache(KEPT_TEXTS)

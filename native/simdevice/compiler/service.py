@@ -93,7 +93,7 @@ class Service:
             return UNKNOWN, f"internal error of the PTX compiler: {traceback.format_exc()}".encode()
 
     def _open(self, cc: int, key: bytes, image: bytes) -> bytes:
-        source = b"\0".join(each.text for each in images.sources(image, cc))
+        source = b"\0".join(each.text for each in linker.joined(images.sources(image, cc)))
         return index.build(self._parse(key, source), source)
 
     def _compile(self, key: bytes, payload: bytes) -> tuple[int, bytes]:

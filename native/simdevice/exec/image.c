@@ -25,8 +25,9 @@ struct sim_image {
     pthread_mutex_t lock; /* of the kernels while they are made */
 };
 
+enum { BUCKETS = 4096 };
 static pthread_mutex_t images_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct sim_image *images;
+static struct sim_image *images[BUCKETS]; /* by their keys */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void before_fork(void) {
@@ -39,12 +40,19 @@ static void after_fork(void) {
 
 static void after_fork_in_child(void) {
     pthread_mutex_init(&images_lock, NULL);
-    for (struct sim_image *image = images; image != NULL; image = image->next)
-        pthread_mutex_init(&image->lock, NULL);
+    for (int i = 0; i < BUCKETS; i++)
+        for (struct sim_image *image = images[i]; image != NULL; image = image->next)
+            pthread_mutex_init(&image->lock, NULL);
 }
 
 static void init(void) {
     pthread_atfork(before_fork, after_fork, after_fork_in_child);
+}
+
+static struct sim_image **bucket_of(const uint8_t key[32]) {
+    uint32_t number;
+    memcpy(&number, key, sizeof number);
+    return &images[number % BUCKETS];
 }
 
 static void content_of(const struct sim_image_parts *parts, uint8_t content[32]) {
@@ -222,7 +230,7 @@ static CUresult create(const struct sim_image_parts *parts, const uint8_t conten
 }
 
 static struct sim_image *find_open(const uint8_t key[32]) {
-    for (struct sim_image *image = images; image != NULL; image = image->next)
+    for (struct sim_image *image = *bucket_of(key); image != NULL; image = image->next)
         if (memcmp(image->key, key, 32) == 0) {
             image->users++;
             return image;
@@ -256,8 +264,9 @@ CUresult sim_image_open(const void *data, size_t size, int cc, char *log, size_t
     pthread_mutex_lock(&images_lock);
     struct sim_image *other = find_open(key);
     if (other == NULL) {
-        (*out)->next = images;
-        images = *out;
+        struct sim_image **bucket = bucket_of(key);
+        (*out)->next = *bucket;
+        *bucket = *out;
     }
     pthread_mutex_unlock(&images_lock);
     if (other != NULL) { /* another thread was faster */
@@ -270,7 +279,7 @@ CUresult sim_image_open(const void *data, size_t size, int cc, char *log, size_t
 void sim_image_close(struct sim_image *image) {
     pthread_mutex_lock(&images_lock);
     bool last = --image->users == 0;
-    for (struct sim_image **link = &images; last && *link != NULL; link = &(*link)->next)
+    for (struct sim_image **link = bucket_of(image->key); last && *link != NULL; link = &(*link)->next)
         if (*link == image) {
             *link = image->next;
             break;

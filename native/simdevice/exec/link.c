@@ -76,6 +76,20 @@ static bool append_input(struct sim_link *link, const struct sim_image_parts *pa
     return done && pad(link);
 }
 
+/* A host object or a library; the service looks into it. */
+static CUresult take_object(const void *data, size_t size, struct sim_image_parts *parts) {
+    static const char library[8] = "!<arch>\n";
+    bool known = (size >= 4 && memcmp(data, "\177ELF", 4) == 0) ||
+                 (size >= sizeof library && memcmp(data, library, sizeof library) == 0);
+    *parts = (struct sim_image_parts){.kind = SIM_IMAGE_OBJECT, .items = {{data, size}}, .count = 1};
+    return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+}
+
+static const char *name_of(enum sim_image_kind kind) {
+    static const char *const names[] = {"PTX", "fatbin", "cubin", "object or library"};
+    return names[kind];
+}
+
 CUresult sim_link_add(struct sim_link *link, enum sim_image_kind kind, const void *data, size_t size,
                       const char *name, char *log, size_t log_size) {
     struct sim_image_parts parts;
@@ -84,13 +98,10 @@ CUresult sim_link_add(struct sim_link *link, enum sim_image_kind kind, const voi
         snprintf(log, log_size, "%s comes too late: the link is complete", name);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = sim_image_sniff(data, size, &parts, log, log_size);
-    if (kind == SIM_IMAGE_PTX ? result == CUDA_ERROR_INVALID_IMAGE
-                              : result == CUDA_SUCCESS && parts.kind != kind) {
-        snprintf(log, log_size, "%s is no %s", name,
-                 kind == SIM_IMAGE_PTX      ? "PTX"
-                 : kind == SIM_IMAGE_FATBIN ? "fatbin"
-                                            : "cubin");
+    CUresult result = kind == SIM_IMAGE_OBJECT ? take_object(data, size, &parts)
+                                               : sim_image_sniff(data, size, &parts, log, log_size);
+    if ((result == CUDA_SUCCESS && parts.kind != kind) || result == CUDA_ERROR_INVALID_IMAGE) {
+        snprintf(log, log_size, "%s is no sound %s", name, name_of(kind));
         return kind == SIM_IMAGE_PTX ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
     }
     if (result != CUDA_SUCCESS)

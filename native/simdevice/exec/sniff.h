@@ -4,7 +4,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum sim_image_kind { SIM_IMAGE_PTX, SIM_IMAGE_FATBIN, SIM_IMAGE_CUBIN };
+/* SIM_IMAGE_OBJECT: a host object or a library of such, which is an input of a link only. */
+enum sim_image_kind { SIM_IMAGE_PTX, SIM_IMAGE_FATBIN, SIM_IMAGE_CUBIN, SIM_IMAGE_OBJECT };
 
 /* The bytes to hand to the compile service: one image or, for a wrapper, its containers in order of
  * preference. */

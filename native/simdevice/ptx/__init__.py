@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .compiler import compile_kernel
 from .errors import DefinedTwice, LinkError, NotDefined, PtxError
-from .link import check, check_complete, link, runtime_functions
+from .link import check, check_complete, definitions, link, missing, runtime_functions
 from .model import KernelInfo, VariableInfo
 from .module import Module
 from .parser import parse
@@ -20,7 +20,9 @@ __all__ = [
     "check",
     "check_complete",
     "compile_kernel",
+    "definitions",
     "link",
+    "missing",
     "parse",
     "runtime_functions",
 ]

@@ -35,6 +35,22 @@ def check_complete(module: Module) -> None:
             raise NotDefined(name, unit.name)
 
 
+def missing(modules: list[Module]) -> set[str]:
+    """Names in use that none of them defines."""
+    defined = {name for module in modules for name in definitions(module)}
+    return {name for module in modules for unit in module.units for name in _missing(unit)} - defined
+
+
+def definitions(module: Module) -> set[str]:
+    """The names that a module defines for others."""
+    return {
+        name
+        for unit in module.units
+        for name, symbol in unit.symbols.items()
+        if symbol.linkage and _defined(symbol) and not _is_dynamic_shared(symbol)
+    }
+
+
 def runtime_functions(module: Module) -> list[str]:
     """The names of the runtime's functions that the module uses."""
     used = {name for unit in module.units for name in _used(unit, RUNTIME & unit.symbols.keys())}

@@ -21,6 +21,7 @@ def call(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
         return
     callees = e.kernel.callees(e.function, e.position)
     if isinstance(symbol, Function):
+        _expect_other_returns(e, symbol, returns)
         pointers, finish = _pass(e, symbol.returns, symbol.parameters, returns, arguments)
         _emit_call(e, symbol, pointers)
         _collect(e, finish)
@@ -43,6 +44,20 @@ def _groups(e: FunctionEmitter, i: Instruction) -> tuple[list[Operand], list[Ope
     if len(groups) > 1:
         raise e.fail("not a call")
     return (returns.items if isinstance(returns, Group) else []), (groups[0].items if groups else [])
+
+
+def _expect_other_returns(e: FunctionEmitter, symbol: Function, returns: list[Operand]) -> None:
+    """A linker joins names, not prototypes: what another text declares to be returned and is not, is zero."""
+    unit_of = e.kernel.module.unit_of
+    if unit_of(symbol) is unit_of(e.function):
+        return
+    for operand in returns[len(symbol.returns) :]:
+        place = _place(e, operand)
+        if place is None:
+            e.write_bits(operand, 64, "0")
+        else:
+            e.emit(f"store [{place.size} x i8] zeroinitializer, ptr {place.pointer}, align 1")
+    del returns[len(symbol.returns) :]
 
 
 def _emit_call(e: FunctionEmitter, function: Function, pointers: list[str]) -> None:

@@ -21,20 +21,22 @@ class Mover(Protocol):
     def on_tick(
         self, now: float, gpus: Collection[Gpu], sessions: Collection[Session], head: Request | None
     ) -> tuple[Session, Gpu] | None:
-        """Asked until it has nothing. `gpus` by ascending index, so that the first of equals is the lowest;
-        `head` waits for room."""
+        """A session and the GPU that it should move to, or None. Asked until it is None.
+
+        `gpus` by ascending index, so that the first of equals is the lowest; `head` waits for room.
+        """
 
     def on_launch(self, session: Session, now: float) -> Gpu | None:
         """Where a session that is about to launch should go instead."""
 
     def on_complete(self, session: Session, now: float) -> None:
-        """It ended."""
+        """The session ended."""
 
     def on_moved(self, session: Session, seconds: float) -> None:
-        """It has moved, and stood still for so long."""
+        """The session has moved, and stood still for so many seconds."""
 
     def gone(self, gpu: Gpu) -> None:
-        """A GPU left."""
+        """The GPU failed or left."""
 
 
 @dataclass
@@ -61,7 +63,8 @@ class Trigger:
         if not self.pending or session.moves or len(session.gpus) > 1:
             return None
         over, under = self.pending
-        if session.gpus != [over] or under.busy or not under.takes(session.request):
+        request = session.request
+        if session.gpus != [over] or under.busy or not under.takes(request.memory, request.labels):
             return None
         self.pending = None
         self._quiet_until = now + self.cooldown

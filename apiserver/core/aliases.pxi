@@ -1,0 +1,208 @@
+# The program's own virtual memory. Its physical memory is mapped at home like all memory of the session, which is what is
+# counted and moved; an alias maps it again, at a page that the program chose, with the access that it asked for.
+
+
+cdef int prepare_aliases(Session *s) noexcept nogil:
+    cdef Aliases *a = &s.aliases
+    cdef uint64_t pages = s.window.size >> PAGE_BITS
+    if a.pages == NULL:
+        a.homes = <uint32_t *>reserve(pages * sizeof(uint32_t))
+        a.access = <uint8_t *>reserve(pages)
+        a.shown = <uint32_t *>reserve(pages * sizeof(uint32_t))
+        a.taken = <uint64_t *>reserve(pages >> 3)
+        a.pages = <uint32_t *>reserve(pages * sizeof(uint32_t))
+    if a.homes == NULL or a.access == NULL or a.shown == NULL or a.taken == NULL or a.pages == NULL:
+        return cu.CUDA_ERROR_OUT_OF_MEMORY
+    return cu.CUDA_SUCCESS
+
+
+cdef bint has_alias(Session *s, uint64_t page) noexcept nogil:
+    return s.aliases.count > 0 and (s.aliases.taken[page >> 6] >> (page & 63)) & 1
+
+
+cdef uint64_t alias_at(Session *s, uint64_t page) noexcept nogil:
+    """Pages of the alias that begins there; 0: none does."""
+    return s.aliases.pages[page] if has_alias(s, page) else 0
+
+
+cdef bint aliased_within(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    """Whether any of the memory that is at home there is shown elsewhere."""
+    cdef uint64_t page = page_of(s, address)
+    cdef uint64_t end = page + (size >> PAGE_BITS)
+    while s.aliases.count > 0 and page < end:
+        if s.aliases.shown[page] > 0:
+            return True
+        page += 1
+    return False
+
+
+cdef bint is_home(Session *s, uint64_t page, uint64_t pages) noexcept nogil:
+    """Whether mappings begin at the page that are together at least as long."""
+    cdef uint64_t limit = s.window.size >> PAGE_BITS
+    cdef uint64_t end = page + pages
+    while page < end:
+        if page >= limit or not is_backed(s, page):
+            return False
+        page += s.window.pages[page]
+    return True
+
+
+cdef int show(Session *s, uint64_t page, uint64_t home, uint64_t pages) noexcept nogil:
+    """One mapping's memory, or its beginning, at another page."""
+    cdef uint64_t address = s.window.base + (page << PAGE_BITS)
+    cdef int status = cu.cuMemMap(address, pages << PAGE_BITS, 0, s.window.handles[home], 0)
+    if status == cu.CUDA_SUCCESS:
+        s.aliases.pages[page] = <uint32_t>pages
+        s.aliases.homes[page] = <uint32_t>home
+        s.aliases.access[page] = 0
+        s.aliases.shown[home] += 1
+        s.aliases.count += 1
+        mark(s.aliases.taken, page, pages, True)
+    return status
+
+
+cdef void hide(Session *s, uint64_t page) noexcept nogil:
+    """Nothing may be reached by way of the alias any more; end_alias unmaps it."""
+    s.aliases.shown[s.aliases.homes[page]] -= 1
+    s.aliases.count -= 1
+    mark(s.aliases.taken, page, s.aliases.pages[page], False)
+    mark_pages(s, s.window.base + (page << PAGE_BITS), <uint64_t>s.aliases.pages[page] << PAGE_BITS, False)
+
+
+cdef uint64_t end_alias(Session *s, uint64_t page, int *status) noexcept nogil:
+    """Unmaps the alias that begins there and was hidden; its length, 0: there is none. Waiters call it too."""
+    cdef uint64_t pages = s.aliases.pages[page] if s.aliases.pages != NULL else 0
+    if pages > 0:
+        status[0] = status[0] or cu.cuMemUnmap(s.window.base + (page << PAGE_BITS), pages << PAGE_BITS)
+        s.aliases.pages[page] = 0
+    return pages
+
+
+cdef int alias_memory(Session *s, uint64_t address, uint64_t size, uint64_t home) noexcept nogil:
+    cdef uint64_t page, from_page, pages, end, length
+    cdef int status = prepare_aliases(s)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    if not on_pages(s, address, size) or not on_pages(s, home, size):
+        return cu.CUDA_ERROR_INVALID_VALUE
+    page = page_of(s, address)
+    from_page = page_of(s, home)
+    end = page + (size >> PAGE_BITS)
+    if not is_home(s, from_page, size >> PAGE_BITS):
+        return cu.CUDA_ERROR_INVALID_VALUE
+    for pages in range(page, end):
+        if has_alias(s, pages) or (s.window.mapped[pages >> 6] >> (pages & 63)) & 1:
+            return cu.CUDA_ERROR_ALREADY_MAPPED
+    wait_for_unmaps(s, address, size)
+    status = enter(s, s.device.primary)
+    while status == cu.CUDA_SUCCESS and page < end:
+        length = min(<uint64_t>s.window.pages[from_page], end - page)
+        status = show(s, page, from_page, length)
+        if status == cu.CUDA_SUCCESS:
+            page += length
+            from_page += length
+    if status != cu.CUDA_SUCCESS and page > page_of(s, address):
+        end_aliases(s, address, (page << PAGE_BITS) + s.window.base - address)
+    return status
+
+
+cdef bint whole_aliases(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    cdef uint64_t page, end
+    if not on_pages(s, address, size):
+        return False
+    page = page_of(s, address)
+    end = page + (size >> PAGE_BITS)
+    while page < end:
+        if alias_at(s, page) == 0:
+            return False
+        page += alias_at(s, page)
+    return page == end
+
+
+cdef int permit(Session *s, uint64_t address, uint64_t size, uint32_t access) noexcept nogil:
+    """What the device may do with whole aliases."""
+    cdef cu.CUmemAccessDesc wanted
+    cdef uint64_t page, end, length, at
+    cdef int status = cu.CUDA_SUCCESS
+    if access != cu.CU_MEM_ACCESS_FLAGS_PROT_NONE and access != cu.CU_MEM_ACCESS_FLAGS_PROT_READ \
+            and access != cu.CU_MEM_ACCESS_FLAGS_PROT_READWRITE:
+        return cu.CUDA_ERROR_INVALID_VALUE
+    if not whole_aliases(s, address, size):
+        return cu.CUDA_ERROR_INVALID_VALUE
+    memset(&wanted, 0, sizeof(wanted))
+    wanted.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
+    wanted.location.id = s.device.cu
+    wanted.flags = <cu.CUmemAccess_flags>access
+    page = page_of(s, address)
+    end = page + (size >> PAGE_BITS)
+    while status == cu.CUDA_SUCCESS and page < end:
+        length = alias_at(s, page)
+        at = s.window.base + (page << PAGE_BITS)
+        status = cu.cuMemSetAccess(at, length << PAGE_BITS, &wanted, 1)
+        if status == cu.CUDA_SUCCESS:
+            s.aliases.access[page] = <uint8_t>access
+            mark_pages(s, at, length << PAGE_BITS, access != cu.CU_MEM_ACCESS_FLAGS_PROT_NONE)
+        page += length
+    return status
+
+
+cdef void hide_all(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    cdef uint64_t page = page_of(s, address)
+    cdef uint64_t end = page + (size >> PAGE_BITS)
+    cdef uint64_t length
+    while page < end:
+        length = s.aliases.pages[page]
+        hide(s, page)
+        page += length
+
+
+cdef int end_aliases(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    """Of a device that is idle, or never saw them."""
+    cdef uint64_t page = page_of(s, address)
+    cdef uint64_t end = page + (size >> PAGE_BITS)
+    cdef int status = cu.CUDA_SUCCESS
+    hide_all(s, address, size)
+    while page < end:
+        page += end_alias(s, page, &status)
+    return status
+
+
+cdef int unalias_memory(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    if not whole_aliases(s, address, size):
+        return cu.CUDA_ERROR_INVALID_VALUE
+    hide_all(s, address, size)
+    return unmap_behind_work(s, address, size)
+
+
+cdef int unalias_all(Session *s) noexcept nogil:
+    """Before the session's memory is unmapped."""
+    cdef uint64_t page = 0
+    cdef int status = cu.CUDA_SUCCESS
+    while s.aliases.count > 0:
+        while alias_at(s, page) == 0:
+            page += 1
+        status = end_aliases(s, s.window.base + (page << PAGE_BITS), alias_at(s, page) << PAGE_BITS) or status
+    return status
+
+
+cdef void write_aliases(Session *s, vector[uint8_t] *out) noexcept nogil:
+    """The frames that make them, for the journal. The dispatcher stands still."""
+    cdef gf_req_sessionMemAlias alias
+    cdef gf_req_sessionMemAccess access
+    cdef uint64_t page = 0
+    cdef uint64_t left = s.aliases.count
+    while left > 0:
+        if alias_at(s, page) == 0:
+            page += 1
+            continue
+        alias.address = s.window.base + (page << PAGE_BITS)
+        alias.size = alias_at(s, page) << PAGE_BITS
+        alias.home = s.window.base + (<uint64_t>s.aliases.homes[page] << PAGE_BITS)
+        write_frame(out, GF_OP_sessionMemAlias, &alias, sizeof(alias))
+        access.address = alias.address
+        access.size = alias.size
+        access.access = s.aliases.access[page]
+        if access.access != 0:
+            write_frame(out, GF_OP_sessionMemAccess, &access, sizeof(access))
+        page += alias_at(s, page)
+        left -= 1

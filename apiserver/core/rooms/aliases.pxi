@@ -1,0 +1,15 @@
+# Room: aliases
+# Holds: pages of the window that show the physical memory of others: the program's own virtual memory.
+# Lock: none; the dispatcher's, but for `pages`, which a waiter clears once the mapping is gone
+# Home: aliases
+# Changed by: -
+# Read by: -
+# Offers: alias_memory aliased_within end_alias has_alias permit unalias_all unalias_memory write_aliases
+
+cdef struct Aliases:
+    uint32_t *pages             # per page of the window: length of the alias that starts there; NULL: there never was one
+    uint32_t *homes             # the page where its physical memory is at home
+    uint8_t *access             # CUmemAccess_flags
+    uint32_t *shown             # per page: aliases of the mapping that starts there
+    uint64_t *taken             # bitmap of pages, whether they may be touched or not
+    uint64_t count

@@ -1,0 +1,285 @@
+/* The program's own virtual memory. Physical memory has a home in the window, where it is backed like any
+ * other memory and so moves, counts and ends like it; what the program maps is that memory a second time. */
+#include "vmm.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "channel.h"
+#include "functions.h"
+#include "gpuferry/messages.h"
+#include "guest.h"
+#include "objects.h"
+#include "window.h"
+
+/* Guards the mappings and what counts them. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gf_mapping *mappings; /* sorted by address */
+static size_t mapping_count, mapping_capacity;
+static _Atomic size_t mapped_ranges;
+
+/* Index of the first mapping that ends behind an address. */
+static size_t position(uint64_t address) {
+    size_t low = 0, high = mapping_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (mappings[middle].address + mappings[middle].size <= address) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+bool gf_mapping_find(uint64_t address, struct gf_mapping *mapping) {
+    if (atomic_load_explicit(&mapped_ranges, memory_order_relaxed) == 0) {
+        return false;
+    }
+    pthread_mutex_lock(&lock);
+    size_t at = position(address);
+    bool found = at < mapping_count && mappings[at].address <= address;
+    if (found) {
+        *mapping = mappings[at];
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+bool gf_mapping_allows(uint64_t address, uint64_t size, bool write) {
+    CUmemAccess_flags least = write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
+    pthread_mutex_lock(&lock);
+    size_t at = position(address);
+    uint64_t end = address + size;
+    while (at < mapping_count && mappings[at].address <= address && address < end &&
+           mappings[at].access >= least) {
+        address = mappings[at].address + mappings[at].size;
+        at++;
+    }
+    pthread_mutex_unlock(&lock);
+    return address >= end;
+}
+
+/* The mappings that a range is made of, whole ones only: the first and how many; 0: it is none. Lock held. */
+static size_t whole(uint64_t address, uint64_t size, size_t *first) {
+    size_t at = position(address), count = 0;
+    *first = at;
+    uint64_t end = address + size;
+    while (size > 0 && at < mapping_count && mappings[at].address == address && address < end) {
+        address += mappings[at++].size;
+        count++;
+    }
+    return address == end ? count : 0;
+}
+
+static bool granular(uint64_t value) {
+    return value % gf_session.granularity == 0;
+}
+
+/* A handle that the program still holds. */
+CUresult gf_memory_allocation_look_up(CUmemGenericAllocationHandle handle,
+                                      struct gf_memory_allocation **allocation, uint64_t *wire) {
+    *wire = handle;
+    *allocation = gf_memory_allocation_find(handle);
+    return *allocation == NULL || (*allocation)->references == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+/* Ends physical memory that no handle and no mapping needs any more. Lock held. */
+static void end_if_unused(struct gf_memory_allocation *allocation) {
+    if (allocation->references == 0 && allocation->mappings == 0) {
+        gf_window_free(allocation->address, 0);
+        gf_objects_release(gf_object_end(allocation, atomic_load(&allocation->object.handle)));
+    }
+}
+
+CUresult gf_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+                        unsigned long long flags) {
+    if (handle == NULL || prop == NULL || flags != 0 || size == 0 || !granular(size) ||
+        prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        prop->location.id < 0 || prop->location.id >= gf_session.device_count) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE) {
+        return CUDA_ERROR_NOT_SUPPORTED; /* a descriptor of memory on another machine */
+    }
+    uint64_t found;
+    struct gf_memory_allocation *allocation = gf_memory_allocation_new(&found);
+    CUresult result =
+        allocation == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_window_home(size, &allocation->address);
+    if (result != CUDA_SUCCESS) {
+        if (allocation != NULL) {
+            gf_object_discard(allocation);
+        }
+        return result;
+    }
+    allocation->size = size;
+    allocation->references = 1;
+    gf_object_publish(allocation, found, NULL);
+    *handle = found;
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_cuMemRelease(CUmemGenericAllocationHandle handle) {
+    struct gf_memory_allocation *allocation;
+    uint64_t wire;
+    pthread_mutex_lock(&lock);
+    CUresult result = gf_memory_allocation_look_up(handle, &allocation, &wire);
+    if (result == CUDA_SUCCESS) {
+        allocation->references--;
+        end_if_unused(allocation);
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+CUresult gf_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr) {
+    if (handle == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&lock);
+    size_t at = position((uint64_t)addr);
+    bool found = at < mapping_count && mappings[at].address <= (uint64_t)addr;
+    if (found) {
+        gf_memory_allocation_find(mappings[at].allocation)->references++;
+        *handle = mappings[at].allocation;
+    }
+    pthread_mutex_unlock(&lock);
+    return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* NVIDIA's driver finds no room for a size or an alignment that cannot be. An address is only a wish. */
+CUresult gf_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+                                unsigned long long flags) {
+    uint64_t address;
+    if (ptr == NULL || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (size == 0 || size % 4096 != 0 || (alignment & (alignment - 1)) != 0) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = gf_window_reserve(size, alignment, &address);
+    if (result == CUDA_SUCCESS) {
+        *ptr = address;
+    }
+    return result;
+}
+
+CUresult gf_cuMemAddressFree(CUdeviceptr ptr, size_t size) {
+    pthread_mutex_lock(&lock);
+    size_t at = position(ptr);
+    bool mapped = at < mapping_count && mappings[at].address < ptr + size;
+    CUresult result = mapped ? CUDA_ERROR_INVALID_VALUE : gf_window_unreserve(ptr, size);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+static bool make_room(void) {
+    if (mapping_count < mapping_capacity) {
+        return true;
+    }
+    size_t capacity = mapping_capacity == 0 ? 16 : 2 * mapping_capacity;
+    struct gf_mapping *grown = realloc(mappings, capacity * sizeof *mappings);
+    if (grown != NULL) {
+        mappings = grown;
+        mapping_capacity = capacity;
+    }
+    return grown != NULL;
+}
+
+CUresult gf_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                     unsigned long long flags) {
+    struct gf_memory_allocation *allocation;
+    uint64_t wire;
+    if (ptr == 0 || !granular(ptr) || size == 0 || !granular(size) || offset != 0 || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&lock);
+    CUresult result = gf_memory_allocation_look_up(handle, &allocation, &wire);
+    size_t at = position(ptr);
+    bool taken = at < mapping_count && mappings[at].address < ptr + size;
+    if (result == CUDA_SUCCESS && (taken || size > allocation->size || !gf_window_is_reserved(ptr, size))) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result == CUDA_SUCCESS && !make_room()) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result == CUDA_SUCCESS) {
+        struct gf_req_sessionMemAlias request = {.address = ptr, .size = size, .home = allocation->address};
+        result = gf_send_struct(GF_OP_sessionMemAlias, &request);
+    }
+    if (result == CUDA_SUCCESS) {
+        memmove(&mappings[at + 1], &mappings[at], (mapping_count - at) * sizeof *mappings);
+        mappings[at] = (struct gf_mapping){ptr, size, handle, CU_MEM_ACCESS_FLAGS_PROT_NONE};
+        atomic_store(&mapped_ranges, ++mapping_count);
+        allocation->mappings++;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+CUresult gf_cuMemUnmap(CUdeviceptr ptr, size_t size) {
+    size_t first;
+    pthread_mutex_lock(&lock);
+    size_t count = whole(ptr, size, &first);
+    CUresult result = count == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS) {
+        struct gf_req_sessionMemUnalias request = {.address = ptr, .size = size};
+        result = gf_send_struct(GF_OP_sessionMemUnalias, &request);
+    }
+    for (size_t i = first; result == CUDA_SUCCESS && i < first + count; i++) {
+        struct gf_memory_allocation *allocation = gf_memory_allocation_find(mappings[i].allocation);
+        allocation->mappings--;
+        end_if_unused(allocation);
+    }
+    if (result == CUDA_SUCCESS) {
+        mapping_count -= count;
+        memmove(&mappings[first], &mappings[first + count], (mapping_count - first) * sizeof *mappings);
+        atomic_store(&mapped_ranges, mapping_count);
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+static bool valid_access(const CUmemAccessDesc *desc) {
+    return desc->location.type == CU_MEM_LOCATION_TYPE_DEVICE && desc->location.id >= 0 &&
+           desc->location.id < gf_session.device_count &&
+           (desc->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE || desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READ ||
+            desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+}
+
+/* Of several rights for the one device the last counts. */
+CUresult gf_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count) {
+    size_t first;
+    if (desc == NULL || count == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (!valid_access(&desc[i])) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    CUmemAccess_flags access = desc[count - 1].flags;
+    pthread_mutex_lock(&lock);
+    size_t changed = whole(ptr, size, &first);
+    CUresult result = changed == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS) {
+        struct gf_req_sessionMemAccess request = {.address = ptr, .size = size, .access = access};
+        result = gf_send_struct(GF_OP_sessionMemAccess, &request);
+    }
+    for (size_t i = first; result == CUDA_SUCCESS && i < first + changed; i++) {
+        mappings[i].access = access;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+CUresult gf_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr) {
+    struct gf_mapping mapping;
+    if (flags == NULL || location == NULL || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        location->id < 0 || location->id >= gf_session.device_count || !gf_mapping_find(ptr, &mapping)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *flags = mapping.access;
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,16 @@
+/* The program's own virtual memory: what it mapped where, and what may be done there. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "driver_interop/cuda_driver.h"
+
+struct gf_mapping {
+    uint64_t address, size;
+    uint64_t allocation; /* handle of the physical memory */
+    CUmemAccess_flags access;
+};
+
+bool gf_mapping_find(uint64_t address, struct gf_mapping *mapping);
+/* Whether every byte of a range is mapped, and may be read or written. */
+bool gf_mapping_allows(uint64_t address, uint64_t size, bool write);
