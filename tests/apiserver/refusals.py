@@ -29,6 +29,7 @@ FIRST_FUNCTION = min(v.id for v in load().driver.variants)
 VALID: dict[str, dict[str, Any]] = {
     "sessionMemMap": {"size": PAGE},
     "sessionMemUnmap": {"size": PAGE},
+    "sessionMemAlias": {"size": PAGE},
     "sessionUnsupported": {"function": FIRST_FUNCTION},
     "sessionGetGlobal": {"payload": b"variable"},
     "sessionLaunch": {"params": 12},
@@ -138,7 +139,10 @@ def valid(world: World, op: str) -> dict[str, Any]:
             values[arg.name] = 0
     values |= VALID.get(op, {})
     if "address" in values and values["address"] == 0:
-        values["address"] = world.guest.window + 16 * PAGE
+        world.slots += 1
+        values["address"] = world.guest.window + world.slots * PAGE
+    if "home" in values:
+        values["home"] = world.address
     return values | {"payload": payload(op, values)}
 
 

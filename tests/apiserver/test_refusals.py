@@ -23,11 +23,13 @@ CHECKED = sorted(op for op in operations() if checks(op))
 SERVED = [op for op in CHECKED if not operations()[op].variant.restore]
 RESTORING = [op for op in CHECKED if operations()[op].variant.restore]
 
-# Valid as far as the checks go; what else they lack, and the error that tells.
+# No check of the spec refuses these, but they are not carried out either.
 INCOMPLETE = {
-    "sessionLaunch": 0,  # the kernel is given an address that it must not touch: not sent
-    "sessionMemUnmap": 1,  # nothing is mapped there
-    "sessionImageData": 0,
+    "sessionLaunch": "the kernel would be given an address that it must not touch",
+    "sessionImageData": "its one byte would be taken for the image that is loaded later",
+    "sessionMemUnmap": "nothing is mapped there",
+    "sessionMemUnalias": "nothing is mapped there a second time",
+    "sessionMemAccess": "nothing is mapped there a second time",
 }
 
 
