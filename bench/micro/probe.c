@@ -6,7 +6,15 @@
 #include "driver.h"
 #include "wire/stats.h"
 
-enum { SYNCS = 3000, ASYNCS = 50000, LAUNCHES = 20000, PAIRS = 20000, BURST = 1000, ROUNDS = 5 };
+enum {
+    SYNCS = 3000,
+    ASYNCS = 50000,
+    LAUNCHES = 20000,
+    PAIRS = 20000,
+    BURST = 1000,
+    EVENTS = 10000,
+    ROUNDS = 5
+};
 static const size_t COPY = (size_t)128 << 20;
 
 static double now(void) {
@@ -26,6 +34,31 @@ static uint64_t bytes_sent(void) {
 
 static void measured(const char *name, double value) {
     printf("measured %s %.9g\n", name, value);
+}
+
+// Seconds for a context with so many events in it to go.
+static double teardown(int events) {
+    CUcontext doomed, was;
+    CUevent event;
+    QUIET(cuCtxGetCurrent(&was));
+    QUIET(cuCtxCreate(&doomed, NULL, 0, device));
+    for (int i = 0; i < events; i++)
+        QUIET(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    QUIET(cuCtxSynchronize());
+    double began = now();
+    QUIET(cuCtxDestroy(doomed));
+    QUIET(cuCtxSetCurrent(was));
+    QUIET(cuCtxSynchronize());
+    return now() - began;
+}
+
+static double best_teardown(int events) {
+    double best = 1e9;
+    for (int round = 0; round < ROUNDS; round++) {
+        double took = teardown(events);
+        best = took < best ? took : best;
+    }
+    return best;
 }
 
 // The best of a few rounds: the machine is shared, and what disturbs only ever adds.
@@ -95,6 +128,8 @@ int main(int argc, char **argv) {
             QUIET(cuMemFree(scratch));
         }
     });
+    measured("teardown", best_teardown(EVENTS));
+    measured("teardown_tenth", best_teardown(EVENTS / 10));
     BEST("h2d", 1, {
         QUIET(cuMemcpyHtoDAsync(memory, host, COPY, stream));
         QUIET(cuStreamSynchronize(stream));

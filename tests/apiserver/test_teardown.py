@@ -52,8 +52,8 @@ def stream(guest: Guest, slot: int) -> None:
 
 def module(guest: Guest, slot: int) -> None:
     load(guest, handle("module", slot))
-    function = {"owner": handle("module", slot), "function": handle("function", slot), "index": 0}
-    guest.send("sessionGetFunction", context=THERE, **function)
+    function: dict[str, Any] = {"owner": handle("module", slot), "function": handle("function", slot)}
+    guest.send("sessionGetFunction", context=THERE, index=0, **function)
 
 
 def function(guest: Guest, slot: int) -> None:

@@ -43,7 +43,7 @@ static int broken(const struct type *type, const uint8_t *bytes, size_t size) {
     if (decode(type, changed, size + 1) != GF_MALFORMED) {
         return 3;
     }
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < 500; i++) {
         memcpy(changed, bytes, size);
         for (uint64_t times = 1 + next() % 3; times > 0; times--) {
             changed[next() % size] = (uint8_t)next();
@@ -72,7 +72,7 @@ int main(int count, char **files) {
         }
     }
     for (const struct type *type = types; type < types + sizeof types / sizeof *types; type++) {
-        for (int i = 0; i < 2000; i++) {
+        for (int i = 0; i < 500; i++) {
             size_t size = next() % 512;
             for (size_t at = 0; at < size; at++) {
                 bytes[at] = next() % 3 == 0 ? (uint8_t)(next() % 5) : next() % 2 == 0 ? 0 : (uint8_t)next();

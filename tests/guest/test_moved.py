@@ -19,7 +19,7 @@ from tests.helpers.running import Outcome
 
 Program = Callable[..., Outcome]
 UNAVAILABLE = 46
-pytestmark = [pytest.mark.sanitize, pytest.mark.xdist_group("guest moved")]
+pytestmark = pytest.mark.sanitize
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest, Refused, connect, hello_frame, outcome, read_greeting
 
 REASON = handshake.Reason
-pytestmark = pytest.mark.xdist_group("monitor handshake")  # they share a monitor
 
 
 @pytest.fixture(scope="module")

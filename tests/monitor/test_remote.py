@@ -22,8 +22,6 @@ from tests.monitor.fake_guest import FakeGuest, Refused, connect, outcome, read_
 from tests.monitor.test_migration import MIB, STATE, guest, migrate, session, settled, start
 from tests.registry.running import Registry, registry
 
-pytestmark = pytest.mark.xdist_group("monitor remote")
-
 
 @pytest.fixture(scope="module")
 def here() -> Iterator[harness.Monitor]:

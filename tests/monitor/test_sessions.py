@@ -27,7 +27,6 @@ from tests.monitor.fake_guest import (
 )
 
 REASON = handshake.Reason
-pytestmark = pytest.mark.xdist_group("monitor sessions")  # most share a monitor
 
 
 @pytest.fixture(scope="module")

@@ -158,7 +158,10 @@ def test_nvcc(tmp_path: Path, mode: str, code: str) -> None:
 SEEDS = [
     container(fat_entry(text(31)), fat_entry(text(32, "sm_70"), target=70, flags=ZSTD)),
     container(fat_entry(text(33), flags=LZ4), fat_entry(b"\x7fELF" + bytes(99), ELF)),
-    b"GFSIMLNK" + struct.pack("<QII", 24 + 8 + 8, 1, 0) + struct.pack("<Q", 8) + b".version",
+    b"GFSIMLNK"
+    + struct.pack("<QIIII", 32 + 16 + 8, 1, 80, 0, 0)
+    + struct.pack("<QII", 8, 0, 0)
+    + b".version",
     text(34),
 ]
 

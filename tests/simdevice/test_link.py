@@ -15,7 +15,8 @@ from .kernels import Attribute, Config, function, launch, pack
 NO_BINARY_FOR_GPU = 209
 NEWER_PTX = 222
 CUBIN, PTX, FATBINARY, OBJECT, LIBRARY, NVVM = range(6)
-TARGET = 9
+MAX_REGISTERS, TARGET = 0, 9
+NUM_REGS = 4
 
 HEAD = ".version 7.0\n.target sm_80\n.address_size 64\n"
 CALLER = (
@@ -169,6 +170,25 @@ def test_target(cu: Driver, context: int) -> None:
     state = ctypes.byref(ctypes.c_uint64())
     wrong = (ctypes.c_uint64 * 1)(7)
     assert cu.status("cuLinkCreate_v2", 1, (ctypes.c_int * 1)(TARGET), wrong, state) == INVALID_VALUE
+
+
+def test_registers(cu: Driver, context: int) -> None:
+    """Code here has none, but what is told of them keeps to the limit (and occupancy follows)."""
+    many = CALLER.replace("    .reg .b64 %d<2>;", "    .reg .b64 %d<400>;")
+
+    def registers(limit: int) -> int:
+        state = ctypes.c_uint64()
+        values = (ctypes.c_uint64 * 1)(limit)
+        cu.ok("cuLinkCreate_v2", 1, (ctypes.c_int * 1)(MAX_REGISTERS), values, ctypes.byref(state))
+        link = Link(cu, state.value)
+        assert link.add(many) == link.add(supplier(1)) == SUCCESS
+        go = function(cu, cu.out("cuModuleLoadData", link.complete()), "go")
+        return int(cu.out("cuFuncGetAttribute", NUM_REGS, go, type=ctypes.c_int))
+
+    unlimited = registers(0)
+    assert unlimited > 40
+    assert registers(40) == 40
+    assert registers(unlimited + 1) == unlimited
 
 
 def test_objects_and_fatbins(cu: Driver, context: int) -> None:

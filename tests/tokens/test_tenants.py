@@ -18,8 +18,6 @@ from gpuferry.monitor.store.sqlite import SqliteStore
 from tests.monitor import harness
 from tests.registry.guest import Guest, Identity, Refused, Request, ask
 
-pytestmark = pytest.mark.xdist_group("tokens")
-
 
 @pytest.fixture(scope="module")
 def monitor() -> Iterator[harness.Monitor]:
