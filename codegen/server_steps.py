@@ -225,8 +225,11 @@ def argument(spec: Spec, arg: Arg) -> str:
 
 def binding(spec: Spec, variant: Variant) -> str:
     """The driver's function. Its binding has the newest interface of each, under the base name."""
-    group = next(f for library in spec.libraries for f in library.functions if variant in f.variants)
-    newest = group.variants[-1]
+    library = next(library for library in spec.libraries if variant in library.variants)
+    if library.header is None:
+        cause = f"{variant.symbol}: the driver has no such function"
+        raise SpecError(variant.where, cause, "Override the server's step 'call'")
+    newest = next(f for f in library.functions if variant in f.variants).variants[-1]
     if newest is not variant and newest.alias != variant.symbol:
         cause = f"{variant.symbol}: the driver's binding has {newest.symbol} in its place"
         raise SpecError(variant.where, cause, "Override the server's step 'call'")

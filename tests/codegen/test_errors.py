@@ -202,7 +202,7 @@ MISTAKES = {
         (
             -3,
             "sessionFence: what it leaves behind is not said",
-            "Add 'replay: …': none, create, destroy, {set: ARG, by: [ARGS]} or custom",
+            "Add 'replay: …': none, create, destroy, {set: ARG, by: [ARGS]}, {add: ARG} or custom",
         ),
     ),
     "unknown way of leaving something behind": (
