@@ -1,7 +1,7 @@
 """What an operation's spec says must hold of its arguments, in the order in which both sides check it.
 
-The guest refuses what breaks it; the server refuses it again, with the same error, because it does not believe the
-guest. What is not about an argument's value but about the frame (its length) ends the session (specs/WIRE.md 4).
+The guest refuses what breaks it; the server refuses it again, with the same error, because it does not
+believe the guest. A frame of a wrong length ends the session (specs/WIRE.md 4).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class What(Enum):
     FLAGS = "no other bits are set"
     CARRIED = "the value is none of those"
     ENUM = "the value is one of those"
-    MIN = "not less"
-    MAX = "not more"
+    MIN = "at least"
+    MAX = "at most"
     DEVICE = "the session has this device"
-    EARLY = "not"
+    EARLY = "it does not hold that"
     RANGE = "the session may touch this memory"
     HANDLE = "the handle names an object of such a kind"
 
@@ -47,7 +47,7 @@ FRAMING = {What.PAYLOAD, What.ANSWER}
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that must hold. `error` is the CUresult of the call if it does not; None: the session ends."""
+    """One thing that must hold. `error` is the call's CUresult if it does not; None: the session ends."""
 
     what: What
     arg: Arg | None
@@ -145,7 +145,7 @@ ORDER = list(What)
 
 
 def needs_context(variant: Variant) -> bool:
-    """Whether a context must be current. To end an object none need be: the guest does so for threads that are over."""
+    """Whether a context must be current. To end an object none need be: the guest ends what threads leave."""
     return variant.needs is Needs.CONTEXT and all(arg.use is not Use.DESTROY for arg in variant.args)
 
 

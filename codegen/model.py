@@ -330,8 +330,7 @@ class AttributeUse:
 
 @dataclass(frozen=True)
 class ServerObject:
-    """The server's side of a kind: its struct, the member that is the driver's handle, and the functions there are for
-    it: generated, or written by hand in apiserver/core."""
+    """The server's side of a kind: its struct, which member is the driver's handle, and its functions."""
 
     side: ServerSide
     struct: str = ""

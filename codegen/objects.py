@@ -58,9 +58,9 @@ def load_attribute(name: str, value: Value) -> Attribute:
 def load_server(name: str, value: Value | None, ends: bool) -> ServerObject:
     """A word, or what is written by hand in apiserver/core."""
     if value is None or (value.is_word and value.choice(ServerSide) is ServerSide.GENERATED):
-        struct = "".join(map(str.capitalize, name.split("_")))
         made = [f"find_{name}", f"adopt_{name}", f"drop_{name}"] + [f"retire_{name}"] * ends
-        return ServerObject(ServerSide.GENERATED, struct, "cu", tuple(made))
+        camel = "".join(map(str.capitalize, name.split("_")))
+        return ServerObject(ServerSide.GENERATED, camel, "cu", tuple(made))
     if value.is_word:
         if value.choice(ServerSide) is ServerSide.CUSTOM:
             raise value.fail(

@@ -1,9 +1,9 @@
-"""The steps of one operation on the API server, as Cython: check, translate, call, adopt (or roll back), answer.
+"""The steps of one operation on the server, as Cython: check, translate, call, adopt (or roll back), answer.
 
-Two keys of the spec replace steps by what is written by hand in apiserver/core: `override: {server: [call]}` by
-`<symbol>_call`, and `server: custom` everything after translate by `on_<symbol>`. Both are given what was translated:
-the session, the frame, the request, (`custom`: the reply), the objects that handles name, what follows the request
-(`bulk`: only how long it is), and where to put what the call yields.
+Two keys of the spec replace steps by what is written by hand in apiserver/core: `override: {server: [call]}`
+by `<symbol>_call`, and `server: custom` everything after translate by `on_<symbol>`. Both are given what was
+translated: the session, the frame, the request (`custom`: the reply), the objects that handles name, what
+follows the request (`bulk`: only how long it is), and where to put what the call yields.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def nests(spec: Spec, arg: Arg) -> ArgCodec | None:
 
 
 def payload(message: Message) -> list[tuple[str, str, str]]:
-    """What follows the request as it is: type, name and value of what tells where it lies and how long it is."""
+    """What follows the request as it is: type, name and value of where it lies and how long it is."""
     fixed = f"sizeof(gf_req_{message.variant.symbol})" if message.request else "0"
     found = []
     for arg in message.request_payload:

@@ -1,4 +1,4 @@
-"""What one operation means on the server, for the eye: checks, steps, teardown, migration, and the stub of a test."""
+"""What an operation means on the server, for the eye: checks, steps, teardown, migration, a test's stub."""
 
 from __future__ import annotations
 

@@ -42,9 +42,7 @@ def kept(spec: Spec, message: Message) -> Kept | None:
     bulk = next((arg for arg in message.request_payload if arg.bulk), None)
     if bulk is not None:
         cause = f"{variant.symbol}: {bulk.name!r} is gone when the frame would be kept"
-        raise SpecError(
-            bulk.where, cause, "Send the bytes by an operation of their own, or write 'replay: custom'"
-        )
+        raise SpecError(bulk.where, cause, "Send the bytes by an operation of their own")
     name = replay.of
     if replay.lasting in (Lasting.CREATE, Lasting.DESTROY):
         use = Use.CREATE if replay.lasting is Lasting.CREATE else Use.DESTROY
@@ -52,7 +50,7 @@ def kept(spec: Spec, message: Message) -> Kept | None:
     handle = None if name is None or name == "context" else message.place(name)[0]
     context = "WITHOUT"
     if variant.needs is Needs.CONTEXT:
-        # What is no context's (a library's kernel) is changed in any; the rest in the context that is current.
+        # What is no context's (a kernel) is changed in any; the rest in the one that is current.
         of = next((a.of for a in variant.args if a.name == name), ("context",))
         context = (
             "IN_ITS_OWN" if any(kind == "context" or in_context(spec, kind) for kind in of) else "IN_ANY"

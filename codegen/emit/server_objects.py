@@ -1,7 +1,7 @@
-"""The kinds of objects on the API server: their numbers, and for plain kinds everything between a handle and the driver.
+"""Kinds of objects on the API server: their numbers, and for plain kinds all between a handle and the driver.
 
-A plain kind is the driver's handle and nothing else. What `objects.yaml` says of it is enough for its struct, for
-find, adopt (rolled back when the guest's handle is no good), retire and drop, which ends what it owns first.
+A plain kind is the driver's handle and nothing else. What `objects.yaml` says of it is enough for its struct,
+for find, adopt (rolled back when the guest's handle is no good), retire, and drop (what it owns goes first).
 """
 
 from __future__ import annotations

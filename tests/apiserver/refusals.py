@@ -183,7 +183,7 @@ def strange_handles(world: World, arg: Arg) -> Iterator[int]:
 
 
 def ranges(world: World, op: str, check: Check) -> Iterator[dict[str, Any]]:
-    """Memory that is not the session's: nowhere, elsewhere in the window, past the end; sizes that do not fit."""
+    """Memory that is not the session's: nowhere, elsewhere, past the end; sizes that do not fit."""
     assert check.arg
     end = world.address + 2 * PAGE
     for address in (

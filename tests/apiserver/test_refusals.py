@@ -1,7 +1,7 @@
 """The server refuses what the guest would have refused: every check that the spec states, of every operation.
 
-The cases are made from the loaded spec. A valid frame is sent first, so that what follows is refused for the one
-thing that was made wrong in it. `pytest -s` prints how many frames each operation was refused.
+The cases are made from the loaded spec: a valid frame of which one thing was made wrong. That the valid ones
+are carried out is a test too. `pytest -s` prints how many frames each operation was refused.
 """
 
 from __future__ import annotations

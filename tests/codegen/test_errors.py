@@ -217,6 +217,18 @@ MISTAKES = {
         "replay: set",
         (0, "'set' without what is set", "Write {set: ARG, by: [ARGS]}"),
     ),
+    "something added, but not to what": (
+        SESSION,
+        "replay: {set: owner, by: [name]}",
+        "replay: add",
+        (0, "'add' without what is added to", "Write {add: ARG}"),
+    ),
+    "something added to what it does not use": (
+        SESSION,
+        "replay: {set: owner, by: [name]}",
+        "replay: {add: name}",
+        (0, "sessionGetGlobal: 'name' is no handle that it uses", "Known: context, owner"),
+    ),
     "set without what tells changes apart": (
         SESSION,
         "replay: {set: owner, by: [name]}",

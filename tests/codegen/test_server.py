@@ -23,7 +23,8 @@ GRANULARITY = """        class: local
         needs: driver
         guest: generated
         early:
-          - {if: prop.type != CU_MEM_ALLOCATION_TYPE_PINNED or prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE, result: CUDA_ERROR_INVALID_VALUE}
+          - {if: prop.type != CU_MEM_ALLOCATION_TYPE_PINNED or \
+prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE, result: CUDA_ERROR_INVALID_VALUE}
         answer: {granularity: session.granularity}
         args:
           granularity: {kind: out}
@@ -129,7 +130,11 @@ CREATE = """        guest: custom
         args:
           pctx: {kind: handle, of: context, use: create}
           flags: {kind: flags, allow: [CU_CTX_SCHED_MASK"""
-FENCE = "        server: generated\n        override: {server: [call]}\n        replay: none\n\n  sessionImageData"
+FENCE = """        server: generated
+        override: {server: [call]}
+        replay: none
+
+  sessionImageData"""
 
 # File, text, its replacement; then what is told: line counted from that of the edit, cause.
 MISTAKES = {
