@@ -45,7 +45,7 @@ RESULTS = "cuda/results.yaml"
 LIBRARIES = ("cuda/driver.yaml", "gpuferry/session.yaml")
 
 GUEST_STEPS = (Step.CHECK, Step.SEND, Step.DECODE)
-SERVER_STEPS = (Step.CALL, Step.DECODE)
+SERVER_STEPS = (Step.CALL,)
 
 # Keys that say something only of some kinds of arguments.
 KEYS_OF_KIND = {
@@ -55,7 +55,8 @@ KEYS_OF_KIND = {
     Kind.POINTER: {"size", "access", "nullable"},
     Kind.DEVICE: {"error"},
     Kind.HANDLE: {"of", "use", "nullable", "absent"},
-    Kind.IN: {"size", "count", "nullable"},
+    Kind.IN: {"size", "count", "nullable", "bulk"},
+    Kind.PAYLOAD: {"size", "bulk"},
     Kind.OUT: {"size", "count", "nullable"},
     Kind.INOUT: {"size", "count", "nullable"},
     Kind.STRING: {"nullable"},
@@ -73,7 +74,7 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
     of, use, size, access = keys.get("of"), keys.get("use"), keys.get("size"), keys.get("access")
     nullable, allow, low, high = keys.get("nullable"), keys.get("allow"), keys.get("min"), keys.get("max")
     clamp, absent, error = keys.get("clamp"), keys.get("absent"), keys.get("error")
-    count = keys.get("count")
+    bulk, count = keys.get("bulk"), keys.get("count")
     keys.done()
     misplaced = set(keys.keys) - {"kind"} - KEYS_OF_KIND.get(kind, set())
     if misplaced:
@@ -98,6 +99,7 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
         max=high.word() if high else None,
         clamp=load_clamp(clamp) if clamp else None,
         absent=absent.text() if absent else None,
+        bulk=bulk.flag() if bulk else False,
         error=error.text() if error else None,
         count=count.text() if count else None,
     )
@@ -230,13 +232,19 @@ def load_twin(value: Value) -> PerThread:
 
 
 def load_replay(value: Value) -> Replay:
-    """A word, or `{set: ARG, by: [ARGS]}`."""
+    """A word, or `{set: ARG, by: [ARGS]}` or `{add: ARG}`."""
     if value.is_word:
         lasting = value.choice(Lasting)
         if lasting is Lasting.SET:
             raise value.fail("'set' without what is set", "Write {set: ARG, by: [ARGS]}")
+        if lasting is Lasting.ADD:
+            raise value.fail("'add' without what is added to", "Write {add: ARG}")
         return Replay(lasting, value.where)
     keys = value.mapping()
+    added = keys.get("add")
+    if added is not None:
+        keys.done()
+        return Replay(Lasting.ADD, value.where, added.text())
     replay = Replay(Lasting.SET, value.where, keys.need("set").text(), keys.need("by").texts())
     keys.done()
     return replay

@@ -77,6 +77,7 @@ class Lasting(Enum):
     CREATE = "create"
     DESTROY = "destroy"
     SET = "set"
+    ADD = "add"
     CUSTOM = "custom"
 
 
@@ -151,6 +152,7 @@ class Arg:
     max: str | None = None
     clamp: tuple[str, str] | None = None
     absent: str | None = None
+    bulk: bool = False
     error: str | None = None
     count: str | None = None
 
@@ -327,6 +329,16 @@ class AttributeUse:
 
 
 @dataclass(frozen=True)
+class ServerObject:
+    """The server's side of a kind: its struct, which member is the driver's handle, and its functions."""
+
+    side: ServerSide
+    struct: str = ""
+    driver: str = ""
+    functions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class ObjectKind:
     """One kind of object. `owners` are the kinds of which one owns it: it ends with its owner."""
 
@@ -337,7 +349,7 @@ class ObjectKind:
     destroy: str | None
     error: str
     rebuilt: Rebuilt
-    server: ServerSide
+    server: ServerObject
     where: Where
     fields: tuple[ObjectField, ...] = ()
     attributes: tuple[Attribute, ...] = ()

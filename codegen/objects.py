@@ -13,6 +13,7 @@ from .model import (
     ObjectKind,
     Objects,
     Rebuilt,
+    ServerObject,
     ServerSide,
     SpecError,
 )
@@ -54,14 +55,28 @@ def load_attribute(name: str, value: Value) -> Attribute:
     return found
 
 
+def load_server(name: str, value: Value | None, ends: bool) -> ServerObject:
+    """A word, or what is written by hand in apiserver/core."""
+    if value is None or (value.is_word and value.choice(ServerSide) is ServerSide.GENERATED):
+        made = [f"find_{name}", f"adopt_{name}", f"drop_{name}"] + [f"retire_{name}"] * ends
+        camel = "".join(map(str.capitalize, name.split("_")))
+        return ServerObject(ServerSide.GENERATED, camel, "cu", tuple(made))
+    if value.is_word:
+        if value.choice(ServerSide) is ServerSide.CUSTOM:
+            raise value.fail(
+                "'custom' alone", "Write server: {struct: NAME, driver: MEMBER, functions: [...]}"
+            )
+        return ServerObject(ServerSide.NONE)
+    own = value.mapping()
+    struct, driver, functions = own.need("struct"), own.need("driver"), own.need("functions")
+    own.done()
+    return ServerObject(ServerSide.CUSTOM, struct.text(), driver.text(), functions.texts())
+
+
 def load_kind(name: str, value: Value) -> ObjectKind:
     keys = value.mapping()
-    destroy, fields, guest, server = (
-        keys.get("destroy"),
-        keys.get("fields"),
-        keys.get("guest"),
-        keys.get("server"),
-    )
+    destroy, fields, guest = keys.get("destroy"), keys.get("fields"), keys.get("guest")
+    server = load_server(name, keys.get("server"), destroy is not None)
     attributes = keys.get("attributes")
     struct = header = None
     custom = {"look_up": False, "ended": False}
@@ -84,7 +99,7 @@ def load_kind(name: str, value: Value) -> ObjectKind:
         destroy=destroy.text() if destroy else None,
         error=keys.need("error").text(),
         rebuilt=keys.need("rebuilt").choice(Rebuilt),
-        server=server.choice(ServerSide) if server else ServerSide.GENERATED,
+        server=server,
         where=keys.where,
         fields=tuple(load_field(f, item) for f, item in fields.mapping().all()) if fields else (),
         attributes=load_attributes(attributes) if attributes else (),

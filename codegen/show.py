@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from . import generate
+from . import generate, show_server
 from .codec import layout
 from .emit import codecs
 from .model import Field, Spec, Variant
@@ -63,7 +63,7 @@ def describe(spec: Spec, variant: Variant) -> str:
             lines.append(f"  {what}: {fields(struct)}{follows}")
         nested = layout(spec.types, variant)
         lines += [f"  where {nested}"] if nested else []
-    return "\n".join(lines)
+    return "\n".join([*lines, *show_server.describe(spec, variant)])
 
 
 def show_type(spec: Spec, name: str) -> str:

@@ -159,7 +159,7 @@ def check_replay(variant: Variant, found: Message | None) -> None:
                 raise fail(variant, f"{key!r} is given, but it has no message of its own", f"Remove {key!r}")
         return
     if replay is None:
-        known = "none, create, destroy, {set: ARG, by: [ARGS]} or custom"
+        known = "none, create, destroy, {set: ARG, by: [ARGS]}, {add: ARG} or custom"
         raise fail(variant, "what it leaves behind is not said", f"Add 'replay: …': {known}")
 
     def wrong(cause: str, remedy: str) -> SpecError:
@@ -171,7 +171,7 @@ def check_replay(variant: Variant, found: Message | None) -> None:
     for lasting, use in ((Lasting.CREATE, Use.CREATE), (Lasting.DESTROY, Use.DESTROY)):
         if replay.lasting is lasting and list(uses.values()).count(use) != 1:
             raise wrong(f"it does not {use.value} one handle", f"Mark one argument 'use: {use.value}'")
-    if replay.lasting is not Lasting.SET:
+    if replay.lasting not in (Lasting.SET, Lasting.ADD):
         return
     if replay.of != "context" and uses.get(str(replay.of)) is not Use.USE:
         known = ", ".join(["context", *(name for name, use in uses.items() if use is Use.USE)])

@@ -51,7 +51,7 @@ cdef int codec_handle(gf_decoder *d, unsigned int kinds, uint64_t wire, void **d
         driver[0] = <void *>event.cu if status == cu.CUDA_SUCCESS else NULL
         return status
     if kinds & 1 << FUNCTION:
-        status = find_function(s, f, wire, &function)
+        status = find_function_or_kernel(s, f, wire, &function)
         if status == cu.CUDA_SUCCESS:
             driver[0] = <void *>function.cu
             d.param_bytes = function.kernel.param_bytes
@@ -68,7 +68,7 @@ cdef int codec_handle(gf_decoder *d, unsigned int kinds, uint64_t wire, void **d
             return cu.CUDA_ERROR_INVALID_CONTEXT
         driver[0] = <void *>(<Context *>object).cu
         return cu.CUDA_SUCCESS
-    return cu.CUDA_ERROR_INVALID_HANDLE
+    return plain_handle(s, kinds, wire, driver)
 
 
 cdef int codec_name(gf_decoder *d, unsigned int kinds, void *driver, uint64_t *wire) noexcept nogil:
@@ -105,3 +105,17 @@ cdef void begin_codec(Session *s, Frame *f, gf_decoder *d, size_t skip) noexcept
 cdef int codec_status(Session *s, Frame *f, gf_decoder *d, int status) noexcept nogil:
     """A decoder's result as a handler returns it: an encoding that is wrong ends the session."""
     return malformed(s, f, d.why) if status == GF_MALFORMED else status
+
+
+cdef int answer_behind(Session *s, Frame *f, int status, gf_bytes *behind) noexcept nogil:
+    """Replies with what the codecs wrote behind the reply struct; a call that failed is answered as ever."""
+    cdef Piece piece
+    if status != cu.CUDA_SUCCESS:
+        return status
+    piece.slot = -1
+    piece.data = <uint8_t *>malloc(behind.size + 1)
+    if piece.data == NULL:
+        return cu.CUDA_ERROR_OUT_OF_MEMORY
+    memcpy(piece.data, behind.data, behind.size)
+    reply(s, f, status, behind.size, piece)
+    return DEFERRED

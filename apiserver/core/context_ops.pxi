@@ -45,19 +45,6 @@ cdef void empty_context(Session *s, Context *context) noexcept nogil:
         object = first_owned(s, &context.base)
 
 
-cdef int drop_object(Session *s, Object *object) noexcept nogil:
-    """Ends an object of any kind, and what it owns."""
-    if object.kind == CONTEXT:
-        return drop_context(s, <Context *>object)
-    if object.kind == STREAM:
-        return drop_stream(s, <Stream *>object)
-    if object.kind == EVENT:
-        return drop_event(s, <Event *>object)
-    if object.kind == MODULE or object.kind == LIBRARY:
-        return drop_image(s, <Image *>object)
-    return drop_function(s, <Function *>object)
-
-
 cdef void forget_own_events(Context *context) noexcept nogil:
     context.anchor = NULL
     context.copied = NULL
@@ -112,33 +99,29 @@ cdef int drop_context(Session *s, Context *context) noexcept nogil:
     return status
 
 
-cdef int on_cuCtxCreate_v2(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_cuCtxCreate_v2 *q = <gf_req_cuCtxCreate_v2 *>f.body
-    cdef cu.CUcontext made
-    cdef Context *context
-    if q.dev != 0:
-        return cu.CUDA_ERROR_INVALID_DEVICE
+cdef int cuCtxCreate_v2_call(Session *s, Frame *f, gf_req_cuCtxCreate_v2 *q, cu.CUcontext *made) noexcept nogil:
     cdef int status = cover_all_copies(s)
-    status = status or cu.cuCtxCreate(&made, NULL, q.flags, s.device.cu)
-    if status != cu.CUDA_SUCCESS:
-        return status
-    context = new_context(s, made)
+    return status or cu.cuCtxCreate(made, NULL, q.flags, s.device.cu)
+
+
+cdef int adopt_context(Session *s, Frame *f, uint64_t handle, cu.CUcontext made) noexcept nogil:
+    """A new context, which the driver has made current."""
+    cdef Context *context = new_context(s, made)
     s.device.current = context
-    status = put(s, q.pctx, CONTEXT, &context.base, context)
-    if status != cu.CUDA_SUCCESS:
-        drop_default_streams(s, context)
-        cu.cuCtxDestroy(made)
-        s.device.current = NULL
-        enter(s, s.device.primary)
-        free_context(context)
+    cdef int status = put(s, handle, CONTEXT, &context.base, context)
+    if status == cu.CUDA_SUCCESS:
+        link_context(s, context)
         return status
-    link_context(s, context)
+    drop_default_streams(s, context)
+    cu.cuCtxDestroy(made)
+    s.device.current = NULL
+    enter(s, s.device.primary)
+    free_context(context)
     return status
 
 
-cdef int on_cuCtxDestroy_v2(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_cuCtxDestroy_v2 *q = <gf_req_cuCtxDestroy_v2 *>f.body
-    cdef Context *context = <Context *>find(s, q.ctx, CONTEXT)
+cdef int retire_context(Session *s, Frame *f, uint64_t handle) noexcept nogil:
+    cdef Context *context = <Context *>find(s, handle, CONTEXT)
     if context == NULL:
         return cu.CUDA_ERROR_INVALID_CONTEXT
     if context == s.device.primary:
@@ -146,15 +129,17 @@ cdef int on_cuCtxDestroy_v2(Session *s, Frame *f) noexcept nogil:
     return drop_context(s, context)
 
 
-cdef int on_cuDevicePrimaryCtxRetain(Session *s, Frame *f) noexcept nogil:
+cdef int on_cuDevicePrimaryCtxRetain(Session *s, Frame *f, gf_req_cuDevicePrimaryCtxRetain *q) noexcept nogil:
     return cu.CUDA_SUCCESS      # retained for good when the process started
 
 
-cdef int on_cuDevicePrimaryCtxRelease_v2(Session *s, Frame *f) noexcept nogil:
+cdef int cuDevicePrimaryCtxRelease_v2_call(Session *s, Frame *f,
+                                           gf_req_cuDevicePrimaryCtxRelease_v2 *q) noexcept nogil:
     return cu.CUDA_SUCCESS      # the guest counts, and asks for a reset when it reaches zero
 
 
-cdef int on_cuDevicePrimaryCtxReset_v2(Session *s, Frame *f) noexcept nogil:
+cdef int cuDevicePrimaryCtxReset_v2_call(Session *s, Frame *f,
+                                         gf_req_cuDevicePrimaryCtxReset_v2 *q) noexcept nogil:
     cdef int status = reset_primary(s, False)
     if status != cu.CUDA_SUCCESS:
         s.device.broken = True

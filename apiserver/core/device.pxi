@@ -108,5 +108,10 @@ cdef void forget_current(Session *s) noexcept nogil:
     s.device.current = NULL
 
 
+cdef void note_configured(Session *s) noexcept nogil:
+    """A context was given what only a reset takes from it."""
+    s.device.reconfigured = True
+
+
 cdef void begin_device(Session *s) noexcept nogil:
     s.device.reconfigured = False

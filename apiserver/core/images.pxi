@@ -343,7 +343,7 @@ cdef int get_function(Session *s, Frame *f, Function *function) noexcept nogil:
     return status
 
 
-cdef int find_function(Session *s, Frame *f, uint64_t handle, Function **found) noexcept nogil:
+cdef int find_function_or_kernel(Session *s, Frame *f, uint64_t handle, Function **found) noexcept nogil:
     cdef Function *function = <Function *>find_any(s, handle, FUNCTION, KERNEL)
     if function == NULL:
         return cu.CUDA_ERROR_INVALID_HANDLE
@@ -355,6 +355,16 @@ cdef int find_function(Session *s, Frame *f, uint64_t handle, Function **found) 
 
 cdef int find_kernel(Session *s, Frame *f, uint64_t handle, Function **found) noexcept nogil:
     found[0] = <Function *>find(s, handle, KERNEL)
+    return cu.CUDA_ERROR_INVALID_HANDLE if found[0] == NULL else cu.CUDA_SUCCESS
+
+
+cdef int find_library(Session *s, Frame *f, uint64_t handle, Image **found) noexcept nogil:
+    found[0] = <Image *>find(s, handle, LIBRARY)
+    return cu.CUDA_ERROR_INVALID_HANDLE if found[0] == NULL else cu.CUDA_SUCCESS
+
+
+cdef int find_module_or_library(Session *s, Frame *f, uint64_t handle, Image **found) noexcept nogil:
+    found[0] = <Image *>find_any(s, handle, MODULE, LIBRARY)
     return cu.CUDA_ERROR_INVALID_HANDLE if found[0] == NULL else cu.CUDA_SUCCESS
 
 

@@ -59,14 +59,17 @@ cdef bint may_touch(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     return is_handed_out(s, address, size)
 
 
-cdef bint may_touch_rows(Session *s, uint64_t address, uint64_t pitch, uint64_t width,
-                         uint64_t rows) noexcept nogil:
-    """As may_touch, for rows whose starts lie `pitch` bytes apart; refuses sizes that overflow."""
-    if rows == 1 or width == 0 or rows == 0:
-        return may_touch(s, address, width if rows else 0)
-    if pitch < width or pitch > s.window.size or rows > s.window.size // pitch or width > s.window.size:
+cdef inline bint may_read(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    return may_touch(s, address, size)
+
+
+cdef bint may_write(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    """Who moves the session wants to know what is being written."""
+    if not may_touch(s, address, size):
         return False
-    return may_touch(s, address, pitch * (rows - 1) + width)
+    if s.journal.tailing and size > 0 and in_window(s, address, size):
+        mark(s.window.touched, page_of(s, address), page_of(s, address + size - 1) - page_of(s, address) + 1, True)
+    return True
 
 
 cdef bint unmapping(Session *s, uint64_t address, uint64_t size) noexcept nogil:

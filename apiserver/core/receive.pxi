@@ -49,6 +49,11 @@ cdef int read_payload(Session *s, uint8_t *target, size_t size) noexcept nogil:
     return cu.CUDA_SUCCESS
 
 
+cdef int refuse_payload(Session *s, Frame *f, size_t fixed, int status) noexcept nogil:
+    """What follows the request is skipped: nobody wants it."""
+    return read_payload(s, NULL, f.size - fixed) or status
+
+
 cdef void finish(Session *s, Frame *f, int status) noexcept nogil:
     if status == DEFERRED or status == ENDED:
         return
@@ -148,6 +153,9 @@ cdef bint serve_frame(Session *s) noexcept nogil:
     if not bulk and size > RECEIVE_BUFFER:
         malformed(s, &f, b"frame is larger than this operation may be")
         return False
+    if bulk and f.size - fixed > GF_CHUNK:
+        malformed(s, &f, b"payload is larger than a chunk")
+        return False
     if have < (sizeof(gf_header) + fixed if bulk else size):
         return False
     if f.request != 0:
@@ -161,7 +169,7 @@ cdef bint serve_frame(Session *s) noexcept nogil:
     f.started = now() if is_timed(s, f.op) else 0
     status = select_context(s, &f, context)
     if status != cu.CUDA_SUCCESS:
-        if bulk and read_payload(s, NULL, f.size - fixed) == ENDED:
+        if bulk and refuse_payload(s, &f, fixed, status) == ENDED:
             return False
     else:
         if s.arrival.restoring and f.op != GF_OP_sessionLoadImage and f.op != GF_OP_sessionImageData:

@@ -78,8 +78,7 @@ cdef int copy_stream(Session *s, int i, Stream **found) noexcept nogil:
     return ready_stream(s, found[0])
 
 
-cdef int on_sessionRestoreShare(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionRestoreShare *q = <gf_req_sessionRestoreShare *>f.body
+cdef int sessionRestoreShare_call(Session *s, Frame *f, gf_req_sessionRestoreShare *q) noexcept nogil:
     cdef cu.CUmemGenericAllocationHandle handle
     cdef int fd = next_descriptor(s)
     cdef uint64_t page = page_of(s, q.address)
@@ -102,14 +101,13 @@ cdef int on_sessionRestoreShare(Session *s, Frame *f) noexcept nogil:
     return status
 
 
-cdef int on_sessionRestoreCopy(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionRestoreCopy *q = <gf_req_sessionRestoreCopy *>f.body
+cdef int sessionRestoreCopy_call(Session *s, Frame *f, gf_req_sessionRestoreCopy *q) noexcept nogil:
     cdef uint64_t at = 0
     cdef uint64_t some
     cdef Stream *stream
     cdef int turn = 0
     cdef int status
-    if q.size == 0 or not in_window(s, q.address, q.size) or not is_mapped(s, q.address, q.size) \
+    if not in_window(s, q.address, q.size) or not is_mapped(s, q.address, q.size) \
             or not is_aside(s, q.address, q.size):
         return cu.CUDA_ERROR_INVALID_VALUE
     status = enter(s, s.device.primary)
@@ -125,8 +123,7 @@ cdef int on_sessionRestoreCopy(Session *s, Frame *f) noexcept nogil:
     return status
 
 
-cdef int on_sessionRestoreHash(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionRestoreHash *q = <gf_req_sessionRestoreHash *>f.body
+cdef int sessionRestoreHash_call(Session *s, Frame *f, gf_req_sessionRestoreHash *q) noexcept nogil:
     cdef vector[uint64_t] pages
     cdef Piece hashes
     cdef uint64_t i
@@ -151,31 +148,19 @@ cdef int on_sessionRestoreHash(Session *s, Frame *f) noexcept nogil:
     return DEFERRED
 
 
-cdef int on_sessionRestoreUse(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionRestoreUse *q = <gf_req_sessionRestoreUse *>f.body
-    cdef Image *library = <Image *>find(s, q.owner, LIBRARY)
+cdef int sessionRestoreUse_call(Session *s, Frame *f, gf_req_sessionRestoreUse *q, Image *library) noexcept nogil:
     cdef cu.CUmodule module
-    if library == NULL:
-        return cu.CUDA_ERROR_INVALID_HANDLE
-    if f.context == NULL:
-        return cu.CUDA_ERROR_INVALID_CONTEXT
     cdef int status = cu.cuLibraryGetModule(&module, library.library)
     if status == cu.CUDA_SUCCESS:
         note_use(s, f, &library.base)
     return status
 
 
-cdef int on_sessionRestoreEvent(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionRestoreEvent *q = <gf_req_sessionRestoreEvent *>f.body
-    cdef Context *context
-    cdef Event *event
-    cdef int status = find_event(s, f, q.event, &event)
-    if status != cu.CUDA_SUCCESS:
-        return status
+cdef int sessionRestoreEvent_call(Session *s, Frame *f, gf_req_sessionRestoreEvent *q, Event *event) noexcept nogil:
+    cdef Context *context = event.base.context
     if q.age < 0:
         return cu.CUDA_ERROR_INVALID_VALUE
-    context = event.base.context
-    status = enter(s, context)
+    cdef int status = enter(s, context)
     if context.anchor == NULL:
         status = status or cu.cuEventCreate(&context.anchor, cu.CU_EVENT_DEFAULT)
         status = status or cu.cuEventRecord(context.anchor, <cu.CUstream>cu.CU_STREAM_LEGACY)
@@ -212,17 +197,16 @@ cdef void begin_counters(Session *s, int latched, uint32_t latched_op) noexcept 
     s.arrival.counted = True
 
 
-cdef int on_sessionRestoreState(Session *s, Frame *f) noexcept nogil:
+cdef int sessionRestoreState_call(Session *s, Frame *f, gf_req_sessionRestoreState *q, const uint8_t *counters,
+                                  size_t given) noexcept nogil:
     """From a server of the first release: six totals, calls that were not answered, those that were, unsupported ones."""
-    cdef gf_req_sessionRestoreState *q = <gf_req_sessionRestoreState *>f.body
-    cdef const uint8_t *counters = f.body + sizeof(gf_req_sessionRestoreState)
     cdef size_t totals = 6 * sizeof(uint64_t)
     cdef size_t functions = GF_FIRST_RELEASE_FUNCTION_LAST - GF_FIRST_RELEASE_FUNCTION_FIRST + 1
     cdef size_t size = totals + 2 * GF_FIRST_RELEASE_COUNT * sizeof(Calls) + functions * sizeof(uint64_t)
     cdef Calls calls
     cdef uint64_t count
     cdef size_t i
-    if f.size - sizeof(gf_req_sessionRestoreState) != size or q.latched_op > 0xffff:
+    if given != size or q.latched_op > 0xffff:
         return malformed(s, f, b"these are no counters")
     begin_counters(s, q.latched, q.latched_op)
     memcpy(&s.arrival.stats, counters, totals)
@@ -238,14 +222,14 @@ cdef int on_sessionRestoreState(Session *s, Frame *f) noexcept nogil:
     return cu.CUDA_SUCCESS
 
 
-cdef int on_sessionRestoreCounters(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionRestoreCounters *q = <gf_req_sessionRestoreCounters *>f.body
+cdef int sessionRestoreCounters_call(Session *s, Frame *f, gf_req_sessionRestoreCounters *q, const uint8_t *counters,
+                                     size_t given) noexcept nogil:
     cdef size_t size = <size_t>q.operations * sizeof(gf_counted_calls) + <size_t>q.functions * sizeof(gf_counted_function)
-    cdef gf_counted_calls *one = <gf_counted_calls *>(f.body + sizeof(gf_req_sessionRestoreCounters))
+    cdef gf_counted_calls *one = <gf_counted_calls *>counters
     cdef gf_counted_function *function = <gf_counted_function *>(one + q.operations)
     cdef Calls calls
     cdef uint32_t i
-    if f.size - sizeof(gf_req_sessionRestoreCounters) != size or q.latched_op > 0xffff:
+    if given != size or q.latched_op > 0xffff:
         return malformed(s, f, b"these are no counters")
     begin_counters(s, q.latched, q.latched_op)
     s.arrival.stats.calls_async = q.calls_async
@@ -266,34 +250,31 @@ cdef int on_sessionRestoreCounters(Session *s, Frame *f) noexcept nogil:
     return cu.CUDA_SUCCESS
 
 
-cdef int on_sessionRestoreResumable(Session *s, Frame *f) noexcept nogil:
+cdef int sessionRestoreResumable_call(Session *s, Frame *f, gf_req_sessionRestoreResumable *q) noexcept nogil:
     if not s.arrival.resumable:
         return malformed(s, f, b"the session does not outlive its connection")
-    memcpy(&s.arrival.log, f.body, sizeof(gf_req_sessionRestoreResumable))
+    s.arrival.log = q[0]
     return cu.CUDA_SUCCESS
 
 
-cdef int on_sessionRestoreInput(Session *s, Frame *f) noexcept nogil:
-    if s.arrival.input.size() + f.size > RECEIVE_BUFFER:
+cdef int sessionRestoreInput_call(Session *s, Frame *f, const uint8_t *data, size_t size) noexcept nogil:
+    if s.arrival.input.size() + size > RECEIVE_BUFFER:
         return malformed(s, f, b"more input than a session can have")
-    append(s.arrival.input, f.body, f.size)
+    append(s.arrival.input, data, size)
     return cu.CUDA_SUCCESS
 
 
-cdef int on_sessionRestoreOutput(Session *s, Frame *f) noexcept nogil:
-    cdef uint32_t head = (<gf_req_sessionRestoreOutput *>f.body).head
-    cdef size_t size = f.size - sizeof(gf_req_sessionRestoreOutput)
+cdef int sessionRestoreOutput_call(Session *s, Frame *f, gf_req_sessionRestoreOutput *q, size_t size) noexcept nogil:
     cdef size_t had = s.arrival.output.size()
-    if had + size > OUTPUT_MAX or (had > 0 and head > 0):
+    if had + size > OUTPUT_MAX or (had > 0 and q.head > 0):
         return malformed(s, f, b"more output than a session can have")
     if had == 0:
-        s.arrival.head = head
+        s.arrival.head = q.head
     s.arrival.output.resize(had + size)
     return read_payload(s, s.arrival.output.data() + had, size)
 
 
-cdef int on_sessionRestoreDone(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionRestoreDone *q = <gf_req_sessionRestoreDone *>f.body
+cdef int sessionRestoreDone_call(Session *s, Frame *f, gf_req_sessionRestoreDone *q) noexcept nogil:
     cdef int status = synchronize(s)
     if status == cu.CUDA_SUCCESS and (s.state.latched != cu.CUDA_SUCCESS or q.mapped_bytes != s.window.used):
         status = cu.CUDA_ERROR_INVALID_VALUE
@@ -359,8 +340,7 @@ cdef void settle_in(Session *s, int guest, bint relayed) noexcept nogil:
     eventfd_write(s.sending.output.bell, 1)
 
 
-cdef int on_sessionRestoreTakeOver(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionRestoreTakeOver *q = <gf_req_sessionRestoreTakeOver *>f.body
+cdef int sessionRestoreTakeOver_call(Session *s, Frame *f, gf_req_sessionRestoreTakeOver *q) noexcept nogil:
     cdef int guest = -1
     if q.flags & ~<uint32_t>(SOCKET_BESIDE | RELAYED):
         return malformed(s, f, b"unknown flags")

@@ -2,67 +2,59 @@
 # in the receive buffer; the structs are packed, so the compiler knows.
 
 
-cdef int on_sessionClose(Session *s, Frame *f) noexcept nogil:
+cdef int sessionClose_call(Session *s, Frame *f) noexcept nogil:
     s.input.closed = True
     return cu.CUDA_SUCCESS
 
 
-cdef int on_sessionUnsupported(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionUnsupported *q = <gf_req_sessionUnsupported *>f.body
+cdef int sessionUnsupported_call(Session *s, Frame *f, gf_req_sessionUnsupported *q) noexcept nogil:
     if q.function < GF_FUNCTION_FIRST or q.function > GF_FUNCTION_LAST:
         return cu.CUDA_ERROR_INVALID_VALUE
     s.stats.unsupported[q.function - GF_FUNCTION_FIRST] += q.calls
     return cu.CUDA_SUCCESS
 
 
-cdef int on_sessionMemMap(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionMemMap *q = <gf_req_sessionMemMap *>f.body
+cdef int sessionMemMap_call(Session *s, Frame *f, gf_req_sessionMemMap *q) noexcept nogil:
     cdef int status = map_memory(s, q.address, q.size)
     if status == cu.CUDA_SUCCESS:
         follow(s, f)
     return status
 
 
-cdef int on_sessionMemUnmap(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionMemUnmap *q = <gf_req_sessionMemUnmap *>f.body
+cdef int sessionMemUnmap_call(Session *s, Frame *f, gf_req_sessionMemUnmap *q) noexcept nogil:
     cdef int status = unmap_memory(s, q.address, q.size)
     if status == cu.CUDA_SUCCESS:
         follow(s, f)
     return status
 
 
-cdef int on_sessionMemAlias(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionMemAlias *q = <gf_req_sessionMemAlias *>f.body
+cdef int sessionMemAlias_call(Session *s, Frame *f, gf_req_sessionMemAlias *q) noexcept nogil:
     cdef int status = alias_memory(s, q.address, q.size, q.home)
     if status == cu.CUDA_SUCCESS:
         follow(s, f)
     return status
 
 
-cdef int on_sessionMemUnalias(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionMemUnalias *q = <gf_req_sessionMemUnalias *>f.body
+cdef int sessionMemUnalias_call(Session *s, Frame *f, gf_req_sessionMemUnalias *q) noexcept nogil:
     cdef int status = unalias_memory(s, q.address, q.size)
     if status == cu.CUDA_SUCCESS:
         follow(s, f)
     return status
 
 
-cdef int on_sessionMemAccess(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionMemAccess *q = <gf_req_sessionMemAccess *>f.body
+cdef int sessionMemAccess_call(Session *s, Frame *f, gf_req_sessionMemAccess *q) noexcept nogil:
     cdef int status = permit(s, q.address, q.size, q.access)
     if status == cu.CUDA_SUCCESS:
         follow(s, f)
     return status
 
 
-cdef int on_sessionFence(Session *s, Frame *f) noexcept nogil:
+cdef int sessionFence_call(Session *s, Frame *f) noexcept nogil:
     return fence(s)
 
 
-cdef int on_sessionImageData(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionImageData q = (<gf_req_sessionImageData *>f.body)[0]
-    cdef size_t size = f.size - sizeof(gf_req_sessionImageData)
-    if size > GF_CHUNK or q.size == 0 or q.offset > q.size or size > q.size - q.offset:
+cdef int sessionImageData_call(Session *s, Frame *f, gf_req_sessionImageData *q, size_t size) noexcept nogil:
+    if q.offset > q.size or size > q.size - q.offset:
         return malformed(s, f, b"piece lies outside the image")
     cdef Bytes *image = NULL
     if q.size <= IMAGE_LIMIT:
@@ -75,8 +67,8 @@ cdef int on_sessionImageData(Session *s, Frame *f) noexcept nogil:
     return status
 
 
-cdef int on_sessionLoadImage(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionLoadImage *q = <gf_req_sessionLoadImage *>f.body
+cdef int on_sessionLoadImage(Session *s, Frame *f, gf_req_sessionLoadImage *q,
+                             gf_rep_sessionLoadImage *out) noexcept nogil:
     cdef int kind = <int>gf_handle_kind(q.handle)
     cdef Bytes *image
     cdef Task *task
@@ -84,8 +76,6 @@ cdef int on_sessionLoadImage(Session *s, Frame *f) noexcept nogil:
         return cu.CUDA_ERROR_INVALID_HANDLE
     if kind == MODULE and f.context == NULL:
         return cu.CUDA_ERROR_INVALID_CONTEXT
-    f.reply_size = sizeof(gf_rep_sessionLoadImage)
-    memset(f.reply, 0, f.reply_size)
     pthread_mutex_lock(&s.lock)
     image = find_bytes(s, q.hash)
     if image != NULL and (image.received < image.size or image.size != q.size):
@@ -103,12 +93,10 @@ cdef int on_sessionLoadImage(Session *s, Frame *f) noexcept nogil:
     return DEFERRED
 
 
-cdef int on_sessionGetFunction(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionGetFunction *q = <gf_req_sessionGetFunction *>f.body
+cdef int on_sessionGetFunction(Session *s, Frame *f, gf_req_sessionGetFunction *q, Image *owner) noexcept nogil:
     cdef int kind = <int>gf_handle_kind(q.function)
-    cdef Image *owner = <Image *>find_any(s, q.owner, MODULE, LIBRARY)
     cdef Image *table = owner
-    if owner == NULL or (kind != FUNCTION and kind != KERNEL):
+    if kind != FUNCTION and kind != KERNEL:
         return cu.CUDA_ERROR_INVALID_HANDLE
     if owner.parent != NULL:
         table = owner.parent
@@ -125,17 +113,9 @@ cdef int on_sessionGetFunction(Session *s, Frame *f) noexcept nogil:
     return status
 
 
-cdef int on_sessionGetModule(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionGetModule *q = <gf_req_sessionGetModule *>f.body
-    cdef Image *library = <Image *>find(s, q.library, LIBRARY)
-    cdef Image *image
-    cdef int status
-    if library == NULL:
-        return cu.CUDA_ERROR_INVALID_HANDLE
-    if f.context == NULL:
-        return cu.CUDA_ERROR_INVALID_CONTEXT
-    image = new_image()
-    status = cu.cuLibraryGetModule(&image.module, library.library)
+cdef int on_sessionGetModule(Session *s, Frame *f, gf_req_sessionGetModule *q, Image *library) noexcept nogil:
+    cdef Image *image = new_image()
+    cdef int status = cu.cuLibraryGetModule(&image.module, library.library)
     status = status or put(s, q.module, MODULE, &image.base, f.context)
     if status != cu.CUDA_SUCCESS:
         free_image(image)
@@ -145,36 +125,28 @@ cdef int on_sessionGetModule(Session *s, Frame *f) noexcept nogil:
     return status
 
 
-cdef int on_sessionGetGlobal(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionGetGlobal *q = <gf_req_sessionGetGlobal *>f.body
-    cdef gf_rep_sessionGetGlobal *out = <gf_rep_sessionGetGlobal *>f.reply
-    cdef Image *owner = <Image *>find_any(s, q.owner, MODULE, LIBRARY)
-    cdef size_t length = f.size - sizeof(gf_req_sessionGetGlobal)
+cdef int sessionGetGlobal_call(Session *s, Frame *f, gf_req_sessionGetGlobal *q, Image *owner, const uint8_t *text,
+                               size_t length, uint64_t *address, uint64_t *size) noexcept nogil:
     cdef char name[4096]
-    cdef cu.CUdeviceptr address = 0
-    cdef size_t size = 0
     cdef int status
-    memset(f.reply, 0, sizeof(gf_rep_sessionGetGlobal))
-    f.reply_size = sizeof(gf_rep_sessionGetGlobal)
-    if owner == NULL:
-        return cu.CUDA_ERROR_INVALID_HANDLE
-    if f.context == NULL:
-        return cu.CUDA_ERROR_INVALID_CONTEXT
     if length == 0 or length >= sizeof(name):
         return cu.CUDA_ERROR_NOT_FOUND
-    memcpy(name, f.body + sizeof(gf_req_sessionGetGlobal), length)
+    memcpy(name, text, length)
     name[length] = 0
     if owner.module != NULL:
-        status = cu.cuModuleGetGlobal(&address, &size, owner.module, name)
+        status = cu.cuModuleGetGlobal(<cu.CUdeviceptr *>address, <size_t *>size, owner.module, name)
     else:
-        status = cu.cuLibraryGetGlobal(&address, &size, owner.library, name)
+        status = cu.cuLibraryGetGlobal(<cu.CUdeviceptr *>address, <size_t *>size, owner.library, name)
         if status == cu.CUDA_SUCCESS:
             note_use(s, f, &owner.base)
     if status == cu.CUDA_SUCCESS:
-        out.address = address
-        out.size = size
-        hand_out(s, owner, address, size)
+        hand_out(s, owner, address[0], size[0])
     return status
+
+
+cdef inline bint rows_overlap(uint64_t pitch, uint64_t width, uint64_t rows) noexcept nogil:
+    """What the spec has no word for: rows lie behind each other."""
+    return rows > 1 and pitch < width
 
 
 cdef void rows_copy(cu.CUDA_MEMCPY2D *copy, size_t width, size_t rows) noexcept nogil:
@@ -185,21 +157,13 @@ cdef void rows_copy(cu.CUDA_MEMCPY2D *copy, size_t width, size_t rows) noexcept 
     copy.Height = rows
 
 
-cdef int on_sessionCopyIn(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionCopyIn q = (<gf_req_sessionCopyIn *>f.body)[0]
-    cdef size_t size = f.size - sizeof(gf_req_sessionCopyIn)
-    cdef Stream *stream
+cdef int sessionCopyIn_call(Session *s, Frame *f, gf_req_sessionCopyIn *q, Stream *stream) noexcept nogil:
+    cdef size_t size = q.rows * q.width
     cdef Piece piece
     cdef cu.CUDA_MEMCPY2D copy
-    cdef int status
-    if size > GF_CHUNK or (q.width != 0 and q.rows > size // q.width) or q.width * q.rows != size:
-        return malformed(s, f, b"payload is not rows times width")
-    status = cu.CUDA_SUCCESS
-    if not may_touch_rows(s, q.address, q.pitch, q.width, q.rows):
-        status = cu.CUDA_ERROR_INVALID_VALUE
-    status = status or use_stream(s, f, q.stream, &stream)
-    if status != cu.CUDA_SUCCESS or size == 0:
-        return read_payload(s, NULL, size) or status
+    cdef int status = cu.CUDA_SUCCESS
+    if rows_overlap(q.pitch, q.width, q.rows):
+        return read_payload(s, NULL, size) or cu.CUDA_ERROR_INVALID_VALUE
     status = take_piece(s, size, stream, &piece)
     status = status or read_payload(s, piece.data, size)
     if status == ENDED:
@@ -227,22 +191,14 @@ cdef int on_sessionCopyIn(Session *s, Frame *f) noexcept nogil:
     return status
 
 
-cdef int on_sessionCopyOut(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionCopyOut *q = <gf_req_sessionCopyOut *>f.body
-    cdef uint64_t size
-    cdef Stream *stream
+cdef int sessionCopyOut_call(Session *s, Frame *f, gf_req_sessionCopyOut *q, Stream *stream) noexcept nogil:
+    cdef uint64_t size = q.width * q.rows
     cdef Piece piece
     cdef cu.CUDA_MEMCPY2D copy
     cdef Task *task
     cdef int status
-    if q.width > GF_CHUNK or q.rows > GF_CHUNK or q.width * q.rows > GF_CHUNK:
-        return malformed(s, f, b"more than one chunk asked for")
-    size = q.width * q.rows
-    if not may_touch_rows(s, q.address, q.pitch, q.width, q.rows):
+    if rows_overlap(q.pitch, q.width, q.rows):
         return cu.CUDA_ERROR_INVALID_VALUE
-    status = use_stream(s, f, q.stream, &stream)
-    if status != cu.CUDA_SUCCESS or size == 0:
-        return status
     status = take_piece(s, size, stream, &piece)
     if status != cu.CUDA_SUCCESS:
         return status
@@ -275,16 +231,10 @@ cdef int on_sessionCopyOut(Session *s, Frame *f) noexcept nogil:
     return DEFERRED
 
 
-cdef int on_sessionCopy(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionCopy *q = <gf_req_sessionCopy *>f.body
-    cdef Stream *stream
+cdef int sessionCopy_call(Session *s, Frame *f, gf_req_sessionCopy *q, Stream *stream) noexcept nogil:
     cdef cu.CUDA_MEMCPY2D copy
-    if not may_touch_rows(s, q.target, q.target_pitch, q.width, q.rows) \
-            or not may_touch_rows(s, q.source, q.source_pitch, q.width, q.rows):
+    if rows_overlap(q.target_pitch, q.width, q.rows) or rows_overlap(q.source_pitch, q.width, q.rows):
         return cu.CUDA_ERROR_INVALID_VALUE
-    cdef int status = use_stream(s, f, q.stream, &stream)
-    if status != cu.CUDA_SUCCESS or q.width == 0 or q.rows == 0:
-        return status
     if q.rows == 1 or (q.target_pitch == q.width and q.source_pitch == q.width):
         return cu.cuMemcpyDtoDAsync(q.target, q.source, q.width * q.rows, stream.cu)
     rows_copy(&copy, q.width, q.rows)
@@ -295,18 +245,10 @@ cdef int on_sessionCopy(Session *s, Frame *f) noexcept nogil:
     return cu.cuMemcpy2DAsync(&copy, stream.cu)
 
 
-cdef int on_sessionFill(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionFill *q = <gf_req_sessionFill *>f.body
-    cdef Stream *stream
+cdef int sessionFill_call(Session *s, Frame *f, gf_req_sessionFill *q, Stream *stream) noexcept nogil:
     cdef uint64_t count
-    if q.element != 1 and q.element != 2 and q.element != 4:
+    if q.element == 3 or q.address % q.element != 0 or rows_overlap(q.pitch, q.width * q.element, q.rows):
         return cu.CUDA_ERROR_INVALID_VALUE
-    if q.width > s.window.size or q.address % q.element != 0 \
-            or not may_touch_rows(s, q.address, q.pitch, q.width * q.element, q.rows):
-        return cu.CUDA_ERROR_INVALID_VALUE
-    cdef int status = use_stream(s, f, q.stream, &stream)
-    if status != cu.CUDA_SUCCESS or q.width == 0 or q.rows == 0:
-        return status
     if q.rows == 1 or q.pitch == q.width * q.element:
         count = q.width * q.rows
         if q.element == 1:
@@ -337,24 +279,16 @@ cdef int launch_attributes(Session *s, Frame *f, const uint8_t *source, uint32_t
     return status
 
 
-cdef int on_sessionLaunch(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionLaunch *q = <gf_req_sessionLaunch *>f.body
-    cdef const uint8_t *params = f.body + sizeof(gf_req_sessionLaunch)
+cdef int sessionLaunch_call(Session *s, Frame *f, gf_req_sessionLaunch *q, Function *function, Stream *stream,
+                            const uint8_t *params) noexcept nogil:
     cdef size_t size = q.params
     cdef cu.CUlaunchAttribute attributes[LAUNCH_ATTRIBUTES]
     cdef cu.CUlaunchConfig config
-    cdef Function *function
-    cdef Stream *stream
     cdef void *extra[5]
     cdef int status
-    if f.size - sizeof(gf_req_sessionLaunch) != \
-            <uint64_t>q.params + <uint64_t>q.attributes * sizeof(gf_launch_attribute):
-        return malformed(s, f, b"payload is not the parameters and attributes announced")
-    status = find_function(s, f, q.function, &function)
-    if status == cu.CUDA_SUCCESS and size < function.kernel.param_bytes:
+    if size < function.kernel.param_bytes:
         return cu.CUDA_ERROR_INVALID_VALUE
-    status = status or launch_attributes(s, f, params + size, q.attributes, attributes)
-    status = status or use_stream(s, f, q.stream, &stream)
+    status = launch_attributes(s, f, params + size, q.attributes, attributes)
     if status == cu.CUDA_SUCCESS and stream == f.context.legacy and f.context.uncovered:
         status = note_copies(s, f.context)      # the kernel may run on and on: it is not to be waited for
     if status != cu.CUDA_SUCCESS:
@@ -390,29 +324,15 @@ cdef void fill_config(cu.CUlaunchConfig *config, const uint32_t *grid, const uin
     config.numAttrs = count
 
 
-cdef int on_sessionOccupancyClusters(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionOccupancyClusters *q = <gf_req_sessionOccupancyClusters *>f.body
-    cdef gf_rep_sessionOccupancyClusters *out = <gf_rep_sessionOccupancyClusters *>f.reply
+cdef int sessionOccupancyClusters_call(Session *s, Frame *f, gf_req_sessionOccupancyClusters *q, Function *function,
+                                       Stream *stream, const uint8_t *asked, int *result) noexcept nogil:
     cdef cu.CUlaunchAttribute attributes[LAUNCH_ATTRIBUTES]
     cdef cu.CUlaunchConfig config
-    cdef Function *function
-    cdef Stream *stream
-    cdef int result = 0
-    cdef int status
-    if f.size - sizeof(gf_req_sessionOccupancyClusters) != <uint64_t>q.attributes * sizeof(gf_launch_attribute):
-        return malformed(s, f, b"payload is not the attributes announced")
-    f.reply_size = sizeof(gf_rep_sessionOccupancyClusters)
-    out.result = 0
-    status = find_function(s, f, q.function, &function)
-    status = status or launch_attributes(s, f, f.body + sizeof(gf_req_sessionOccupancyClusters), q.attributes, attributes)
-    status = status or find_stream(s, f, q.stream, &stream)
+    cdef int status = launch_attributes(s, f, asked, q.attributes, attributes)
     if status != cu.CUDA_SUCCESS:
         return status
     fill_config(&config, q.grid, q.block, q.shared, attributes, q.attributes)
     config.hStream = stream.cu
     if q.largest_size:
-        status = cu.cuOccupancyMaxPotentialClusterSize(&result, function.cu, &config)
-    else:
-        status = cu.cuOccupancyMaxActiveClusters(&result, function.cu, &config)
-    out.result = result
-    return status
+        return cu.cuOccupancyMaxPotentialClusterSize(result, function.cu, &config)
+    return cu.cuOccupancyMaxActiveClusters(result, function.cu, &config)

@@ -220,15 +220,9 @@ cdef int retire_event(Session *s, Frame *f, uint64_t handle) noexcept nogil:
     return cu.CUDA_ERROR_INVALID_HANDLE if event == NULL else drop_event(s, event)
 
 
-cdef int on_cuEventRecordWithFlags(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_cuEventRecordWithFlags *q = <gf_req_cuEventRecordWithFlags *>f.body
-    cdef Event *event
-    cdef Stream *stream
-    if f.context == NULL:
-        return cu.CUDA_ERROR_INVALID_CONTEXT
-    cdef int status = find_event(s, f, q.hEvent, &event)
-    status = status or use_stream(s, f, q.hStream, &stream)
-    status = status or cu.cuEventRecordWithFlags(event.cu, stream.cu, q.flags)
+cdef int cuEventRecordWithFlags_call(Session *s, Frame *f, gf_req_cuEventRecordWithFlags *q, Event *event,
+                                     Stream *stream) noexcept nogil:
+    cdef int status = cu.cuEventRecordWithFlags(event.cu, stream.cu, q.flags)
     if status == cu.CUDA_SUCCESS:
         event.recorded = True
         event.flags = q.flags
@@ -242,25 +236,16 @@ cdef inline cu.CUevent mark_of(Event *event) noexcept nogil:
     return event.base.context.anchor if event.aged else event.cu
 
 
-cdef int on_cuEventElapsedTime_v2(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_cuEventElapsedTime_v2 *q = <gf_req_cuEventElapsedTime_v2 *>f.body
-    cdef gf_rep_cuEventElapsedTime_v2 *out = <gf_rep_cuEventElapsedTime_v2 *>f.reply
-    cdef Event *start
-    cdef Event *end
+cdef int cuEventElapsedTime_v2_call(Session *s, Frame *f, gf_req_cuEventElapsedTime_v2 *q, Event *start, Event *end,
+                                    float *elapsed) noexcept nogil:
     cdef float milliseconds = 0
     cdef double before = 0
-    out.pMilliseconds = 0
-    f.reply_size = sizeof(gf_rep_cuEventElapsedTime_v2)
-    if f.context == NULL:
-        return cu.CUDA_ERROR_INVALID_CONTEXT
-    cdef int status = find_event(s, f, q.hStart, &start)
-    status = status or find_event(s, f, q.hEnd, &end)
-    status = status or cu.cuEventElapsedTime(&milliseconds, start.cu, end.cu)
+    cdef int status = cu.cuEventElapsedTime(&milliseconds, start.cu, end.cu)
     if status == cu.CUDA_SUCCESS and (start.aged or end.aged):     # the driver has said that both keep time
         status = cu.cuEventElapsedTime(&milliseconds, mark_of(start), mark_of(end))
     if status == cu.CUDA_SUCCESS:
         before = (start.age if start.aged else 0) - <double>(end.age if end.aged else 0)
-        out.pMilliseconds = <float>(milliseconds + before / 1e6)
+        elapsed[0] = <float>(milliseconds + before / 1e6)
     return status
 
 

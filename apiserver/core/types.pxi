@@ -6,16 +6,6 @@ cdef enum:
     ENDED = -2      # the session is over: s.state.reason says why
 
 cdef enum:
-    CONTEXT = 1
-    MODULE = 2
-    LIBRARY = 3
-    KERNEL = 4
-    FUNCTION = 5
-    STREAM = 6
-    EVENT = 7
-    KINDS = 9
-
-cdef enum:
     RECEIVE_BUFFER = 256 << 10
     SLOT_SIZE = 4 << 20
     SLOT_COUNT = 16
@@ -43,6 +33,7 @@ cdef enum Lasting:              # what a frame leaves behind; of what is written
     LASTING_CREATE
     LASTING_DESTROY
     LASTING_SET
+    LASTING_ADD
 
 cdef enum KeptContext:          # which context is current when a frame is replayed
     KEPT_WITHOUT

@@ -130,15 +130,11 @@ cdef void wait_for_tasks(Session *s) noexcept nogil:
     pthread_mutex_unlock(&s.lock)
 
 
-cdef int await_stream(Session *s, Frame *f, uint64_t handle) noexcept nogil:
-    cdef Stream *stream
-    cdef int status = find_stream(s, f, handle, &stream)
-    if status != cu.CUDA_SUCCESS:
-        return status
+cdef int await_stream(Session *s, Frame *f, Stream *stream) noexcept nogil:
     # An event instead of cuStreamSynchronize: the guest may destroy the stream meanwhile.
     cdef Task *task = new_task(TASK_STREAM, f, stream.base.context)
     task.event = take_event(s, task.context)
-    status = cu.cuEventRecord(task.event, stream.cu) or cu.cuEventQuery(task.event)
+    cdef int status = cu.cuEventRecord(task.event, stream.cu) or cu.cuEventQuery(task.event)
     if status != cu.CUDA_ERROR_NOT_READY:
         give_event(s, task.context, task.event)
         free(task)
@@ -147,10 +143,7 @@ cdef int await_stream(Session *s, Frame *f, uint64_t handle) noexcept nogil:
     return DEFERRED
 
 
-cdef int await_event(Session *s, Frame *f, uint64_t handle) noexcept nogil:
-    cdef Event *event = <Event *>find(s, handle, EVENT)
-    if event == NULL:
-        return cu.CUDA_ERROR_INVALID_HANDLE
+cdef int await_event(Session *s, Frame *f, Event *event) noexcept nogil:
     cdef int status = cu.cuEventQuery(event.cu)
     if status != cu.CUDA_ERROR_NOT_READY:
         return status

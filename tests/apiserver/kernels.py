@@ -70,9 +70,14 @@ again:
 LIBRARY = handle("library", 0)
 
 
+def digest() -> bytes:
+    """The hash under which a server knows PTX."""
+    return hashlib.sha256(PTX).digest()
+
+
 def load(guest: Guest) -> list[Kernel]:
     """Loads PTX as library 0; its kernels become kernel handles 0, 1 … in the table's order."""
-    reply, kernels, log = guest.load(PTX, LIBRARY, hashlib.sha256(PTX).digest())
+    reply, kernels, log = guest.load(PTX, LIBRARY, digest())
     assert reply.status == 0, log.decode()
     return kernels
 

@@ -85,7 +85,6 @@ BROKEN = {
     "launch sizes overflow": launch((1 << 32) - 1, (1 << 32) - 1, b""),
     "image piece outside": image(10, 5, bytes(6)),
     "image offset outside": image(10, 1 << 63, b""),
-    "image of no bytes": image(0, 0, b""),
 }
 
 
@@ -168,15 +167,6 @@ USES: dict[str, Callable[[int], dict[str, Any]]] = {
     "sessionGetGlobal": lambda h: {"owner": h, "payload": b"x"},
     "sessionGetFunction": lambda h: {"function": handle("function", 5), "owner": h, "index": 0},
     "sessionGetModule": lambda h: {"module": handle("module", 5), "library": h},
-    "sessionCopy": lambda h: {
-        "stream": h,
-        "target": 0,
-        "target_pitch": 0,
-        "source": 0,
-        "source_pitch": 0,
-        "width": 0,
-        "rows": 1,
-    },
 }
 STRANGE = {
     "null": 0xDEAD,

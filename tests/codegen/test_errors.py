@@ -202,7 +202,7 @@ MISTAKES = {
         (
             -3,
             "sessionFence: what it leaves behind is not said",
-            "Add 'replay: …': none, create, destroy, {set: ARG, by: [ARGS]} or custom",
+            "Add 'replay: …': none, create, destroy, {set: ARG, by: [ARGS]}, {add: ARG} or custom",
         ),
     ),
     "unknown way of leaving something behind": (
@@ -216,6 +216,18 @@ MISTAKES = {
         "replay: {set: owner, by: [name]}",
         "replay: set",
         (0, "'set' without what is set", "Write {set: ARG, by: [ARGS]}"),
+    ),
+    "something added, but not to what": (
+        SESSION,
+        "replay: {set: owner, by: [name]}",
+        "replay: add",
+        (0, "'add' without what is added to", "Write {add: ARG}"),
+    ),
+    "something added to what it does not use": (
+        SESSION,
+        "replay: {set: owner, by: [name]}",
+        "replay: {add: name}",
+        (0, "sessionGetGlobal: 'name' is no handle that it uses", "Known: context, owner"),
     ),
     "set without what tells changes apart": (
         SESSION,

@@ -22,6 +22,7 @@ DOCSTRING = re.compile(r'""".*?"""', re.S)
 LOCKS = re.compile(r"(?:pthread_(?:mutex|cond)_\w+|wait_briefly)\((?:[^()]|\([^()]*\))*\)")
 ADDRESS = re.compile(r"(const \w+ \*.*)?&$")
 ASSIGNED = re.compile(r"\s*(?:[-+*/|&^]|<<|>>)?=(?!=)")
+STEP = re.compile(r"on_\w+|\w+_call")  # of an operation, for the table of operations alone
 CHANGING = re.compile(r"\.(?:push_back|pop_back|clear|erase|resize|shrink_to_fit)$")
 
 
@@ -139,7 +140,8 @@ def look(engine: Path, rooms: dict[str, Room]) -> dict[str, Use]:
                     told.setdefault((path.stem, member), where)
             for match in CALL.finditer(text):
                 owner = owners.get(match[1])
-                if owner is not None and owner != homes.get(path.stem):
+                step = path.parent.name == "_generated" and STEP.fullmatch(match[1])
+                if owner is not None and owner != homes.get(path.stem) and not step:
                     uses[owner].calls.setdefault((path.stem, match[1]), where)
     return uses
 

@@ -4,7 +4,8 @@
 # Home: receive
 # Changed by: session_ops
 # Read by: _core restore_ops scrub
-# Offers: begin_input drop_last limit_to put_before read_payload reserve_input serve_frames serve_only unread_bytes
+# Offers: begin_input drop_last limit_to put_before read_payload refuse_payload reserve_input serve_frames serve_only
+#   unread_bytes
 
 cdef struct Input:
     uint8_t *buffer

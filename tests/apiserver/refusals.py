@@ -1,0 +1,286 @@
+"""Frames that break exactly one check of the spec, made from frames that break none."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+from codegen import header
+from codegen.checks import FRAMING, Check, What, names_in, stated
+from codegen.expression import paths
+from codegen.load import load
+from codegen.model import Arg, Kind, Use
+from codegen.wire import WIRE_SIZES
+from tests.apiserver import kernels
+from tests.apiserver.guest import PRIMARY, Guest, handle, operations
+
+PAGE = 2 << 20
+LIMITS = {What.MIN, What.MAX}
+NOBODY = 0x7FFF_FF00  # no enumerator of any enum
+FIRST_FUNCTION = min(v.id for v in load().driver.variants)
+
+# Where a valid value does not follow from the check of one argument alone.
+VALID: dict[str, dict[str, Any]] = {
+    "sessionMemMap": {"size": PAGE},
+    "sessionMemUnmap": {"size": PAGE},
+    "sessionMemAlias": {"size": PAGE},
+    "sessionUnsupported": {"function": FIRST_FUNCTION},
+    "sessionGetGlobal": {"payload": b"variable"},
+    "sessionLaunch": {"params": 12},
+    "sessionOccupancyClusters": {"block": (32, 1, 1)},
+    "sessionImageData": {"hash": bytes(32), "payload": b"x"},
+    "sessionLoadImage": {"hash": bytes(32)},
+    "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": {"blockSize": 32},
+    "cuOccupancyAvailableDynamicSMemPerBlock": {"numBlocks": 1, "blockSize": 32},
+    "sessionRestoreState": {"payload": b""},
+}
+
+
+@cache
+def constants() -> dict[str, int]:
+    """What the checks name of cuda.h, as the compiler has it."""
+    found = [c for op in operations() for c in checks(op)]
+    names = {name for c in found if c.what is not What.HANDLE for name in c.names}
+    names |= {c.error for c in found if c.error}
+    names |= {n for c in found if c.what in LIMITS and c.arg for n in names_in(str(c.bound), c.arg)}
+    names |= {
+        n for c in found if c.what is What.EARLY for (n, *_) in paths(str(c.bound)) if n.startswith("CU")
+    }
+    prints = "".join(f'printf("{name} %lld\\n", (long long){name});' for name in sorted(names))
+    source = f"#include <stdio.h>\n#include <cuda.h>\nint main(void) {{ {prints} return 0; }}\n"
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "constants"
+        command = [header.compiler(), "-xc", f"-I{header.find(None)}", "-o", str(program), "-"]
+        subprocess.run(command, input=source, text=True, check=True)
+        lines = subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines()
+    return {name: int(value) for name, value in map(str.split, lines)}
+
+
+@dataclass
+class World:
+    """A session that has one of every kind, and two pages."""
+
+    guest: Guest
+    address: int = 0
+    made: dict[str, int] = field(default_factory=dict)
+    slots: int = 10
+
+    def furnish(self) -> World:
+        self.address = self.guest.map(2)
+        self.made["context"] = self.make("context")
+        self.made["kernel"] = kernels.bind(self.guest, "scale")
+        self.made["library"] = kernels.LIBRARY
+        for kind in ("stream", "event", "module", "function"):
+            self.made[kind] = self.make(kind)
+        reply = self.guest.sync()
+        assert (reply.status, reply.latched) == (0, 0), reply
+        return self
+
+    def make(self, kind: str) -> int:
+        """One more."""
+        self.slots += 1
+        new, guest = handle(kind, self.slots), self.guest
+        if kind == "context":
+            guest.send("cuCtxCreate_v2", pctx=new, flags=0, dev=0)
+        elif kind == "stream":
+            guest.send("cuStreamCreateWithPriority", phStream=new, flags=0, priority=0)
+        elif kind == "event":
+            guest.send("cuEventCreate", phEvent=new, Flags=0)
+            guest.send("cuEventRecordWithFlags", hEvent=new, hStream=0, flags=0)
+        elif kind == "function":
+            guest.send("sessionGetFunction", function=new, owner=self.made["module"], index=0)
+        else:
+            digest = kernels.digest()
+            assert guest.call("sessionLoadImage", hash=digest, handle=new, size=len(kernels.PTX)).status == 0
+        return new
+
+
+def width(op: str, name: str) -> tuple[int, bool]:
+    """Bits of a member of a request, and whether it has a sign."""
+    found = next(f for f in operations()[op].request if f.name == name)
+    return 8 * WIRE_SIZES[found.type], found.type.startswith("i")
+
+
+def count(op: str, name: str) -> int:
+    return next(f.count for f in operations()[op].request if f.name == name)
+
+
+def sized(op: str) -> list[Arg]:
+    """What lies behind the request, as many bytes as its size says."""
+    return [a for a in operations()[op].request_payload if a.size is not None]
+
+
+def valid(world: World, op: str) -> dict[str, Any]:
+    """Arguments that break no check, with context and payload."""
+    values: dict[str, Any] = {"context": PRIMARY, "payload": b""}
+    for arg in operations()[op].variant.args:
+        if arg.kind is Kind.SCALAR:
+            least = max(int(arg.min or 0), 0)
+            number = count(op, arg.name)
+            values[arg.name] = (least,) * number if number > 1 else least
+        elif arg.kind is Kind.ENUM:
+            values[arg.name] = constants()[names[0]] if (names := allowed(op, arg)) else 0
+        elif arg.kind is Kind.POINTER:
+            values[arg.name] = world.address
+        elif arg.kind is Kind.HANDLE and arg.use is Use.CREATE:
+            world.slots += 1
+            values[arg.name] = handle(arg.of[0], world.slots)
+        elif arg.kind is Kind.HANDLE and arg.use is Use.DESTROY:
+            values[arg.name] = world.make(arg.of[0])
+        elif arg.kind is Kind.HANDLE:
+            values[arg.name] = world.made[arg.of[-1]]
+        elif arg.kind in (Kind.FLAGS, Kind.DEVICE):
+            values[arg.name] = 0
+    values |= VALID.get(op, {})
+    if "address" in values and values["address"] == 0:
+        world.slots += 1
+        values["address"] = world.guest.window + world.slots * PAGE
+    if "home" in values:
+        values["home"] = world.address
+    return values | {"payload": payload(op, values)}
+
+
+def changed(world: World, op: str, change: dict[str, Any]) -> dict[str, Any]:
+    """A valid frame with this in place of what it says; as much payload as it then announces."""
+    values = {**valid(world, op), **change}
+    return values if "payload" in change else values | {"payload": payload(op, values)}
+
+
+def payload(op: str, values: dict[str, Any]) -> bytes:
+    """As long as the sizes say, or as given."""
+    total = sum(eval(str(arg.size), {}, values) for arg in sized(op))
+    return bytes(total) if sized(op) else values["payload"]
+
+
+def allowed(op: str, arg: Arg) -> tuple[str, ...]:
+    return next((c.names for c in checks(op) if c.arg == arg and c.what is What.ENUM), ())
+
+
+@cache
+def checks(op: str) -> tuple[Check, ...]:
+    return stated(load(), operations()[op])
+
+
+def framing(op: str) -> bool:
+    return any(c.what in FRAMING for c in checks(op))
+
+
+def strange_handles(world: World, arg: Arg) -> Iterator[int]:
+    """Of other kinds, of none, never made, ended, from an earlier life of a slot."""
+    yield from (handle(kind, 900) for kind in arg.of)
+    yield from (made for kind, made in world.made.items() if kind not in arg.of)
+    yield handle(arg.of[0], 1 << 20)
+    yield world.made[arg.of[0]] | 1 << 24  # its slot's next generation
+    yield from (0x6766 << 48 | 99 << 40, 0x7FFF_0000_1234_5678, (1 << 64) - 1)
+    if not arg.nullable:
+        yield 0
+
+
+def ranges(world: World, op: str, check: Check) -> Iterator[dict[str, Any]]:
+    """Memory that is not the session's: nowhere, elsewhere, past the end; sizes that do not fit."""
+    assert check.arg
+    end = world.address + 2 * PAGE
+    for address in (
+        0,
+        8,
+        world.guest.window + 64 * PAGE,
+        end,
+        end - 1 if bytes_of(world, op, check) > 1 else end,
+    ):
+        yield {check.arg.name: address}
+    yield {check.arg.name: (1 << 64) - 1}
+    yield {check.arg.name: world.guest.window + world.guest.window_size}
+    if framing(op):
+        return
+    numbers = names_in(str(check.bound), check.arg)
+    for name in numbers:
+        if width(op, name)[0] == 64:
+            yield {**dict.fromkeys(numbers & wide(op), 2), name: 1 << 63}
+
+
+def wide(op: str) -> set[str]:
+    return {f.name for f in operations()[op].request if f.type == "u64"}
+
+
+def bytes_of(world: World, op: str, check: Check) -> int:
+    return int(eval(str(check.bound), {}, valid(world, op)))
+
+
+def violations(world: World, op: str, check: Check) -> Iterator[dict[str, Any]]:
+    """What to put in place of valid arguments so that just this check fails."""
+    if check.what is What.CONTEXT:
+        yield {"context": 0}
+        return
+    if check.what is What.EARLY:
+        yield from conditions(world, op, check)
+        return
+    arg = check.arg
+    assert arg
+    name = arg.name
+    if check.what is What.PAYLOAD:
+        announced = len(valid(world, op)["payload"])
+        yield from ({"payload": bytes(n)} for n in (announced - 1, announced + 1) if n >= 0)
+    elif check.what is What.ANSWER:
+        names = sorted(names_in(str(check.bound), arg))
+        yield from ({name: value} for name in names for value in ((4 << 20) + 1, 1 << 63, (1 << 64) - 1))
+    elif check.what is What.CARRIED:
+        yield from ({name: constants()[refused]} for refused in check.names)
+    elif check.what is What.ENUM:
+        yield from ({name: value} for value in (NOBODY, (1 << 32) - 1))
+    elif check.what is What.FLAGS:
+        known = 0
+        for flag in check.names:
+            known |= constants()[flag]
+        yield from ({name: 1 << bit} for bit in range(width(op, name)[0]) if not known >> bit & 1)
+    elif check.what in (What.MIN, What.MAX):
+        yield from bounds(op, check)
+    elif check.what is What.DEVICE:
+        yield from ({name: value} for value in (1, -1, 2**31 - 1))
+    elif check.what is What.RANGE:
+        yield from ranges(world, op, check)
+    elif check.what is What.HANDLE:
+        yield from ({name: value} for value in strange_handles(world, arg))
+
+
+def choices(op: str, arg: Arg, valid: Any) -> list[Any]:
+    """Values of an argument that no check of it alone refuses, most of them strange."""
+    names = [constants()[name] for name in allowed(op, arg) or arg.allow]
+    if arg.kind is Kind.ENUM:
+        return names
+    if arg.kind is Kind.FLAGS:
+        return [sum(some) for n in range(len(names) + 1) for some in combinations(names, n)]
+    return [valid, -1, -2, 101] if width(op, arg.name)[1] else [valid, 101]
+
+
+def conditions(world: World, op: str, check: Check) -> Iterator[dict[str, Any]]:
+    """Values of which a condition holds, and none before it."""
+    values = valid(world, op)
+    earlier = [c.bound for c in checks(op) if c.what is What.EARLY]
+    earlier = earlier[: earlier.index(check.bound)]
+    asked = {path[0] for path in paths(str(check.bound))}
+    args = [a for a in operations()[op].variant.args if a.name in asked]
+    for some in product(*(choices(op, a, values[a.name]) for a in args)):
+        change = dict(zip((a.name for a in args), some, strict=True))
+        known = {**constants(), **values, **change}
+        if eval(str(check.bound), {}, known) and not any(eval(str(e), {}, known) for e in earlier):
+            yield change
+
+
+def bounds(op: str, check: Check) -> Iterator[dict[str, Any]]:
+    assert check.arg
+    name, number = check.arg.name, count(op, check.arg.name)
+    limit = int(eval(str(check.bound), {}, constants()))
+    least = -(1 << (width(op, name)[0] - 1)) if width(op, name)[1] else 0
+    beyond = limit - 1 if check.what is What.MIN else limit + 1
+    if beyond < least:
+        return
+    for place in range(number):
+        values = [max(limit, 1)] * number
+        values[place] = beyond
+        yield {name: tuple(values) if number > 1 else beyond}
