@@ -149,8 +149,31 @@ def test_parameters_must_be_complete(guest: Guest) -> None:
     assert guest.sync().latched == INVALID_VALUE
 
 
-@pytest.mark.parametrize("attribute", [1, 3, 7, 12, 13, 99])
-def test_attributes_that_are_not_carried(guest: Guest, attribute: int) -> None:
+# The number of an attribute, the first words of its value, and what becomes of the launch.
+ATTRIBUTES = {
+    "a hint, which is not passed on": (1, (0xDEAD0000, 0, 1), 0),
+    "not cooperative": (2, (0,), 0),
+    "cooperative": (2, (1,), NOT_SUPPORTED),
+    "synchronization policy": (3, (1,), 0),
+    "synchronization policy that is none": (3, (0,), INVALID_VALUE),
+    "cluster of one block": (4, (1, 1, 1), 0),
+    "event": (7, (0, 0), NOT_SUPPORTED),
+    "priority": (8, (0xFFFFFFFF,), 0),
+    "event at completion": (12, (0, 0), NOT_SUPPORTED),
+    "updatable node": (13, (0, 0), NOT_SUPPORTED),
+    "carveout": (14, (50,), 0),
+    "nvlink scheduling": (16, (1,), 0),
+    "portable cluster": (17, (2,), 0),
+    "portable cluster that is none": (17, (3,), INVALID_VALUE),
+    "shared memory mode": (18, (4,), 0),
+    "unknown": (99, (0,), INVALID_VALUE),
+}
+
+
+@pytest.mark.parametrize("what", ATTRIBUTES)
+def test_launch_attributes(guest: Guest, what: str) -> None:
+    """The server takes what a guest sends, and itself refuses what a guest would have refused."""
+    attribute, words, latched = ATTRIBUTES[what]
     kernel = kernels.bind(guest, "scale")
     launch: dict[str, Any] = {
         "function": kernel,
@@ -159,9 +182,10 @@ def test_attributes_that_are_not_carried(guest: Guest, attribute: int) -> None:
         "block": (1, 1, 1),
         "shared": 0,
     }
-    payload = bytes(12) + struct.pack("<II64x", attribute, 0)
+    value = struct.pack(f"<{len(words)}I", *words)
+    payload = bytes(12) + struct.pack("<II64s", attribute, 0, value)
     guest.send("sessionLaunch", **launch, attributes=1, params=12, payload=payload)
-    assert guest.sync().latched == (0 if attribute == 3 else NOT_SUPPORTED)
+    assert guest.sync().latched == latched
 
 
 def test_impossible_launch_dimensions(guest: Guest) -> None:

@@ -158,7 +158,7 @@ class Reference:
             elif member.kind in (Kind.STRING, Kind.HOST):
                 behind += self.fill_bytes(image, at, member, found, memory)
             elif member.kind is Kind.PARAMS:
-                last += self.fill_params(image, at, found, memory)
+                last += self.fill_params(image, at, found or [], memory)
             elif member.kind is not Kind.IGNORED or memory is None:
                 behind += self.fill_one(image, at, member, found, memory)
             else:

@@ -50,7 +50,16 @@ ENUMERATORS = sorted(
 )
 SUCCESS, INVALID_VALUE, INVALID_DEVICE, INVALID_HANDLE, NOT_SUPPORTED = 0, 1, 101, 400, 801
 MALFORMED = -4
-FLAGS = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", "-Wno-cast-function-type"]
+FLAGS = [
+    "-std=gnu11",
+    "-fsanitize=undefined",
+    "-fsanitize-undefined-trap-on-error",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-unused-parameter",
+    "-Wno-cast-function-type",
+]
 
 
 def sources(folder: Path) -> list[str]:
