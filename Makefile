@@ -4,7 +4,10 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 STAMP  := build/.setup
 LOCK   := flock build/.lock
-PYTEST := $(PY) -m pytest -n 2 --dist loadgroup
+# A worker gets tests that follow each other, so that what a module shares is made once, and takes what is left.
+PYTEST := $(PY) -m pytest -n 2 --dist worksteal --durations 15
+BEGAN  := $(shell date +%s)
+TOOK    = status=$$?; echo "make $@ took $$(($$(date +%s) - $(BEGAN))) s"; exit $$status
 
 # Chromium for the page, etcd for the registry: real ones.
 PACKAGES := etcd:etcd-server chromium:chromium chromedriver:chromium-driver
@@ -13,8 +16,8 @@ PACKAGES := etcd:etcd-server chromium:chromium chromedriver:chromium-driver
 
 help:
 	@echo "make demo           an unmodified CUDA program, natively and through gpuferry, compared"
-	@echo "make test           checks and the test suite (no GPU needed)"
-	@echo "make test-all       the long suite too"
+	@echo "make test           checks and the test suite: a verdict (no GPU needed)"
+	@echo "make test-all       what needs load or luck too, and what is long"
 	@echo "make test-sanitize  the native parts under ASan, UBSan and TSan"
 	@echo "make bench          measurements with their floors -> build/bench/results.json"
 	@echo "make gpu            acceptance on a machine with a GPU"
@@ -39,10 +42,10 @@ check: build
 	@.ci/check.sh $(VENV)
 
 test: packages check
-	@$(PYTEST) -m "not slow and not gpu"
+	@$(PYTEST) -m "not slow and not gpu"; $(TOOK)
 
 test-all: packages check
-	@GPUFERRY_FUZZ=1 $(PYTEST) -m "not gpu"
+	@GPUFERRY_FUZZ=1 $(PYTEST) -m "not gpu"; $(TOOK)
 
 test-sanitize: build
 	@.ci/sanitize.sh $(VENV)

@@ -5,6 +5,7 @@ from gpuferry.apiserver.end import End
 from gpuferry.specs._generated import node_pb2
 
 include "core/declarations.pxi"
+include "_generated/frames.pxi"
 include "_generated/messages.pxi"
 include "core/types.pxi"
 include "core/rooms/stats.pxi"
@@ -165,11 +166,16 @@ cdef class Core:
         refused.cuda_error = cu.CUDA_ERROR_DEVICE_UNAVAILABLE
         return (<char *>&header)[:sizeof(header)] + (<char *>&refused)[:sizeof(refused)] + text
 
-    def begin(self, int fd, uint64_t quota, bint resumable, bint restore = False) -> None:
+    def begin(self, int fd, uint64_t quota, bint resumable, bint restore = False, spoken: bytes | None = None) -> None:
         """Prepares for a session on a connected socket: statistics and end() refer to it from here on. To be restored,
-        it comes over that socket from another server, and goes on with its guest's one."""
+        it comes over that socket from another server, and goes on with its guest's one. `spoken`: wire ids, 16 bits
+        each, of the operations that its guest lays out as this build does; None: all."""
+        cdef const char *ids
         self._pinned.clear()
         begin_session(self.s, fd, quota, resumable, restore)
+        if spoken is not None:
+            ids = spoken
+            limit_to(self.s, <const uint16_t *>ids, len(spoken) // sizeof(uint16_t))
 
     @property
     def taken_over(self) -> bool:
@@ -400,16 +406,32 @@ cdef class Core:
         return [(out[i], out[i + 1], <int64_t>out[i + 2]) for i in range(0, out.size(), 3)]
 
     def state(self) -> bytes:
-        """The body of sessionRestoreState."""
-        cdef gf_req_sessionRestoreState state
+        """The body of sessionRestoreCounters."""
+        cdef gf_req_sessionRestoreCounters state
+        cdef gf_counted_calls calls
+        cdef gf_counted_function function
         self._look(True)
         pthread_mutex_lock(&self.s.lock)
         state.latched = self.s.state.latched
         state.latched_op = self.s.state.latched_op
         pthread_mutex_unlock(&self.s.lock)
-        body = (<char *>&state)[:sizeof(state)] + (<const char *>&self.s.stats)[:sizeof(Stats)]
+        state.calls_async = self.s.stats.calls_async
+        state.calls_sync = self.s.stats.calls_sync
+        state.bytes_in = self.s.stats.bytes_in
+        state.bytes_out = self.s.stats.bytes_out
+        state.launches = self.s.stats.launches
+        state.busy_nanoseconds = self.s.stats.busy_nanoseconds
+        counted = []
+        for entry in self.calls():
+            calls.operation, calls.succeeded, calls.failed, calls.timed, calls.nanoseconds = entry
+            counted.append((<char *>&calls)[:sizeof(calls)])
+        state.operations = len(counted)
+        for entry in self.unsupported():
+            function.function, function.calls = entry
+            counted.append((<char *>&function)[:sizeof(function)])
+        state.functions = len(counted) - state.operations
         self._looked()
-        return body
+        return (<char *>&state)[:sizeof(state)] + b"".join(counted)
 
     def resume_state(self) -> bytes | None:
         """The body of sessionRestoreResumable; None: the session does not outlive its connection."""

@@ -12,7 +12,6 @@ import os
 import select
 import signal
 import socket
-import struct
 import sys
 import threading
 import time
@@ -26,7 +25,8 @@ from gpuferry.migration.frames import OPERATIONS
 from gpuferry.migration.link import Link
 from gpuferry.migration.play import Player
 from gpuferry.migration.targets import take_over
-from gpuferry.specs._generated import handover_pb2, migration_pb2, node_pb2, wire
+from gpuferry.specs._generated import frames, handover_pb2, migration_pb2, node_pb2, wire
+from gpuferry.specs._generated.frames import Frame, Reason
 
 from .control import PR_SET_PDEATHSIG, RETRY_SECONDS, Control
 from .end import CLOSED, LOST, MOVED, End, revoked
@@ -36,10 +36,7 @@ from .progress import Progress
 from .relay import RECEIVE, Frames, Malformed, Relay
 
 HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
-REFUSED = struct.Struct("<IHHIIII")  # a frame that begins with the reason and a CUDA error
-RESUMED = struct.Struct("<IHHII32sQ")
-OP_REFUSED, OP_RESUMED = 0xFF04, 0xFF08
-BAD_REQUEST, NO_SESSION, DEVICE_UNAVAILABLE = 5, 9, 46
+DEVICE_UNAVAILABLE = 46  # CUresult
 LINGER_SECONDS = 5.0  # in which the monitor should take what it was told last
 ASK_SECONDS = 30.0
 CLOSE = OPERATIONS["sessionClose"]
@@ -246,10 +243,10 @@ class Keeper:
             return
         if not stream.kept <= resume.received <= stream.sent:
             with contextlib.suppress(OSError):
-                connection.send(refusal(NO_SESSION, "the session cannot go on from there"), UNWAITING)
+                connection.send(refusal(Reason.NO_SESSION, "the session cannot go on from there"), UNWAITING)
             connection.close()
             return
-        answer = RESUMED.pack(RESUMED.size, OP_RESUMED, 0, 0, 0, resume.proof, stream.received)
+        answer = frames.frame(Frame.RESUMED, frames.Resumed(resume.proof, stream.received).pack())
         try:
             fine = connection.send(answer, UNWAITING) == len(answer)
         except OSError:
@@ -314,7 +311,7 @@ class Keeper:
         assert self._handover is not None
         if self._relay is None and self._handover.reply_begun == 0 and not self._came_back:
             with contextlib.suppress(OSError):
-                self._guest.send(refusal(BAD_REQUEST, end.reason), UNWAITING)
+                self._guest.send(refusal(Reason.BAD_REQUEST, end.reason), UNWAITING)
         self._end(end)
 
     def _end(self, end: End) -> None:
@@ -375,7 +372,7 @@ class Playing:
         try:
             with Reader(Path(self.play.path)) as reader:
                 link = Link(self.link, self.progress.stop)
-                player = Player(reader, link, self.progress, self._written)
+                player = Player(reader, link, self.progress, self._written, remote.lacks if remote else ())
                 welcome, guest = (remote.welcome, []) if remote else (None, [self._guest.fileno()])
                 moved.report.CopyFrom(player.run(welcome, guest, self._relayed))
             moved.moved = True
@@ -393,9 +390,8 @@ class Playing:
 
 
 def refusal(reason: int, text: str) -> bytes:
-    said = text.encode()
-    size = REFUSED.size + len(said)
-    return REFUSED.pack(size, OP_REFUSED, 0, 0, 0, reason, DEVICE_UNAVAILABLE) + said
+    """The REFUSED frame."""
+    return frames.frame(Frame.REFUSED, frames.Refused(reason, DEVICE_UNAVAILABLE).pack() + text.encode())
 
 
 def certain(remote: migration_pb2.RemoteTarget) -> bool:

@@ -112,5 +112,4 @@ class Mover:
         link = Link(sockets[0], self._progress.stop)
         if kind == "local":
             return Local(core, link)
-        welcome = self.order.remote.welcome
-        return Remote(core, link, sockets[0], sockets[1], self.order.session, welcome)
+        return Remote(core, link, sockets[0], sockets[1], self.order.session, self.order.remote)

@@ -6,11 +6,11 @@ import select
 import socket
 from collections.abc import Iterator
 
-from gpuferry.migration.frames import FRAME_MAX, HEADER
+from gpuferry.migration.frames import HEADER
+from gpuferry.specs._generated.frames import FRAME_MAX, Frame
 
 LIMIT = 1 << 20  # bytes on their way in one direction: who does not read makes the other wait
 RECEIVE = 256 << 10
-OP_MOVED = 0xFF0B
 
 
 class Malformed(Exception):
@@ -138,7 +138,7 @@ class Relay:
 
     def _take_requests(self, data: bytes) -> None:
         for end, op in self._requests.frames.feed(data):
-            if op == OP_MOVED:
+            if op == Frame.MOVED:
                 self.followed = self._requests.over = True
                 data = data[:end]
                 break

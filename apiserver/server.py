@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
 import math
 import os
@@ -62,9 +63,8 @@ class Session:
         self._pause = PAUSE_LEAST
         self._look = math.inf  # when to look for output: a session that launches nothing needs no look
         grace = int(grant.resume_seconds * 1000)
-        core.begin(
-            guest.fileno(), grant.memory_quota, grace > 0, **({"restore": True} if grant.restore else {})
-        )
+        spoken = array.array("H", grant.operations).tobytes() if grant.limited else None
+        core.begin(guest.fileno(), grant.memory_quota, grace > 0, grant.restore, spoken)
         if not grant.welcomed:
             try:
                 guest.sendall(core.welcome(grant.welcome_proof, grant.session, grant.memory_quota, grace))

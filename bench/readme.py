@@ -60,19 +60,26 @@ def coverage() -> str:
     """Per group of the driver API: how many functions there are, and how they are carried."""
     command = [sys.executable, "-m", "codegen", "coverage", "--json"]
     spec = json.loads(subprocess.check_output(command, cwd=ROOT, text=True))
-    groups: dict[str, dict[str, int]] = {}
-    for function in spec["functions"].values():
-        counts = groups.setdefault(function["group"], dict.fromkeys(spec["counts"], 0))
-        counts[function["class"]] += 1
     classes = ("local", "async", "sync", "unsupported")
+    written = ("generated", "custom", "steps", "lines")
+    groups: dict[str, dict[str, int]] = {}
+    total = dict.fromkeys((*classes, *written), 0)
+    for function in spec["functions"].values():
+        for counts in (groups.setdefault(function["group"], dict.fromkeys(total, 0)), total):
+            counts[function["class"]] += 1
+            counts["steps"] += len(function["guest_steps"])
+            counts["lines"] += function["lines_by_hand"]
+            if function["guest"] in written:
+                counts[function["guest"]] += 1
     lines = [
-        "| group | in the guest | sent, not waited for | waited for | not supported |",
-        "|---|--:|--:|--:|--:|",
+        "| group | in the guest | sent, not waited for | waited for | not supported "
+        "| generated | by hand | steps by hand | lines by hand |",
+        "|---" + "|--:" * 8 + "|",
     ]
-    rows = [*sorted(groups.items(), key=lambda item: item[1]["unsupported"] == sum(item[1].values()))]
-    rows.append(("**all**", spec["counts"]))
+    rows = [*sorted(groups.items(), key=lambda item: not any(item[1][c] for c in classes[:3]))]
+    rows.append(("**all**", total))
     lines += [
-        "| " + " | ".join([name, *(str(counts[c] or "") for c in classes)]) + " |" for name, counts in rows
+        "| " + " | ".join([name, *(str(n or "") for n in counts.values())]) + " |" for name, counts in rows
     ]
     return "\n".join(lines) + "\n"
 

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from . import compare, coverage, generate, header, protos, show
+from . import compare, coverage, generate, header, protos, released, show
 from .load import load
 from .model import SpecError
 from .validate import next_id
@@ -28,6 +28,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     form = table.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="as a table for the documentation")
     form.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--release", metavar="NAME", help="speak only the operations of a release")
+    parser.add_argument("--into", type=Path, metavar="DIR", help="write what is generated there")
+    made = commands.add_parser("release", help="keep what the spec says now as a release, for ever")
+    made.add_argument("name", help="0.2, say")
     free = commands.add_parser("next-id", help="the next free wire id")
     free.add_argument("library", nargs="?", default="cuda", help="name of a library (default: cuda)")
     return parser.parse_args(arguments)
@@ -37,6 +41,7 @@ def check(arguments: argparse.Namespace) -> int:
     spec = load()
     problems = compare.check(spec, header.find(arguments.cuda_include))
     stale = generate.stale(generate.outputs(spec)) + [str(path) for path in protos.check(generate.ROOT)]
+    problems += released.changes(spec, released.load())
     problems += [f"{path}: not what the spec yields\n    Run python -m codegen" for path in stale]
     for problem in problems:
         print(problem, file=sys.stderr)
@@ -60,10 +65,16 @@ def main(arguments: list[str] | None = None) -> int:
                 print(coverage.as_json(spec) if options.json else coverage.as_text(spec))
         elif options.command == "next-id":
             print(next_id(spec.library(options.library)))
+        elif options.command == "release":
+            print(released.write(spec, options.name))
         else:
-            generate.write(generate.outputs(spec))
-            protos.generate(generate.ROOT)
-    except (SpecError, header.HeaderError, LookupError) as error:
+            if options.release:
+                spec = released.restricted(spec, released.by_name(options.release))
+            into = options.into or generate.ROOT
+            generate.write(generate.outputs(spec), into)
+            if into == generate.ROOT:
+                protos.generate(into)
+    except (SpecError, header.HeaderError, LookupError, FileExistsError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

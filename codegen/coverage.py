@@ -6,7 +6,8 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
-from .model import Class, Function, Spec, Variant
+from . import written
+from .model import By, Class, Function, Spec, Variant
 
 # Where emit/docs.py puts the same as a document.
 TABLE = "specs/_generated/coverage.md"
@@ -31,6 +32,7 @@ def counts(variants: Iterable[Variant]) -> dict[str, int]:
 
 
 def as_json(spec: Spec) -> str:
+    by_hand = written.of_guest(spec)
     functions = {
         v.symbol: {
             "class": v.klass.value,
@@ -39,6 +41,10 @@ def as_json(spec: Spec) -> str:
             "id": v.id,
             "alias": v.alias,
             "via": list(v.via),
+            "guest": v.guest.value,
+            "guest_steps": [step.value for step in v.guest_steps],
+            "server": v.server.value,
+            "lines_by_hand": by_hand.get(v.symbol, 0),
         }
         for v in spec.driver.variants
     }
@@ -49,11 +55,24 @@ def as_json(spec: Spec) -> str:
 
 
 def as_text(spec: Spec) -> str:
-    lines = [f"{'group':<18}{'carried':>8}{'of':>6}"]
+    """Of each group: functions carried, and who writes their side in the guest."""
+    by_hand = written.of_guest(spec)
+    columns = ("carried", "of", "generated", "by hand", "steps", "lines")
+    rows: dict[str, list[int]] = {}
     for name, functions in groups(spec).items():
         variants = [v for f in functions for v in f.variants]
-        carried = sum(v.klass is not Class.UNSUPPORTED for v in variants)
-        lines.append(f"{name:<18}{carried:>8}{len(variants):>6}")
+        carried = [v for v in variants if v.klass is not Class.UNSUPPORTED]
+        rows[name] = [
+            len(carried),
+            len(variants),
+            sum(v.guest is By.GENERATED for v in carried),
+            sum(v.guest is By.CUSTOM for v in carried),
+            sum(len(v.guest_steps) for v in carried),
+            sum(by_hand.get(v.symbol, 0) for v in carried),
+        ]
+    rows["all"] = [sum(column) for column in zip(*rows.values(), strict=True)]
+    lines = [f"{'group':<18}" + "".join(f"{column:>10}" for column in columns)]
+    lines += [f"{name:<18}" + "".join(f"{number:>10}" for number in row) for name, row in rows.items()]
     total = counts(spec.driver.variants)
     lines.append(", ".join(f"{n} {klass}" for klass, n in total.items()))
     return "\n".join(lines)

@@ -25,21 +25,21 @@ def outputs(spec: Spec) -> dict[str, str]:
     return found
 
 
-def stale(files: dict[str, str]) -> list[str]:
+def stale(files: dict[str, str], root: Path = ROOT) -> list[str]:
     """Paths whose file is missing or other than it should be."""
 
     def current(path: str) -> str | None:
-        file = ROOT / path
+        file = root / path
         return file.read_text(encoding="utf-8") if file.exists() else None
 
     return [path for path, text in files.items() if current(path) != text]
 
 
-def write(files: dict[str, str]) -> list[str]:
+def write(files: dict[str, str], root: Path = ROOT) -> list[str]:
     """Writes what changed, so that a build only compiles that; a reader sees the old file or the new one."""
-    changed = stale(files)
+    changed = stale(files, root)
     for path in changed:
-        file = ROOT / path
+        file = root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         temporary = file.with_name(file.name + ".new")
         temporary.write_text(files[path], encoding="utf-8")

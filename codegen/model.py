@@ -443,6 +443,7 @@ class Spec:
     overrides: tuple[Override, ...] = ()
     results: tuple[Result, ...] = ()
     by_symbol: dict[str, Variant] = field(default_factory=dict)
+    only: frozenset[int] | None = None  # wire ids of the operations that are spoken; None: all
 
     def library(self, name: str) -> Library:
         found = {library.name: library for library in self.libraries}

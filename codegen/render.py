@@ -10,6 +10,7 @@ from typing import Any
 import jinja2
 
 from .expression import translate
+from .packing import layout
 from .wire import C_TYPES
 
 HERE = Path(__file__).resolve().parent
@@ -27,6 +28,7 @@ def environment() -> jinja2.Environment:
     )
     env.globals["c_types"] = C_TYPES
     env.filters["expression"] = translate
+    env.filters["layout"] = layout
     env.filters["hexbyte"] = "0x{:02x}".format
     return env
 

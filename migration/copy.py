@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from gpuferry.specs._generated import migration_pb2
+from gpuferry.specs._generated.frames import CHUNK
 
 from . import mapped
 from .abc import Memory, Movable
 from .errors import LinkBroken
 from .file import Writer
-from .frames import CHUNK, COPY_IN, PAGE, PRIMARY, RANGE
+from .frames import COPY_IN, PAGE, PRIMARY, RANGE
 from .link import Link, require
 from .report import Progress
 

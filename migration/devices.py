@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
+
+from gpuferry.specs._generated.frames import Device, Welcome
 
 from .abc import Movable
 from .errors import LinkBroken, Refused
 from .frames import PAGE
 
-WELCOME = struct.Struct("<32s4Q6I")
-DEVICE = struct.Struct("<256s16sQiiI256i8q")
 # Where the device sits, and its name in the bus: nothing that a program computes with.
 PLACES = {
     33: "PCI bus",
@@ -40,20 +39,19 @@ class Terms:
 
 def of_welcome(body: bytes) -> Terms:
     """By the body of a WELCOME."""
-    if len(body) < WELCOME.size + DEVICE.size:
+    if len(body) < Welcome.SIZE + Device.SIZE:
         raise LinkBroken("the destination's WELCOME is cut short")
-    _, session, base, size, quota, granularity, driver, *_ = WELCOME.unpack_from(body)
-    name, _, _, least, greatest, _, *numbers = DEVICE.unpack_from(body, WELCOME.size)
+    said, device = Welcome.unpack(body), Device.unpack(body, Welcome.SIZE)
     return Terms(
-        session,
-        (base, size),
-        quota,
-        granularity,
-        driver,
-        name.rstrip(b"\0").decode(errors="replace"),
-        (least, greatest),
-        tuple(numbers[:256]),
-        tuple(numbers[256:]),
+        said.session,
+        (said.window_base, said.window_size),
+        said.quota,
+        said.granularity,
+        said.driver_version,
+        device.name.rstrip(b"\0").decode(errors="replace"),
+        (device.stream_priority_least, device.stream_priority_greatest),
+        device.attributes,
+        device.limits,
     )
 
 
@@ -61,7 +59,8 @@ def welcome(core: Movable, session: int) -> bytes:
     """What the guest of a session was told, as a body of WELCOME."""
     base, size = core.window
     quota = core.stats()["memory_quota"]
-    return WELCOME.pack(b"", session, base, size, quota, PAGE, core.driver_version, 1, 0, 0, 0) + core.device
+    told = Welcome(b"", session, base, size, quota, PAGE, core.driver_version, 1, 0, 0, 0)
+    return told.pack() + core.device
 
 
 def compare(here: Terms, there: Terms) -> None:

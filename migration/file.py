@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 from gpuferry.specs._generated import snapshot_pb2
+from gpuferry.specs._generated.frames import FRAME_MAX
 
 from . import frames
 from .errors import Refused, SnapshotError
@@ -223,7 +224,7 @@ class Reader:
             head = self._read(ANSWER.size + HEADER.size, at)
             size = HEADER.unpack_from(head, ANSWER.size)[0]
             at += ANSWER.size
-            if not HEADER.size <= size <= min(frames.FRAME_MAX, end - at):
+            if not HEADER.size <= size <= min(FRAME_MAX, end - at):
                 raise self._damaged("a frame has an impossible size")
             yield Kept(self._read(size, at), ANSWER.unpack_from(head)[0])
             at += size

@@ -6,20 +6,11 @@ import hashlib
 import hmac
 import secrets
 import socket
-import struct
 
-from gpuferry.specs._generated import wire
+from gpuferry.specs._generated import frames
+from gpuferry.specs._generated.frames import Frame, Greeting, Header, Moved, Reason, Refused, Resume, Resumed
 
-HEADER = struct.Struct("<IHHII")
-MOVED = struct.Struct("<32s32s32sQH")
-RESUME = struct.Struct("<HH32sQQ32s")
-RESUMED = struct.Struct("<32sQ")
-OP_GREETING, OP_REFUSED, OP_RESUMED, OP_RESUME, OP_MOVED = 0xFF01, 0xFF04, 0xFF08, 0xFF0A, 0xFF0B
-ASK = 1  # flag in RESUME: only whether there is such a session
-NO_SESSION = 9
-HASH = 32
-GREETING_SIZE = 44
-FRAME_MAX = 64 << 10
+HASH = frames.HASH_SIZE
 ASK_SECONDS = 5.0
 
 
@@ -29,17 +20,16 @@ def _mac(key: bytes, *parts: bytes) -> bytes:
 
 def session_of(welcome: bytes) -> int:
     """The number that whoever sent WELCOME gave to the session."""
-    return int.from_bytes(welcome[HASH : HASH + 8], "little")
+    return frames.Welcome.unpack(welcome).session
 
 
 def moved_frame(old_key: bytes, key: bytes, session: int, address: str) -> bytes:
     """MOVED for the guest; only who holds the session's key so far can read the new one in it."""
-    nonce, where = secrets.token_bytes(HASH), address.encode()
-    mask = _mac(old_key, b"gpuferry moved key 1", nonce)
+    nonce, where = secrets.token_bytes(frames.NONCE_SIZE), address.encode()
+    mask = _mac(old_key, frames.KEY_MOVED, nonce)
     hidden = bytes(a ^ b for a, b in zip(key, mask, strict=True))
-    unproven = MOVED.pack(b"", nonce, hidden, session, len(where))[HASH:] + where
-    body = _mac(old_key, b"gpuferry moved 1", unproven) + unproven
-    return HEADER.pack(HEADER.size + len(body), OP_MOVED, 0, 0, 0) + body
+    unproven = Moved(b"", nonce, hidden, session, len(where)).pack()[HASH:] + where
+    return frames.frame(Frame.MOVED, _mac(old_key, frames.PROOF_MOVED, unproven) + unproven)
 
 
 def ask(address: str, key: bytes, session: int) -> bool | None:
@@ -54,26 +44,28 @@ def ask(address: str, key: bytes, session: int) -> bool | None:
 
 def _ask(connection: socket.socket, key: bytes, session: int) -> bool | None:
     op, greeting = _read(connection)
-    if op != OP_GREETING or len(greeting) != GREETING_SIZE:
+    if op != Frame.GREETING or len(greeting) != Greeting.SIZE:
         return None
-    nonce = greeting[-HASH:]
-    unproven = RESUME.pack(wire.PROTOCOL_VERSION, ASK, secrets.token_bytes(HASH), session, 0, b"")[:-HASH]
-    body = unproven + _mac(key, b"gpuferry resume 1", nonce, unproven)
-    connection.sendall(HEADER.pack(HEADER.size + len(body), OP_RESUME, 0, 0, 0) + body)
+    nonce = Greeting.unpack(greeting).nonce
+    ours = secrets.token_bytes(frames.NONCE_SIZE)
+    asking = Resume(frames.PROTOCOL_VERSION, frames.ResumeFlag.ASK, ours, session, 0, b"")
+    unproven = asking.pack()[:-HASH]
+    body = unproven + _mac(key, frames.PROOF_RESUME, nonce, unproven)
+    connection.sendall(frames.frame(Frame.RESUME, body))
     op, answer = _read(connection)
-    if op == OP_REFUSED and len(answer) >= 4 and int.from_bytes(answer[:4], "little") == NO_SESSION:
-        return False
-    if op != OP_RESUMED or len(answer) != RESUMED.size:
+    if op == Frame.REFUSED and len(answer) >= Refused.SIZE:
+        return False if Refused.unpack(answer).reason == Reason.NO_SESSION else None
+    if op != Frame.RESUMED or len(answer) != Resumed.SIZE:
         return None
-    proof = _mac(key, b"gpuferry resumed 1", nonce, body)
-    return True if hmac.compare_digest(proof, answer[:HASH]) else None
+    proof = _mac(key, frames.PROOF_RESUMED, nonce, body)
+    return True if hmac.compare_digest(proof, Resumed.unpack(answer).proof) else None
 
 
 def _read(connection: socket.socket) -> tuple[int, bytes]:
-    size, op, *_ = HEADER.unpack(_exactly(connection, HEADER.size))
-    if not HEADER.size <= size <= FRAME_MAX:
-        raise ValueError(size)
-    return op, _exactly(connection, size - HEADER.size)
+    header = Header.unpack(_exactly(connection, Header.SIZE))
+    if not Header.SIZE <= header.size <= frames.HANDSHAKE_FRAME_MAX:
+        raise ValueError(header.size)
+    return header.op, _exactly(connection, header.size - Header.SIZE)
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes:

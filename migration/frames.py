@@ -8,27 +8,22 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from gpuferry.specs._generated import wire
+from gpuferry.specs._generated.frames import Header
 
-HEADER = struct.Struct("<IHHII")  # size, op, flags, request, context (status in a reply)
-PREFIX = struct.Struct("<iHH")  # latched, latched_op
+HEADER = Header.LAYOUT
 STATUS = struct.Struct("<i")
 ANSWER = struct.Struct("<Q")
-FRAME_MAX = 16 << 20
-CHUNK = 4 << 20
-REPLY = 1
 PAGE = 2 << 20
 PRIMARY = 1  # header value of the primary context
-OP_WELCOME, OP_REFUSED, OP_OUTPUT, OP_ACKNOWLEDGE = 0xFF03, 0xFF04, 0xFF05, 0xFF09
 
 OPERATIONS = {name: id for id, name in wire.OPERATIONS.items()}
-RANGE = struct.Struct("<QQ")  # maps and unmaps; address and size, or pages, of restore operations
-LOAD_IMAGE = struct.Struct("<32sQQ")
-LOADED = struct.Struct("<4I")  # known, kernel_count, table_size, log_size
-IMAGE_DATA = struct.Struct("<32sQQ")
-HANDLE = struct.Struct("<Q")
-COPY_IN = struct.Struct("<5Q")
-RESUMABLE = struct.Struct("<5Q")  # received, told, begin, boundary, written
-REFUSED = struct.Struct("<II")
+RANGE = wire.REQUESTS["sessionMemMap"]  # unmaps, and restore operations about a range, likewise
+LOAD_IMAGE = wire.REQUESTS["sessionLoadImage"]
+LOADED = wire.REPLIES["sessionLoadImage"]
+IMAGE_DATA = wire.REQUESTS["sessionImageData"]
+HANDLE = wire.REQUESTS["sessionRestoreUse"]
+COPY_IN = wire.REQUESTS["sessionCopyIn"]
+RESUMABLE = wire.REQUESTS["sessionRestoreResumable"]
 KIND_LIBRARY = 3
 
 
@@ -37,14 +32,6 @@ class Kept(NamedTuple):
 
     frame: bytes
     answer: int
-
-
-class Header(NamedTuple):
-    size: int
-    op: int
-    flags: int
-    request: int
-    context: int
 
 
 def name(op: int) -> str:
@@ -59,14 +46,14 @@ def describe(frame: bytes) -> str:
     return name(head.op)
 
 
-def header(frame: bytes | memoryview) -> Header:
-    return Header(*HEADER.unpack_from(frame))
+def header(frame: bytes | bytearray | memoryview) -> Header:
+    return Header.unpack(frame)
 
 
 def pack(op: str, body: bytes, payload_size: int = 0, context: int = 0, request: int = 0) -> bytes:
     """A frame up to its payload."""
     size = HEADER.size + len(body) + payload_size
-    return HEADER.pack(size, OPERATIONS[op], 0, request, context) + body
+    return Header(size, OPERATIONS[op], 0, request, context).pack() + body
 
 
 def digest(op: int, status: int, body: bytes | memoryview) -> int:

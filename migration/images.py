@@ -7,19 +7,19 @@ from collections.abc import Iterator
 
 import lz4.block
 import zstandard
+from gpuferry.specs._generated.frames import LINK_SET_MAGIC, LinkSet
 
 from .errors import Refused
 
 ELF = b"\x7fELF"
 CONTAINER_MAGIC = 0xBA55ED50
-LINK_SET_MAGIC = 0x4B4C4647
 KIND_PTX, KIND_ELF = 1, 2
 FLAG_LZ4, FLAG_ZSTD = 0x2000, 0x8000
 LARGEST = 1 << 30  # of what a compressed entry may become
 
 _CONTAINER = struct.Struct("<IHHQ")  # magic, version, header, bytes of all entries
 _ENTRY = struct.Struct("<H2xIQI4xHHI8xQ8xQ")  # kind, header, stored, compressed, ISA, target, flags, whole
-_LINK_SET = struct.Struct("<II")
+_LINK_SET = LinkSet.LAYOUT
 
 
 def parts(image: bytes) -> Iterator[bytes]:

@@ -11,9 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from gpuferry.specs._generated import frames as layouts
+from gpuferry.specs._generated.frames import FRAME_MAX, Frame, FrameFlag, ReplyPrefix
+
 from . import frames
 from .errors import Cancelled, LinkBroken, Refused
-from .frames import HEADER, PREFIX, Kept
+from .frames import HEADER, Kept
 
 BATCH = 64 << 10
 RECEIVE = 256 << 10
@@ -213,30 +216,29 @@ class Link:
         if len(self._in) - at < HEADER.size:
             return None
         size = int.from_bytes(self._in[at : at + 4], "little")
-        if not HEADER.size <= size <= frames.FRAME_MAX:
+        if not HEADER.size <= size <= FRAME_MAX:
             raise LinkBroken("the destination sent a frame of an impossible size")
         return size if len(self._in) - at >= size else None
 
     def _understand(self, op: int, frame: memoryview) -> None:
-        if op == frames.OP_REFUSED:
-            text = bytes(frame[HEADER.size + frames.REFUSED.size :]).decode(errors="replace")
+        if op == Frame.REFUSED:
+            text = bytes(frame[HEADER.size + layouts.Refused.SIZE :]).decode(errors="replace")
             raise LinkBroken(f"the destination ended the session: {text}")
-        if op == frames.OP_WELCOME and self._welcome is None and not self._expected:
+        if op == Frame.WELCOME and self._welcome is None and not self._expected:
             self._welcome = bytes(frame[HEADER.size :])
             return
-        head = frames.Header(*HEADER.unpack_from(frame))
+        head = frames.header(frame)
         expected = self._expected.pop(head.request, None)
         self._loading.discard(head.request)
-        if head.flags != frames.REPLY or expected is None or expected.op != op:
+        if head.flags != FrameFlag.REPLY or expected is None or expected.op != op:
             raise LinkBroken(f"the destination sent what it was not asked for (operation {op})")
-        if head.size < HEADER.size + PREFIX.size:
+        if head.size < HEADER.size + ReplyPrefix.SIZE:
             raise LinkBroken(f"the destination's answer to operation {op} is cut short")
-        status = int.from_bytes(frame[12:16], "little", signed=True)
-        expected.take(status, frame[HEADER.size + PREFIX.size :])
+        expected.take(head.status, frame[HEADER.size + ReplyPrefix.SIZE :])
 
 
 def context_of(frame: bytes | bytearray) -> int:
-    return int(HEADER.unpack_from(frame)[4])
+    return frames.header(frame).context
 
 
 def require(status: int, what: str) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from gpuferry.specs._generated import migration_pb2
-from gpuferry.specs._generated.wire import SPEC_HASH
+from collections.abc import Collection
 
-from . import devices, frames
+from gpuferry.specs._generated import migration_pb2
+
+from . import devices, frames, versions
 from .abc import Observer
 from .errors import SnapshotError
 from .file import Reader
@@ -18,12 +19,21 @@ from .targets import DONE, take_over
 class Player:
     """One attempt. The program waits all the time, so nothing is a pause."""
 
-    def __init__(self, reader: Reader, link: Link, observer: Observer, written: int | None = None) -> None:
-        """`written`: as much of its stream the guest has, if it came back by another connection meanwhile."""
+    def __init__(
+        self,
+        reader: Reader,
+        link: Link,
+        observer: Observer,
+        written: int | None = None,
+        lacks: Collection[int] = (),
+    ) -> None:
+        """`written`: as much of its stream the guest has, if it came back by another connection meanwhile.
+        `lacks`: operations of this build that the destination has not."""
         self._reader = reader
         self._link = link
         self._progress = Progress(observer, pauses=set())
         self._written = written
+        self._lacks = lacks
 
     def run(self, welcome: bytes | None, guest: list[int], relayed: bool = False) -> migration_pb2.Report:
         """Without a welcome the link begins with it. With the guest's socket the destination gets that."""
@@ -47,10 +57,10 @@ class Player:
     def _prepare(self, welcome: bytes | None) -> None:
         self._progress.enter(migration_pb2.PHASE_PREPARE)
         snapshot = self._reader.snapshot
-        if snapshot.spec_hash != SPEC_HASH:
-            raise SnapshotError(
-                f"{self._reader.path} was written by a gpuferry of another version of the wire"
-            )
+        try:
+            versions.check(snapshot, self._lacks)
+        except SnapshotError as error:
+            raise SnapshotError(f"{self._reader.path}: {error.reason}") from None
         here = devices.of_welcome(snapshot.welcome)
         devices.compare(here, devices.of_welcome(welcome or self._link.welcome()))
         self._reader.check()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gpuferry.specs._generated import migration_pb2
+from gpuferry.specs._generated.frames import CHUNK
+from gpuferry.specs._generated.wire import REPLIES, REQUESTS
 
-from . import frames, mapped, variables
+from . import frames, mapped, variables, versions
 from .abc import Movable, Observer
 from .copy import Contents, Precopy, choose, hot_last
 from .errors import ARRIVING, Cancelled, LinkBroken, MigrationError, Refused
-from .frames import CHUNK, COPY_IN, HANDLE, IMAGE_DATA, PRIMARY, Kept
+from .frames import COPY_IN, HANDLE, IMAGE_DATA, PRIMARY, Kept
 from .link import PAUSE_PATIENCE, REBUILD_PATIENCE, RUN_PATIENCE, SLOWEST
 from .mapped import Mapped
 from .report import Progress
@@ -21,10 +22,10 @@ from .targets import Target
 
 HOLD_SECONDS = 5.0  # for the dispatcher to come to the end of a frame
 DRAIN_SECONDS = 10.0  # for the device, if nobody says otherwise
-EVENT = struct.Struct("<QIq")
-BEGUN = struct.Struct("<I")
+EVENT = REQUESTS["sessionRestoreEvent"]
+BEGUN = REQUESTS["sessionRestoreOutput"]
 INPUT_CHUNK = 64 << 10
-VARIABLE_FOUND = struct.Struct("<QQ")
+VARIABLE_FOUND = REPLIES["sessionGetGlobal"]
 
 
 @dataclass
@@ -245,7 +246,7 @@ class Source:
         }
         for event, flags, age in self._core.events():
             tell("sessionRestoreEvent", EVENT.pack(event, flags, age), context=contexts.get(event, PRIMARY))
-        tell("sessionRestoreState", self._core.state())
+        tell(*versions.counters(self._core.state(), self._target.lacks))
         if (resumable := self._core.resume_state()) is not None:
             tell("sessionRestoreResumable", resumable)
         unread, unsent, head = self._core.unread(), self._core.unsent(), self._core.unsent_head()

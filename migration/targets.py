@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import socket
-import struct
+from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
-from gpuferry.specs._generated import handover_pb2, snapshot_pb2
-from gpuferry.specs._generated.wire import SPEC_HASH
+from gpuferry.specs._generated import handover_pb2, migration_pb2, snapshot_pb2
+from gpuferry.specs._generated.frames import TakeOverFlag
+from gpuferry.specs._generated.wire import REQUESTS
 
-from . import devices, handover
+from . import devices, handover, versions
 from .abc import Memory, Movable, Wire
 from .copy import Filed, Nearby, Streamed
 from .errors import LinkBroken, Lost
@@ -19,9 +20,8 @@ from .file import Writer
 from .frames import HEADER, PRIMARY, RESUMABLE
 from .link import Link, require
 
-TAKE_OVER = struct.Struct("<I")
-SOCKET_BESIDE, RELAYED = 1, 2
-DONE = struct.Struct("<Q")
+TAKE_OVER = REQUESTS["sessionRestoreTakeOver"]
+DONE = REQUESTS["sessionRestoreDone"]
 
 
 class Target(Protocol):
@@ -31,6 +31,10 @@ class Target(Protocol):
     def wire(self) -> Wire: ...
     @property
     def memory(self) -> Memory: ...
+    @property
+    def lacks(self) -> Collection[int]:
+        """Operations of this build that it has not, or lays out otherwise."""
+
     @property
     def comparable(self) -> bool:
         """Whether it can say what it holds."""
@@ -53,6 +57,7 @@ class Target(Protocol):
 
 class _Linked:
     comparable = True
+    lacks: Collection[int] = ()
 
     def __init__(self, link: Link) -> None:
         self.wire = self.link = link
@@ -87,14 +92,21 @@ class Remote(_Linked):
     """Another machine. The keeper takes over, so that a source that dies meanwhile loses nothing."""
 
     def __init__(
-        self, core: Movable, link: Link, end: socket.socket, pair: socket.socket, session: int, welcome: bytes
+        self,
+        core: Movable,
+        link: Link,
+        end: socket.socket,
+        pair: socket.socket,
+        session: int,
+        remote: migration_pb2.RemoteTarget,
     ) -> None:
         super().__init__(link)
         self.memory = Streamed(core, link)
+        self.lacks = remote.lacks
         self._end = end
         self._pair = pair
         self._session = session
-        self._welcome = welcome
+        self._welcome = remote.welcome
 
     def prepare(self, core: Movable) -> None:
         devices.compare(devices.of_welcome(devices.welcome(core, 0)), devices.of_welcome(self._welcome))
@@ -110,6 +122,7 @@ class Suspended:
     """In a file; a keeper holds the guest's socket until somebody plays it."""
 
     comparable = False
+    lacks: Collection[int] = ()
 
     def __init__(
         self, core: Movable, path: Path, pair: socket.socket, snapshot: snapshot_pb2.Snapshot
@@ -120,7 +133,7 @@ class Suspended:
         self._core = core
         self._pair = pair
         self._snapshot = snapshot
-        snapshot.spec_hash = SPEC_HASH
+        versions.stamp(snapshot)
         snapshot.welcome = devices.welcome(core, snapshot.grant.session)
 
     def prepare(self, core: Movable) -> None:
@@ -149,7 +162,7 @@ def take_over(link: Link, guest: list[int], relayed: bool = False) -> None:
     """Asks the destination to have the session; with the guest's socket, or with the link for it. If it is
     relayed, the guest has yet to leave where it was before, and will say so."""
     sent = link.sent
-    flags = (SOCKET_BESIDE if guest else 0) | (RELAYED if relayed else 0)
+    flags = (TakeOverFlag.SOCKET if guest else 0) | (TakeOverFlag.RELAYED if relayed else 0)
     link.commit()
     try:
         link.ask(

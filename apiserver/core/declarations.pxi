@@ -113,6 +113,22 @@ cdef extern from "<signal.h>" nogil:
     int sigaction(int number, const signal_action *action, signal_action *previous)
     int pthread_kill(pthread_t thread, int number)
 
+# What the counters of the first release counted, in the order of their wire ids.
+cdef extern from *:
+    """
+    #include "gpuferry/operations.h"
+    static const uint16_t gf_first_release[] = {
+    #define GF_ID(id) id,
+        GF_FIRST_RELEASE(GF_ID)
+    #undef GF_ID
+    };
+    """
+    const uint16_t *gf_first_release
+    enum:
+        GF_FIRST_RELEASE_COUNT
+        GF_FIRST_RELEASE_FUNCTION_FIRST
+        GF_FIRST_RELEASE_FUNCTION_LAST
+
 cdef extern from "wire/sha256.h" nogil:
     void gf_sha256(const void *data, size_t size, uint8_t *digest)
 
@@ -130,82 +146,3 @@ cdef extern from "wire/handle.h" nogil:
     uint32_t gf_handle_kind(uint64_t handle)
     uint16_t gf_handle_generation(uint64_t handle)
     uint32_t gf_handle_slot(uint64_t handle)
-
-cdef extern from "wire/frame.h" nogil:
-    enum:
-        GF_FRAME_MAX
-        GF_CHUNK
-        GF_ATTRIBUTE_COUNT
-        GF_LIMIT_COUNT
-        GF_HASH_SIZE
-        GF_FUNCTION_ATTRIBUTE_COUNT
-        GF_OP_WELCOME
-        GF_OP_REFUSED
-        GF_OP_OUTPUT
-        GF_OP_RESUMED
-        GF_OP_ACKNOWLEDGE
-        GF_OP_MOVED
-        GF_ACKNOWLEDGE_EVERY
-        GF_UNACKNOWLEDGED_MAX
-        GF_FLAG_REPLY
-        GF_REFUSED_SHUTTING_DOWN
-        GF_REFUSED_MALFORMED
-        GF_REFUSED_NO_SESSION
-        GF_IMAGE_PTX
-        GF_IMAGE_SASS
-
-    cdef struct gf_header:
-        uint32_t size
-        uint16_t op
-        uint16_t flags
-        uint32_t request
-        uint32_t context
-        int32_t status
-
-    cdef struct gf_reply_prefix:
-        int32_t latched
-        uint16_t latched_op
-        uint16_t reserved
-
-    cdef struct gf_welcome:
-        uint8_t proof[32]
-        uint64_t session
-        uint64_t window_base
-        uint64_t window_size
-        uint64_t quota
-        uint32_t granularity
-        uint32_t driver_version
-        uint32_t device_count
-        uint32_t image_kinds
-        uint32_t image_hash_count
-        uint32_t resume_ms
-
-    cdef struct gf_device:
-        char name[256]
-        uint8_t uuid[16]
-        uint64_t total_memory
-        int32_t stream_priority_least
-        int32_t stream_priority_greatest
-        uint32_t attribute_count
-        int32_t *attributes
-        int64_t *limits
-
-    cdef struct gf_resumed:
-        uint8_t proof[32]
-        uint64_t received
-
-    cdef struct gf_refused:
-        uint32_t reason
-        uint32_t cuda_error
-
-    cdef struct gf_kernel:
-        uint16_t name_size
-        uint16_t param_count
-        int32_t *attributes
-
-    cdef struct gf_kernel_param:
-        uint32_t offset
-        uint32_t size
-
-    cdef struct gf_launch_attribute:
-        uint32_t id

@@ -2,7 +2,6 @@
 # stop the device. Every reply that may vouch for a kernel is preceded by what has been printed until then.
 
 cdef enum:
-    OUTPUT_PART = 64 << 10      # of one frame
     OUTPUT_LIMIT = 256 << 20    # that may be waiting for a guest that never takes it
 
 
@@ -30,8 +29,8 @@ cdef void forward_output(Session *s) noexcept nogil:
     header.op = GF_OP_OUTPUT
     part.slot = -1
     while s.sending.queued <= QUEUE_LIMIT:
-        part.data = <uint8_t *>malloc(OUTPUT_PART)
-        n = pread(s.sending.output.printed, part.data, OUTPUT_PART, s.sending.output.forwarded)
+        part.data = <uint8_t *>malloc(GF_OUTPUT_MAX)
+        n = pread(s.sending.output.printed, part.data, GF_OUTPUT_MAX, s.sending.output.forwarded)
         if n <= 0:
             free(part.data)
             return

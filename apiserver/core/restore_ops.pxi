@@ -188,14 +188,81 @@ cdef int on_sessionRestoreEvent(Session *s, Frame *f) noexcept nogil:
     return status
 
 
-cdef int on_sessionRestoreState(Session *s, Frame *f) noexcept nogil:
-    cdef gf_req_sessionRestoreState *q = <gf_req_sessionRestoreState *>f.body
-    if f.size - sizeof(gf_req_sessionRestoreState) != sizeof(Stats) or q.latched_op > 0xffff:
-        return malformed(s, f, b"these are no counters")
-    s.arrival.latched = q.latched
-    s.arrival.latched_op = <uint16_t>q.latched_op
-    memcpy(&s.arrival.stats, f.body + sizeof(gf_req_sessionRestoreState), sizeof(Stats))
+cdef bint note_calls(Session *s, uint32_t op, const Calls *calls) noexcept nogil:
+    """What this build does not know it does not count. False: there is no such number."""
+    if op >= OPERATIONS:
+        return False
+    if request_sizes[op] != MISSING:
+        s.arrival.stats.answered[places[op]].succeeded += calls.succeeded
+        s.arrival.stats.answered[places[op]].failed += calls.failed
+        s.arrival.stats.answered[places[op]].timed += calls.timed
+        s.arrival.stats.answered[places[op]].nanoseconds += calls.nanoseconds
+    return True
+
+
+cdef void note_function(Session *s, uint32_t function, uint64_t calls) noexcept nogil:
+    if GF_FUNCTION_FIRST <= function <= GF_FUNCTION_LAST:
+        s.arrival.stats.unsupported[function - GF_FUNCTION_FIRST] = calls
+
+
+cdef void begin_counters(Session *s, int latched, uint32_t latched_op) noexcept nogil:
+    memset(&s.arrival.stats, 0, sizeof(Stats))
+    s.arrival.latched = latched
+    s.arrival.latched_op = <uint16_t>latched_op
     s.arrival.counted = True
+
+
+cdef int on_sessionRestoreState(Session *s, Frame *f) noexcept nogil:
+    """From a server of the first release: six totals, calls that were not answered, those that were, unsupported ones."""
+    cdef gf_req_sessionRestoreState *q = <gf_req_sessionRestoreState *>f.body
+    cdef const uint8_t *counters = f.body + sizeof(gf_req_sessionRestoreState)
+    cdef size_t totals = 6 * sizeof(uint64_t)
+    cdef size_t functions = GF_FIRST_RELEASE_FUNCTION_LAST - GF_FIRST_RELEASE_FUNCTION_FIRST + 1
+    cdef size_t size = totals + 2 * GF_FIRST_RELEASE_COUNT * sizeof(Calls) + functions * sizeof(uint64_t)
+    cdef Calls calls
+    cdef uint64_t count
+    cdef size_t i
+    if f.size - sizeof(gf_req_sessionRestoreState) != size or q.latched_op > 0xffff:
+        return malformed(s, f, b"these are no counters")
+    begin_counters(s, q.latched, q.latched_op)
+    memcpy(&s.arrival.stats, counters, totals)
+    counters += totals
+    for i in range(2 * GF_FIRST_RELEASE_COUNT):
+        memcpy(&calls, counters, sizeof(calls))
+        counters += sizeof(calls)
+        note_calls(s, gf_first_release[i % GF_FIRST_RELEASE_COUNT], &calls)
+    for i in range(functions):
+        memcpy(&count, counters, sizeof(count))
+        counters += sizeof(count)
+        note_function(s, GF_FIRST_RELEASE_FUNCTION_FIRST + i, count)
+    return cu.CUDA_SUCCESS
+
+
+cdef int on_sessionRestoreCounters(Session *s, Frame *f) noexcept nogil:
+    cdef gf_req_sessionRestoreCounters *q = <gf_req_sessionRestoreCounters *>f.body
+    cdef size_t size = <size_t>q.operations * sizeof(gf_counted_calls) + <size_t>q.functions * sizeof(gf_counted_function)
+    cdef gf_counted_calls *one = <gf_counted_calls *>(f.body + sizeof(gf_req_sessionRestoreCounters))
+    cdef gf_counted_function *function = <gf_counted_function *>(one + q.operations)
+    cdef Calls calls
+    cdef uint32_t i
+    if f.size - sizeof(gf_req_sessionRestoreCounters) != size or q.latched_op > 0xffff:
+        return malformed(s, f, b"these are no counters")
+    begin_counters(s, q.latched, q.latched_op)
+    s.arrival.stats.calls_async = q.calls_async
+    s.arrival.stats.calls_sync = q.calls_sync
+    s.arrival.stats.bytes_in = q.bytes_in
+    s.arrival.stats.bytes_out = q.bytes_out
+    s.arrival.stats.launches = q.launches
+    s.arrival.stats.busy_nanoseconds = q.busy_nanoseconds
+    for i in range(q.operations):
+        calls.succeeded = one[i].succeeded
+        calls.failed = one[i].failed
+        calls.timed = one[i].timed
+        calls.nanoseconds = one[i].nanoseconds
+        if not note_calls(s, one[i].operation, &calls):
+            return malformed(s, f, b"these are no counters")
+    for i in range(q.functions):
+        note_function(s, function[i].function, function[i].calls)
     return cu.CUDA_SUCCESS
 
 

@@ -22,12 +22,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "gpuferry/frames.h"
 #include "gpuferry/messages.h"
-#include "wire/frame.h"
 #include "wire/sha256.h"
 
-#define MOST_BYTES 8192   // of GREETING and WELCOME
-#define OP_QUEUED  0xFF07 // a guest that waits is told its place
+#define MOST_BYTES 8192 // of GREETING and WELCOME
 
 struct guest {
     int fd;
@@ -90,7 +89,7 @@ static int step(struct guest *guest, int plain) {
         }
         if (header->op == GF_OP_WELCOME)
             return 1;
-        if (header->op != OP_QUEUED)
+        if (header->op != GF_OP_QUEUED)
             say_hello(guest);
         guest->got -= header->size;
         memmove(guest->data, guest->data + header->size, guest->got);

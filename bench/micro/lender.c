@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "gpuferry/messages.h"
-#include "wire/frame.h"
+#include "gpuferry/frames.h"
 #include "wire/sha256.h"
 
 #define EVENTS 64
@@ -86,7 +86,7 @@ static void greet(int fd) {
     struct peer *guest = watch(GUEST, fd);
     struct greeting_frame frame = {
         .header = {.size = sizeof frame, .op = GF_OP_GREETING},
-        .body = {.magic = {'G', 'P', 'U', 'F', 'E', 'R', 'R', 'Y'}, .version = GF_PROTOCOL_VERSION},
+        .body = {.magic = GF_MAGIC, .version = GF_PROTOCOL_VERSION},
     };
     if (getrandom(guest->nonce, sizeof guest->nonce, 0) != sizeof guest->nonce)
         die("getrandom");

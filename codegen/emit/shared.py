@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ..model import Class, Spec
+from ..released import current
 from ..render import render
-from ..wire import messages, spec_hash
+from ..wire import messages
 
 
 def outputs(spec: Spec) -> dict[str, str]:
     files = ", ".join(library.file for library in spec.libraries)
-    session = next(library for library in spec.libraries if library.header is None)
-    digest = spec_hash(spec)
+    digest = current(spec).spec_hash
     found = messages(spec)
     functions = [v.id for v in spec.driver.variants]
     return {
@@ -32,7 +32,6 @@ def outputs(spec: Spec) -> dict[str, str]:
             files,
             ("# ", ""),
             digest=digest,
-            version=session.version,
             messages=found,
             unsupported=[v for v in spec.driver.variants if v.klass is Class.UNSUPPORTED],
         ),

@@ -459,8 +459,8 @@ bool gf_channel_acknowledged(uint64_t received) {
 bool gf_channel_acknowledge(uint64_t received) {
     struct {
         struct gf_header header;
-        uint64_t received;
-    } __attribute__((packed)) frame = {{.size = sizeof frame, .op = GF_OP_ACKNOWLEDGE}, received};
+        struct gf_acknowledge body;
+    } __attribute__((packed)) frame = {{.size = sizeof frame, .op = GF_OP_ACKNOWLEDGE}, {received}};
     pthread_mutex_lock(&ch.send_lock);
     bool fine = ring_room() >= sizeof frame, wake = fine && ch.asleep;
     if (fine) {

@@ -8,7 +8,7 @@
 
 #include "driver_interop/cuda_driver.h"
 
-#include "wire/frame.h"
+#include "gpuferry/frames.h"
 
 /* Memory in rows, the source or the destination of a payload. rows = 1: contiguous. */
 struct gf_rows {

@@ -11,8 +11,6 @@
 #include "wire/sha256.h"
 
 #define TENANT_PREFIX "gft."
-#define CLIENT_KEY    "gpuferry client key 1"
-#define SERVER_KEY    "gpuferry server key 1"
 
 static bool read_token(char *token, size_t size) {
     const char *text = getenv("GPUFERRY_TOKEN"), *file = getenv("GPUFERRY_TOKEN_FILE");
@@ -61,8 +59,8 @@ bool gf_credential_read(struct gf_credential *credential) {
     }
     credential->kind = GF_BY_TENANT;
     memcpy(credential->tenant, tenant, (size_t)(dot - tenant));
-    derive(credential->token, CLIENT_KEY, credential->client_key);
-    derive(credential->token, SERVER_KEY, credential->server_key);
+    derive(credential->token, GF_KEY_CLIENT, credential->client_key);
+    derive(credential->token, GF_KEY_SERVER, credential->server_key);
     return true;
 }
 
@@ -109,7 +107,7 @@ void gf_credential_mac(const struct gf_credential *credential, const char *label
 }
 
 bool gf_extension_add(struct gf_extensions *extensions, uint16_t kind, const void *value, size_t size) {
-    struct gf_extension head = {.kind = kind, .size = (uint16_t)size};
+    struct gf_extension_head head = {.kind = kind, .size = (uint16_t)size};
     if (size > sizeof extensions->data - extensions->size - sizeof head) {
         return false;
     }

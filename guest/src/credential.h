@@ -5,9 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "wire/frame.h"
+#include "gpuferry/frames.h"
 
-#define GF_TOKEN_MAX 4096
+#define GF_TOKEN_MAX      4096
+#define GF_EXTENSIONS_MAX (16u << 10)
 
 struct gf_credential {
     enum { GF_BY_TOKEN, GF_BY_TENANT, GF_BY_TICKET } kind;
@@ -22,7 +23,7 @@ struct gf_credential {
 /* The extensions of a HELLO. */
 struct gf_extensions {
     size_t size;
-    uint8_t data[1024];
+    uint8_t data[GF_EXTENSIONS_MAX];
 };
 
 bool gf_credential_read(struct gf_credential *credential);

@@ -55,6 +55,10 @@ extern _Atomic uint64_t gf_function_calls[], gf_function_round_trips[], gf_funct
 CUresult gf_enter_slow(enum gf_needs needs);
 void gf_trace_result(uint16_t function, CUresult result);
 CUresult gf_unsupported(uint16_t function);
+/* By gf_function_id: whether this server lays out otherwise, or lacks, what the function goes by. */
+enum gf_lacks { GF_LACKS_NOTHING, GF_LACKS_UNTOLD, GF_LACKS_TOLD };
+extern _Atomic uint8_t gf_function_lacks[];
+CUresult gf_unsupported_here(uint16_t function);
 /* Before the session closes: the server counts what was called and is not there. */
 void gf_unsupported_tell_all(void);
 /* The current context of this thread: fine, none, destroyed, or its sticky error. */
@@ -68,6 +72,9 @@ static inline CUresult gf_enter(uint16_t function, enum gf_needs needs) {
     }
     if (__builtin_expect(atomic_load_explicit(&gf_session.state, memory_order_relaxed) != GF_READY, 0)) {
         return gf_enter_slow(needs);
+    }
+    if (__builtin_expect(atomic_load_explicit(&gf_function_lacks[function], memory_order_relaxed), 0)) {
+        return gf_unsupported_here(function);
     }
     return needs == GF_NEEDS_CONTEXT ? gf_context_check() : CUDA_SUCCESS;
 }

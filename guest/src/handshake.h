@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "wire/frame.h"
+#include "gpuferry/frames.h"
 
 /* The monitor may have to start an API server first, which compiles or loads a driver. */
 #define GF_HANDSHAKE_TIMEOUT_MS 120000

@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 #include "driver_interop/cuda_driver.h"
-#include "wire/frame.h"
+#include "gpuferry/frames.h"
 
 struct gf_image {
     void *data; /* malloc */

@@ -1,6 +1,6 @@
 #pragma once
 #include "driver_interop/cuda_driver.h"
-#include "wire/frame.h"
+#include "gpuferry/frames.h"
 
 /* Launch attributes that have to travel; NOT_SUPPORTED for one that cannot. Room for
  * GF_LAUNCH_ATTRIBUTES_MAX. */

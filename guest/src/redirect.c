@@ -4,9 +4,6 @@
 
 #include "wire/sha256.h"
 
-#define PROOF "gpuferry redirect 1"
-#define MASK  "gpuferry redirect key 1"
-
 bool gf_redirect_take(struct gf_credential *credential, const struct gf_greeting *greeting,
                       const struct gf_hello *hello, const struct gf_header *header, const char *body,
                       char address[GF_ADDRESS_MAX]) {
@@ -19,11 +16,12 @@ bool gf_redirect_take(struct gf_credential *credential, const struct gf_greeting
         return false;
     }
     uint8_t proof[GF_HASH_SIZE], mask[GF_HASH_SIZE];
-    gf_credential_mac(credential, PROOF, greeting, hello, body + sizeof proof, size - sizeof proof, proof);
+    gf_credential_mac(credential, GF_PROOF_REDIRECT, greeting, hello, body + sizeof proof,
+                      size - sizeof proof, proof);
     if (!gf_digest_equal(proof, redirect->proof)) {
         return false;
     }
-    gf_credential_mac(credential, MASK, greeting, hello, NULL, 0, mask);
+    gf_credential_mac(credential, GF_KEY_REDIRECT, greeting, hello, NULL, 0, mask);
     for (size_t i = 0; i < sizeof mask; i++) {
         credential->server_key[i] = redirect->key[i] ^ mask[i];
     }

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 
 #include "credential.h"
-#include "wire/frame.h"
+#include "gpuferry/frames.h"
 
 #define GF_ADDRESS_MAX 512
 

@@ -4,7 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "wire/frame.h"
+#include "gpuferry/frames.h"
 
 /* Whether the program's user wants sessions that outlive their connection (GPUFERRY_ON_LOSS). */
 bool gf_resume_wanted(void);

@@ -15,6 +15,7 @@
 #include "gpuferry/messages.h"
 #include "handshake.h"
 #include "log.h"
+#include "operations.h"
 #include "pool.h"
 #include "process.h"
 #include "queue.h"
@@ -26,6 +27,8 @@
 #include "wire/sha256.h"
 
 #define REDIRECTS_MOST 3
+/* No CUresult: the same again, and telling which operations are spoken. */
+#define GF_TRY_INSISTING ((CUresult) - 1)
 
 struct gf_session gf_session;
 
@@ -98,10 +101,7 @@ const char *gf_handshake_cause(void) {
 }
 
 static bool fill_hello(struct gf_hello *hello, const struct gf_credential *credential) {
-    static const uint8_t spec_hash[] = GF_SPEC_HASH;
-    _Static_assert(sizeof spec_hash == GF_HASH_SIZE, "GF_SPEC_HASH");
     *hello = (struct gf_hello){.version = GF_PROTOCOL_VERSION, .pid = (uint32_t)getpid(), .devices = 1};
-    memcpy(hello->spec_hash, spec_hash, sizeof hello->spec_hash);
     hello->flags = gf_resume_wanted() ? GF_HELLO_RESUMABLE : 0;
     hello->memory = parse_size(getenv("GPUFERRY_MEMORY"));
     bool named = credential->tenant[0] != '\0';
@@ -137,7 +137,6 @@ static bool add_seconds(struct gf_extensions *extensions, uint16_t kind, const c
 static bool fill_extensions(struct gf_extensions *extensions, const struct gf_credential *credential,
                             const struct gf_queue *queue) {
     const char *labels = getenv("GPUFERRY_LABELS");
-    extensions->size = 0;
     return (credential->kind != GF_BY_TICKET ||
             gf_extension_add(extensions, GF_EXTENSION_TICKET, credential->ticket, credential->ticket_size)) &&
            (labels == NULL || labels[0] == '\0' ||
@@ -168,7 +167,8 @@ static bool take_welcome(const struct gf_header *header, const char *body) {
         return false;
     }
     size_t devices = welcome->device_count, hashes = welcome->image_hash_count;
-    if (devices < 1 || size != sizeof *welcome + devices * sizeof(struct gf_device) + hashes * GF_HASH_SIZE) {
+    size_t told = sizeof *welcome + devices * sizeof(struct gf_device) + hashes * GF_HASH_SIZE;
+    if (devices < 1 || size < told || !gf_operations_agree(body + told, size - told)) {
         return false;
     }
     memcpy(&gf_session.device, welcome + 1, sizeof gf_session.device);
@@ -190,7 +190,7 @@ static bool take_welcome(const struct gf_header *header, const char *body) {
     if (gf_session.image_hashes == NULL) {
         return false;
     }
-    memcpy(gf_session.image_hashes, body + size - hashes * GF_HASH_SIZE, hashes * GF_HASH_SIZE);
+    memcpy(gf_session.image_hashes, body + told - hashes * GF_HASH_SIZE, hashes * GF_HASH_SIZE);
     gf_session.image_hash_count = (uint32_t)hashes;
     return true;
 }
@@ -210,10 +210,17 @@ static bool hung_up(void) {
     return errno == 0 || errno == ECONNRESET || errno == EPIPE;
 }
 
+/* A server of another build may tell the same 16 bits of its spec hash. */
+static bool differs_after_all(const struct gf_header *header, const char *body) {
+    const struct gf_refused *refusal = (const struct gf_refused *)body;
+    return header->size >= sizeof *header + sizeof *refusal && refusal->reason == GF_REFUSED_SPEC &&
+           !gf_operations_offered();
+}
+
 /* CUDA_SUCCESS with a session, or with `next` set to where the session is to be had with the new credential.
  */
 static CUresult shake_hands(int fd, const char *address, struct gf_credential *credential,
-                            struct gf_queue *queue, char next[GF_ADDRESS_MAX]) {
+                            struct gf_queue *queue, bool insist, char next[GF_ADDRESS_MAX]) {
     struct gf_header header;
     struct gf_hello hello;
     struct gf_extensions extensions;
@@ -248,7 +255,9 @@ static CUresult shake_hands(int fd, const char *address, struct gf_credential *c
         gf_error("cannot read /dev/urandom: %s", strerror(errno));
         return result;
     }
-    if (!fill_extensions(&extensions, credential, queue)) {
+    extensions.size = 0;
+    if (!gf_operations_offer(&greeting, insist, hello.spec_hash, &extensions) ||
+        !fill_extensions(&extensions, credential, queue)) {
         gf_error("not connecting: check GPUFERRY_LABELS, GPUFERRY_MAX_WAIT, GPUFERRY_WALL_LIMIT, "
                  "GPUFERRY_IDLE_LIMIT");
         return CUDA_ERROR_INVALID_VALUE;
@@ -270,6 +279,9 @@ static CUresult shake_hands(int fd, const char *address, struct gf_credential *c
     }
     if (body == NULL || !(sent || header.op == GF_OP_REFUSED)) {
         gf_error("the GPU server at %s did not grant a session: %s", address, gf_handshake_cause());
+    } else if (header.op == GF_OP_REFUSED && !insist && differs_after_all(&header, body)) {
+        free(body);
+        return GF_TRY_INSISTING;
     } else if (header.op == GF_OP_REFUSED) {
         result = refused(&header, body, address);
     } else if (header.op == GF_OP_REDIRECT) {
@@ -331,6 +343,7 @@ static CUresult find_session(char place[GF_ADDRESS_MAX], struct gf_queue *queue,
     if (!gf_credential_read(&credential)) {
         return result;
     }
+    bool insist = false;
     for (int redirects = 0; redirects <= REDIRECTS_MOST; redirects++) {
         char why[256] = "no address", next[GF_ADDRESS_MAX];
         *fd = gf_transport_connect(place, why, sizeof why);
@@ -344,7 +357,13 @@ static CUresult find_session(char place[GF_ADDRESS_MAX], struct gf_queue *queue,
                      place, why);
             return CUDA_ERROR_DEVICE_UNAVAILABLE;
         }
-        result = shake_hands(*fd, place, &credential, queue, next);
+        result = shake_hands(*fd, place, &credential, queue, insist, next);
+        insist = result == GF_TRY_INSISTING;
+        if (insist) {
+            close(*fd);
+            *fd = -1;
+            continue;
+        }
         if (next[0] == '\0') {
             return result;
         }

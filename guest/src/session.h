@@ -6,7 +6,7 @@
 
 #include "driver_interop/cuda_driver.h"
 
-#include "wire/frame.h"
+#include "gpuferry/frames.h"
 
 enum gf_state {
     GF_COLD, /* cuInit was not called */

@@ -1,10 +1,12 @@
 #include "channel.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
+#include "gpuferry/operations.h"
+#include "operations.h"
 
 static void tell(unsigned function) {
     uint64_t calls = atomic_exchange(&gf_function_untold[function], 0);
-    if (calls == 0) {
+    if (calls == 0 || !gf_operations_counted(gf_functions[function].id)) {
         return;
     }
     struct gf_req_sessionUnsupported request = {
@@ -24,16 +26,32 @@ static bool connected(void) {
 
 /* The server hears of the first call at once, of the others when they have doubled: a program that keeps
  * asking does not fill the channel with it. */
+static void count(uint16_t function, uint64_t before) {
+    atomic_fetch_add_explicit(&gf_function_untold[function], 1, memory_order_relaxed);
+    if ((before & (before + 1)) == 0 && connected()) {
+        tell(function);
+    }
+}
+
 CUresult gf_unsupported(uint16_t function) {
     uint64_t before = atomic_fetch_add_explicit(&gf_function_calls[function], 1, memory_order_relaxed);
     if (before == 0) {
         gf_info("%s is not supported", gf_functions[function].name);
     }
-    atomic_fetch_add_explicit(&gf_function_untold[function], 1, memory_order_relaxed);
-    if ((before & (before + 1)) == 0 && connected()) {
-        tell(function);
-    }
+    count(function, before);
     return gf_leave(function, CUDA_ERROR_NOT_SUPPORTED);
+}
+
+CUresult gf_unsupported_here(uint16_t function) {
+    uint8_t untold = GF_LACKS_UNTOLD;
+    if (atomic_compare_exchange_strong(&gf_function_lacks[function], &untold, GF_LACKS_TOLD)) {
+        gf_error(
+            "%s is not supported: this program's libcuda.so.1 is of %s, the GPU server of %s. Where both "
+            "are of one version it may be.",
+            gf_functions[function].name, GF_VERSION_TEXT, gf_operations_server_version());
+    }
+    count(function, atomic_load_explicit(&gf_function_calls[function], memory_order_relaxed) - 1);
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 
 void gf_unsupported_tell_all(void) {

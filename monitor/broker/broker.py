@@ -234,7 +234,8 @@ class Broker(PoolListener):
         server = self._servers[placement.server]
         grace = self._config.resume_grace if session.hello.resumable else 0
         proof = guest.welcome_proof
-        frame = welcome(server.welcome, proof, session.id, placement.quota, int(grace * 1000))
+        agreed = session.hello.agreement.welcome
+        frame = welcome(server.welcome, proof, session.id, placement.quota, int(grace * 1000), agreed)
         if not session.welcome:
             self._handover.welcome(guest, frame)
         elif session.welcome != frame:

@@ -121,6 +121,9 @@ class HandOver:
             resume_key=guest.resume_key,
             restore=hello.restore is not None,
             age_seconds=hello.restore.age if hello.restore else 0,
+            limited=hello.agreement.spoken is not None,
+            operations=sorted(hello.agreement.spoken or ()),
+            guest_version=hello.agreement.version,
         )
 
     def _never_started(self, session: Session) -> None:

@@ -1,17 +1,16 @@
-"""Finding the monitor and a first look whether it is there. Standard library only."""
+"""Finding the monitor and a first look whether it is there. Imports nothing that takes long."""
 
 from __future__ import annotations
 
 import socket
-import struct
 
 from gpuferry.guest import endpoint
 from gpuferry.guest.endpoint import Endpoint
+from gpuferry.specs._generated.frames import MAGIC, Greeting, Header
 
 from .errors import CliError, Exit
 
-GREETING_SIZE = 60
-MAGIC = b"GPUFERRY"
+GREETING_SIZE = Header.SIZE + Greeting.SIZE
 SECONDS = 3.0
 
 
@@ -63,13 +62,20 @@ def connect(address: str) -> socket.socket:
     return connection
 
 
-def greet(found: Endpoint) -> int:
-    """Connect and read GREETING: the protocol version of what answers there, or CliError."""
+def read_greeting(connection: socket.socket) -> Greeting | None:
+    """The GREETING of what answers there; None: it does not speak the protocol."""
+    data = connection.recv(GREETING_SIZE, socket.MSG_WAITALL)
+    greeting = Greeting.unpack(data, Header.SIZE) if len(data) == GREETING_SIZE else None
+    return greeting if greeting and greeting.magic == MAGIC else None
+
+
+def greet(found: Endpoint) -> Greeting:
+    """Connect and read GREETING; or CliError."""
     try:
         with connect(found.address) as connection:
-            data = connection.recv(GREETING_SIZE, socket.MSG_WAITALL)
+            greeting = read_greeting(connection)
     except OSError as error:
         raise unreachable(found, error.strerror or str(error)) from None
-    if len(data) != GREETING_SIZE or data[16:24] != MAGIC:
+    if greeting is None:
         raise unreachable(found, "what answers there is no gpuferry monitor")
-    return int(struct.unpack_from("<H", data, 24)[0])
+    return greeting

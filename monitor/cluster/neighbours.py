@@ -12,10 +12,11 @@ from collections.abc import Sequence
 import grpc
 import structlog
 from gpuferry.guest.endpoint import split_address
-from gpuferry.specs._generated import migration_pb2, registry_pb2, registry_pb2_grpc
+from gpuferry.specs._generated import frames, migration_pb2, operations, registry_pb2, registry_pb2_grpc, wire
+from gpuferry.specs._generated.frames import Extension, Frame
 
 from ..door import handshake
-from ..door.handshake import Extension
+from ..door.agreement import Agreement, names, offer
 from ..door.tickets import issue, restore_key
 from ..moves.migration import CannotMove
 from ..moves.orders import Link
@@ -29,10 +30,11 @@ ANSWER_SECONDS = 5.0
 REGISTRY_SECONDS = 3.0
 WAIT_SECONDS = 30.0  # in the queue there
 LOST_AFTER_MS = 20000
-WELCOME_MOST = 64 << 10
 LIST = f"/{SERVICE}/List"
 U32 = struct.Struct("<I")
 U32_MOST = (1 << 32) - 1
+# Without these a session can be handed over another way.
+OPTIONAL = {number for number, name in wire.OPERATIONS.items() if name == "sessionRestoreCounters"}
 
 log = structlog.get_logger()
 
@@ -58,7 +60,7 @@ class Neighbours:
             extensions += handshake.extension(Extension.TICKET, ticket)
         connection = await _connect(address)
         try:
-            welcome, resume_key = await within(
+            remote = await within(
                 WAIT_SECONDS + ANSWER_SECONDS, _shake_hands(connection, session, key, extensions)
             )
         except asyncio.TimeoutError:
@@ -71,7 +73,7 @@ class Neighbours:
             connection.close()
             raise
         connection.setblocking(True)
-        remote = migration_pb2.RemoteTarget(welcome=welcome, address=address, key=resume_key)
+        remote.address = address
         return Link(connection, remote)
 
     async def _find(self, name: str) -> tuple[str, bytes]:
@@ -120,8 +122,7 @@ class Neighbours:
 
 
 def _extensions(session: Session) -> bytes:
-    milliseconds = handshake.RESTORE.pack(session.id, int(session.age * 1000))
-    found = handshake.extension(Extension.RESTORE, milliseconds)
+    found = handshake.extension(Extension.RESTORE, frames.Restore(session.id, int(session.age * 1000)).pack())
     for kind, value in (
         (Extension.MAX_WAIT, WAIT_SECONDS * 1000),
         (Extension.WALL_LIMIT, session.wall_limit),
@@ -166,38 +167,78 @@ async def _connect(address: str) -> socket.socket:
     raise CannotMove(f"cannot connect to {address}: {reason}")
 
 
+def _promised(session: Session) -> frozenset[int] | None:
+    """The operations that the session's guest may use for as long as it lives; None: all that there are."""
+    assert session.grant
+    return frozenset(session.grant.operations) if session.grant.limited else None
+
+
+def check_agreement(promised: frozenset[int] | None, guest: str, agreement: Agreement) -> list[int]:
+    """What the destination lacks of this build's operations for the way there.
+
+    `promised` are those that the guest, of version `guest`, may use; None: all of this build. CannotMove if
+    the destination lacks one of them, or one without which no session can be handed over."""
+    ours = frozenset(operations.SPOKEN)
+    wanted = (ours if promised is None else promised) - operations.RESTORE
+    if lacking := agreement.lacks(wanted):
+        raise CannotMove(
+            f"it is {agreement.version} and does not know {names(lacking)} as this server does "
+            f"({operations.VERSION}): the program's library ({guest}) may use that"
+        )
+    lacking = agreement.lacks(ours & operations.RESTORE)
+    if missing := set(lacking) - OPTIONAL:
+        raise CannotMove(f"it is {agreement.version} and lacks {names(missing)} to take a session over")
+    return lacking
+
+
 async def _shake_hands(
     connection: socket.socket, session: Session, key: bytes, extensions: bytes
-) -> tuple[bytes, bytes]:
-    """The body of WELCOME, and the session's key there."""
+) -> migration_pb2.RemoteTarget:
+    """What WELCOME says, and the session's key there; the address is left to the caller."""
     assert session.grant
     loop = asyncio.get_running_loop()
     op, greeting = await _read(connection)
-    if op != handshake.OP_GREETING or len(greeting) != handshake.GREETING.size:
+    if op != Frame.GREETING or len(greeting) != frames.Greeting.SIZE:
         raise CannotMove("what answers there is no gpuferry monitor")
-    server_nonce, nonce = greeting[-handshake.PROOF_SIZE :], secrets.token_bytes(handshake.PROOF_SIZE)
+    greeted, nonce = frames.Greeting.unpack(greeting), secrets.token_bytes(frames.NONCE_SIZE)
+    server_nonce, promised = greeted.nonce, _promised(session)
+    offered = offer(greeted.build, None if promised is None else promised | operations.RESTORE)
     wish = session.hello._replace(memory=session.quota, resumable=session.grant.resume_seconds > 0, labels=())
-    frame = handshake.restoring_hello(key, server_nonce, nonce, wish, extensions)
+    frame = handshake.restoring_hello(key, server_nonce, nonce, wish, offered, extensions)
     await loop.sock_sendall(connection, frame)
     op, body = await _read(connection)
-    while op == handshake.OP_QUEUED:
+    while op == Frame.QUEUED:
         op, body = await _read(connection)
-    if op == handshake.OP_REFUSED:
-        raise CannotMove(f"it refuses: {body[handshake.REFUSED.size :].decode(errors='replace')}")
-    if op == handshake.OP_REDIRECT:
+    if op == Frame.REFUSED:
+        raise CannotMove(f"it refuses: {body[frames.Refused.SIZE :].decode(errors='replace')}")
+    if op == Frame.REDIRECT:
         raise CannotMove("that is a registry, not a GPU server")
     proof = handshake.server_proof(key, server_nonce, nonce)
-    if op != handshake.OP_WELCOME or not hmac.compare_digest(body[: len(proof)], proof):
+    if op != Frame.WELCOME or not hmac.compare_digest(body[: len(proof)], proof):
         raise CannotMove("it does not know the token: it may be an impostor")
-    return body, handshake.resume_key(key, server_nonce + nonce)
+    agreement = offered.agreed(body[_known_size(body) :])
+    if agreement is None:
+        raise CannotMove("its WELCOME is malformed")
+    lacks = check_agreement(promised, session.grant.guest_version or operations.VERSION, agreement)
+    resume_key = handshake.resume_key(key, server_nonce + nonce)
+    return migration_pb2.RemoteTarget(welcome=body, key=resume_key, lacks=lacks)
+
+
+def _known_size(welcome: bytes) -> int:
+    """Of what WELCOME says of session, devices and images."""
+    if len(welcome) < frames.Welcome.SIZE:
+        return 0
+    told = frames.Welcome.unpack(welcome)
+    devices, images = told.device_count * frames.Device.SIZE, told.image_hash_count * frames.HASH_SIZE
+    return told.SIZE + devices + images
 
 
 async def _read(connection: socket.socket) -> tuple[int, bytes]:
     """One frame, and not a byte more."""
-    size, op, *_ = handshake.HEADER.unpack(await _exactly(connection, handshake.HEADER.size))
-    if not handshake.HEADER.size <= size <= WELCOME_MOST:
+    size, op, *_ = frames.Header.unpack(await _exactly(connection, frames.Header.SIZE))
+    if not frames.Header.SIZE <= size <= frames.HANDSHAKE_FRAME_MAX:
         raise CannotMove("it does not speak gpuferry's protocol")
-    return op, await _exactly(connection, size - handshake.HEADER.size)
+    return op, await _exactly(connection, size - frames.Header.SIZE)
 
 
 async def _exactly(connection: socket.socket, size: int) -> bytes:

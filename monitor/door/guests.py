@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
+from gpuferry.specs._generated.frames import NONCE_SIZE, Header
+from gpuferry.specs._generated.frames import Hello as HelloFrame
 
 from .handshake import (
-    HEADER,
-    HELLO,
-    NONCE_SIZE,
     Claim,
     Hello,
     Proven,
@@ -96,7 +95,7 @@ class Handshake:
         self._nonce = os.urandom(NONCE_SIZE)
         self._data = b""
         self._error: OSError | None = None
-        self._wanted = HEADER.size + HELLO.size
+        self._wanted = Header.SIZE + HelloFrame.SIZE
         try:  # noqa: SIM105 - suppress() would cost more than the frame
             connection.send(greeting(self._nonce), socket.MSG_DONTWAIT)
         except OSError:  # told again by the next read
@@ -119,12 +118,12 @@ class Handshake:
         """What the guest said, once that is complete; Refusal or OSError if it never will be."""
         if self._error:
             raise self._error
-        if len(self._data) < HEADER.size:
+        if len(self._data) < Header.SIZE:
             return None
         self._wanted, resumes = first_frame(self._data)
         if len(self._data) < self._wanted:
             return None
-        body = self._data[HEADER.size : self._wanted]
+        body = self._data[Header.SIZE : self._wanted]
         return read_resume(body, self._nonce) if resumes else read_hello(body, self._nonce)
 
 

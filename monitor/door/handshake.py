@@ -7,60 +7,18 @@ import functools
 import hashlib
 import hmac
 import os
-import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gpuferry.specs._generated import wire
+from gpuferry.specs._generated import frames, operations
+from gpuferry.specs._generated.frames import Extension as Extension
+from gpuferry.specs._generated.frames import Frame, HelloFlag, ResumeFlag
+from gpuferry.specs._generated.frames import Reason as Reason
 
+from .agreement import SAME, Agreement, Offer, agree, offer
 from .tokens import proof as tenant_proof
 
-HEADER = struct.Struct("<IHHIi")
-GREETING = struct.Struct("<8sHH32s")
-HELLO = struct.Struct("<HH32s32sIQI64s64s128s32s")
-WELCOME = struct.Struct("<32sQ16sQ20sI")  # its beginning; the gaps are the API server's
-REFUSED = struct.Struct("<II")
-EXTENSION = struct.Struct("<HH")
-REDIRECT = struct.Struct("<32s32sHH")
-RESUME = struct.Struct("<HH32sQQ32s")
-QUEUED = struct.Struct("<II")
-RESUMED = struct.Struct("<32sQ")
-RESTORE = struct.Struct("<QQ")
-
-OP_GREETING, OP_HELLO, OP_WELCOME, OP_REFUSED = 0xFF01, 0xFF02, 0xFF03, 0xFF04
-OP_REDIRECT, OP_QUEUED, OP_RESUMED, OP_RESUME = 0xFF06, 0xFF07, 0xFF08, 0xFF0A
-RESUMABLE = 1  # flag in HELLO
-ASK = 1  # flag in RESUME
-MAGIC = b"GPUFERRY"
-NONCE_SIZE = 32
-PROOF_SIZE = 32
-FRAME_MAX = 64 * 1024
-TEXT_MAX = 1024
 ADVICE = ": install the same gpuferry on both machines"
-
-
-class Reason(enum.IntEnum):
-    """Why a session is refused, as on the wire."""
-
-    VERSION = 1
-    SPEC = 2
-    DENIED = 3
-    NO_CAPACITY = 4
-    BAD_REQUEST = 5
-    SHUTTING_DOWN = 6
-    MALFORMED = 7
-    NO_SESSION = 9
-
-
-class Extension(enum.IntEnum):
-    """What may follow the proof in HELLO."""
-
-    TICKET = 1
-    LABELS = 2
-    MAX_WAIT = 3  # milliseconds; this and the following are u32
-    WALL_LIMIT = 4  # seconds
-    IDLE_LIMIT = 5
-    RESTORE = 6  # another GPU server hands a session over
 
 
 class CudaError(enum.IntEnum):
@@ -98,33 +56,18 @@ class Refusal(Exception):
 
     def frame(self) -> bytes:
         """The REFUSED frame."""
-        return _frame(OP_REFUSED, REFUSED.pack(self.reason, self.error) + self.text.encode()[:TEXT_MAX])
+        said = self.text.encode()[: frames.REFUSAL_TEXT_MAX]
+        return frames.frame(Frame.REFUSED, frames.Refused(self.reason, self.error).pack() + said)
 
 
 Labels = tuple[tuple[str, str], ...]
-
-
-class Fields(NamedTuple):
-    """What HELLO begins with; texts are padded with zeros."""
-
-    version: int
-    flags: int
-    spec: bytes
-    nonce: bytes
-    pid: int
-    memory: int
-    devices: int
-    tenant: bytes
-    function: bytes
-    program: bytes
-    proof: bytes
 
 
 class Claim(NamedTuple):
     """A HELLO that was read and is not believed yet."""
 
     body: bytes
-    fields: Fields
+    fields: frames.Hello
     extensions: dict[Extension, bytes]
     server_nonce: bytes
 
@@ -141,7 +84,7 @@ class Claim(NamedTuple):
     @property
     def message(self) -> bytes:
         """What the proof is over."""
-        unproven = self.body[: HELLO.size - PROOF_SIZE] + self.body[HELLO.size :]
+        unproven = self.body[: frames.Hello.SIZE - frames.HASH_SIZE] + self.body[frames.Hello.SIZE :]
         return guest_message(self.server_nonce, self.fields.nonce, unproven)
 
 
@@ -177,6 +120,7 @@ class Hello(NamedTuple):
     idle_limit: float = 0.0
     resumable: bool = False  # its session shall outlive its connection
     restore: Restore | None = None
+    agreement: Agreement = SAME  # which operations both speak
 
 
 @dataclass(frozen=True)
@@ -191,22 +135,21 @@ class Resume:
 
     def answer(self, key: bytes) -> bytes | None:
         """The proof for RESUMED, if the guest holds the session's key."""
-        claimed = hmac.digest(
-            key, b"gpuferry resume 1" + self.server_nonce + self.body[:-PROOF_SIZE], hashlib.sha256
-        )
-        if not hmac.compare_digest(claimed, self.body[-PROOF_SIZE:]):
+        unproven, proof = self.body[: -frames.HASH_SIZE], self.body[-frames.HASH_SIZE :]
+        claimed = hmac.digest(key, frames.PROOF_RESUME + self.server_nonce + unproven, hashlib.sha256)
+        if not hmac.compare_digest(claimed, proof):
             return None
-        return hmac.digest(key, b"gpuferry resumed 1" + self.server_nonce + self.body, hashlib.sha256)
+        return hmac.digest(key, frames.PROOF_RESUMED + self.server_nonce + self.body, hashlib.sha256)
 
 
 def read_resume(body: bytes, server_nonce: bytes) -> Resume:
     """What a guest wants that says RESUME."""
-    if len(body) != RESUME.size:
-        raise Refusal(Reason.MALFORMED, f"RESUME body of {len(body)} bytes: it has {RESUME.size}")
-    version, flags, _, session, received, _ = RESUME.unpack(body)
-    if version != wire.PROTOCOL_VERSION:
-        raise Refusal(Reason.VERSION, f"the guest speaks protocol version {version}{ADVICE}")
-    return Resume(body, server_nonce, session, received, bool(flags & ASK))
+    if len(body) != frames.Resume.SIZE:
+        raise Refusal(Reason.MALFORMED, f"RESUME body of {len(body)} bytes: it has {frames.Resume.SIZE}")
+    said = frames.Resume.unpack(body)
+    if said.version != frames.PROTOCOL_VERSION:
+        raise Refusal(Reason.VERSION, f"the guest speaks protocol version {said.version}{ADVICE}")
+    return Resume(body, server_nonce, said.session, said.received, bool(said.flags & ResumeFlag.ASK))
 
 
 @functools.lru_cache(maxsize=4)
@@ -223,14 +166,12 @@ def mac(key: bytes, message: bytes) -> bytes:
 
 def resume_key(key: bytes, nonces: bytes) -> bytes:
     """What only a session's two ends know; `key` is the one that the server proved itself with."""
-    return mac(key, b"gpuferry resume key 1" + nonces)
+    return mac(key, frames.KEY_RESUME + nonces)
 
 
-def _frame(op: int, body: bytes) -> bytes:
-    return HEADER.pack(HEADER.size + len(body), op, 0, 0, 0) + body
-
-
-_GREETING = _frame(OP_GREETING, GREETING.pack(MAGIC, wire.PROTOCOL_VERSION, 0, b""))[:-NONCE_SIZE]
+_GREETING = frames.frame(
+    Frame.GREETING, frames.Greeting(frames.MAGIC, frames.PROTOCOL_VERSION, operations.BUILD, b"").pack()
+)[: -frames.NONCE_SIZE]
 
 
 def greeting(nonce: bytes) -> bytes:
@@ -240,14 +181,16 @@ def greeting(nonce: bytes) -> bytes:
 
 def first_frame(data: bytes) -> tuple[int, bool]:
     """The size of what should be a HELLO or a RESUME and begins like this, and whether it is a RESUME."""
-    size, op, flags, request, context = HEADER.unpack_from(data)
-    if op not in (OP_HELLO, OP_RESUME) or flags or request or context:
+    size, op, flags, request, context = frames.Header.unpack(data)
+    if op not in (Frame.HELLO, Frame.RESUME) or flags or request or context:
         raise Refusal(
             Reason.MALFORMED, "the first frame is not a HELLO: this port speaks gpuferry's protocol"
         )
-    if not HEADER.size + 2 <= size <= FRAME_MAX:
-        raise Refusal(Reason.MALFORMED, f"HELLO of {size} bytes: at most {FRAME_MAX} are allowed")
-    return size, op == OP_RESUME
+    if not frames.Header.SIZE + 2 <= size <= frames.HANDSHAKE_FRAME_MAX:
+        raise Refusal(
+            Reason.MALFORMED, f"HELLO of {size} bytes: at most {frames.HANDSHAKE_FRAME_MAX} are allowed"
+        )
+    return size, op == Frame.RESUME
 
 
 def _text(field: bytes, name: str) -> str:
@@ -262,7 +205,7 @@ def _text(field: bytes, name: str) -> str:
 
 def guest_message(server_nonce: bytes, guest_nonce: bytes, unproven: bytes) -> bytes:
     """What a guest proves; `unproven` is the HELLO body without the proof."""
-    return b"gpuferry guest 1" + server_nonce + guest_nonce + unproven
+    return frames.PROOF_GUEST + server_nonce + guest_nonce + unproven
 
 
 def guest_proof(token: bytes, server_nonce: bytes, guest_nonce: bytes, unproven: bytes) -> bytes:
@@ -274,85 +217,99 @@ def guest_proof(token: bytes, server_nonce: bytes, guest_nonce: bytes, unproven:
     return hmac.digest(token, message, hashlib.sha256)
 
 
-def hello(token: bytes, server_nonce: bytes, nonce: bytes, devices: int, program: str) -> bytes:
+def hello(token: bytes, greeting: frames.Greeting, nonce: bytes, devices: int, program: str) -> bytes:
     """A HELLO frame: `gpuferry doctor` is the one guest that is written in Python."""
-    fields = (
-        wire.PROTOCOL_VERSION,
-        0,
-        wire.SPEC_HASH,
-        nonce,
-        os.getpid(),
-        0,
-        devices,
-        (tenant_proof.tenant_of(token.decode()) or "").encode(),
-        b"",
-        program.encode(),
+    offered = offer(greeting.build)
+    fields = frames.Hello(
+        version=frames.PROTOCOL_VERSION,
+        flags=0,
+        spec_hash=offered.spec_hash,
+        nonce=nonce,
+        pid=os.getpid(),
+        memory=0,
+        devices=devices,
+        tenant=(tenant_proof.tenant_of(token.decode()) or "").encode(),
+        function=b"",
+        program=program.encode(),
+        proof=b"",
     )
-    unproven = HELLO.pack(*fields, b"")[:-PROOF_SIZE]
-    return _frame(OP_HELLO, unproven + guest_proof(token, server_nonce, nonce, unproven))
+    unproven, rest = fields.pack()[: -frames.HASH_SIZE], offered.extensions
+    proof = guest_proof(token, greeting.nonce, nonce, unproven + rest)
+    return frames.frame(Frame.HELLO, unproven + proof + rest)
 
 
 def server_proof(token: bytes, server_nonce: bytes, guest_nonce: bytes) -> bytes:
     """What WELCOME carries to show the same of the server."""
-    return mac(token, b"gpuferry server 1" + server_nonce + guest_nonce)
+    return mac(token, frames.PROOF_SERVER + server_nonce + guest_nonce)
 
 
-def welcome(template: bytes, proof: bytes, session: int, quota: int, resume_ms: int) -> bytes:
-    """The WELCOME frame; the template is the API server's."""
-    header, rest = template[: HEADER.size], template[HEADER.size + WELCOME.size :]
-    _, _, window, _, terms, _ = WELCOME.unpack_from(template, HEADER.size)
-    return header + WELCOME.pack(proof, session, window, quota, terms, resume_ms) + rest
+def welcome(
+    template: bytes, proof: bytes, session: int, quota: int, resume_ms: int, agreed: bytes = b""
+) -> bytes:
+    """The WELCOME frame; the template is the API server's. `agreed`: what it says of the agreement."""
+    begin, end = frames.Header.SIZE, frames.Header.SIZE + frames.Welcome.SIZE
+    terms = frames.Welcome.unpack(template, begin)
+    granted = terms._replace(proof=proof, session=session, quota=quota, resume_ms=resume_ms)
+    body = granted.pack() + template[end:] + agreed
+    return frames.frame(Frame.WELCOME, body) if agreed else template[:begin] + body
 
 
 def redirect(key: bytes, nonces: bytes, session_key: bytes, ticket: bytes, address: str) -> bytes:
     """The REDIRECT frame. Only a guest that holds the token can read the session key in it."""
-    mask = hmac.digest(key, b"gpuferry redirect key 1" + nonces, hashlib.sha256)
+    mask = hmac.digest(key, frames.KEY_REDIRECT + nonces, hashlib.sha256)
     hidden = bytes(a ^ b for a, b in zip(session_key, mask, strict=True))
     where = address.encode()
-    unproven = REDIRECT.pack(b"", hidden, len(ticket), len(where))[PROOF_SIZE:] + ticket + where
-    proof = hmac.digest(key, b"gpuferry redirect 1" + nonces + unproven, hashlib.sha256)
-    return _frame(OP_REDIRECT, proof + unproven)
+    fields = frames.Redirect(b"", hidden, len(ticket), len(where))
+    unproven = fields.pack()[frames.HASH_SIZE :] + ticket + where
+    proof = hmac.digest(key, frames.PROOF_REDIRECT + nonces + unproven, hashlib.sha256)
+    return frames.frame(Frame.REDIRECT, proof + unproven)
 
 
 def resumed(proof: bytes) -> bytes:
     """The RESUMED frame for somebody who only asked."""
-    return _frame(OP_RESUMED, RESUMED.pack(proof, 0))
+    return frames.frame(Frame.RESUMED, frames.Resumed(proof, 0).pack())
 
 
-def restoring_hello(key: bytes, server_nonce: bytes, nonce: bytes, wish: Hello, extensions: bytes) -> bytes:
+def restoring_hello(
+    key: bytes, server_nonce: bytes, nonce: bytes, wish: Hello, offered: Offer, extensions: bytes
+) -> bytes:
     """A HELLO frame with which this GPU server hands a session over; `key` proves that it may."""
-    fields = (
-        wire.PROTOCOL_VERSION,
-        RESUMABLE if wish.resumable else 0,
-        wire.SPEC_HASH,
-        nonce,
-        wish.pid,
-        wish.memory,
-        1,
-        *(text.encode() for text in (wish.tenant, wish.function, wish.program)),
+    fields = frames.Hello(
+        version=frames.PROTOCOL_VERSION,
+        flags=HelloFlag.RESUMABLE if wish.resumable else 0,
+        spec_hash=offered.spec_hash,
+        nonce=nonce,
+        pid=wish.pid,
+        memory=wish.memory,
+        devices=1,
+        tenant=wish.tenant.encode(),
+        function=wish.function.encode(),
+        program=wish.program.encode(),
+        proof=b"",
     )
-    unproven = HELLO.pack(*fields, b"")[:-PROOF_SIZE]
-    proof = hmac.digest(key, guest_message(server_nonce, nonce, unproven + extensions), hashlib.sha256)
-    return _frame(OP_HELLO, unproven + proof + extensions)
+    unproven, rest = fields.pack()[: -frames.HASH_SIZE], offered.extensions + extensions
+    proof = hmac.digest(key, guest_message(server_nonce, nonce, unproven + rest), hashlib.sha256)
+    return frames.frame(Frame.HELLO, unproven + proof + rest)
 
 
 def extension(kind: Extension, value: bytes) -> bytes:
     """As it stands in HELLO."""
-    return EXTENSION.pack(kind, len(value)) + value
+    return frames.ExtensionHead(kind, len(value)).pack() + value
 
 
 def queued(position: int, length: int) -> bytes:
     """The QUEUED frame: the guest waits in this place of so many."""
-    return _frame(OP_QUEUED, QUEUED.pack(position, length))
+    return frames.frame(Frame.QUEUED, frames.Queued(position, length).pack())
 
 
 def _extensions(data: bytes) -> dict[Extension, bytes]:
     found: dict[Extension, bytes] = {}
     while data:
-        if len(data) < EXTENSION.size:
+        if len(data) < frames.ExtensionHead.SIZE:
             raise Refusal(Reason.MALFORMED, "HELLO: an extension is cut off")
-        kind, size = EXTENSION.unpack_from(data)
-        value, data = data[EXTENSION.size : EXTENSION.size + size], data[EXTENSION.size + size :]
+        kind, size = frames.ExtensionHead.unpack(data)
+        end = frames.ExtensionHead.SIZE + size
+        value, data = data[frames.ExtensionHead.SIZE : end], data[end:]
         if len(value) != size or kind not in tuple(Extension) or kind in found:
             raise Refusal(Reason.MALFORMED, f"HELLO: extension {kind} is cut off, unknown or there twice")
         found[Extension(kind)] = value
@@ -362,17 +319,15 @@ def _extensions(data: bytes) -> dict[Extension, bytes]:
 def read_hello(body: bytes, server_nonce: bytes) -> Claim:
     """What the guest claims, or the Refusal it earns. Nothing but the version is judged without proof."""
     version = int.from_bytes(body[:2], "little")
-    if version != wire.PROTOCOL_VERSION:
+    if version != frames.PROTOCOL_VERSION:
         raise Refusal(
             Reason.VERSION,
-            f"the guest speaks protocol version {version}, this server {wire.PROTOCOL_VERSION}{ADVICE}",
+            f"the guest speaks protocol version {version}, this server {frames.PROTOCOL_VERSION}{ADVICE}",
         )
-    if len(body) < HELLO.size:
-        raise Refusal(
-            Reason.MALFORMED, f"HELLO body of {len(body)} bytes: version {version} has {HELLO.size}"
-        )
-    fields = Fields._make(HELLO.unpack_from(body))
-    return Claim(body, fields, _extensions(body[HELLO.size :]), server_nonce)
+    size = frames.Hello.SIZE
+    if len(body) < size:
+        raise Refusal(Reason.MALFORMED, f"HELLO body of {len(body)} bytes: version {version} has {size}")
+    return Claim(body, frames.Hello.unpack(body), _extensions(body[size:]), server_nonce)
 
 
 def _labels(data: bytes) -> Labels:
@@ -394,12 +349,12 @@ def _restore(claim: Claim, proven: Proven) -> Restore | None:
     value = claim.extensions.get(Extension.RESTORE)
     if value is None:
         return None
-    if len(value) != RESTORE.size:
+    if len(value) != frames.Restore.SIZE:
         raise Refusal(Reason.MALFORMED, f"HELLO: extension {Extension.RESTORE} of {len(value)} bytes")
     if proven.tenant is not None and not proven.invited:
         raise Refusal(Reason.DENIED, "only a GPU server hands a session over")
-    session, milliseconds = RESTORE.unpack(value)
-    return Restore(session, milliseconds / 1000)
+    said = frames.Restore.unpack(value)
+    return Restore(said.session, said.age_ms / 1000)
 
 
 def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
@@ -407,9 +362,14 @@ def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
     if proven is None:
         raise Refusal(Reason.DENIED, "wrong token: GPUFERRY_TOKEN of the program is not this monitor's")
     said = claim.fields
-    if said.spec != wire.SPEC_HASH:
-        theirs, ours = said.spec.hex(), wire.SPEC_HASH.hex()
-        raise Refusal(Reason.SPEC, f"the guest was built from spec {theirs}, this server from {ours}{ADVICE}")
+    agreement = agree(said.spec_hash, claim.extensions)
+    if agreement is None:
+        theirs = said.spec_hash.hex()
+        raise Refusal(
+            Reason.SPEC,
+            f"the guest was built from spec {theirs}, which is of no release that this server, "
+            f"{operations.VERSION}, knows: it cannot tell what both understand{ADVICE}",
+        )
     if said.devices > 1:
         raise Refusal(Reason.BAD_REQUEST, f"{said.devices} devices asked for: a session has one")
     hello = Hello(
@@ -419,7 +379,8 @@ def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
         _text(said.tenant, "tenant") if proven.tenant is None else proven.tenant,
         _text(said.function, "function"),
         _text(said.program, "program"),
-        resumable=bool(said.flags & RESUMABLE),
+        resumable=bool(said.flags & HelloFlag.RESUMABLE),
+        agreement=agreement,
     )
     return _extended(hello, claim, proven) if claim.extensions else hello
 

@@ -5,41 +5,40 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-import struct
 import time
 from collections.abc import Callable
 
-TICKET = struct.Struct("<16s16sQ64s32s")
-NUMBER_SIZE = 16
-MAC_SIZE = 32
+from gpuferry.specs._generated import frames
+from gpuferry.specs._generated.frames import Ticket
+
+MAC_SIZE = frames.HASH_SIZE
 LIFETIME = 30  # seconds, for the guest's way and for clocks that differ
 
 
 def _mac(cluster_key: bytes, ticket: bytes) -> bytes:
-    message = b"gpuferry ticket mac 1" + ticket[:-MAC_SIZE]
+    message = frames.MAC_TICKET + ticket[:-MAC_SIZE]
     return hmac.digest(cluster_key, message, hashlib.sha256)
 
 
 def session_key(cluster_key: bytes, ticket: bytes) -> bytes:
     """What the guest proves to hold when it shows the ticket: seeing a ticket go by is not enough."""
-    return hmac.digest(cluster_key, b"gpuferry ticket key 1" + ticket, hashlib.sha256)
+    return hmac.digest(cluster_key, frames.KEY_TICKET + ticket, hashlib.sha256)
 
 
 def restore_key(cluster_key: bytes, ticket: bytes) -> bytes:
     """Likewise for a GPU server that hands a session over: no guest ever gets one of these."""
-    return hmac.digest(cluster_key, b"gpuferry restore key 1" + ticket, hashlib.sha256)
+    return hmac.digest(cluster_key, frames.KEY_RESTORE + ticket, hashlib.sha256)
 
 
 def number_of(ticket: bytes) -> bytes:
     """What tells it from all others."""
-    return ticket[:NUMBER_SIZE]
+    return Ticket.unpack(ticket).id
 
 
 def issue(cluster_key: bytes, incarnation: bytes, tenant: str, now: float | None = None) -> bytes:
     """A ticket for the monitor that called itself `incarnation` at its start. `now`: Unix time."""
     expires = int(time.time() if now is None else now) + LIFETIME
-    fields = (secrets.token_bytes(NUMBER_SIZE), incarnation, expires, tenant.encode())
-    unsigned = TICKET.pack(*fields, b"")
+    unsigned = Ticket(secrets.token_bytes(16), incarnation, expires, tenant.encode(), b"").pack()
     return unsigned[:-MAC_SIZE] + _mac(cluster_key, unsigned)
 
 
@@ -56,20 +55,20 @@ class TicketDesk:
         """Whether the ticket is genuine, but came too late, or after a restart."""
         if not self._genuine(ticket):
             return False
-        _, incarnation, expires, _, _ = TICKET.unpack(ticket)
-        return bool(incarnation != self.incarnation or expires < self._clock())
+        said = Ticket.unpack(ticket)
+        return said.incarnation != self.incarnation or said.expires < self._clock()
 
     def _genuine(self, ticket: bytes) -> bool:
-        return len(ticket) == TICKET.size and hmac.compare_digest(ticket[-MAC_SIZE:], _mac(self._key, ticket))
+        return len(ticket) == Ticket.SIZE and hmac.compare_digest(ticket[-MAC_SIZE:], _mac(self._key, ticket))
 
     def read(self, ticket: bytes, restore: bool = False) -> tuple[str, bytes] | None:
         """The tenant and the session key, if this ticket is genuine, for here, fresh and not used up."""
         if not self._genuine(ticket):
             return None
-        number, incarnation, expires, tenant, _ = TICKET.unpack(ticket)
-        if incarnation != self.incarnation or expires < self._clock() or number in self._used:
+        said = Ticket.unpack(ticket)
+        if said.incarnation != self.incarnation or said.expires < self._clock() or said.id in self._used:
             return None
-        return tenant.partition(b"\0")[0].decode(), self.key(ticket, restore)
+        return said.tenant.partition(b"\0")[0].decode(), self.key(ticket, restore)
 
     def key(self, ticket: bytes, restore: bool = False) -> bytes:
         """The session key of a genuine ticket."""
@@ -78,8 +77,8 @@ class TicketDesk:
     def use(self, ticket: bytes) -> None:
         """Note that the ticket's bearer proved to hold its key: nobody can use it again."""
         self._forget_expired()
-        number, _, expires, _, _ = TICKET.unpack(ticket)
-        self._used[number] = expires
+        said = Ticket.unpack(ticket)
+        self._used[said.id] = said.expires
 
     def used(self) -> list[bytes]:
         """The numbers of those that are used up, until they expire."""

@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
-from gpuferry.specs._generated import migration_pb2, node_pb2
+from gpuferry.specs._generated import migration_pb2, node_pb2, operations
 
+from ..door.agreement import agree
 from ..policy.interface import Declined, Migrate
 from ..pool.api_server import ApiServer
 from ..pool.channel import ChannelBroken
@@ -65,6 +66,11 @@ class Orders:
             raise CannotMove(f"session {session.id} waits for a GPU: there is nothing to move yet")
         if not session.running:
             raise CannotMove(f"session {session.id} is just beginning: try again")
+        if agree(session.server.spec_hash, {}) is None:
+            raise CannotMove(
+                f"session {session.id} is served by a gpuferry that is no release this one "
+                f"({operations.VERSION}) knows: nobody could tell what they understand alike"
+            )
         if isinstance(target, ToDevice) and target.device is not None:
             self._check_device(session, target.device)
         if isinstance(target, ToFile) and session.file:

@@ -85,6 +85,7 @@ class ApiServer:
         self.state = State.STARTING
         self.started = time.monotonic()
         self.served = False
+        self.spec_hash = wire.SPEC_HASH
         self.outdated = False  # of an earlier version: serves its session, and no other
         self.session = 0  # the one granted last; sessions are numbered from 1
         self.restoring = 0  # the session that it will have when it takes over
@@ -162,7 +163,8 @@ class ApiServer:
         """Take over a process that an earlier monitor started. Returns when it is gone."""
         self._channel, self._process = channel, Adopted(pid)
         self.ready, self.served = returned.ready, True
-        self.outdated = returned.spec_hash != wire.SPEC_HASH
+        self.spec_hash = returned.spec_hash
+        self.outdated = self.spec_hash != wire.SPEC_HASH
         try:
             if home:
                 self.send(node_pb2.ToServer(home=home))

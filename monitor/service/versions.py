@@ -6,7 +6,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from gpuferry.specs._generated import wire
+from gpuferry.specs._generated import frames, wire
 
 SCHEMA = "gpuferry.version/1"
 
@@ -24,7 +24,7 @@ def versions() -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "gpuferry": package_version(),
-        "protocol": int(wire.PROTOCOL_VERSION),
+        "protocol": frames.PROTOCOL_VERSION,
         "spec": spec_hash(),
         "python": platform.python_version(),
         "machine": platform.machine(),

@@ -8,6 +8,7 @@ import socket
 import time
 
 from gpuferry.specs._generated import control_pb2, node_pb2, wire
+from gpuferry.specs._generated.frames import PROTOCOL_VERSION
 
 from ..broker.broker import Broker
 from ..devices.gpus import GpuStats
@@ -64,7 +65,7 @@ class StatusReporter:
                 version=package_version(),
                 pid=os.getpid(),
                 uptime_seconds=time.monotonic() - self._started,
-                protocol_version=wire.PROTOCOL_VERSION,
+                protocol_version=PROTOCOL_VERSION,
                 spec_hash=wire.SPEC_HASH,
                 listening=self._listening,
                 sessions_granted=self._broker.granted,

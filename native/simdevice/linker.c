@@ -32,15 +32,25 @@ static CUresult acquire(CUlinkState handle, struct link_state **state) {
     return *state ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-static CUresult find_target(unsigned count, const CUjit_option *options, void *const *values, int *target) {
+/* What the options say of the result. */
+struct wishes {
+    int target;
+    unsigned most_registers;
+};
+
+static CUresult read_wishes(unsigned count, const CUjit_option *options, void *const *values,
+                            struct wishes *wishes) {
     const struct sim_config *config = sim_config_get();
-    *target = config->cc_major * 10 + config->cc_minor;
+    *wishes = (struct wishes){.target = config->cc_major * 10 + config->cc_minor};
     for (unsigned i = 0; i < count; i++) {
-        if (options[i] != CU_JIT_TARGET)
-            continue;
-        uintptr_t value = (uintptr_t)values[i] & ((1u << TARGET_KIND_SHIFT) - 1);
-        SIM_REQUIRE(value >= OLDEST_TARGET && value < NEWEST_TARGET);
-        *target = (int)value;
+        uintptr_t value = (uintptr_t)values[i];
+        if (options[i] == CU_JIT_MAX_REGISTERS) {
+            wishes->most_registers = (unsigned)value;
+        } else if (options[i] == CU_JIT_TARGET) {
+            value &= (1u << TARGET_KIND_SHIFT) - 1;
+            SIM_REQUIRE(value >= OLDEST_TARGET && value < NEWEST_TARGET);
+            wishes->target = (int)value;
+        }
     }
     return CUDA_SUCCESS;
 }
@@ -48,16 +58,16 @@ static CUresult find_target(unsigned count, const CUjit_option *options, void *c
 CUresult cuLinkCreate_v2(unsigned int count, CUjit_option *options, void **values, CUlinkState *out) {
     struct sim_context *context;
     struct gf_jit_log log;
-    int target;
+    struct wishes wishes;
     SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE(out);
     SIM_TRY(gf_jit_options(count, options, values, &log));
-    SIM_TRY(find_target(count, options, values, &target));
+    SIM_TRY(read_wishes(count, options, values, &wishes));
     struct link_state *state = calloc(1, sizeof *state);
     if (!state)
         return CUDA_ERROR_OUT_OF_MEMORY;
     state->log = log;
-    CUresult result = sim_link_create(target, &state->link);
+    CUresult result = sim_link_create(wishes.target, wishes.most_registers, &state->link);
     if (result != CUDA_SUCCESS) {
         free(state);
         return result;

@@ -1,5 +1,5 @@
-/* What the generated codecs of nested types share (specs/WIRE.md 11): bytes that grow, bytes that are read with their
- * end in sight, and memory that lives as long as one call. */
+/* What the generated codecs of nested types share (specs/WIRE.md 11): bytes that grow, bytes that are read
+ * with their end in sight, and memory that lives as long as one call. */
 #pragma once
 #include <cuda.h>
 #include <stdbool.h>
@@ -132,8 +132,7 @@ static inline void *gf_arena_take(struct gf_arena *arena, size_t size) {
         arena->used += rounded;
         return memset(found, 0, rounded);
     }
-    struct gf_arena_part *part =
-        rounded < size ? NULL : (struct gf_arena_part *)calloc(1, 16 + rounded);
+    struct gf_arena_part *part = rounded < size ? NULL : (struct gf_arena_part *)calloc(1, 16 + rounded);
     if (part == NULL) {
         return NULL;
     }
@@ -158,8 +157,8 @@ static inline bool gf_append_begin(struct gf_bytes *bytes, const void *values, u
     return values != NULL && count > 0 && *result == CUDA_SUCCESS;
 }
 
-static inline CUresult gf_append_plain(struct gf_bytes *bytes, const void *values, uint64_t count, uint64_t size,
-                                       bool nullable) {
+static inline CUresult gf_append_plain(struct gf_bytes *bytes, const void *values, uint64_t count,
+                                       uint64_t size, bool nullable) {
     CUresult result;
     if (!gf_append_begin(bytes, values, count, nullable, &result)) {
         return result;
@@ -173,7 +172,8 @@ struct gf_decoder {
     size_t left;
     const char *why;
     void *session, *frame;
-    /* From what the guest says to what the driver takes: 0 or a CUresult. `kinds`: bits 1 << enum gf_handle_kind. */
+    /* From what the guest says to what the driver takes: 0 or a CUresult. `kinds`: bits 1 << enum
+     * gf_handle_kind. */
     int (*handle)(struct gf_decoder *, unsigned kinds, uint64_t wire, void **driver);
     int (*address)(struct gf_decoder *, uint64_t address, uint64_t size, unsigned access);
     int (*device)(struct gf_decoder *, int wire, int *driver);
@@ -260,11 +260,12 @@ static inline int gf_take_plain(struct gf_decoder *decoder, uint64_t count, uint
     int status;
     *found = NULL;
     return gf_take_begin(decoder, count, nullable, &status) ? gf_decoder_copy(decoder, count, size, 0, found)
-                                                             : status;
+                                                            : status;
 }
 
 /* Memory for an array that is answered; `told`: the request says whether it is wanted. */
-static inline int gf_room(struct gf_decoder *decoder, uint64_t count, uint64_t size, bool told, void **found) {
+static inline int gf_room(struct gf_decoder *decoder, uint64_t count, uint64_t size, bool told,
+                          void **found) {
     int status;
     *found = NULL;
     if (!gf_take_begin(decoder, count, told, &status)) {
@@ -290,7 +291,8 @@ static inline CUresult gf_fetch(void *value, const void *image, size_t size) {
     return CUDA_SUCCESS;
 }
 
-static inline CUresult gf_fetch_behind(struct gf_decoder *decoder, void *values, uint64_t count, uint64_t size) {
+static inline CUresult gf_fetch_behind(struct gf_decoder *decoder, void *values, uint64_t count,
+                                       uint64_t size) {
     if (values == NULL || count == 0) {
         return CUDA_SUCCESS;
     }

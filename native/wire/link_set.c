@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "wire/frame.h"
+#include "gpuferry/frames.h"
 
 #define WRAPPER_MAGIC   0x466243B1u
 #define CONTAINER_MAGIC 0xBA55ED50u

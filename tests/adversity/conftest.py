@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,17 +10,9 @@ from tests.adversity.sessions import Bystander, session
 from tests.monitor import harness
 
 POOL = 2
-HERE = Path(__file__).parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """On one worker: they share a monitor, and measure how soon it recovers."""
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("adversity"))
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared_monitor() -> Iterator[harness.Monitor]:
     with harness.monitor("--pool", str(POOL), server=None, GPUFERRY_SIM_DIRTY="1") as running:
         running.wait_idle(POOL)

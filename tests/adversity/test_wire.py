@@ -6,19 +6,18 @@ import random
 import struct
 
 import pytest
+from gpuferry.specs._generated.frames import FRAME_MAX, Frame, Header, Reason
+from gpuferry.specs._generated.frames import frame as whole
 
 from tests.adversity.sessions import PAGE, Bystander, open_session, session
 from tests.apiserver.guest import Guest, handle
 from tests.monitor import harness
 
-MALFORMED = 7
-FRAME_MAX = 16 << 20
-
 pytestmark = pytest.mark.usefixtures("bystander")
 
 
 def frame(size: int, op: int, flags: int = 0, request: int = 0, context: int = 1) -> bytes:
-    return struct.pack("<IHHII", size, op, flags, request, context)
+    return Header(size, op, flags, request, context).pack()
 
 
 def ended_by(monitor: harness.Monitor, data: bytes) -> str:
@@ -28,7 +27,7 @@ def ended_by(monitor: harness.Monitor, data: bytes) -> str:
         guest.map()
         guest.socket.sendall(data)
         ended = guest.expect_end()
-    assert ended.reason == MALFORMED, ended
+    assert ended.reason == Reason.MALFORMED, ended
     return ended.text
 
 
@@ -40,12 +39,16 @@ def ended_by(monitor: harness.Monitor, data: bytes) -> str:
         pytest.param(frame(FRAME_MAX + 1, 1), id="larger than allowed"),
         pytest.param(frame(0xFFFFFFFF, 1), id="4 GiB"),
         pytest.param(frame(16, 0xFEED), id="unknown operation"),
-        pytest.param(frame(16, 0xFF02), id="HELLO again"),
+        pytest.param(frame(16, Frame.HELLO), id="HELLO again"),
         pytest.param(frame(16, 0), id="operation 0"),
         pytest.param(frame(16, 1, flags=0x8000) + bytes(64), id="unknown flag"),
-        pytest.param(frame(16 + 8, 0xFF03) + bytes(8), id="WELCOME from a guest"),
-        pytest.param(frame(16 + 8, 0xFF09) + bytes(8), id="ACKNOWLEDGE in a session that does not resume"),
-        pytest.param(frame(16 + 84, 0xFF0A) + bytes(84), id="RESUME on a connection that did not break"),
+        pytest.param(whole(Frame.WELCOME, bytes(8)), id="WELCOME from a guest"),
+        pytest.param(
+            frame(16 + 8, Frame.ACKNOWLEDGE) + bytes(8), id="ACKNOWLEDGE in a session that does not resume"
+        ),
+        pytest.param(
+            frame(16 + 84, Frame.RESUME) + bytes(84), id="RESUME on a connection that did not break"
+        ),
         pytest.param(frame(16 + 8, 1, flags=1) + bytes(8), id="a reply to nothing"),
         pytest.param(b"GET / HTTP/1.1\r\n\r\n" * 8, id="another protocol"),
     ],

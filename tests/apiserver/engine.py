@@ -83,13 +83,19 @@ class Engine:
             raise RuntimeError(error)
         return came[0] if came else result
 
-    def session(self, quota: int = 128 << 20, resumable: bool = False, restore: bool = False) -> Guest:
+    def session(
+        self,
+        quota: int = 128 << 20,
+        resumable: bool = False,
+        restore: bool = False,
+        spoken: bytes | None = None,
+    ) -> Guest:
         """Begins one; returns its guest, or whoever restores it."""
         ours, theirs = socket.socketpair()
         self._guests.append(ours)
         self.theirs = theirs  # for who moves the session
         self._guests.append(theirs)
-        self.call("host_serve", quota, resumable, restore, descriptors=[theirs.fileno()])
+        self.call("host_serve", quota, resumable, restore, spoken, descriptors=[theirs.fileno()])
         if restore:  # a link, whose end must be seen
             theirs.close()
         guest = Guest(ours)
@@ -146,9 +152,11 @@ class Host:
         found = getattr(self._core, what)
         return found(*arguments) if callable(found) else found
 
-    def _serve(self, descriptor: int, quota: int, resumable: bool, restore: bool) -> None:
+    def _serve(
+        self, descriptor: int, quota: int, resumable: bool, restore: bool, spoken: bytes | None
+    ) -> None:
         self._socket = socket.socket(fileno=descriptor)
-        self._core.begin(descriptor, quota, resumable, restore)
+        self._core.begin(descriptor, quota, resumable, restore, spoken)
         self._dispatcher = threading.Thread(target=self._run_session, daemon=True)
         self._dispatcher.start()
 

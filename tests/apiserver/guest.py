@@ -8,19 +8,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from gpuferry.specs._generated import frames
+from gpuferry.specs._generated.frames import CHUNK, Frame
+
+from codegen import packing
 from codegen.load import load
 from codegen.model import Field
 from codegen.wire import Message, messages
-from tests.helpers.layouts import FORMATS
 
-HEADER = struct.Struct("<IHHII")
-PREFIX = struct.Struct("<iHH")
-WELCOME = struct.Struct("<32sQQQQIIIIII")
-DEVICE = struct.Struct("<256s16sQiiI256i8q")
-REFUSED = struct.Struct("<II")
-KERNEL = struct.Struct("<HH18i")
-OP_WELCOME, OP_REFUSED, OP_OUTPUT, OP_QUEUED, OP_ACKNOWLEDGE = 0xFF03, 0xFF04, 0xFF05, 0xFF07, 0xFF09
-CHUNK = 4 << 20
+HEADER = frames.Header.LAYOUT
 PRIMARY = 1  # header value for the primary context
 KINDS = {"context": 1, "module": 2, "library": 3, "kernel": 4, "function": 5, "stream": 6, "event": 7}
 
@@ -31,10 +27,7 @@ def operations() -> dict[str, Message]:
 
 
 def layout(fields: tuple[Field, ...]) -> struct.Struct:
-    def code(f: Field) -> str:
-        return f"{f.count}s" if f.type == "u8" and f.count > 1 else f"{f.count}{FORMATS[f.type]}"
-
-    return struct.Struct("<" + "".join(map(code, fields)))
+    return struct.Struct(packing.layout(fields))
 
 
 def handle(kind: str, slot: int, generation: int = 0) -> int:
@@ -49,7 +42,7 @@ def encode(op: str, request: int, context: int, payload: bytes, values: dict[str
         flat.extend(value if isinstance(value, (tuple, list)) else [value])
     assert not values, f"{op} has no {list(values)}"
     body = layout(message.request).pack(*flat) + payload
-    return HEADER.pack(HEADER.size + len(body), message.variant.id, 0, request, context) + body
+    return frames.frame(message.variant.id, body, request, context)
 
 
 @dataclass
@@ -68,7 +61,7 @@ class Reply:
 class Kernel:
     name: str
     attributes: tuple[int, ...]
-    params: list[tuple[int, int]]
+    params: list[frames.KernelParam]
 
 
 class Ended(Exception):
@@ -83,12 +76,13 @@ class Ended(Exception):
 class Guest:
     """The client end of a session."""
 
+    device: frames.Device
+
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
         self.socket.settimeout(120)
         self._request = 0
         self.window = self.window_size = self.quota = self.granularity = 0
-        self.device: tuple[Any, ...] = ()
         self._waiting: dict[int, str] = {}
         self._arrived: dict[int, Reply] = {}
         self.output = b""  # what kernels printed
@@ -96,12 +90,12 @@ class Guest:
 
     def receive_welcome(self) -> None:
         op, body = self._frame()[0:2]
-        while op == OP_QUEUED:
+        while op == Frame.QUEUED:
             op, body = self._frame()[0:2]
-        assert op == OP_WELCOME
-        values = WELCOME.unpack_from(body)
-        self.proof, self.session, self.window, self.window_size, self.quota, self.granularity = values[:6]
-        self.device = DEVICE.unpack(body[WELCOME.size : WELCOME.size + DEVICE.size])
+        assert op == Frame.WELCOME
+        welcome = frames.Welcome.unpack(body)
+        self.proof, self.session, self.window, self.window_size, self.quota, self.granularity = welcome[:6]
+        self.device = frames.Device.unpack(body, welcome.SIZE)
 
     def send(self, op: str, *, context: int = PRIMARY, payload: bytes = b"", **values: Any) -> None:
         """An async call."""
@@ -158,13 +152,15 @@ class Guest:
         table, log = reply.payload[:table_size], reply.payload[table_size:]
         kernels, at = [], 0
         for _ in range(reply.values["kernel_count"]):
-            name_size, count, *attributes = KERNEL.unpack_from(table, at)
-            at += KERNEL.size
-            params = [struct.unpack_from("<II", table, at + 8 * i) for i in range(count)]
-            at += 8 * count
-            name = table[at : at + name_size].decode()
-            at += (name_size + 3) & ~3
-            kernels.append(Kernel(name, tuple(attributes), params))
+            kernel = frames.Kernel.unpack(table, at)
+            at += kernel.SIZE
+            params = []
+            for _ in range(kernel.param_count):
+                params.append(frames.KernelParam.unpack(table, at))
+                at += frames.KernelParam.SIZE
+            name = table[at : at + kernel.name_size].decode()
+            at += (kernel.name_size + 3) & ~3
+            kernels.append(Kernel(name, kernel.attributes, params))
         assert at == len(table)
         return reply, kernels, log
 
@@ -209,22 +205,22 @@ class Guest:
         return bytes(parts)
 
     def _frame(self) -> tuple[int, bytes, int, int]:
-        size, op, _, request, status = HEADER.unpack(self._exactly(HEADER.size))
-        body = self._exactly(size - HEADER.size)
-        if op == OP_REFUSED:
-            raise Ended(body[REFUSED.size :].decode(), REFUSED.unpack_from(body)[0])
-        return op, body, request, struct.unpack("<i", struct.pack("<I", status))[0]
+        header = frames.Header.unpack(self._exactly(HEADER.size))
+        body = self._exactly(header.size - HEADER.size)
+        if header.op == Frame.REFUSED:
+            raise Ended(body[frames.Refused.SIZE :].decode(), frames.Refused.unpack(body).reason)
+        return header.op, body, header.request, header.status
 
     def _receive(self) -> None:
         op, body, request, status = self._frame()
-        if op == OP_OUTPUT:
+        if op == Frame.OUTPUT:
             self.output += body
-        if op in (OP_OUTPUT, OP_ACKNOWLEDGE):
+        if op in (Frame.OUTPUT, Frame.ACKNOWLEDGE):
             return
         message = operations()[self._waiting.pop(request)]
-        latched, latched_op, _ = PREFIX.unpack_from(body)
-        reply = Reply(request, status, latched, latched_op)
-        rest = body[PREFIX.size :]
+        prefix = frames.ReplyPrefix.unpack(body)
+        reply = Reply(request, status, prefix.latched, prefix.latched_op)
+        rest = body[prefix.SIZE :]
         shape = layout(message.reply)
         if len(rest) >= shape.size:
             values = shape.unpack_from(rest)

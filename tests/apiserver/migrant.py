@@ -7,11 +7,14 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
+from gpuferry.migration.versions import counters
+from gpuferry.specs._generated.frames import CHUNK
+
 from tests.apiserver.engine import Engine
-from tests.apiserver.guest import CHUNK, HEADER, Guest, Reply, encode, layout, operations
+from tests.apiserver.guest import HEADER, Guest, Reply, encode, layout, operations
 
 PAGE = 2 << 20
 LOCAL = 1  # flag of TAKE OVER: the guest's socket is beside it
@@ -76,11 +79,11 @@ def copy(source: Engine, link: Guest) -> None:
         link.send("sessionRestoreCopy", address=address, size=size)
 
 
-def tell_state(source: Engine, link: Guest) -> None:
-    """What no frame says; the source is held."""
+def tell_state(source: Engine, link: Guest, lacks: Collection[int] = ()) -> None:
+    """What no frame says, to a destination that lacks these operations; the source is held."""
     for event, flags, age in source.call("events"):
         link.send("sessionRestoreEvent", event=event, flags=flags, age=age)
-    raw(link, "sessionRestoreState", source.call("state"))
+    raw(link, *counters(source.call("state"), lacks))
     resumable = source.call("resume_state")
     if resumable is not None:
         raw(link, "sessionRestoreResumable", resumable)
@@ -102,7 +105,9 @@ def take_over(link: Guest, connection: socket.socket, mapped: int) -> Reply:
     return ask_with(link, "sessionRestoreTakeOver", connection.fileno(), flags=LOCAL)
 
 
-def move(source: Engine, target: Engine, link: Guest, connection: socket.socket) -> None:
+def move(
+    source: Engine, target: Engine, link: Guest, connection: socket.socket, lacks: Collection[int] = ()
+) -> None:
     """All of it; `connection` is a second descriptor of the source's end of the guest's connection."""
     rebuild(source, link)
     copy(source, link)
@@ -110,7 +115,7 @@ def move(source: Engine, target: Engine, link: Guest, connection: socket.socket)
     assert source.call("drain", 60.0) == ""
     replay(link, source.call("tail"))
     copy(source, link)
-    tell_state(source, link)
+    tell_state(source, link, lacks)
     reply = take_over(link, connection, sum(size for _, size in source.call("mappings")))
     assert reply.status == 0, reply
     source.call("leave")

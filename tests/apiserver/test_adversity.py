@@ -172,7 +172,7 @@ def test_device_memory_is_free_again(server: Server) -> None:
     """Most of the device, again and again: it fits only if each session left nothing."""
     for _ in range(3):
         guest = server.connect(quota=1 << 40)
-        total: int = guest.device[2]
+        total = guest.device.total_memory
         size = total * 3 // 4 // PAGE * PAGE
         assert guest.call("sessionMemMap", address=guest.window, size=size).status == 0
         guest.socket.close()

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 from gpuferry.apiserver.end import CLOSED
+from gpuferry.specs._generated.frames import ReplyPrefix
 
 from tests.apiserver import kernels
 from tests.apiserver.engine import Engine
-from tests.apiserver.guest import HEADER, PREFIX, Guest, encode, handle
+from tests.apiserver.guest import HEADER, Guest, encode, handle
 
 QUIET = 0.2  # seconds in which nothing comes
 
@@ -123,7 +124,7 @@ def test_what_the_guest_did_not_read_is_taken_along(engine: Engine) -> None:
             starts.append(at)
             size, _, _, request, _ = HEADER.unpack_from(stream, at)
             if request <= 8:
-                assert stream[at + HEADER.size + PREFIX.size : at + size] == data
+                assert stream[at + HEADER.size + ReplyPrefix.SIZE : at + size] == data
             at += size
         assert len(starts) == 9
         assert at == len(stream)

@@ -8,10 +8,11 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from gpuferry.specs._generated.frames import ReplyPrefix
 
 from tests.apiserver import kernels, migrant
 from tests.apiserver.engine import Engine
-from tests.apiserver.guest import HEADER, PREFIX, Guest, encode, handle
+from tests.apiserver.guest import HEADER, Guest, encode, handle
 
 PTX = b""".version 7.5
 .target sm_80
@@ -30,7 +31,7 @@ STACK, PRINTF_FIFO = 0, 1
 NOT_READY = 600
 LONG_NAME = "n" * 4000
 TAIL_LIMIT = 256 << 20
-ANSWER = struct.Struct(HEADER.format + PREFIX.format[1:] + "QQ")
+ANSWER = struct.Struct(HEADER.format + ReplyPrefix.LAYOUT.format[1:] + "QQ")
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from gpuferry.specs._generated import node_pb2
+from gpuferry.specs._generated.frames import ATTRIBUTE_COUNT
 
 from tests.apiserver import kernels
 from tests.apiserver.guest import Guest, handle
@@ -22,14 +23,13 @@ def test_welcome_describes_session_and_device(server: Server) -> None:
     assert (guest.session, guest.quota, guest.granularity) == (1, GIB, 2 << 20)
     assert guest.window % guest.granularity == 0
     assert guest.window_size >= 1 << 34
-    name, _, total, least, greatest, count, *rest = guest.device
-    assert name.rstrip(b"\0")
-    assert total > 0
-    assert least >= greatest
-    assert count == 256
-    attributes, limits = rest[:256], rest[256:]
-    assert attributes[75] == 8  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR of the simulated device
-    assert limits[0] > 0  # CU_LIMIT_STACK_SIZE
+    device = guest.device
+    assert device.name.rstrip(b"\0")
+    assert device.total_memory > 0
+    assert device.stream_priority_least >= device.stream_priority_greatest
+    assert device.attribute_count == ATTRIBUTE_COUNT
+    assert device.attributes[75] == 8  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR of the simulated device
+    assert device.limits[0] > 0  # CU_LIMIT_STACK_SIZE
 
 
 def test_idle_server_is_small(server: Server) -> None:

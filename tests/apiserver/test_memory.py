@@ -100,7 +100,7 @@ def test_quota(server: Server) -> None:
 
 def test_the_device_runs_out(server: Server) -> None:
     guest = server.connect(quota=1 << 50)
-    total = guest.device[2]
+    total = guest.device.total_memory
     size = (total // PAGE + 1) * PAGE
     assert status(guest, "sessionMemMap", address=guest.window, size=size) == OUT_OF_MEMORY
     assert status(guest, "sessionMemMap", address=guest.window, size=PAGE) == 0

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from gpuferry.apiserver.end import End
 from gpuferry.specs._generated import node_pb2
+from gpuferry.specs._generated.frames import CHUNK, Frame, Hello
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.apiserver import kernels
 from tests.apiserver.engine import Engine
-from tests.apiserver.guest import CHUNK, HEADER, PRIMARY, Ended, Guest, encode, handle, operations
+from tests.apiserver.guest import HEADER, PRIMARY, Ended, Guest, encode, handle, operations
 from tests.apiserver.server import Server
 
 INVALID_VALUE, INVALID_CONTEXT, INVALID_HANDLE = 1, 201, 400
@@ -65,7 +66,7 @@ BROKEN = {
     "operation 0": raw(0),
     "unknown operation": raw(0x7777),
     "operation without message": raw(256),
-    "handshake again": raw(0xFF02, bytes(372)),
+    "handshake again": raw(Frame.HELLO, bytes(Hello.SIZE)),
     "body too short": raw(2, bytes(15)),
     "body too long": raw(2, bytes(17)),
     "bulk body too short": raw(10, bytes(39)),

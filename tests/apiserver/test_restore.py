@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 from gpuferry.apiserver.end import CLOSED, revoked
+from gpuferry.specs._generated import wire
+from gpuferry.specs._generated.frames import CountedCalls, Frame, frame
 
 from tests.apiserver import kernels, migrant
 from tests.apiserver.engine import Engine
@@ -20,9 +22,9 @@ from tests.apiserver.guest import HEADER, Guest, encode, handle, operations
 from tests.apiserver.migrant import PAGE
 
 RESTORE = sorted(name for name, m in operations().items() if m.variant.restore)
-STATE = struct.Struct("<iI")
+STATE = wire.REQUESTS["sessionRestoreCounters"]
 SEALS = 0x1 | 0x2 | 0x4  # F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW
-MOVED = HEADER.pack(HEADER.size, 0xFF0B, 0, 0, 0)
+MOVED = frame(Frame.MOVED)
 
 
 @pytest.fixture
@@ -178,7 +180,7 @@ def test_without_a_socket_the_link_goes_on(target: Engine) -> None:
         assert not target.call("resume", b"p" * 32, 7, descriptors=[os.dup(theirs.fileno())])
         assert target.call("resume", b"p" * 32, 0, descriptors=[os.dup(theirs.fileno())])
     resumed = HEADER.unpack(ours.recv(HEADER.size))
-    assert resumed[1] == 0xFF08
+    assert resumed[1] == Frame.RESUMED
     assert ours.recv(resumed[0] - HEADER.size) == b"p" * 32 + bytes(8)
     guest = moved(link, ours)
     assert guest.read(address, 4) == b"here"
@@ -195,7 +197,7 @@ def comes_back(target: Engine, link: Guest, received: int) -> tuple[Guest, int]:
     with theirs:
         assert target.call("resume", b"p" * 32, received, descriptors=[os.dup(theirs.fileno())])
     head = HEADER.unpack(ours.recv(HEADER.size, socket.MSG_WAITALL))
-    assert head[1] == 0xFF08
+    assert head[1] == Frame.RESUMED
     body = ours.recv(head[0] - HEADER.size, socket.MSG_WAITALL)
     return moved(link, ours), int.from_bytes(body[32:], "little")
 
@@ -386,11 +388,29 @@ def test_the_guest_is_no_socket(link: Guest) -> None:
     assert link.sync().status == 0  # and it may still be given up
 
 
+MANY = 0xFFFFFFFF
+COUNTERS = {field.name: 0 for field in operations()["sessionRestoreCounters"].request}
 MALFORMED: dict[str, tuple[str, dict[str, int], bytes]] = {
     "memory without a descriptor": ("sessionRestoreShare", {"address": 1 << 45, "size": PAGE}, b""),
     "too many hashes": ("sessionRestoreHash", {"address": 1 << 45, "pages": 1 << 19}, b""),
     "counters of another size": ("sessionRestoreState", {"latched": 0, "latched_op": 0}, bytes(100)),
     "an operation that is none": ("sessionRestoreState", {"latched": 0, "latched_op": 1 << 20}, bytes(100)),
+    "counters that are not there": ("sessionRestoreCounters", COUNTERS | {"operations": 1}, b""),
+    "more counters than are there": (
+        "sessionRestoreCounters",
+        COUNTERS | {"operations": 0xFFFFFFFF},
+        bytes(36),
+    ),
+    "counters of no operation": (
+        "sessionRestoreCounters",
+        COUNTERS | {"operations": 1},
+        CountedCalls(1 << 16, 1, 0, 0, 0).pack(),
+    ),
+    "an operation that failed and is none": (
+        "sessionRestoreCounters",
+        COUNTERS | {"latched_op": 1 << 20},
+        b"",
+    ),
     "counts of a session that ends with its connection": (
         "sessionRestoreResumable",
         {"received": 0, "told": 0, "begin": 0, "boundary": 0, "written": 0},

@@ -65,6 +65,12 @@ class Reign:
             while self._broken:
                 self._repair(next(iter(self._broken)))
 
+    def alone(self, deed: Deed) -> None:
+        """Does it, and makes whole again what it broke."""
+        self.note(f"{deed.name}: {getattr(self, deed.name)(deed)}")
+        while self._broken:
+            self._repair(next(iter(self._broken)))
+
     def note(self, text: str) -> None:
         """For whoever reads what happened."""
         self._log.append(f"{time.monotonic() - self._began:8.3f} {text}")

@@ -15,6 +15,7 @@ import grpc
 from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 
 from tests.helpers.ports import lasting_ports
+from tests.helpers.warm import CLI
 from tests.monitor import harness
 
 TOKEN = "chaos" * 8
@@ -67,7 +68,7 @@ class GpuServer:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*harness.CLI, "monitor", *self._options],
+                [*CLI, "monitor", *self._options],
                 env=harness.environment(
                     str(self.runtime),
                     GPUFERRY_TOKEN=TOKEN,

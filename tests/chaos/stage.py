@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.adversity.running import Program, digest
 from tests.chaos.judge import Wrong, judge
@@ -52,7 +53,7 @@ class Part:
     """A program that runs now."""
 
     play: Play
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[Any]
     killed: bool = False
 
 
@@ -152,7 +153,8 @@ class Resident:
         self.rounds = 0
         self._chance = random.Random(f"resident by {way.name} of {seed}")
         self._program = Program({**way.environment(), "GPUFERRY_LOG": "info"})
-        self.pid = self._program.process.pid
+        self.process = self._program.process
+        self.pid = self.process.pid
 
     def __enter__(self) -> Resident:
         try:

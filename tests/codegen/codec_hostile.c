@@ -1,6 +1,6 @@
-/* Bytes of which nobody made sure: decoding ends, reads nothing behind them and leaves no memory. Built with sanitizers.
- * Each file: an encoding of the type that its name begins with. Every beginning of it is malformed, and what comes of
- * it with some bytes changed is an answer. */
+/* Bytes of which nobody made sure: decoding ends, reads nothing behind them and leaves no memory. Built with
+ * sanitizers. Each file: an encoding of the type that its name begins with. Every beginning of it is
+ * malformed, and what comes of it with some bytes changed is an answer. */
 #include <stdio.h>
 
 #include "codec_probe.h"
@@ -43,7 +43,7 @@ static int broken(const struct type *type, const uint8_t *bytes, size_t size) {
     if (decode(type, changed, size + 1) != GF_MALFORMED) {
         return 3;
     }
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < 500; i++) {
         memcpy(changed, bytes, size);
         for (uint64_t times = 1 + next() % 3; times > 0; times--) {
             changed[next() % size] = (uint8_t)next();
@@ -61,7 +61,8 @@ int main(int count, char **files) {
         size_t size = fread(bytes, 1, sizeof bytes, file);
         fclose(file);
         for (const struct type *type = types; type < types + sizeof types / sizeof *types; type++) {
-            if (strcspn(name, ".") == strlen(type->name) && strncmp(name, type->name, strlen(type->name)) == 0) {
+            if (strcspn(name, ".") == strlen(type->name) &&
+                strncmp(name, type->name, strlen(type->name)) == 0) {
                 int status = broken(type, bytes, size);
                 if (status != 0) {
                     printf("%s: %d\n", name, status);
@@ -71,7 +72,7 @@ int main(int count, char **files) {
         }
     }
     for (const struct type *type = types; type < types + sizeof types / sizeof *types; type++) {
-        for (int i = 0; i < 2000; i++) {
+        for (int i = 0; i < 500; i++) {
             size_t size = next() % 512;
             for (size_t at = 0; at < size; at++) {
                 bytes[at] = next() % 3 == 0 ? (uint8_t)(next() % 5) : next() % 2 == 0 ? 0 : (uint8_t)next();

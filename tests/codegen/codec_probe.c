@@ -19,7 +19,8 @@ static const struct type *find(const char *name) {
     abort();
 }
 
-int probe_encode(const char *name, const void *value, uint64_t count, int nullable, void *encoding, size_t *size) {
+int probe_encode(const char *name, const void *value, uint64_t count, int nullable, void *encoding,
+                 size_t *size) {
     struct gf_bytes behind;
     gf_bytes_begin(&behind);
     int result = find(name)->append(&behind, value, count, nullable);
@@ -29,7 +30,8 @@ int probe_encode(const char *name, const void *value, uint64_t count, int nullab
     return result;
 }
 
-int probe_options(uint64_t count, const CUjit_option *options, void *const *values, void *encoding, size_t *size) {
+int probe_options(uint64_t count, const CUjit_option *options, void *const *values, void *encoding,
+                  size_t *size) {
     struct gf_bytes behind;
     gf_bytes_begin(&behind);
     int result = gf_append_CUjit_options(&behind, count, options, values);
@@ -46,8 +48,8 @@ struct gf_decoder *probe_begin(const void *encoding, size_t size) {
 }
 
 /* What was decoded stays until it is given back. */
-struct gf_decoder *probe_decode(const char *name, const void *encoding, size_t size, uint64_t count, int nullable,
-                                void **found, int *status, const char **why) {
+struct gf_decoder *probe_decode(const char *name, const void *encoding, size_t size, uint64_t count,
+                                int nullable, void **found, int *status, const char **why) {
     struct gf_decoder *d = probe_begin(encoding, size);
     *status = find(name)->take(d, count, nullable, found);
     if (*status == 0) {

@@ -1,5 +1,5 @@
-/* Both halves of the codecs with a guest and a server around them that know little: a handle travels as its complement,
- * what is BAD is refused, and device memory is all below LIMIT. */
+/* Both halves of the codecs with a guest and a server around them that know little: a handle travels as its
+ * complement, what is BAD is refused, and device memory is all below LIMIT. */
 #pragma once
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 enum { BAD = 0xbad, LIMIT = 1 << 20, DEVICES = 4, PARAMS = 24 };
 
 #define WIRE(kind, type)                                                                                     \
-    CUresult gf_codec_##kind(type handle, uint64_t *wire) {                                                   \
+    CUresult gf_codec_##kind(type handle, uint64_t *wire) {                                                  \
         *wire = ~(uint64_t)(uintptr_t)handle;                                                                \
         return (uint64_t)(uintptr_t)handle == BAD ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;                \
     }

@@ -147,7 +147,7 @@ def wire(probe: ctypes.CDLL) -> Wire:
 
 
 @pytest.mark.parametrize("name", CARRIED)
-@settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_what_is_sent_arrives(wire: Wire, name: str, data: st.DataObject) -> None:
     """The bytes are those that the spec says, and the driver is given the same value."""

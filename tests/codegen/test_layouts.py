@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import struct
 import subprocess
 from pathlib import Path
@@ -13,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codegen.generate import ROOT, outputs
+from codegen.generate import outputs
 from codegen.header import compiler
 from codegen.load import load
 from codegen.model import Field
+from codegen.packing import FORMATS
 from codegen.wire import WIRE_SIZES, canonical, messages, size_of, spec_hash
-from tests.helpers.layouts import FORMATS
 
 MESSAGES = messages(load())
 STRUCTS = [
@@ -106,10 +105,3 @@ def test_hash_is_of_layouts_only() -> None:
     assert "2 sessionMemMap async request(address:u64,size:u64;) reply(;)\n" in text
     unsupported = next(v for v in spec.driver.variants if v.klass.value == "unsupported")
     assert unsupported.symbol not in text
-
-
-def test_protocol_version_is_the_specs() -> None:
-    """The handshake's header is written by hand; its version is the session spec's."""
-    session = next(library for library in load().libraries if library.header is None)
-    frame = (ROOT / "native" / "wire" / "frame.h").read_text(encoding="utf-8")
-    assert re.findall(r"#define GF_PROTOCOL_VERSION +(\d+)", frame) == [str(session.version)]

@@ -37,8 +37,7 @@ SANITIZED = {
 
 
 def case(program: Program) -> object:
-    """All tests of one program go to one worker, which then builds it and runs it natively once."""
-    marks = [pytest.mark.xdist_group(program.name)]
+    marks = []
     if program.suite == "long":
         marks.append(pytest.mark.slow)
     if program.name in SANITIZED:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable
@@ -12,14 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpuferry.specs._generated import frames, operations
+from gpuferry.specs._generated.frames import Frame as Op
+
 from codegen.load import load
 from codegen.wire import messages
 
-HEADER = struct.Struct("<IHHII")
-REPLY_HEADER = struct.Struct("<IHHIi")
-GREETING, HELLO, WELCOME, REFUSED, OUTPUT, QUEUED = 0xFF01, 0xFF02, 0xFF03, 0xFF04, 0xFF05, 0xFF07
-HELLO_FIXED = struct.Struct("<HH32s32sIQI64s64s128s32s")
-ATTRIBUTES = 256
 WINDOW = 0x200000000000
 MIB = 1 << 20
 
@@ -66,16 +63,22 @@ def _text(raw: bytes) -> str:
 
 
 def parse_hello(body: bytes) -> Hello:
-    fields = HELLO_FIXED.unpack_from(body)
-    version, _, spec, nonce, pid, memory, devices, tenant, function, program, proof = fields
-    extensions, at = {}, HELLO_FIXED.size
+    fixed = frames.Hello.unpack(body)
+    version, _, spec, nonce, pid, memory, devices, tenant, function, program, proof = fixed
+    extensions, at = {}, fixed.SIZE
     while at < len(body):
-        kind, size = struct.unpack_from("<HH", body, at)
-        extensions[kind] = body[at + 4 : at + 4 + size]
-        at += 4 + size
-    signed = body[: HELLO_FIXED.size - len(proof)] + body[HELLO_FIXED.size :]
+        kind, size = frames.ExtensionHead.unpack(body, at)
+        at += frames.ExtensionHead.SIZE
+        extensions[kind] = body[at : at + size]
+        at += size
+    signed = body[: fixed.SIZE - len(proof)] + body[fixed.SIZE :]
     texts = (_text(tenant), _text(function), _text(program))
     return Hello(version, spec, nonce, pid, memory, devices, *texts, proof, signed, extensions)
+
+
+def greeting(nonce: bytes, build: int = operations.BUILD) -> bytes:
+    """The body of GREETING."""
+    return frames.Greeting(frames.MAGIC, frames.PROTOCOL_VERSION, build, nonce).pack()
 
 
 @dataclass
@@ -88,7 +91,11 @@ class FakeServer:
     attributes: dict[int, int] = field(default_factory=dict)
     answer: Callable[[Frame], Answer | None] = lambda _: Answer()
     greeting: bytes | None = None
+    build: int = operations.BUILD
+    agreed: Callable[[Hello], bytes] = lambda _: b""
+    """What WELCOME says of the agreement."""
     refusal: tuple[int, int, str] | None = None
+    refuses_first: tuple[int, int, str] | None = None
     server_token: bytes | None = None
     frames: list[Frame] = field(default_factory=list)
     leave: list[tuple[int, float]] = field(default_factory=list)
@@ -135,12 +142,11 @@ class FakeServer:
 
     def send(self, op: int, body: bytes, request: int = 0, flags: int = 0, status: int = 0) -> None:
         assert self.connection is not None
-        head = REPLY_HEADER.pack(REPLY_HEADER.size + len(body), op, flags, request, status)
-        self.connection.sendall(head + body)
+        self.connection.sendall(frames.frame(op, body, request, status, flags))
 
     def reply(self, frame: Frame, answer: Answer) -> None:
         body = bytes(REPLY_SIZE[frame.name]) if answer.body is None else answer.body
-        prefix = struct.pack("<iHH", answer.latched, answer.latched_op, 0)
+        prefix = frames.ReplyPrefix(answer.latched, answer.latched_op, 0).pack()
         self.send(OPS[frame.name], prefix + body, frame.request, 1, answer.status)
 
     def _serve(self) -> None:
@@ -171,27 +177,28 @@ class FakeServer:
         return bytes(data)
 
     def _frame(self) -> tuple[int, int, int, bytes]:
-        size, op, flags, request, context = HEADER.unpack(self._read(HEADER.size))
+        size, op, flags, request, context = frames.Header.unpack(self._read(frames.Header.SIZE))
         assert flags == 0
-        return op, request, context, self._read(size - HEADER.size)
+        return op, request, context, self._read(size - frames.Header.SIZE)
 
     def _session(self) -> None:
-        self.send(GREETING, self.greeting or struct.pack("<8sHH32s", b"GPUFERRY", 1, 0, self.nonce))
+        self.send(Op.GREETING, self.greeting or greeting(self.nonce, self.build))
         op, _, _, body = self._frame()
-        assert op == HELLO
+        assert op == Op.HELLO
         self.hello = parse_hello(body)
         self.hellos.append(self.hello)
         if self.leave:
             places, seconds = self.leave.pop(0)
             for place in range(places, 0, -1):
-                self.send(QUEUED, struct.pack("<II", place, places))
+                self.send(Op.QUEUED, frames.Queued(place, places).pack())
             time.sleep(seconds)
             return
-        if self.refusal is not None:
-            reason, error, text = self.refusal
-            self.send(REFUSED, struct.pack("<II", reason, error) + text.encode())
+        refusal, self.refuses_first = self.refuses_first or self.refusal, None
+        if refusal is not None:
+            reason, error, text = refusal
+            self.send(Op.REFUSED, frames.Refused(reason, error).pack() + text.encode())
             return
-        self.send(WELCOME, self._welcome())
+        self.send(Op.WELCOME, self._welcome())
         while True:
             op, request, context, body = self._frame()
             frame = Frame(NAMES[op], request, context, body)
@@ -206,21 +213,28 @@ class FakeServer:
     def _welcome(self) -> bytes:
         assert self.hello is not None
         token = self.server_token if self.server_token is not None else self.token
-        proof = hmac.digest(token, b"gpuferry server 1" + self.nonce + self.hello.nonce, "sha256")
-        attributes = [0] * ATTRIBUTES
+        proof = hmac.digest(token, frames.PROOF_SERVER + self.nonce + self.hello.nonce, "sha256")
+        attributes = [0] * frames.ATTRIBUTE_COUNT
         limits = {1: 1024, 2: 1024, 3: 1024, 4: 64, 5: 2**31 - 1, 6: 65535, 7: 65535, 8: 49152, 10: 32}
         limits |= {11: 2**31 - 1, 12: 65536, 75: 8, 76: 0, 97: 166912}
         for index, value in (limits | self.attributes).items():
             attributes[index] = value
-        session = struct.pack(
-            "<32sQQQQIIIIII", proof, 7, WINDOW, 1 << 40, self.quota, 2 * MIB, 13050, 1, 1, 0, 0
+        session = frames.Welcome(proof, 7, WINDOW, 1 << 40, self.quota, 2 * MIB, 13050, 1, 1, 0, 0)
+        device = frames.Device(
+            name=b"fake device",
+            uuid=bytes(range(16)),
+            total_memory=1 << 33,
+            stream_priority_least=0,
+            stream_priority_greatest=-5,
+            attribute_count=len(attributes),
+            attributes=tuple(attributes),
+            limits=tuple(range(frames.LIMIT_COUNT)),
         )
-        device = struct.pack("<256s16sQiiI", b"fake device", bytes(range(16)), 1 << 33, 0, -5, ATTRIBUTES)
-        return session + device + struct.pack(f"<{ATTRIBUTES}i8q", *attributes, *range(8))
+        return session.pack() + device.pack() + self.agreed(self.hello)
 
 
 def expected_proof(server: FakeServer) -> bytes:
     """What HELLO must prove, if the guest holds the server's token."""
     assert server.hello is not None
-    message = b"gpuferry guest 1" + server.nonce + server.hello.nonce + server.hello.signed
+    message = frames.PROOF_GUEST + server.nonce + server.hello.nonce + server.hello.signed
     return hmac.digest(server.token, message, "sha256")

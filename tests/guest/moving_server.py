@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import socket
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gpuferry.migration import follow
+from gpuferry.specs._generated import frames
+from gpuferry.specs._generated.frames import Frame as Op
 
-from tests.guest.fake_server import GREETING, HELLO, NAMES, REFUSED, WELCOME, FakeServer, Frame, parse_hello
+from tests.guest.fake_server import NAMES, FakeServer, Frame, greeting, parse_hello
 
-ACKNOWLEDGE = 0xFF09
 RESUME_MS = 20_000
 
 
@@ -35,17 +35,16 @@ class MovingServer(FakeServer):
     answered: list[int] = field(default_factory=list)  # frames of each connection before the guest's MOVED
 
     def _welcome(self) -> bytes:
-        welcome = bytearray(super()._welcome())
-        offset = 32 + 4 * 8 + 5 * 4
-        welcome[offset : offset + 4] = struct.pack("<I", RESUME_MS if self.resumable else 0)
+        welcome = super()._welcome()
+        told = frames.Welcome.unpack(welcome)._replace(resume_ms=RESUME_MS if self.resumable else 0)
         assert self.hello
-        label = b"gpuferry resume key 1" + self.nonce + self.hello.nonce
+        label = frames.KEY_RESUME + self.nonce + self.hello.nonce
         self.key = hmac.digest(self.token, label, hashlib.sha256)
-        return bytes(welcome)
+        return told.pack() + welcome[told.SIZE :]
 
     def send(self, op: int, body: bytes, request: int = 0, flags: int = 0, status: int = 0) -> None:
         super().send(op, body, request, flags, status)
-        if op < 0xFF00:
+        if op in NAMES:
             self.sent += 16 + len(body)
 
     def _moved(self) -> bytes:
@@ -56,25 +55,25 @@ class MovingServer(FakeServer):
         return follow.moved_frame(old, new, self.number, f"unix:{self.path}")
 
     def _session(self) -> None:
-        self.send(GREETING, struct.pack("<8sHH32s", b"GPUFERRY", 1, 0, self.nonce))
-        size, op, *_ = follow.HEADER.unpack(self._read(16))
+        self.send(Op.GREETING, greeting(self.nonce))
+        size, op, *_ = frames.Header.unpack(self._read(frames.Header.SIZE))
         body = self._read(size - 16)
-        if op == HELLO:
+        if op == Op.HELLO:
             self.hello = parse_hello(body)
-            self.send(WELCOME, self._welcome())
+            self.send(Op.WELCOME, self._welcome())
         else:
-            assert op == follow.OP_RESUME
+            assert op == Op.RESUME
             if not self._resume(body):
                 return
         self.connections += 1
         self._converse(self.moves(self.connections))
 
     def _resume(self, body: bytes) -> bool:
-        version, flags, _, number, received, proof = follow.RESUME.unpack(body)
+        version, flags, _, number, received, proof = frames.Resume.unpack(body)
         assert (version, flags) == (1, 0)
         assert self.connection
         if self.refuses:
-            self.send(REFUSED, struct.pack("<II", 9, 46) + b"nobody has it")
+            self.send(Op.REFUSED, frames.Refused(9, 46).pack() + b"nobody has it")
             return False
         if number != self.number:
             # It comes to where the session was: that server knows where it went.
@@ -82,12 +81,12 @@ class MovingServer(FakeServer):
             old = self.old_key
             self.connection.sendall(follow.moved_frame(old, self.key, self.number, f"unix:{self.path}"))
             return False
-        expected = hmac.digest(self.key, b"gpuferry resume 1" + self.nonce + body[:-32], hashlib.sha256)
+        expected = hmac.digest(self.key, frames.PROOF_RESUME + self.nonce + body[:-32], hashlib.sha256)
         assert proof == expected
         assert received == (self.sent if self.resumable else 0)
-        answer = hmac.digest(self.key, b"gpuferry resumed 1" + self.nonce + body, hashlib.sha256)
+        answer = hmac.digest(self.key, frames.PROOF_RESUMED + self.nonce + body, hashlib.sha256)
         count = self.received if self.resumable else 0
-        super().send(follow.OP_RESUMED, follow.RESUMED.pack(answer, count))
+        super().send(Op.RESUMED, frames.Resumed(answer, count).pack())
         return True
 
     def _converse(self, until: int | None) -> None:
@@ -103,19 +102,19 @@ class MovingServer(FakeServer):
                 if self.cut is not None:
                     self.connection.shutdown(socket.SHUT_RDWR)
                     return
-            size, op, flags, request, context = follow.HEADER.unpack(self._read(16))
+            size, op, flags, request, context = frames.Header.unpack(self._read(frames.Header.SIZE))
             assert flags == 0
             body = self._read(size - 16)
-            if op == follow.OP_MOVED:
+            if op == Op.MOVED:
                 assert told
                 assert not body
                 self.answered.append(served)
                 if not self.resumable and self.farewell:
-                    super().send(follow.OP_MOVED, b"")
+                    super().send(Op.MOVED, b"")
                 return
             self.received += size
-            if op == ACKNOWLEDGE:
-                assert struct.unpack("<Q", body)[0] <= self.sent
+            if op == Op.ACKNOWLEDGE:
+                assert frames.Acknowledge.unpack(body).received <= self.sent
                 continue
             served += 1
             frame = Frame(NAMES[op], request, context, body)

@@ -7,9 +7,11 @@ import struct
 from pathlib import Path
 
 import pytest
+from gpuferry.specs._generated.frames import Frame as Op
+from gpuferry.specs._generated.frames import Refused
 
 from tests.guest.conftest import Guest
-from tests.guest.fake_server import MIB, OPS, OUTPUT, WINDOW, Answer, FakeServer, Frame
+from tests.guest.fake_server import MIB, OPS, WINDOW, Answer, FakeServer, Frame
 
 UNAVAILABLE, ILLEGAL_ADDRESS, LAUNCH_OUT_OF_RESOURCES = 46, 700, 701
 
@@ -145,7 +147,7 @@ print(cu("cuEventElapsedTime_v2", byref(ctypes.c_float()), a, b))
 
 def test_a_refusal_in_mid_session_is_shown(server: FakeServer, guest: Guest) -> None:
     def refuse(_: Frame) -> Answer:
-        server.send(0xFF04, struct.pack("<II", 7, 0) + b"frame 3 is too long")
+        server.send(Op.REFUSED, Refused(7, 0).pack() + b"frame 3 is too long")
         return Answer()
 
     server.answer = refuse
@@ -258,7 +260,7 @@ print(wrong)
 
 def test_what_a_kernel_prints_comes_behind_what_the_program_printed(server: FakeServer, guest: Guest) -> None:
     def print_first(_: Frame) -> Answer:
-        server.send(OUTPUT, b"from the kernel\n")
+        server.send(Op.OUTPUT, b"from the kernel\n")
         return Answer()
 
     server.answer = print_first

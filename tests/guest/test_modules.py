@@ -6,6 +6,7 @@ import hashlib
 import struct
 
 import pytest
+from gpuferry.specs._generated.frames import Kernel, KernelParam
 
 from tests.guest.conftest import Guest
 from tests.guest.fake_server import Answer, FakeServer, Frame
@@ -19,8 +20,8 @@ def table(*kernels: tuple[str, list[tuple[int, int]]], log: bytes = b"", known: 
     rows = b""
     for name, params in kernels:
         attributes = [256, 0, 0, 0, 10, 80, 80, 0, 1000, *[0] * 9]
-        rows += struct.pack("<HH18i", len(name), len(params), *attributes)
-        rows += b"".join(struct.pack("<II", *param) for param in params)
+        rows += Kernel(len(name), len(params), tuple(attributes)).pack()
+        rows += b"".join(KernelParam(*param).pack() for param in params)
         rows += name.encode() + bytes(-len(name) % 4)
     return struct.pack("<IIII", known, len(kernels), len(rows), len(log)) + rows + log
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from gpuferry.migration import follow
+from gpuferry.specs._generated.frames import Frame as Op
 
 from tests.guest.conftest import run_guest
 from tests.guest.fake_server import REPLY_SIZE, Answer, Frame
@@ -19,7 +19,7 @@ from tests.helpers.running import Outcome
 
 Program = Callable[..., Outcome]
 UNAVAILABLE = 46
-pytestmark = [pytest.mark.sanitize, pytest.mark.xdist_group("guest moved")]
+pytestmark = pytest.mark.sanitize
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_an_end_that_nobody_wanted(server: MovingServer) -> None:
     """Who says that it has said everything, and did not say where the session is."""
 
     def answer(frame: Frame) -> Answer:
-        server.send(follow.OP_MOVED, b"")
+        server.send(Op.MOVED, b"")
         return Answer()
 
     server.answer = answer

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from gpuferry.monitor.door import handshake
 from gpuferry.specs._generated import migration_pb2, node_pb2
+from gpuferry.specs._generated.frames import Hello
 
 from tests.apiserver.server import Server
 from tests.helpers.door import Door
@@ -33,7 +34,6 @@ from tests.migration.moving import (
 )
 
 HEADER = 16
-HELLO = struct.Struct("<HH32s32sIQ")  # version, flags, spec hash, nonce, pid, memory
 TOKEN = "a token of the tests"
 QUOTA = 3 << 30
 
@@ -233,7 +233,7 @@ def shake_hands(guest: socket.socket) -> bytes | None:
     if not header:
         return None
     body = exactly(guest, struct.unpack_from("<I", header)[0] - HEADER)
-    guest_nonce = HELLO.unpack_from(body)[3]
+    guest_nonce = Hello.unpack(body).nonce
     return handshake.server_proof(TOKEN.encode(), nonce, guest_nonce)
 
 

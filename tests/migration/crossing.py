@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import struct
 import threading
 from collections.abc import Sequence
 from functools import partial
@@ -18,7 +17,7 @@ import grpc
 from gpuferry.guest.endpoint import split_address
 from gpuferry.migration.frames import HEADER
 from gpuferry.monitor.door import handshake
-from gpuferry.specs._generated import control_pb2
+from gpuferry.specs._generated import control_pb2, frames
 
 from tests.helpers.door import Door
 from tests.migration.carriage import QUOTA, exactly
@@ -27,7 +26,6 @@ from tests.migration.rounds import RUNNING, migrate
 from tests.monitor import harness
 
 TOKEN = "a token that both monitors are given"
-HELLO_PID = struct.Struct("<HH32s32sI")
 
 
 class Node:
@@ -132,7 +130,7 @@ class Crossing:
     def _gate(self, node: Node, first: bytes, journey: Journey) -> Gate:
         """By which what follows this frame goes."""
         op, body = HEADER.unpack_from(first)[1], first[HEADER.size :]
-        if op == handshake.OP_RESUME:
+        if op == frames.Frame.RESUME:
             number = handshake.read_resume(body, b"").session
             pids = [one.guest_pid for one in node.monitor.status().sessions if one.id == number]
             if not pids:  # it is told that its session went on
@@ -141,7 +139,7 @@ class Crossing:
             return self._gates[pids[0]]
         if handshake.Extension.RESTORE in handshake.read_hello(body, b"").extensions:
             return Gate([])
-        pid = HELLO_PID.unpack_from(body)[4]
+        pid = frames.Hello.unpack(body).pid
         gate = self._gates[pid] = Gate(journey.stops)
         self._threads.append(self._thread(self._guide, pid, gate, journey))
         return gate

@@ -10,9 +10,10 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gpuferry.apiserver.relay import OP_MOVED, Frames
+from gpuferry.apiserver.relay import Frames
 from gpuferry.migration.frames import HEADER, OPERATIONS
 from gpuferry.specs._generated import migration_pb2
+from gpuferry.specs._generated.frames import Frame
 
 from tests.migration.moving import STOP
 
@@ -174,7 +175,7 @@ class Passage:
                 sent, calls = begin, 0
             begin = at + end
             self._began = False
-            self._follows = self._follows or op == OP_MOVED
+            self._follows = self._follows or op == Frame.MOVED
             if op >= CONTROL:
                 continue
             calls += 1

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from gpuferry.specs._generated import migration_pb2, node_pb2
+from gpuferry.specs._generated.frames import Frame
 
 from tests.apiserver import kernels
 from tests.apiserver.guest import HEADER, Guest, handle
@@ -18,7 +19,6 @@ from tests.helpers.points import Held, Points
 from tests.resume.guest import CountingGuest
 
 MEMORY = "512MiB"
-OP_RESUMED = 0xFF08
 PAGE = 2 << 20
 STOP = migration_pb2.STRATEGY_STOP
 PRECOPY = migration_pb2.STRATEGY_PRECOPY
@@ -284,7 +284,7 @@ def comes_back(server: Process, guest: CountingGuest, received: int | None = Non
     ours = ask_to_resume(server, guest, guest.received if received is None else received)
     size, op, *_ = HEADER.unpack(ours.recv(HEADER.size, socket.MSG_WAITALL))
     body = ours.recv(size - HEADER.size, socket.MSG_WAITALL)
-    assert op == OP_RESUMED, body
+    assert op == Frame.RESUMED, body
     assert body[:32] == b"r" * 32
     guest.adopt(ours)
     return int.from_bytes(body[32:], "little")

@@ -169,9 +169,7 @@ def stops(chance: random.Random, calls: int, way: Way) -> list[Stop]:
 
 def case(program: Program, seed: int, way: Way) -> object:
     road = "crossing" if way is Way.SERVER else "carriage"
-    marks = [pytest.mark.xdist_group(road)]
-    if seed > 0 or program.name not in SOME_OF[way]:
-        marks.append(pytest.mark.slow)
+    marks = [pytest.mark.slow] if seed > 0 or program.name not in SOME_OF[way] else []
     return pytest.param(program, seed, way, road, id=f"{program.name}-{seed}-{way.value}", marks=marks)
 
 

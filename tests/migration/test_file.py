@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from gpuferry.migration import devices, frames
+from gpuferry.migration import frames
 from gpuferry.migration.errors import MigrationError, Refused, SnapshotError
 from gpuferry.migration.file import HEAD_SIZE, Reader, Writer
 from gpuferry.migration.frames import PAGE, Kept
 from gpuferry.migration.link import Link
 from gpuferry.migration.play import Player
 from gpuferry.specs._generated import node_pb2, snapshot_pb2
+from gpuferry.specs._generated.frames import Device, Welcome
 from gpuferry.specs._generated.wire import SPEC_HASH
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +25,7 @@ from hypothesis import strategies as st
 FRAME = frames.HEADER.pack(frames.HEADER.size + 5, 300, 0, 1, 1) + b"hello"
 SNAPSHOT = snapshot_pb2.Snapshot(grant=node_pb2.Grant(session=7, program="p"), mapped_bytes=3 * PAGE)
 Item = Kept | tuple[int, bytes]
-WELCOME_SIZE = devices.WELCOME.size + devices.DEVICE.size
+WELCOME_SIZE = Welcome.SIZE + Device.SIZE
 
 
 def page(seed: int) -> bytes:
@@ -179,7 +180,7 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("spec", "reason"),
-    [(b"", "another version of the wire"), (SPEC_HASH, "another address window")],
+    [(b"", "of which nothing is known here"), (SPEC_HASH, "another address window")],
     ids=["wire", "device"],
 )
 def test_what_does_not_fit_here_is_not_played(tmp_path: Path, spec: bytes, reason: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from gpuferry.migration.errors import Cancelled, LinkBroken, MigrationError, Ref
 from gpuferry.migration.frames import HEADER, Kept
 from gpuferry.migration.link import Link
 from gpuferry.migration.targets import take_over
+from gpuferry.specs._generated import frames as layouts
 
 LOAD, EVENT, IMAGE = (
     frames.OPERATIONS[name] for name in ("sessionLoadImage", "cuEventCreate", "sessionImageData")
@@ -23,7 +23,8 @@ LOAD, EVENT, IMAGE = (
 
 
 def reply(op: int, request: int, status: int = 0, body: bytes = b"", flags: int = 1) -> bytes:
-    return struct.pack("<IHHIiiHH", HEADER.size + 8 + len(body), op, flags, request, status, 0, 0, 0) + body
+    said = layouts.ReplyPrefix(0, 0, 0).pack() + body
+    return layouts.frame(op, said, request, status, flags)
 
 
 @dataclass
@@ -31,7 +32,7 @@ class Destination:
     """Answers every frame as told, on a thread; says in which order they came."""
 
     connection: socket.socket
-    answer: Callable[[frames.Header, bytes], bytes]
+    answer: Callable[[layouts.Header, bytes], bytes]
     seen: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -55,7 +56,7 @@ def connect() -> Iterator[Callable[..., tuple[Link, Destination]]]:
     made: list[tuple[socket.socket, Destination]] = []
 
     def make(
-        answer: Callable[[frames.Header, bytes], bytes], wake: int | None = None
+        answer: Callable[[layouts.Header, bytes], bytes], wake: int | None = None
     ) -> tuple[Link, Destination]:
         ours, theirs = socket.socketpair()
         destination = Destination(theirs, answer)
@@ -70,7 +71,7 @@ def connect() -> Iterator[Callable[..., tuple[Link, Destination]]]:
         destination.thread.join()
 
 
-def fine(head: frames.Header, _: bytes) -> bytes:
+def fine(head: layouts.Header, _: bytes) -> bytes:
     return reply(head.op, head.request)
 
 
@@ -88,7 +89,7 @@ def test_nobody_waits_for_each_answer(connect: Callable[..., tuple[Link, Destina
     """The first answer comes when the last request is there."""
     waiting: list[bytes] = []
 
-    def late(head: frames.Header, _: bytes) -> bytes:
+    def late(head: layouts.Header, _: bytes) -> bytes:
         waiting.append(reply(head.op, head.request))
         return b"".join(waiting) if len(waiting) == 500 else b""
 
@@ -113,7 +114,7 @@ def test_what_comes_after_an_image_waits_for_it(connect: Callable[..., tuple[Lin
     """Images load on threads of their own: functions must find them, and their order decides on addresses."""
     loading: list[bytes] = []
 
-    def slow(head: frames.Header, body: bytes) -> bytes:
+    def slow(head: layouts.Header, body: bytes) -> bytes:
         if head.op in (LOAD, IMAGE):
             loading.append(reply(head.op, head.request, 0, bytes(16) if head.op == LOAD else b""))
             return b""
@@ -175,13 +176,13 @@ def test_no_memory_is_said_as_such(connect: Callable[..., tuple[Link, Destinatio
         lambda head: reply(head.op + 1, head.request),
         lambda head: reply(head.op, head.request, flags=0),
         lambda head: reply(head.op, head.request) * 2,
-        lambda head: struct.pack("<IHHIi", 16, head.op, 1, head.request, 0),
-        lambda head: reply(frames.OP_OUTPUT, 0, flags=0),
+        lambda head: layouts.frame(head.op, b"", head.request, flags=1),
+        lambda head: reply(layouts.Frame.OUTPUT, 0, flags=0),
     ],
     ids=["size 0", "too large", "request", "operation", "no reply", "twice", "cut short", "output"],
 )
 def test_nonsense_is_refused(
-    connect: Callable[..., tuple[Link, Destination]], answer: Callable[[frames.Header], bytes]
+    connect: Callable[..., tuple[Link, Destination]], answer: Callable[[layouts.Header], bytes]
 ) -> None:
     link, _ = connect(lambda head, _: answer(head))
     with pytest.raises(LinkBroken, match="the destination"):
@@ -191,7 +192,7 @@ def test_nonsense_is_refused(
 def test_a_refusal_is_told(connect: Callable[..., tuple[Link, Destination]]) -> None:
     text = b"malformed: operation 471: no such thing"
     link, _ = connect(
-        lambda head, _: struct.pack("<IHHIiII", 24 + len(text), frames.OP_REFUSED, 0, 0, 0, 7, 999) + text
+        lambda head, _: layouts.frame(layouts.Frame.REFUSED, layouts.Refused(7, 999).pack() + text)
     )
     link.tell("cuEventCreate", bytes(12))
     with pytest.raises(LinkBroken, match="malformed: operation 471"):
@@ -208,7 +209,7 @@ def test_silence(connect: Callable[..., tuple[Link, Destination]]) -> None:
 
 def test_the_welcome(connect: Callable[..., tuple[Link, Destination]]) -> None:
     link, destination = connect(fine)
-    destination.connection.send(struct.pack("<IHHIi", 20, frames.OP_WELCOME, 0, 0, 0) + b"body")
+    destination.connection.send(layouts.frame(layouts.Frame.WELCOME, b"body"))
     assert link.welcome() == b"body"
 
 
@@ -237,7 +238,7 @@ def test_nobody_stops_a_take_over(connect: Callable[..., tuple[Link, Destination
 
 
 def test_the_destination_goes_away(connect: Callable[..., tuple[Link, Destination]]) -> None:
-    def leave(head: frames.Header, _: bytes) -> bytes:
+    def leave(head: layouts.Header, _: bytes) -> bytes:
         raise OSError
 
     link, _ = connect(leave)

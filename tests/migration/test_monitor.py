@@ -32,7 +32,7 @@ SIMULATED: dict[str, Any] = {
     "GPUFERRY_SIM_DIRTY": "1",
     "GPUFERRY_TOKEN": TOKEN,
 }
-pytestmark = [pytest.mark.xdist_group("migration monitor"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 undisturbed = functools.cache(native)
 

@@ -31,7 +31,7 @@ NAME, ROUNDS = "moving_structures", 2
 FAILED = control_pb2.MIGRATION_STATE_FAILED
 BUSY, IDLE = control_pb2.SERVER_STATE_BUSY, control_pb2.SERVER_STATE_IDLE
 GRACE = ("--pool", "1", "--orphan-grace", "60")
-pytestmark = [pytest.mark.xdist_group("migration deaths"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture(scope="module")

@@ -8,15 +8,16 @@ import socket
 import struct
 
 import pytest
-from gpuferry.apiserver.relay import LIMIT, OP_MOVED, Frames, Malformed, Relay
+from gpuferry.apiserver.relay import LIMIT, Frames, Malformed, Relay
+from gpuferry.specs._generated import frames
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-MOVED = struct.pack("<IHHII", 20, OP_MOVED, 0, 0, 0) + b"tell"
+MOVED = frames.frame(frames.Frame.MOVED, b"tell")
 
 
 def frame(op: int, body: bytes) -> bytes:
-    return struct.pack("<IHHII", 16 + len(body), op, 0, 1, 0) + body
+    return frames.frame(op, body, request=1)
 
 
 class Ends:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from gpuferry.apiserver.relay import OP_MOVED
 from gpuferry.specs._generated import migration_pb2
+from gpuferry.specs._generated.frames import Frame, frame
 
-from tests.apiserver.guest import OP_WELCOME, Guest
+from tests.apiserver.guest import Guest
 from tests.apiserver.server import Server
 from tests.migration.moving import (
     MEMORY,
@@ -43,7 +43,7 @@ class Follower(Guest):
     def _frame(self) -> tuple[int, bytes, int, int]:
         frame = super()._frame()
         assert not self.told_all
-        if frame[0] != OP_MOVED:
+        if frame[0] != Frame.MOVED:
             return frame
         self.told_all = frame[1] == b""
         if not self.told_all:
@@ -63,7 +63,7 @@ def welcome(link: socket.socket) -> bytes:
     """What a monitor reads from the destination before the source gets the link."""
     header = link.recv(16, socket.MSG_WAITALL)
     size, op = struct.unpack_from("<IH", header)
-    assert op == OP_WELCOME
+    assert op == Frame.WELCOME
     return link.recv(size - 16, socket.MSG_WAITALL)
 
 
@@ -145,7 +145,7 @@ def test_the_source_dies_once_the_keeper_has_it(destination: Server, keeper: Kee
 
 def follow(guest: Follower, destination: Server, meanwhile: Callable[[], object] = lambda: None) -> None:
     """What the guest library does: its last frame here, all until the end, and on by another connection."""
-    guest.socket.sendall(struct.pack("<IHHII", 16, OP_MOVED, 0, 0, 0))
+    guest.socket.sendall(frame(Frame.MOVED))
     assert guest.expect_end().text == ""
     assert guest.told_all
     guest.told_all = False
@@ -156,7 +156,7 @@ def follow(guest: Follower, destination: Server, meanwhile: Callable[[], object]
     order(destination, [theirs], resume={"session": guest.session, "proof": b"r" * 32, "received": 0})
     header = guest.socket.recv(16, socket.MSG_WAITALL)
     size, op = struct.unpack_from("<IH", header)
-    assert op == 0xFF08
+    assert op == Frame.RESUMED
     assert guest.socket.recv(size - 16, socket.MSG_WAITALL) == b"r" * 32 + bytes(8)
 
 
@@ -201,7 +201,7 @@ def test_a_guest_that_leaves_and_does_not_come(source: Server, destination: Serv
     settled(source, destination, expect(source, "moved").moved)
     expect(keeper, "taken_over")
     guest.sync()
-    guest.socket.sendall(struct.pack("<IHHII", 16, OP_MOVED, 0, 0, 0))
+    guest.socket.sendall(frame(Frame.MOVED))
     assert expect(keeper, "ended").ended.reason == "moved"
     destination.order(revoke={"session": guest.session, "reason": "enough"})
     ended = expect(destination, "ended").ended

@@ -30,6 +30,7 @@ class Session:
     driver_version = 13000
     relayed = False
     comparable = True
+    lacks = ()
 
     def __init__(self, fails: str = "", error: BaseException | None = None) -> None:
         self.log: list[str] = []
@@ -146,7 +147,7 @@ def test_the_steps() -> None:
     assert session.told == [
         "sessionMemMap",
         "sessionRestoreEvent",
-        "sessionRestoreState",
+        "sessionRestoreCounters",
         "sessionRestoreResumable",
         "sessionRestoreInput",
         "sessionRestoreOutput",

@@ -8,9 +8,9 @@ import socket
 from pathlib import Path
 
 import pytest
-from gpuferry.specs._generated import handover_pb2
+from gpuferry.specs._generated import frames, handover_pb2
 
-from tests.apiserver.guest import HEADER, REFUSED, encode
+from tests.apiserver.guest import HEADER, encode
 from tests.apiserver.server import DEADLINE, Server
 from tests.migration.moving import (
     PAGE,
@@ -27,10 +27,9 @@ from tests.migration.moving import (
     suspended,
 )
 from tests.migration.test_failures import freeze
-from tests.resume.guest import ACKNOWLEDGE, CountingGuest, counting
+from tests.resume.guest import CountingGuest, counting
 
 GRACE = 60.0
-OP_REFUSED = 0xFF04
 Resumable = tuple[CountingGuest, Work]
 
 
@@ -183,9 +182,7 @@ def test_counts_that_cannot_be(
     """The session stays suspended, with the connection that it has."""
     guest, work = resumable
     acknowledged = guest.received
-    guest.socket.sendall(
-        HEADER.pack(HEADER.size + 8, ACKNOWLEDGE, 0, 0, 0) + acknowledged.to_bytes(8, "little")
-    )
+    guest.socket.sendall(frames.frame(frames.Frame.ACKNOWLEDGE, frames.Acknowledge(acknowledged).pack()))
     guest.sync()
     count = guest.received + wrong if wrong > 0 else acknowledged + wrong
     path = tmp_path / "file"
@@ -196,8 +193,8 @@ def test_counts_that_cannot_be(
             come_back = {"session": guest.session, "proof": b"r" * 32, "received": count}
             order(keeper, [theirs], resume=come_back)
             size, op, *_ = HEADER.unpack(ours.recv(HEADER.size, socket.MSG_WAITALL))
-            assert op == OP_REFUSED
-            assert REFUSED.unpack_from(ours.recv(size - HEADER.size))[0] == 9
+            assert op == frames.Frame.REFUSED
+            assert frames.Refused.unpack(ours.recv(size - HEADER.size)).reason == frames.Reason.NO_SESSION
             assert ours.recv(1) == b""
         assert keeper.play(guest.session, path, destination, resume_seconds=GRACE).moved
         expect(destination, "taken_over")

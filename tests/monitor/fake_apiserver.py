@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from gpuferry.specs._generated import node_pb2, wire
+from gpuferry.specs._generated.frames import Frame, Welcome, frame
 
-WELCOME = 0xFF03
 MEMORY = 1 << 30
 
 
@@ -150,9 +150,8 @@ class FakeServer:
 
 def welcome() -> bytes:
     """What the guest is told of the device."""
-    window = (os.getpid() if os.environ.get("GPUFERRY_FAKE_TERMS") else 0).to_bytes(16, "little")
-    body = bytes(40) + window + bytes(40)
-    return (16 + len(body)).to_bytes(4, "little") + WELCOME.to_bytes(2, "little") + bytes(10) + body
+    base = os.getpid() if os.environ.get("GPUFERRY_FAKE_TERMS") else 0
+    return frame(Frame.WELCOME, Welcome(b"", 0, base, 0, 0, 0, 0, 0, 0, 0, 0).pack())
 
 
 def claim_crash() -> bool:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import struct
 from dataclasses import dataclass
 from typing import Any
 
 from gpuferry.guest.endpoint import split_address
 from gpuferry.monitor.door import handshake
-from gpuferry.specs._generated import wire
+from gpuferry.specs._generated import frames, wire
 
 
 @dataclass
@@ -41,20 +40,20 @@ def read_exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def read_frame(connection: socket.socket) -> tuple[int, bytes]:
-    size, op, *_ = handshake.HEADER.unpack(read_exactly(connection, handshake.HEADER.size))
-    return op, read_exactly(connection, size - handshake.HEADER.size)
+    size, op, *_ = frames.Header.LAYOUT.unpack(read_exactly(connection, frames.Header.SIZE))
+    return op, read_exactly(connection, size - frames.Header.SIZE)
 
 
 def read_greeting(connection: socket.socket) -> bytes:
     op, body = read_frame(connection)
-    magic, version, _, nonce = handshake.GREETING.unpack(body)
-    assert (op, magic, version) == (handshake.OP_GREETING, handshake.MAGIC, wire.PROTOCOL_VERSION)
+    magic, version, _, nonce = frames.Greeting.unpack(body)
+    assert (op, magic, version) == (frames.Frame.GREETING, frames.MAGIC, frames.PROTOCOL_VERSION)
     return bytes(nonce)
 
 
 def hello_frame(server_nonce: bytes, token: str, **changes: Any) -> bytes:
     fields: dict[str, Any] = {
-        "version": wire.PROTOCOL_VERSION,
+        "version": frames.PROTOCOL_VERSION,
         "spec": wire.SPEC_HASH,
         "nonce": secrets.token_bytes(32),
         "pid": os.getpid(),
@@ -65,10 +64,8 @@ def hello_frame(server_nonce: bytes, token: str, **changes: Any) -> bytes:
         "program": b"fake",
         "extensions": {},
     } | changes
-    extensions = b"".join(
-        handshake.EXTENSION.pack(kind, len(value)) + value for kind, value in fields["extensions"].items()
-    )
-    unproven = handshake.HELLO.pack(
+    extensions = b"".join(handshake.extension(kind, value) for kind, value in fields["extensions"].items())
+    unproven = frames.Hello.LAYOUT.pack(
         fields["version"],
         0,
         *(
@@ -79,19 +76,19 @@ def hello_frame(server_nonce: bytes, token: str, **changes: Any) -> bytes:
     )[:-32]
     proof = handshake.guest_proof(token.encode(), server_nonce, fields["nonce"], unproven + extensions)
     body = unproven + proof + extensions
-    header = handshake.HEADER.pack(handshake.HEADER.size + len(body), handshake.OP_HELLO, 0, 0, 0)
+    header = frames.frame(frames.Frame.HELLO, body)[: frames.Header.SIZE]
     return header + body
 
 
 def outcome(connection: socket.socket) -> bytes:
     """The body of WELCOME, or Refused."""
     op, body = read_frame(connection)
-    while op == handshake.OP_QUEUED:
+    while op == frames.Frame.QUEUED:
         op, body = read_frame(connection)
-    if op == handshake.OP_REFUSED:
-        reason, error = struct.unpack_from("<II", body)
+    if op == frames.Frame.REFUSED:
+        reason, error = frames.Refused.unpack(body)
         raise Refused(reason, error, body[8:].decode())
-    assert op == handshake.OP_WELCOME
+    assert op == frames.Frame.WELCOME
     return body
 
 
@@ -112,6 +109,7 @@ class FakeGuest:
             self.connection.close()
             raise
         self.key = handshake.resume_key(token.encode(), server_nonce + nonce)
+        self.welcome = body
         self.proven = body[:32] == handshake.server_proof(token.encode(), server_nonce, nonce)
         self.number, self.quota = (int.from_bytes(body[at : at + 8], "little") for at in (32, 56))
 

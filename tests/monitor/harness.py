@@ -21,10 +21,10 @@ from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 
 from tests.helpers.logs import shown_on_failure
 from tests.helpers.ports import lasting_ports
+from tests.helpers.warm import CLI, Popen
 
 HERE = Path(__file__).parent
 FAKE_SERVER = f"{sys.executable} {HERE / 'fake_apiserver.py'}"
-CLI = [sys.executable, "-m", "gpuferry.monitor.cli.main"]
 # A monitor that waits for API servers of the one before for as long as any machine may be busy.
 PATIENT = """
 import sys
@@ -34,6 +34,10 @@ daemon.RETURN_SECONDS = 3600.0
 sys.exit(main())
 """
 DEADLINE = 120.0
+# What few tests look at: they ask for it.
+QUIET = ("--http", "none", "--sample", "0")
+# A busy machine is no reason to give anybody up.
+LIVENESS = ("--handshake-timeout", "60", "--start-timeout", "60", "--ready-timeout", "120")
 
 
 def environment(runtime: str, **changes: str | None) -> dict[str, str]:
@@ -64,14 +68,18 @@ def environment(runtime: str, **changes: str | None) -> dict[str, str]:
 
 def gpuferry(runtime: str, *arguments: str, **changes: str | None) -> subprocess.CompletedProcess[str]:
     """One command of the CLI."""
-    return subprocess.run(
-        [*CLI, *arguments],
-        env=environment(runtime, **changes),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
+    return run([*CLI, *arguments], environment(runtime, **changes))
+
+
+def run(command: list[str], settings: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """To its end."""
+    pipe = subprocess.PIPE
+    with Popen(
+        command, env=settings, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
+    ) as process:
+        with killed_on_failure(process):
+            stdout, stderr = process.communicate(timeout=DEADLINE)
+        return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
 
 def descendants(pid: int) -> set[int]:
@@ -183,8 +191,8 @@ class Monitor:
         Path(self.runtime, "endpoint").unlink(missing_ok=True)
         with self.log.open("a") as stderr:
             cli = [sys.executable, "-c", PATIENT] if patient else CLI
-            command = [*cli, "monitor", "--grace", "0", "--listen", self.tcp, "--http", "none", *options]
-            process = subprocess.Popen(
+            command = [*cli, "monitor", "--grace", "0", "--listen", self.tcp, *QUIET, *LIVENESS, *options]
+            process = Popen(
                 command,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
@@ -252,11 +260,11 @@ def _started(*options: str, server: str | None, **changes: str | None) -> Iterat
     lasting = contextlib.ExitStack()  # until all has ended: a successor has the same
     (port,) = lasting.enter_context(lasting_ports(1))
     lasting.enter_context(shown_on_failure(log))
-    defaults = ["--listen", f"127.0.0.1:{port}", "--grace", "0", "--orphan-grace", "0"]
+    defaults = ["--listen", f"127.0.0.1:{port}", "--grace", "0", "--orphan-grace", "0", *QUIET, *LIVENESS]
     defaults += ["--parent-fd", str(theirs.fileno())]
     with theirs, log.open("w") as stderr:
         settings = environment(runtime, GPUFERRY_APISERVER=server, **changes)
-        process = subprocess.Popen(
+        process = Popen(
             [*CLI, "monitor", *defaults, *options],
             env=settings,
             stdin=subprocess.DEVNULL,

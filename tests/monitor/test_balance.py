@@ -9,8 +9,6 @@ import pytest
 from tests.monitor.fake_guest import FakeGuest
 from tests.monitor.test_migration import MIB, STATE, TOKEN, start
 
-pytestmark = pytest.mark.xdist_group("monitor migration")
-
 
 def devices(status: object) -> list[int]:
     return sorted(one.device for one in status.sessions)  # type: ignore[attr-defined]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from gpuferry.guest.paths import guest_library
 
+from tests.helpers.warm import CLI
 from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest
 
@@ -230,7 +231,7 @@ def test_local_says_why_it_does_not_start(short: str) -> None:
 def test_local_forwards_signals(short: str, number: signal.Signals) -> None:
     program = f"trap 'echo caught; exit 3' {number.name[3:]}; echo ready; while :; do sleep 0.05; done"
     process = subprocess.Popen(
-        [*harness.CLI, "run", "--local", "--", "sh", "-c", program],
+        [*CLI, "run", "--local", "--", "sh", "-c", program],
         env=harness.environment(short, GPUFERRY_APISERVER=harness.FAKE_SERVER, XDG_RUNTIME_DIR=short),
         stdout=subprocess.PIPE,
         text=True,
@@ -245,7 +246,7 @@ def test_local_forwards_signals(short: str, number: signal.Signals) -> None:
 
 def test_a_killed_local_run_leaves_no_monitor(short: str) -> None:
     process = subprocess.Popen(
-        [*harness.CLI, "run", "--local", "--", "sh", "-c", "echo ready; exec sleep 100"],
+        [*CLI, "run", "--local", "--", "sh", "-c", "echo ready; exec sleep 100"],
         env=harness.environment(short, GPUFERRY_APISERVER=harness.FAKE_SERVER, XDG_RUNTIME_DIR=short),
         stdout=subprocess.PIPE,
         text=True,
@@ -322,7 +323,7 @@ def test_status_for_eyes(monitor: harness.Monitor) -> None:
 
 def test_status_watch(monitor: harness.Monitor) -> None:
     process = subprocess.Popen(
-        [*harness.CLI, "status", "--watch", "--json", "--interval", "0.1"],
+        [*CLI, "status", "--watch", "--json", "--interval", "0.1"],
         env=harness.environment(monitor.runtime),
         stdout=subprocess.PIPE,
         text=True,

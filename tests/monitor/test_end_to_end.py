@@ -14,7 +14,6 @@ from tests.helpers.programs import ROUND_TRIP
 from tests.monitor import harness
 
 PROGRAM = ROUND_TRIP + "sys.exit(42)\n"
-pytestmark = pytest.mark.xdist_group("monitor end to end")  # they share a monitor
 COMMAND = [sys.executable, "-c", PROGRAM]
 
 

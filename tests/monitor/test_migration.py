@@ -24,7 +24,6 @@ FAKE = f"{sys.executable} -m tests.monitor.fake_mover"
 TOKEN = "a token that both monitors are given"
 MIB = 1 << 20
 STATE = control_pb2
-pytestmark = pytest.mark.xdist_group("monitor migration")
 
 
 def start(*options: str, devices: int = 2, **changes: str | None) -> Any:

@@ -14,15 +14,13 @@ from typing import Any
 
 import pytest
 from gpuferry.migration import follow
-from gpuferry.monitor.door import handshake
-from gpuferry.specs._generated import control_pb2, wire
+from gpuferry.monitor.door import agreement, handshake
+from gpuferry.specs._generated import control_pb2, frames, operations
 
 from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest, Refused, connect, outcome, read_frame, read_greeting
 from tests.monitor.test_migration import MIB, STATE, guest, migrate, session, settled, start
 from tests.registry.running import Registry, registry
-
-pytestmark = pytest.mark.xdist_group("monitor remote")
 
 
 @pytest.fixture(scope="module")
@@ -153,13 +151,11 @@ def test_the_guest_leaves_after_the_move(here: harness.Monitor, other: harness.M
 def resume(address: str, key: bytes, number: int, flags: int = 0) -> tuple[int, bytes]:
     with connect(address) as connection:
         nonce = read_greeting(connection)
-        unproven = handshake.RESUME.pack(
-            wire.PROTOCOL_VERSION, flags, secrets.token_bytes(32), number, 0, b""
+        unproven = frames.Resume.LAYOUT.pack(
+            frames.PROTOCOL_VERSION, flags, secrets.token_bytes(32), number, 0, b""
         )[:-32]
-        proof = hmac.digest(key, b"gpuferry resume 1" + nonce + unproven, hashlib.sha256)
-        size = handshake.HEADER.size + len(unproven) + 32
-        header = handshake.HEADER.pack(size, handshake.OP_RESUME, 0, 0, 0)
-        connection.sendall(header + unproven + proof)
+        proof = hmac.digest(key, frames.PROOF_RESUME + nonce + unproven, hashlib.sha256)
+        connection.sendall(frames.frame(frames.Frame.RESUME, unproven + proof))
         return read_frame(connection)
 
 
@@ -172,17 +168,17 @@ def test_where_it_went_and_whether_it_is_there(here: harness.Monitor, other: har
         assert migrate(here, number, "--to", other.tcp).returncode == 0
         # A guest whose connection broke before it was told is told now.
         op, body = resume(here.tcp, one.key, number)
-        assert op == follow.OP_MOVED
-        proof, nonce, hidden, there, size = follow.MOVED.unpack_from(body)
-        assert proof == hmac.digest(one.key, b"gpuferry moved 1" + body[32:], hashlib.sha256)
-        mask = hmac.digest(one.key, b"gpuferry moved key 1" + nonce, hashlib.sha256)
+        assert op == frames.Frame.MOVED
+        proof, nonce, hidden, there, size = frames.Moved.unpack(body)
+        assert proof == hmac.digest(one.key, frames.PROOF_MOVED + body[32:], hashlib.sha256)
+        mask = hmac.digest(one.key, frames.KEY_MOVED + nonce, hashlib.sha256)
         key = bytes(a ^ b for a, b in zip(hidden, mask, strict=True))
         assert (there, body[-size:].decode()) == (session(other).id, other.tcp)
         assert follow.ask(other.tcp, key, there) is True
         assert follow.ask(other.tcp, one.key, there) is False
     other.wait_for(lambda s: not s.sessions, "end there")
     assert follow.ask(other.tcp, key, there) is False
-    assert resume(here.tcp, one.key, number)[0] == follow.OP_MOVED
+    assert resume(here.tcp, one.key, number)[0] == frames.Frame.MOVED
 
 
 def test_a_suspended_session_goes_to_another_server(
@@ -245,7 +241,7 @@ def test_only_gpu_servers_hand_sessions_over(cluster: Any) -> None:
     for key_of, expected in ((tickets.session_key, True), (tickets.restore_key, False)):
         ticket = tickets.issue(running.key, server.load.incarnation, "acme")
         key = key_of(running.key, ticket)
-        extensions = {1: ticket, 6: handshake.RESTORE.pack(1, 0)}
+        extensions = {1: ticket, 6: frames.Restore(1, 0).pack()}
         if expected:
             with pytest.raises(Refused) as caught:
                 hand_over(one, key, extensions)
@@ -258,16 +254,20 @@ def hand_over(monitor: harness.Monitor, key: bytes, extensions: dict[int, bytes]
     with connect(monitor.tcp) as connection:
         server_nonce, nonce = read_greeting(connection), secrets.token_bytes(32)
         packed = b"".join(
-            handshake.EXTENSION.pack(kind, len(value)) + value for kind, value in extensions.items()
+            handshake.extension(handshake.Extension(kind), value) for kind, value in extensions.items()
         )
         wish = handshake.Hello(nonce, 1, 100 * MIB, "acme", "", "fake")
-        connection.sendall(handshake.restoring_hello(key, server_nonce, nonce, wish, packed))
+        connection.sendall(
+            handshake.restoring_hello(
+                key, server_nonce, nonce, wish, agreement.offer(operations.BUILD), packed
+            )
+        )
         return outcome(connection)
 
 
 def test_a_tenant_is_no_gpu_server(here: harness.Monitor, other: harness.Monitor) -> None:
     token = here.run("token", "create", "acme").stdout.strip()
     with pytest.raises(Refused) as caught:
-        FakeGuest(here.tcp, token, tenant=b"acme", extensions={6: handshake.RESTORE.pack(1, 0)})
+        FakeGuest(here.tcp, token, tenant=b"acme", extensions={6: frames.Restore(1, 0).pack()})
     assert caught.value.reason == handshake.Reason.DENIED
     assert "only a GPU server" in caught.value.text

@@ -17,7 +17,6 @@ from tests.monitor.fake_guest import FakeGuest
 
 TOKEN = "a token that both monitors are given"
 GRACE = ("--orphan-grace", "60")
-pytestmark = pytest.mark.xdist_group("monitor restart")
 
 
 @pytest.fixture

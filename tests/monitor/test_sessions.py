@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from gpuferry.monitor.door import handshake
-from gpuferry.specs._generated import control_pb2
+from gpuferry.specs._generated import control_pb2, frames
 
 from tests.monitor import harness
 from tests.monitor.fake_apiserver import MEMORY
@@ -27,7 +27,6 @@ from tests.monitor.fake_guest import (
 )
 
 REASON = handshake.Reason
-pytestmark = pytest.mark.xdist_group("monitor sessions")  # most share a monitor
 
 
 @pytest.fixture(scope="module")
@@ -247,11 +246,11 @@ def test_a_waiting_guest_is_told_its_place(monitor: harness.Monitor) -> None:
     with connect(monitor.address) as second:
         second.sendall(hello_frame(read_greeting(second), monitor.token))
         op, body = read_frame(second)
-        assert (op, handshake.QUEUED.unpack(body)) == (handshake.OP_QUEUED, (2, 2))
+        assert (op, frames.Queued.unpack(body)) == (frames.Frame.QUEUED, (2, 2))
         running[0].close()
-        while handshake.QUEUED.unpack(body) == (2, 2):  # who waits for long is told again
+        while frames.Queued.unpack(body) == (2, 2):  # who waits for long is told again
             op, body = read_frame(second)
-        assert (op, handshake.QUEUED.unpack(body)) == (handshake.OP_QUEUED, (1, 1))
+        assert (op, frames.Queued.unpack(body)) == (frames.Frame.QUEUED, (1, 1))
         running[1].close()
         assert outcome(second)
     first.join(harness.DEADLINE)

@@ -20,6 +20,7 @@ from gpuferry.monitor.cli.main import main
 from gpuferry.monitor.service.runtime import RuntimeDirectory
 from gpuferry.monitor.service.versions import spec_hash
 
+from tests.helpers.warm import CLI
 from tests.monitor import harness
 
 NOWHERE = "127.0.0.1:9"
@@ -176,7 +177,7 @@ def test_nobody_reads_the_output(tmp_path: Path, command: list[str], unbuffered:
     environment = harness.environment(str(tmp_path), PYTHONUNBUFFERED=unbuffered)
     try:
         completed = subprocess.run(
-            [*harness.CLI, *command], env=environment, stdout=writing, stderr=subprocess.PIPE, timeout=240
+            [*CLI, *command], env=environment, stdout=writing, stderr=subprocess.PIPE, timeout=240
         )
     finally:
         os.close(writing)
@@ -186,7 +187,7 @@ def test_nobody_reads_the_output(tmp_path: Path, command: list[str], unbuffered:
 def test_no_room_for_the_output(tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
         completed = subprocess.run(
-            [*harness.CLI, "config", "show"],
+            [*CLI, "config", "show"],
             env=harness.environment(str(tmp_path)),
             stdout=full,
             stderr=subprocess.PIPE,
@@ -202,7 +203,7 @@ def test_codegen_whose_output_nobody_reads() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     root = Path(__file__).parents[2]
-    command = [harness.CLI[0], "-m", "codegen", "coverage"]
+    command = [CLI[0], "-m", "codegen", "coverage"]
     try:
         completed = subprocess.run(command, cwd=root, stdout=writing, stderr=subprocess.PIPE, timeout=240)
     finally:

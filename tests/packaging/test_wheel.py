@@ -20,7 +20,7 @@ from tests.helpers import programs, toolchain
 from tests.helpers.paths import ROOT
 from tests.monitor.harness import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.xdist_group("wheel")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 OURS = re.compile(r"_?gpuferry|__editable__")
 

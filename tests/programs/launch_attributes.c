@@ -1,4 +1,5 @@
-// Every launch attribute by itself: what a launch says to it at once, whether the kernel ran, and what came later.
+// Every launch attribute by itself: what a launch says to it at once, whether the kernel ran, and what came
+// later.
 #include "driver.h"
 
 enum { THREADS = 64 };

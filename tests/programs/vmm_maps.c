@@ -30,6 +30,10 @@ static void grow(void) {
     EXPECT(word_at(base + granule - 4) == 0xffff0005u && word_at(base + granule) == 0x0000ffffu);
     OK(cuMemcpyDtoD(base + granule / 2, base + 2 * granule - granule / 2, granule));
     EXPECT(word_at(base + granule / 2) == 8 && word_at(base + granule) == 11);
+    CUdeviceptr piece = 0;
+    size_t size = 0;
+    OK(cuMemGetAddressRange(&piece, &size, base + granule + 100));
+    EXPECT(piece == base + granule && size == granule); // one physical memory, not all that is mapped
     OK(cuMemUnmap(base, 4 * granule));
     OK(cuMemAddressFree(base, 4 * granule));
 }

@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from gpuferry.monitor.door import handshake
 from gpuferry.monitor.door.tokens import proof
-from gpuferry.specs._generated import wire
+from gpuferry.specs._generated import frames, wire
 
 from tests.monitor.fake_guest import Refused, connect, read_exactly, read_frame, read_greeting
 
-QUEUED = 0xFF07
 __all__ = ["Guest", "Identity", "Redirect", "Refused", "ask", "redirect_of"]
 
 
@@ -73,14 +72,14 @@ class Asked:
     sent: bytes = field(repr=False, default=b"")
 
 
-def extension(kind: int, value: bytes) -> bytes:
-    return handshake.EXTENSION.pack(kind, len(value)) + value if value else b""
+def extension(kind: handshake.Extension, value: bytes) -> bytes:
+    return handshake.extension(kind, value) if value else b""
 
 
 def hello(identity: Identity, server_nonce: bytes, nonce: bytes, request: Request) -> bytes:
     tenant = (proof.tenant_of(identity.token) or identity.tenant).encode()
-    fields = (wire.PROTOCOL_VERSION, 0, wire.SPEC_HASH, nonce, os.getpid(), request.memory, request.devices)
-    fixed = handshake.HELLO.pack(*fields, tenant, request.function.encode(), b"fake", b"")[:-32]
+    fields = (frames.PROTOCOL_VERSION, 0, wire.SPEC_HASH, nonce, os.getpid(), request.memory, request.devices)
+    fixed = frames.Hello.LAYOUT.pack(*fields, tenant, request.function.encode(), b"fake", b"")[:-32]
     extensions = (
         extension(handshake.Extension.TICKET, identity.ticket)
         + extension(handshake.Extension.LABELS, request.labels.encode())
@@ -88,7 +87,7 @@ def hello(identity: Identity, server_nonce: bytes, nonce: bytes, request: Reques
     )
     proven = identity.prove(handshake.guest_message(server_nonce, nonce, fixed + extensions))
     body = fixed + proven + extensions
-    return handshake.HEADER.pack(handshake.HEADER.size + len(body), handshake.OP_HELLO, 0, 0, 0) + body
+    return frames.frame(frames.Frame.HELLO, body)
 
 
 def ask(address: str, identity: Identity, request: Request, recorded: bytes = b"") -> Asked:
@@ -99,15 +98,15 @@ def ask(address: str, identity: Identity, request: Request, recorded: bytes = b"
         sent = recorded or hello(identity, server_nonce, nonce, request)
         connection.sendall(sent)
         op, body = read_frame(connection)
-        while op == QUEUED:
+        while op == frames.Frame.QUEUED:
             op, body = read_frame(connection)
-        if op == handshake.OP_REFUSED:
-            reason, error = handshake.REFUSED.unpack_from(body)
+        if op == frames.Frame.REFUSED:
+            reason, error = frames.Refused.unpack(body)
             raise Refused(reason, error, body[8:].decode())
         nonces = server_nonce + nonce
-        if op == handshake.OP_REDIRECT:
+        if op == frames.Frame.REDIRECT:
             raise read_redirect(body, identity.key, nonces)
-        assert op == handshake.OP_WELCOME
+        assert op == frames.Frame.WELCOME
         read_exactly(connection, 4)  # the fake API server's process id, its first words
         expected = handshake.server_proof(identity.key, server_nonce, nonce)
         return Asked(connection, body, body[:32] == expected, sent)
@@ -117,12 +116,12 @@ def ask(address: str, identity: Identity, request: Request, recorded: bytes = b"
 
 
 def read_redirect(body: bytes, key: bytes, nonces: bytes) -> Redirect:
-    given, hidden, ticket_size, address_size = handshake.REDIRECT.unpack_from(body)
-    rest = body[handshake.REDIRECT.size :]
+    given, hidden, ticket_size, address_size = frames.Redirect.unpack(body)
+    rest = body[frames.Redirect.SIZE :]
     assert len(rest) == ticket_size + address_size
-    mask = hmac.digest(key, b"gpuferry redirect key 1" + nonces, hashlib.sha256)
+    mask = hmac.digest(key, frames.KEY_REDIRECT + nonces, hashlib.sha256)
     session_key = bytes(a ^ b for a, b in zip(hidden, mask, strict=True))
-    expected = hmac.digest(key, b"gpuferry redirect 1" + nonces + body[32:], hashlib.sha256)
+    expected = hmac.digest(key, frames.PROOF_REDIRECT + nonces + body[32:], hashlib.sha256)
     return Redirect(rest[ticket_size:].decode(), rest[:ticket_size], session_key, given == expected)
 
 

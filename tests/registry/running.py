@@ -18,7 +18,8 @@ from gpuferry.monitor.cluster.registry.signing import sign
 from gpuferry.specs._generated import registry_pb2, registry_pb2_grpc
 
 from tests.helpers.ports import lasting_ports
-from tests.monitor.harness import CLI, DEADLINE, environment, wait_until
+from tests.helpers.warm import CLI, Popen
+from tests.monitor.harness import DEADLINE, environment, run, wait_until
 
 
 class Registry:
@@ -38,7 +39,7 @@ class Registry:
         self.environment = environment(self.runtime, GPUFERRY_STATE_DIR=str(self.state))
         command = [*CLI, "registry", "--listen", self.address, "--control", self.control, *self._options]
         with self.log.open("a") as log:
-            self.process = subprocess.Popen(
+            self.process = Popen(
                 command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         wait_until(lambda: endpoint.exists() or self.process.poll() is not None, "the registry")
@@ -105,14 +106,8 @@ class Registry:
 
     def run(self, *arguments: str, **changes: str | None) -> subprocess.CompletedProcess[str]:
         """A command of the CLI, as the registry's user."""
-        return subprocess.run(
-            [*CLI, *arguments],
-            env=environment(self.runtime, GPUFERRY_STATE_DIR=str(self.state), **changes),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE,
-            check=False,
+        return run(
+            [*CLI, *arguments], environment(self.runtime, GPUFERRY_STATE_DIR=str(self.state), **changes)
         )
 
 

@@ -9,8 +9,6 @@ import pytest
 
 from tests.registry.running import Registry, registry
 
-pytestmark = pytest.mark.xdist_group("registry")
-
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Registry]:

@@ -23,7 +23,6 @@ from tests.registry.running import Registry, registry
 
 COMMAND = [sys.executable, "-c", ROUND_TRIP]
 INIT = [sys.executable, "-c", 'import ctypes; print(ctypes.CDLL("libcuda.so.1").cuInit(0))']
-pytestmark = pytest.mark.xdist_group("registry")
 
 
 @pytest.fixture(scope="module")

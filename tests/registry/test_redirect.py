@@ -22,7 +22,6 @@ from tests.monitor import harness
 from tests.registry.guest import Guest, Identity, Redirect, Refused, Request, ask, redirect_of
 from tests.registry.running import Registry, registry
 
-pytestmark = pytest.mark.xdist_group("registry")
 POOL = 3
 GIB = 1 << 30
 

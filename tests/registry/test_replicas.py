@@ -14,7 +14,6 @@ from tests.registry.etcd import Etcd, etcd
 from tests.registry.guest import Guest
 from tests.registry.running import Registry, registry
 
-pytestmark = pytest.mark.xdist_group("replicas")
 REPLICAS = 3
 
 

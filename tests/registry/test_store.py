@@ -21,7 +21,6 @@ from gpuferry.monitor.store.sqlite import SqliteStore
 
 from tests.registry.etcd import Etcd, etcd
 
-pytestmark = pytest.mark.xdist_group("store")
 Use = Callable[[Store], Awaitable[None]]
 Run = Callable[[Use], None]
 SECONDS = 120.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from gpuferry.monitor.door import tickets
+from gpuferry.specs._generated.frames import Ticket
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,7 +38,7 @@ def test_a_ticket_is_for_one_start_of_one_monitor() -> None:
     assert tickets.TicketDesk(b"x" * 64).read(ticket) is None
 
 
-@given(position=st.integers(0, tickets.TICKET.size - 1), bit=st.integers(0, 7))
+@given(position=st.integers(0, Ticket.SIZE - 1), bit=st.integers(0, 7))
 def test_a_changed_ticket_is_no_ticket(position: int, bit: int) -> None:
     desk = tickets.TicketDesk(KEY)
     ticket = bytearray(tickets.issue(KEY, desk.incarnation, "acme"))
@@ -46,7 +47,7 @@ def test_a_changed_ticket_is_no_ticket(position: int, bit: int) -> None:
     assert not desk.outdated(bytes(ticket))
 
 
-@pytest.mark.parametrize("ticket", [b"", b"x", bytes(tickets.TICKET.size), bytes(tickets.TICKET.size + 1)])
+@pytest.mark.parametrize("ticket", [b"", b"x", bytes(Ticket.SIZE), bytes(Ticket.SIZE + 1)])
 def test_rubbish_is_no_ticket(ticket: bytes) -> None:
     assert tickets.TicketDesk(KEY).read(ticket) is None
 

@@ -8,13 +8,13 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gpuferry.specs._generated.frames import Frame, Header, Resume, Resumed
+
 from tests.helpers.door import Pair, end
 
 from .cutter import Cutter
 
-HEADER = 16
-WELCOME, RESUMED, RESUME, MOVED = 0xFF03, 0xFF08, 0xFF0A, 0xFF0B
-RESUME_RECEIVED, RESUMED_RECEIVED = slice(60, 68), slice(48, 56)  # counts of bytes in these frames
+HEADER = Header.SIZE
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ class Connection:
 
     def passes(self, op: int, frame: bytes) -> None:
         """One of the handshake. Neither end says more before the other has it: both pumps know in time."""
-        if op == WELCOME and not self.streams.begun:
+        if op == Frame.WELCOME and not self.streams.begun:
             self.streams.begun = True
             self.position = {True: 0, False: 0}
-        elif op == RESUME:
-            self._resumes_at = int.from_bytes(frame[RESUME_RECEIVED], "little")
-        elif op == RESUMED:
-            self.position = {True: int.from_bytes(frame[RESUMED_RECEIVED], "little"), False: self._resumes_at}
+        elif op == Frame.RESUME:
+            self._resumes_at = Resume.unpack(frame, HEADER).received
+        elif op == Frame.RESUMED:
+            self.position = {True: Resumed.unpack(frame, HEADER).received, False: self._resumes_at}
 
 
 class FrameCutter(Cutter):
@@ -138,13 +138,13 @@ class FrameCutter(Cutter):
             return False
         head += _exactly(source, HEADER - 1)
         size, op = int.from_bytes(head[:4], "little"), int.from_bytes(head[4:6], "little")
-        if position is not None and op != MOVED:
+        if position is not None and op != Frame.MOVED:
             connection.position[up] = stream.begins(position, size)
         allowed = self._allowed(op, up)
         passed = size if allowed is None else min(size, allowed)
         if up and allowed is not None:
             connection.hushed = True  # before the server can answer
-        if position is None and op in (WELCOME, RESUME, RESUMED):
+        if position is None and op in (Frame.WELCOME, Frame.RESUME, Frame.RESUMED):
             head += _exactly(source, size - HEADER)
             if passed == size:  # whoever has it may say more, even if the connection is cut behind it
                 connection.passes(op, head)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from tests.apiserver.guest import Guest
+from gpuferry.specs._generated.frames import Frame
 
-ACKNOWLEDGE = 0xFF09
+from tests.apiserver.guest import Guest
 
 
 class Counted:
@@ -52,7 +52,7 @@ class CountingGuest(Guest):
     def _frame(self) -> tuple[int, bytes, int, int]:
         while True:
             frame = super()._frame()
-            if frame[0] != ACKNOWLEDGE:
+            if frame[0] != Frame.ACKNOWLEDGE:
                 return frame
 
 

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import socket
-import struct
+
+from gpuferry.specs._generated.frames import Frame, Resume, Resumed, frame
 
 from tests.monitor.fake_guest import read_exactly
 
-from .frame_cutter import HEADER, RESUME, RESUMED, WELCOME, Cut, FrameCutter
+from .frame_cutter import HEADER, Cut, FrameCutter
 
 SECONDS = 30.0
 CALL = 7  # any operation that is none of the handshake's
 
 
-def frame(op: int, body: bytes) -> bytes:
-    return struct.pack("<IHHII", HEADER + len(body), op, 0, 0, 0) + body
-
-
 def resume(received: int) -> bytes:
     """The guest has so much of what the server said."""
-    return frame(RESUME, bytes(44) + received.to_bytes(8, "little") + bytes(32))
+    return frame(Frame.RESUME, Resume(0, 0, b"", 0, received, b"").pack())
 
 
 def resumed(received: int) -> bytes:
-    return frame(RESUMED, bytes(32) + received.to_bytes(8, "little"))
+    return frame(Frame.RESUMED, Resumed(b"", received).pack())
 
 
 def meet(server: socket.socket, cutter: FrameCutter) -> tuple[socket.socket, socket.socket]:
@@ -49,12 +46,12 @@ def test_a_connection_that_ends_behind_resumed_and_within_the_next_frame() -> No
     ):
         guest, there = meet(server, cutter)
         with guest, there:
-            says(there, guest, frame(WELCOME, b""))
+            says(there, guest, frame(Frame.WELCOME, b""))
             cutter.cut()
         guest, there = meet(server, cutter)
         with guest, there:
             says(guest, there, resume(0))
-            with cutter.on_hold(Cut(RESUMED, False, len(resumed(0)))):
+            with cutter.on_hold(Cut(Frame.RESUMED, False, len(resumed(0)))):
                 says(there, guest, resumed(0))
                 says(guest, there, call[:HEADER])
         guest, there = meet(server, cutter)
@@ -72,7 +69,7 @@ def test_what_answers_a_frame_that_is_cut_at_its_end_does_not_come() -> None:
     ):
         guest, there = meet(server, cutter)
         with guest, there:
-            says(there, guest, frame(WELCOME, b""))
+            says(there, guest, frame(Frame.WELCOME, b""))
             with cutter.on_hold(Cut(CALL, True, len(call))):
                 says(guest, there, call)
                 there.sendall(frame(CALL, b"an answer"))

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 import pytest
 from gpuferry.monitor.door import handshake
-from gpuferry.specs._generated import wire
+from gpuferry.specs._generated import frames
 
-from tests.apiserver.guest import HEADER, Ended
+from tests.apiserver.guest import Ended
 from tests.helpers.monitor import Monitor, monitor
 from tests.monitor.fake_guest import connect, hello_frame, read_frame, read_greeting
 
-from .guest import ACKNOWLEDGE, CountingGuest
+from .guest import CountingGuest
 
 GRACE = 15.0
 SECONDS = 120.0  # for whatever must come to pass
@@ -45,8 +45,8 @@ class Held:
 def resumable_hello(nonce: bytes, server_nonce: bytes, token: str) -> bytes:
     """HELLO with the flag that asks for it."""
     frame = bytearray(hello_frame(server_nonce, token, nonce=nonce))
-    start = handshake.HEADER.size
-    frame[start + 2 : start + 4] = handshake.RESUMABLE.to_bytes(2, "little")
+    start = frames.Header.SIZE
+    frame[start + 2 : start + 4] = frames.HelloFlag.RESUMABLE.to_bytes(2, "little")
     frame[-32:] = handshake.guest_proof(token.encode(), server_nonce, nonce, bytes(frame[start:-32]))
     return bytes(frame)
 
@@ -69,13 +69,13 @@ def held(running: Monitor, *, resumable: bool = True) -> Iterator[Held]:
 
 def resume_body(server_nonce: bytes, session: int, key: bytes, received: int) -> bytes:
     """What RESUME says."""
-    fields = (wire.PROTOCOL_VERSION, 0, secrets.token_bytes(32), session, received)
-    unproven = handshake.RESUME.pack(*fields, b"")[:-32]
-    return unproven + hmac.digest(key, b"gpuferry resume 1" + server_nonce + unproven, hashlib.sha256)
+    fields = (frames.PROTOCOL_VERSION, 0, secrets.token_bytes(32), session, received)
+    unproven = frames.Resume.LAYOUT.pack(*fields, b"")[:-32]
+    return unproven + hmac.digest(key, frames.PROOF_RESUME + server_nonce + unproven, hashlib.sha256)
 
 
 def ask(connection: socket.socket, body: bytes) -> None:
-    header = handshake.HEADER.pack(handshake.HEADER.size + len(body), handshake.OP_RESUME, 0, 0, 0)
+    header = frames.frame(frames.Frame.RESUME, body)[: frames.Header.SIZE]
     connection.sendall(header + body)
 
 
@@ -88,7 +88,7 @@ def resume(
     body = resume_body(server_nonce, session, key, received)
     ask(connection, body)
     op, answer = read_frame(connection)
-    expected = hmac.digest(key, b"gpuferry resumed 1" + server_nonce + body, hashlib.sha256)
+    expected = hmac.digest(key, frames.PROOF_RESUMED + server_nonce + body, hashlib.sha256)
     return connection, op, answer, answer[:32] == expected
 
 
@@ -96,8 +96,8 @@ def is_refused(running: Monitor, session: int, key: bytes, received: int = 0) ->
     """With the reason that says nothing about whose session it is."""
     connection, op, body, _ = resume(running, session, key, received)
     with closing(connection):
-        assert op == handshake.OP_REFUSED
-        assert handshake.REFUSED.unpack_from(body)[0] == handshake.Reason.NO_SESSION
+        assert op == frames.Frame.REFUSED
+        assert frames.Refused.unpack(body).reason == handshake.Reason.NO_SESSION
 
 
 def wait_gone(running: Monitor) -> None:
@@ -118,7 +118,7 @@ def test_goes_on_where_it_stopped(running: Monitor) -> None:
         guest.socket.shutdown(socket.SHUT_RDWR)
         # Everything that it sent was received, and everything that was sent to it: only then was it read.
         connection, op, body, proven = resume(running, session_id, session.key, guest.received)
-        assert (op, proven) == (handshake.OP_RESUMED, True)
+        assert (op, proven) == (frames.Frame.RESUMED, True)
         assert int.from_bytes(body[32:], "little") == guest.sent
         guest.adopt(connection)
         with closing(connection):
@@ -139,7 +139,7 @@ def test_a_guest_that_is_back_before_its_api_server_knows(running: Monitor) -> N
         first.sendall(resumable_hello(nonce, greetings[0], running.token))
         ask(second, resume_body(greetings[1], session.guest.session + 1, key, 0))
         running.process.send_signal(signal.SIGCONT)
-        assert read_frame(second)[0] == handshake.OP_RESUMED
+        assert read_frame(second)[0] == frames.Frame.RESUMED
         guest = CountingGuest(first)
         guest.receive_welcome()
         guest.adopt(second)
@@ -157,7 +157,7 @@ def test_the_server_sends_again_what_was_lost(running: Monitor) -> None:
         data = guest.read(address, 256)
         connection, op, _, _ = resume(running, guest.session, session.key, 0)
         with closing(connection):
-            assert op == handshake.OP_RESUMED
+            assert op == frames.Frame.RESUMED
             again = b""
             while len(again) < guest.received:
                 again += connection.recv(guest.received - len(again))
@@ -174,7 +174,7 @@ def test_a_second_connection_replaces_a_living_first(running: Monitor) -> None:
         guest, first = session.guest, session.guest.socket
         connection, op, _, _ = resume(running, guest.session, session.key, guest.received)
         with closing(connection):
-            assert op == handshake.OP_RESUMED
+            assert op == frames.Frame.RESUMED
             assert first.recv(1) == b""
             guest.adopt(connection)
             assert guest.sync().status == 0
@@ -222,13 +222,13 @@ def test_what_was_acknowledged_is_not_sent_again(running: Monitor) -> None:
         guest.write(address, bytes(range(256)) * 4096)
         data = guest.read(address, 1 << 20)
         count = guest.received
-        guest.socket.sendall(HEADER.pack(24, ACKNOWLEDGE, 0, 0, 0) + count.to_bytes(8, "little"))
+        guest.socket.sendall(frames.frame(frames.Frame.ACKNOWLEDGE, frames.Acknowledge(count).pack()))
         assert guest.sync().status == 0
         is_refused(running, guest.session, session.key, count - 1)
         assert guest.read(address, 1 << 20) == data
         connection, op, _, _ = resume(running, guest.session, session.key, guest.received)
         with closing(connection):
-            assert op == handshake.OP_RESUMED
+            assert op == frames.Frame.RESUMED
             guest.adopt(connection)
             assert guest.read(address, 1 << 20) == data
             guest.close()
@@ -255,7 +255,7 @@ def test_an_end_that_is_seen_together_with_its_cure(running: Monitor) -> None:
         finally:
             os.kill(server["pid"], signal.SIGCONT)
         with closing(connection):
-            assert read_frame(connection)[0] == handshake.OP_RESUMED
+            assert read_frame(connection)[0] == frames.Frame.RESUMED
             guest.adopt(connection)
             for _ in range(10):
                 guest.sync()
@@ -282,7 +282,7 @@ def test_an_acknowledgement_of_what_was_never_sent(running: Monitor) -> None:
     """Ends the session at once."""
     with held(running) as session:
         body = (1 << 50).to_bytes(8, "little")
-        session.guest.socket.sendall(HEADER.pack(24, ACKNOWLEDGE, 0, 0, 0) + body)
+        session.guest.socket.sendall(frames.frame(frames.Frame.ACKNOWLEDGE, body))
         assert "never sent" in session.guest.expect_end().text
     wait_gone(running)
 

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from gpuferry.monitor.door.handshake import RESUME, CudaError, Reason
+from gpuferry.monitor.door.handshake import CudaError, Reason
+from gpuferry.specs._generated import frames
+from gpuferry.specs._generated.frames import Frame as Op
 
 from tests.guest.conftest import run_guest
-from tests.guest.fake_server import GREETING, REFUSED, Answer, FakeServer, Frame
+from tests.guest.fake_server import Answer, FakeServer, Frame, greeting
 from tests.helpers.running import Outcome
 
-from .guest import ACKNOWLEDGE
 from .running import RECONNECT
 
-RESUMED = 0xFF08
-RESUME_MS = 84  # where WELCOME has it
 UNAVAILABLE = 46
 
 
@@ -38,36 +36,36 @@ class Liar(FakeServer):
         if frame.name != "cuCtxSynchronize":
             return Answer()
         if self.replies == ["acknowledge too much"]:
-            self.send(ACKNOWLEDGE, (1 << 40).to_bytes(8, "little"))
+            self.send(Op.ACKNOWLEDGE, frames.Acknowledge(1 << 40).pack())
             return None
         raise ConnectionError
 
     def _welcome(self) -> bytes:
         assert self.hello
-        self.key = hmac.digest(
-            self.token, b"gpuferry resume key 1" + self.nonce + self.hello.nonce, hashlib.sha256
-        )
-        welcome = bytearray(super()._welcome())
-        welcome[RESUME_MS : RESUME_MS + 4] = self.grace.to_bytes(4, "little")
-        return bytes(welcome)
+        self.key = hmac.digest(self.token, frames.KEY_RESUME + self.nonce + self.hello.nonce, hashlib.sha256)
+        welcome = super()._welcome()
+        told = frames.Welcome.unpack(welcome)._replace(resume_ms=self.grace)
+        return told.pack() + welcome[told.SIZE :]
 
     def _session(self) -> None:
         if not self.key:
             super()._session()
             return
-        self.send(GREETING, struct.pack("<8sHH32s", b"GPUFERRY", 1, 0, self.nonce))
+        self.send(Op.GREETING, greeting(self.nonce))
         _, _, _, body = self._frame()
-        assert len(body) == RESUME.size
+        assert len(body) == frames.Resume.SIZE
         self.resumes += 1
         key, received, reply = self.key, 0, self.replies.pop(0)
         if reply == "come again":
-            self.send(REFUSED, struct.pack("<II", Reason.SHUTTING_DOWN, 0) + b"not yet")
+            self.send(Op.REFUSED, frames.Refused(Reason.SHUTTING_DOWN, 0).pack() + b"not yet")
             return
         if reply == "too late":
-            self.send(REFUSED, struct.pack("<II", Reason.MALFORMED, CudaError.SYSTEM_NOT_READY) + b"too late")
+            self.send(
+                Op.REFUSED, frames.Refused(Reason.MALFORMED, CudaError.SYSTEM_NOT_READY).pack() + b"too late"
+            )
             return
         if reply == "over":
-            self.send(REFUSED, struct.pack("<II", Reason.NO_SESSION, 0) + b"it is over")
+            self.send(Op.REFUSED, frames.Refused(Reason.NO_SESSION, 0).pack() + b"it is over")
             return
         if reply == "silence":
             self._frame()  # for ever
@@ -75,8 +73,8 @@ class Liar(FakeServer):
             key = b"x" * 32
         if reply == "too much":
             received = 1 << 40
-        proof = hmac.digest(key, b"gpuferry resumed 1" + self.nonce + body, hashlib.sha256)
-        self.send(RESUMED, proof + received.to_bytes(8, "little"))
+        proof = hmac.digest(key, frames.PROOF_RESUMED + self.nonce + body, hashlib.sha256)
+        self.send(Op.RESUMED, frames.Resumed(proof, received).pack())
         self._frame()
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from gpuferry.specs._generated import control_pb2
+from gpuferry.specs._generated.frames import Frame, Header, Resume, Resumed
 
 from tests.chaos.judge import judge
 from tests.helpers.running import Outcome
 from tests.migration.rounds import Program, migrate, native, program
 
-from .frame_cutter import MOVED, RESUME, RESUMED, Cut, Streams
+from .frame_cutter import Cut, Streams
 from .places import Site, two_places
 from .running import RECONNECT
 
@@ -22,7 +23,8 @@ RUNNING = control_pb2.SESSION_STATE_RUNNING
 MOST = 100  # rounds of a program
 DONE = control_pb2.MIGRATION_STATE_DONE
 TOLD_BYTES = 16 + 32 + 32 + 32 + 8 + 2 + len("127.0.0.1:12345")
-LEAVE_BYTES, RESUME_BYTES, RESUMED_BYTES = 16, 16 + 84, 16 + 40
+LEAVE_BYTES = Header.SIZE
+RESUME_BYTES, RESUMED_BYTES = Header.SIZE + Resume.SIZE, Header.SIZE + Resumed.SIZE
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -59,29 +61,29 @@ class Break:
 
 
 def told(size: int) -> Break:
-    return Break(leaving=(Cut(MOVED, False, size),))
+    return Break(leaving=(Cut(Frame.MOVED, False, size),))
 
 
 def told_late(size: int) -> Break:
-    """It is told in place of RESUMED, having come back to where the session was."""
-    return Break(leaving=(Cut(MOVED, False, 0), Cut(MOVED, False, size)))
+    """It is told in place of Frame.RESUMED, having come back to where the session was."""
+    return Break(leaving=(Cut(Frame.MOVED, False, 0), Cut(Frame.MOVED, False, size)))
 
 
 def leaves(size: int) -> Break:
-    return Break(leaving=(Cut(MOVED, True, size),))
+    return Break(leaving=(Cut(Frame.MOVED, True, size),))
 
 
 def farewell(size: int) -> Break:
     """The server's last frame there, behind the one that says where to go."""
-    return Break(leaving=(Cut(MOVED, False, None), Cut(MOVED, False, size)))
+    return Break(leaving=(Cut(Frame.MOVED, False, None), Cut(Frame.MOVED, False, size)))
 
 
 def comes(size: int) -> Break:
-    return Break(going=(Cut(RESUME, True, size),))
+    return Break(going=(Cut(Frame.RESUME, True, size),))
 
 
 def has_come(size: int) -> Break:
-    return Break(going=(Cut(RESUMED, False, size),))
+    return Break(going=(Cut(Frame.RESUMED, False, size),))
 
 
 def breaks(step: int) -> list[Break]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from gpuferry.migration.frames import OPERATIONS
 from gpuferry.specs._generated import control_pb2
+from gpuferry.specs._generated.frames import Frame
 
 from tests.migration.rounds import (
     Program,
@@ -22,7 +23,7 @@ from tests.migration.rounds import (
 )
 from tests.monitor import harness
 
-from .frame_cutter import MOVED, RESUME, RESUMED, Cut, Streams
+from .frame_cutter import Cut, Streams
 from .places import Site, two_places
 from .running import RECONNECT
 from .test_moved import RESUME_BYTES, RESUMED_BYTES, TOLD_BYTES
@@ -30,7 +31,7 @@ from .test_moved import RESUME_BYTES, RESUMED_BYTES, TOLD_BYTES
 NAME = "moving_symbols"
 SUSPENDED, RUNNING = control_pb2.SESSION_STATE_SUSPENDED, control_pb2.SESSION_STATE_RUNNING
 DONE, FAILED = control_pb2.MIGRATION_STATE_DONE, control_pb2.MIGRATION_STATE_FAILED
-CAME_BACK = Cut(RESUMED, False, None)
+CAME_BACK = Cut(Frame.RESUMED, False, None)
 COPY_OUT = OPERATIONS["sessionCopyOut"]
 ANSWER_BYTES = 16 + 8 + 64 * 4  # the first one of a round, with `words`
 ROUNDS_AT_RANDOM = 12
@@ -109,7 +110,7 @@ def suspendable(places: Sequence[Place], rounds: int) -> Iterator[Program]:
 def handshakes(step: int) -> list[tuple[Cut, ...]]:
     """It breaks once, or once more at a byte of what the guest says when it comes back, or hears."""
     found: list[tuple[Cut, ...]] = [()]
-    for op, up, size in ((RESUME, True, RESUME_BYTES), (RESUMED, False, RESUMED_BYTES)):
+    for op, up, size in ((Frame.RESUME, True, RESUME_BYTES), (Frame.RESUMED, False, RESUMED_BYTES)):
         found += [(Cut(op, up, at),) for at in [*range(0, size, step), size]]
     return found
 
@@ -234,7 +235,7 @@ def test_it_comes_back_when_it_likes(places: tuple[Place, Place], tmp_path: Path
             file.unlink()
 
 
-TOLD = [Cut(MOVED, False, at) for at in (0, 9, TOLD_BYTES)]
+TOLD = [Cut(Frame.MOVED, False, at) for at in (0, 9, TOLD_BYTES)]
 
 
 @pytest.mark.parametrize("where", ["back", "away"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from gpuferry.migration import variables
@@ -15,7 +16,8 @@ from .kernels import Attribute, Config, function, launch, pack
 NO_BINARY_FOR_GPU = 209
 NEWER_PTX = 222
 CUBIN, PTX, FATBINARY, OBJECT, LIBRARY, NVVM = range(6)
-TARGET = 9
+MAX_REGISTERS, TARGET = 0, 9
+NUM_REGS = 4
 
 HEAD = ".version 7.0\n.target sm_80\n.address_size 64\n"
 CALLER = (
@@ -142,17 +144,22 @@ def test_a_kernel_that_allocates_is_seen_in_the_file(cu: Driver, context: int) -
     assert result(cu, image) == 1
 
 
-def test_damaged_files_are_refused(cu: Driver, context: int) -> None:
+def test_damaged_files_are_refused(cu: Driver, context: int, tmp_path: Path) -> None:
+    """Out of files, whose size is known: else a wrong one of its own makes an image end behind its end."""
     image = linked(cu, (CALLER, PTX), (supplier(5), PTX))
+    path = tmp_path / "image.cubin"
     for place in range(len(image)):
         damaged = bytearray(image)
         damaged[place] ^= 0x41
+        path.write_bytes(damaged)
         module = ctypes.c_uint64()
-        status = cu.status("cuModuleLoadData", ctypes.byref(module), bytes(damaged))
+        status = cu.status("cuModuleLoad", ctypes.byref(module), str(path).encode())
         assert status in (SUCCESS, INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX, NEWER_PTX), place
         if status == SUCCESS:
             cu.ok("cuModuleUnload", module.value)
-    assert cu.status("cuModuleLoadData", ctypes.byref(ctypes.c_uint64()), image[:64]) == NO_BINARY_FOR_GPU
+    path.write_bytes(image[:64])
+    module = ctypes.c_uint64()
+    assert cu.status("cuModuleLoad", ctypes.byref(module), str(path).encode()) == NO_BINARY_FOR_GPU
 
 
 def test_target(cu: Driver, context: int) -> None:
@@ -169,6 +176,25 @@ def test_target(cu: Driver, context: int) -> None:
     state = ctypes.byref(ctypes.c_uint64())
     wrong = (ctypes.c_uint64 * 1)(7)
     assert cu.status("cuLinkCreate_v2", 1, (ctypes.c_int * 1)(TARGET), wrong, state) == INVALID_VALUE
+
+
+def test_registers(cu: Driver, context: int) -> None:
+    """Code here has none, but what is told of them keeps to the limit (and occupancy follows)."""
+    many = CALLER.replace("    .reg .b64 %d<2>;", "    .reg .b64 %d<400>;")
+
+    def registers(limit: int) -> int:
+        state = ctypes.c_uint64()
+        values = (ctypes.c_uint64 * 1)(limit)
+        cu.ok("cuLinkCreate_v2", 1, (ctypes.c_int * 1)(MAX_REGISTERS), values, ctypes.byref(state))
+        link = Link(cu, state.value)
+        assert link.add(many) == link.add(supplier(1)) == SUCCESS
+        go = function(cu, cu.out("cuModuleLoadData", link.complete()), "go")
+        return int(cu.out("cuFuncGetAttribute", NUM_REGS, go, type=ctypes.c_int))
+
+    unlimited = registers(0)
+    assert unlimited > 40
+    assert registers(40) == 40
+    assert registers(unlimited + 1) == unlimited
 
 
 def test_objects_and_fatbins(cu: Driver, context: int) -> None:

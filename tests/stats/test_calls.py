@@ -16,8 +16,6 @@ from tests.helpers import programs, toolchain
 from tests.helpers.running import guest_environment, run
 from tests.monitor import harness
 
-pytestmark = pytest.mark.xdist_group("calls")
-
 INVALID_VALUE = 1
 
 Series = dict[tuple[str, ...], float]

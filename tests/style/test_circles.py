@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 # The largest circle allowed. 1: none.
 C_FOLDERS = {
-    "guest/src": 13,
+    "guest/src": 11,
     "native/driver_interop": 1,
     "native/simdevice": 1,
     "native/simdevice/exec": 1,

@@ -11,6 +11,7 @@ import pytest
 from gpuferry.monitor.door.tokens import proof
 from gpuferry.monitor.door.tokens.book import TOKENS_MOST, TokenBook, TooMany, new_record
 from gpuferry.monitor.store.sqlite import SqliteStore
+from gpuferry.specs._generated.frames import KEY_CLIENT
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,7 +68,7 @@ def test_the_store_holds_neither_token_nor_client_key(tmp_path: Path) -> None:
     asyncio.run(main())
     content = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert KNOWN.stored_key in content
-    client_key = proof.digest(TOKEN.encode(), proof.CLIENT)
+    client_key = proof.digest(TOKEN.encode(), KEY_CLIENT)
     assert hashlib.sha256(client_key).digest() == KNOWN.stored_key
     for secret in (TOKEN.encode(), TOKEN.rpartition(".")[2].encode(), client_key):
         assert secret not in content

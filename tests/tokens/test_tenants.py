@@ -14,11 +14,10 @@ from gpuferry.monitor.door.tokens import proof
 from gpuferry.monitor.door.tokens.book import TokenBook, new_record
 from gpuferry.monitor.settings.folders import STORE
 from gpuferry.monitor.store.sqlite import SqliteStore
+from gpuferry.specs._generated.frames import KEY_CLIENT
 
 from tests.monitor import harness
 from tests.registry.guest import Guest, Identity, Refused, Request, ask
-
-pytestmark = pytest.mark.xdist_group("tokens")
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +173,7 @@ def test_tokens_open_a_port_to_other_machines(monitor: harness.Monitor) -> None:
 def test_no_secret_is_in_logs_arguments_or_metrics(monitor: harness.Monitor) -> None:
     token = create(monitor)
     known = proof.verifier(token)
-    client_key = proof.digest(token.encode(), proof.CLIENT)
+    client_key = proof.digest(token.encode(), KEY_CLIENT)
     secrets = [monitor.token, token, token.rpartition(".")[2], client_key.hex(), known.stored_key.hex()]
     secrets += [known.server_key.hex()]
     denied(monitor, Identity(token + "x"))

@@ -5,14 +5,10 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest
 
 from .browser import Browser
-
-pytestmark = pytest.mark.xdist_group("chromium")
 
 
 def test_a_session_comes_and_goes_and_the_monitor_stops(browser: Browser) -> None:

@@ -13,8 +13,6 @@ from tests.helpers.ports import lasting_ports
 from .browser import Browser
 from .stage import GIB, Stage, device, empty, monitor, server, session
 
-pytestmark = pytest.mark.xdist_group("chromium")
-
 LIVE = "document.body.dataset.link === 'live' && document.querySelectorAll('.gpu').length"
 STATE = control_pb2
 

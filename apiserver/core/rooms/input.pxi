@@ -4,7 +4,7 @@
 # Home: receive
 # Changed by: session_ops
 # Read by: _core restore_ops scrub
-# Offers: begin_input drop_last put_before read_payload reserve_input serve_frames serve_only unread_bytes
+# Offers: begin_input drop_last limit_to put_before read_payload reserve_input serve_frames serve_only unread_bytes
 
 cdef struct Input:
     uint8_t *buffer
@@ -12,5 +12,7 @@ cdef struct Input:
     size_t end
     uint64_t sequence
     const uint16_t *sizes       # of the operations that are served
+    bint limited                # the guest and this build lay out only some operations alike:
+    uint8_t spoken[OPERATIONS]  # these
     unsigned int turn           # of the calls that are not answered one in so many is timed
     bint closed                 # sessionClose was read

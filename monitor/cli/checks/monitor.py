@@ -8,7 +8,15 @@ from collections.abc import Iterator
 
 from gpuferry.guest import launch
 from gpuferry.guest.endpoint import Endpoint
-from gpuferry.specs._generated import control_pb2, wire
+from gpuferry.specs._generated import control_pb2
+from gpuferry.specs._generated.frames import (
+    NONCE_SIZE,
+    PROTOCOL_VERSION,
+    Frame,
+    Header,
+    Reason,
+    Refused,
+)
 
 from ...door import handshake
 from ...service.versions import package_version, spec_hash
@@ -24,28 +32,25 @@ def _read_refusal(connection: socket.socket) -> tuple[int, str]:
     frame = b""
     while part := connection.recv(4096):
         frame += part
-    body = frame[handshake.HEADER.size :]
-    if (
-        len(frame) >= handshake.HEADER.size
-        and handshake.HEADER.unpack_from(frame)[1] == handshake.OP_REDIRECT
-    ):
-        return handshake.Reason.BAD_REQUEST, "a registry, which sends guests on"
-    if len(body) < handshake.REFUSED.size:
+    if len(frame) >= Header.SIZE and Header.unpack(frame).op == Frame.REDIRECT:
+        return Reason.BAD_REQUEST, "a registry, which sends guests on"
+    if len(frame) < Header.SIZE + Refused.SIZE:
         raise OSError("the connection closed without an answer")
-    reason, _ = handshake.REFUSED.unpack_from(body)
-    return int(reason), body[handshake.REFUSED.size :].decode(errors="replace")
+    refused = Refused.unpack(frame, Header.SIZE)
+    return refused.reason, frame[Header.SIZE + Refused.SIZE :].decode(errors="replace")
 
 
 def _shake_hands(found: Endpoint) -> tuple[int, str]:
     """A whole HELLO that asks for what no session has; the reason and text with which it is refused."""
     with reach.connect(found.address) as connection:
-        greeting = connection.recv(reach.GREETING_SIZE, socket.MSG_WAITALL)
-        server_nonce = greeting[-32:]
+        greeting = reach.read_greeting(connection)
+        if greeting is None:
+            raise OSError("it does not speak gpuferry's protocol any more")
         connection.sendall(
             handshake.hello(
                 (found.token or "").encode(),
-                server_nonce,
-                secrets.token_bytes(32),
+                greeting,
+                secrets.token_bytes(NONCE_SIZE),
                 devices=NO_DEVICES,
                 program="gpuferry doctor",
             )
@@ -57,14 +62,14 @@ def monitor_checks(flag: str | None, token_file: str | None) -> Iterator[Check]:
     """Check the monitor step by step; a step is taken only if those before it went well."""
     try:
         found = reach.locate(flag, token_file)
-        version = reach.greet(found)
+        version = reach.greet(found).version
     except CliError as error:
         yield Check("monitor", "failed", error.what, error.hint)
         return
     where = f"{found.address} (from {found.source})"
     yield Check("monitor", "ok", f"answers at {where}")
-    if version != wire.PROTOCOL_VERSION:
-        detail = f"it speaks {version}, this gpuferry {wire.PROTOCOL_VERSION}"
+    if version != PROTOCOL_VERSION:
+        detail = f"it speaks {version}, this gpuferry {PROTOCOL_VERSION}"
         yield Check("protocol version", "failed", detail, "install the same gpuferry on both machines")
         return
     try:
@@ -73,10 +78,10 @@ def monitor_checks(flag: str | None, token_file: str | None) -> Iterator[Check]:
         yield Check("handshake", "failed", str(error), "see the monitor's log")
         return
     hints: dict[int, str] = {
-        handshake.Reason.DENIED: "set GPUFERRY_TOKEN to the monitor's, or GPUFERRY_TOKEN_FILE to its file",
-        handshake.Reason.SPEC: "install the same gpuferry on both machines",
+        Reason.DENIED: "set GPUFERRY_TOKEN to the monitor's, or GPUFERRY_TOKEN_FILE to its file",
+        Reason.SPEC: "install the same gpuferry on both machines",
     }
-    if reason == handshake.Reason.BAD_REQUEST:
+    if reason == Reason.BAD_REQUEST:
         yield Check("token and spec", "ok", "accepted")
         yield from _service(flag, token_file)
         yield _cuda_program(found)

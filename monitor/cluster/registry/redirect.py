@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import structlog
 from gpuferry.guest.endpoint import split_address
 from gpuferry.specs._generated import registry_pb2
+from gpuferry.specs._generated.frames import MAGIC, Header
 
 from ...door import handshake, tickets
 from ...door.guests import Farewells, Guest
@@ -36,7 +37,7 @@ async def _greets(address: str) -> bool:
     async def greet() -> bytes:
         reader, writer = await opening
         try:
-            return await reader.readexactly(handshake.HEADER.size + len(handshake.MAGIC))
+            return await reader.readexactly(Header.SIZE + len(MAGIC))
         finally:
             writer.close()
 
@@ -44,7 +45,7 @@ async def _greets(address: str) -> bool:
         greeting = await within(PROBE_SECONDS, greet())
     except (OSError, EOFError, asyncio.TimeoutError):
         return False
-    return greeting.endswith(handshake.MAGIC)
+    return greeting.endswith(MAGIC)
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ import re
 import secrets
 from dataclasses import dataclass, field
 
+from gpuferry.specs._generated.frames import KEY_CLIENT, KEY_SERVER
+
 PREFIX = "gft"
 TENANT_MOST = 63
 TOKEN = re.compile(r"gft\.([a-z0-9][a-z0-9_-]{0,62})\.([A-Za-z0-9_-]{43})")
-CLIENT, SERVER = b"gpuferry client key 1", b"gpuferry server key 1"
 ID_DIGITS = 8
 
 
@@ -60,18 +61,18 @@ def _xor(one: bytes, other: bytes) -> bytes:
 
 def verifier(token: str) -> Verifier:
     """What a server needs to know of a token."""
-    client_key = digest(token.encode(), CLIENT)
+    client_key = digest(token.encode(), KEY_CLIENT)
     return Verifier(hashlib.sha256(client_key).digest(), server_key(token))
 
 
 def server_key(token: str) -> bytes:
     """With this the server proves itself."""
-    return digest(token.encode(), SERVER)
+    return digest(token.encode(), KEY_SERVER)
 
 
 def prove(token: str, message: bytes) -> bytes:
     """The guest's proof: only the token's owner can make it."""
-    client_key = digest(token.encode(), CLIENT)
+    client_key = digest(token.encode(), KEY_CLIENT)
     return _xor(client_key, digest(hashlib.sha256(client_key).digest(), message))
 
 

@@ -13,7 +13,7 @@ from .errors import INVALID_IMAGE, INVALID_PTX, NO_BINARY_FOR_GPU, UNSUPPORTED_P
 NEWEST_ISA = 95
 LINKED_MAGIC = b"GFSIMLNK"
 
-_LINKED = struct.Struct("<8sQII")  # magic, size, inputs, what it was linked for
+_LINKED = struct.Struct("<8sQIII4x")  # magic, size, inputs, what it was linked for, most registers
 _INPUT = struct.Struct("<QI4x")  # size, length of the name
 _SPACE = rb"(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*"
 _HEAD = re.compile(_SPACE + rb"\.version\s+(\d+)\.(\d+)\s" + _SPACE + rb"\.target\s+sm_(\d+)([af]?)\b")
@@ -46,10 +46,16 @@ def sources(image: bytes, cc: int, name: str = "") -> list[Source]:
     return [Source(name, text)]
 
 
+def most_registers(image: bytes) -> int:
+    """Of a thread, as whoever linked the image wanted; 0: no limit."""
+    linked = image.startswith(LINKED_MAGIC) and len(image) >= _LINKED.size
+    return int(_LINKED.unpack_from(image)[4]) if linked else 0
+
+
 def _of_linked(image: bytes, cc: int) -> Iterator[Source]:
     if len(image) < _LINKED.size:
         raise ImageError(INVALID_IMAGE, "the linked image is cut short")
-    _, _, count, target = _LINKED.unpack_from(image)
+    _, _, count, target, _ = _LINKED.unpack_from(image)
     if count == 0:
         raise ImageError(INVALID_IMAGE, "nothing was linked")
     if target > cc or target // 10 != cc // 10:

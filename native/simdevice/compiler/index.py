@@ -30,7 +30,7 @@ class _Pool:
         return offset
 
 
-def build(module: Module, source: bytes) -> bytes:
+def build(module: Module, source: bytes, most_registers: int = 0) -> bytes:
     strings, data = _Pool(1), _Pool(8)
     kernels, variables, relocations, params = bytearray(), bytearray(), bytearray(), bytearray()
     for kernel in module.kernels:
@@ -45,7 +45,7 @@ def build(module: Module, source: bytes) -> bytes:
             kernel.shared_static,
             kernel.local_bytes,
             kernel.const_bytes,
-            kernel.registers,
+            min(kernel.registers, most_registers or kernel.registers),
             kernel.max_threads,
             kernel.required_threads,
         )

@@ -94,7 +94,7 @@ class Service:
 
     def _open(self, cc: int, key: bytes, image: bytes) -> bytes:
         source = b"\0".join(each.text for each in linker.joined(images.sources(image, cc)))
-        return index.build(self._parse(key, source), source)
+        return index.build(self._parse(key, source), source, images.most_registers(image))
 
     def _compile(self, key: bytes, payload: bytes) -> tuple[int, bytes]:
         name, _, source = payload.partition(b"\0")

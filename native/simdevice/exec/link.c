@@ -37,8 +37,9 @@ static struct sim_linked_header *header_of(struct sim_link *link) {
     return (struct sim_linked_header *)link->bytes;
 }
 
-CUresult sim_link_create(int target, struct sim_link **out) {
-    const struct sim_linked_header header = {.magic = SIM_LINKED_MAGIC, .target = (uint32_t)target};
+CUresult sim_link_create(int target, unsigned most_registers, struct sim_link **out) {
+    const struct sim_linked_header header = {
+        .magic = SIM_LINKED_MAGIC, .target = (uint32_t)target, .most_registers = most_registers};
     *out = calloc(1, sizeof **out);
     if (*out == NULL || !append(*out, &header, sizeof header)) {
         free(*out);

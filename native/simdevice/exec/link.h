@@ -6,8 +6,8 @@
 
 struct sim_link;
 
-/* `target` is 80 for sm_80: what the result is for. */
-CUresult sim_link_create(int target, struct sim_link **out);
+/* `target` is 80 for sm_80: what the result is for. `most_registers`: of a thread, 0 is no limit. */
+CUresult sim_link_create(int target, unsigned most_registers, struct sim_link **out);
 /* Copies the input; the names appear in messages. An input of another kind than the caller says is
  * CUDA_ERROR_INVALID_PTX or _INVALID_IMAGE, a name that an earlier input defines as well _INVALID_SOURCE.
  * Then `log` has the reason, and the link is as it was. */

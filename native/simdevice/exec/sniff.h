@@ -28,7 +28,9 @@ struct sim_linked_header {
     uint64_t magic;
     uint64_t size; /* of all of it */
     uint32_t count;
-    uint32_t target; /* 80 for sm_80 */
+    uint32_t target;         /* 80 for sm_80 */
+    uint32_t most_registers; /* per thread, as CU_JIT_MAX_REGISTERS says; 0: no limit */
+    uint32_t reserved;
 };
 
 /* Name and bytes follow, each padded to 8. */

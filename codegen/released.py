@@ -1,0 +1,164 @@
+"""What was released stays: the layout of each operation, by release (`specs/released/`)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .document import Value, read
+from .load import SPECS
+from .model import Spec, SpecError, Where
+from .wire import canonical
+
+FOLDER = "released"
+NAME = re.compile(r"\d+\.\d+(\.\d+)?")
+HEAD = """\
+# How release {name} lays out its operations: by `python -m codegen release {name}`; never changed.
+"""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation, and its canonical layout in a line."""
+
+    id: int
+    symbol: str
+    layout: str
+
+    @property
+    def digest(self) -> int:
+        """32 bits of the layout's SHA-256: two builds that agree on it lay the operation out alike."""
+        return int.from_bytes(hashlib.sha256(self.layout.encode()).digest()[:4], "little")
+
+
+@dataclass(frozen=True)
+class Release:
+    """A set of operations. `functions` are the first and the last wire id of the driver's functions then."""
+
+    name: str
+    functions: tuple[int, int]
+    operations: dict[int, Operation]
+    where: dict[int, Where]
+
+    @property
+    def spec_hash(self) -> bytes:
+        """As a build of it says it in HELLO."""
+        text = "".join(f"{operation.layout}\n" for _, operation in sorted(self.operations.items()))
+        return hashlib.sha256(text.encode()).digest()
+
+
+def _operation(layout: str) -> Operation:
+    number, symbol, _ = layout.split(" ", 2)
+    return Operation(int(number), symbol, layout)
+
+
+def operations(spec: Spec) -> dict[int, Operation]:
+    """Those that a build of the spec speaks, by wire id."""
+    found = [_operation(line) for line in canonical(spec).splitlines()]
+    return {each.id: each for each in found if spec.only is None or each.id in spec.only}
+
+
+def current(spec: Spec, name: str = "") -> Release:
+    """What the spec says now."""
+    ids = [variant.id for variant in spec.driver.variants]
+    where = {variant.id: variant.where for variant in spec.operations}
+    return Release(name, (min(ids), max(ids)), operations(spec), where)
+
+
+def _load_operation(value: Value) -> tuple[Operation, Where]:
+    keys = value.mapping()
+    operation, digest = _operation(keys.need("layout").text()), keys.need("digest")
+    keys.done()
+    if digest.integer() != operation.digest:
+        raise digest.fail(
+            f"operation {operation.id} has another digest than its layout ({operation.digest:#010x})",
+            "Restore the file: what was released is not edited",
+        )
+    return operation, keys.where
+
+
+def _load(path: Path, shown: str) -> Release:
+    keys = read(path, shown)
+    name, stated = keys.need("release").text(), keys.need("spec_hash")
+    first, last = (item.integer() for item in keys.need("functions").items())
+    entries = [_load_operation(item) for item in keys.need("operations").items()]
+    keys.done()
+    found = {operation.id: operation for operation, _ in entries}
+    release = Release(name, (first, last), found, {operation.id: where for operation, where in entries})
+    if stated.text() != release.spec_hash.hex():
+        raise stated.fail(
+            f"the spec hash of these operations is {release.spec_hash.hex()}",
+            "Restore the file: what was released is not edited",
+        )
+    return release
+
+
+def load(specs: Path = SPECS) -> list[Release]:
+    """All releases, oldest first. Raises SpecError if a file was tampered with."""
+    found = [_load(path, f"specs/{FOLDER}/{path.name}") for path in sorted((specs / FOLDER).glob("*.yaml"))]
+    return sorted(found, key=lambda release: tuple(map(int, release.name.split("."))))
+
+
+def restricted(spec: Spec, release: Release) -> Spec:
+    """The same spec, of which only the operations of a release are spoken."""
+    return replace(spec, only=frozenset(release.operations))
+
+
+def by_name(name: str, specs: Path = SPECS) -> Release:
+    """LookupError if there is no such release."""
+    found = {release.name: release for release in load(specs)}
+    if name not in found:
+        raise LookupError(f"no release {name!r}; known: {', '.join(found)}")
+    return found[name]
+
+
+def changes(spec: Spec, releases: list[Release]) -> list[str]:
+    """What a release has and the spec lays out otherwise, or does not have any more."""
+    now = current(spec)
+    problems = []
+    for release in releases:
+        for number, operation in release.operations.items():
+            found = now.operations.get(number)
+            if found is None:
+                problem = SpecError(
+                    release.where[number],
+                    f"operation {number} ({operation.symbol}) of release {release.name} is gone",
+                    "Put it back: guests of that release call it",
+                )
+            elif found.layout != operation.layout:
+                problem = SpecError(
+                    now.where[number],
+                    f"operation {number} is laid out otherwise than in release {release.name}:\n"
+                    f"    was {operation.layout}\n    is  {found.layout}",
+                    "Put the layout back, and give the new one a new id (`python -m codegen next-id`)",
+                )
+            else:
+                continue
+            problems.append(str(problem))
+    return problems
+
+
+def text(release: Release) -> str:
+    """Its file."""
+    lines = [
+        HEAD.format(name=release.name) + f'release: "{release.name}"',
+        f'spec_hash: "{release.spec_hash.hex()}"',
+        f"functions: [{release.functions[0]}, {release.functions[1]}]",
+        "operations:",
+    ]
+    for _, operation in sorted(release.operations.items()):
+        lines += [f"  - digest: {operation.digest:#010x}", f'    layout: "{operation.layout}"']
+    return "\n".join(lines) + "\n"
+
+
+def write(spec: Spec, name: str, specs: Path = SPECS) -> Path:
+    """The file of a new release; FileExistsError if there is one: what was released stays."""
+    if not NAME.fullmatch(name):
+        raise LookupError(f"{name!r} is no release: write 0.2 or 0.2.1")
+    path = specs / FOLDER / f"{name}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    with path.open("x", encoding="utf-8") as file:
+        file.write(text(current(spec, name)))
+    return path

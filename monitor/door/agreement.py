@@ -1,0 +1,119 @@
+"""Which operations a guest, or another GPU server, lays out as this build does (specs/WIRE.md §2)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from gpuferry.specs._generated import frames, operations, wire
+from gpuferry.specs._generated.frames import Extension
+
+UNTOLD = 0  # GREETING of the first release tells no build
+NAMED_MOST = 5  # operations in a message
+VERSION_MOST = 128  # characters
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What both speak: wire ids; None: all that this build does."""
+
+    spoken: frozenset[int] | None = None
+    version: str = operations.VERSION  # of the other side
+    welcome: bytes = field(default=b"", repr=False)  # what WELCOME tells of it
+
+    def lacks(self, wanted: Collection[int]) -> list[int]:
+        """Those that were not agreed on."""
+        return [] if self.spoken is None else sorted(set(wanted) - self.spoken)
+
+
+SAME = Agreement()
+
+
+def _common(theirs: Mapping[int, int]) -> frozenset[int]:
+    return frozenset(number for number, digest in theirs.items() if operations.SPOKEN.get(number) == digest)
+
+
+def _version(data: bytes) -> str:
+    text = data.decode(errors="replace")[:VERSION_MOST]
+    return "".join(letter for letter in text if letter.isprintable()) or "an unknown gpuferry"
+
+
+@functools.lru_cache(maxsize=16)
+def _offered(offer: bytes, version: bytes) -> Agreement | None:
+    size = frames.Spoken.SIZE
+    if len(offer) % size:
+        return None
+    listed = [frames.Spoken.unpack(offer, at) for at in range(0, len(offer), size)]
+    spoken = _common(dict(listed))
+    bits = bytearray((len(listed) + 7) // 8)
+    for place, (number, digest) in enumerate(listed):
+        if number in spoken and operations.SPOKEN[number] == digest:
+            bits[place // 8] |= 1 << place % 8
+    ours = operations.VERSION.encode()
+    told = frames.Agreement(operations.FUNCTIONS[1], len(bits), len(ours)).pack() + bytes(bits) + ours
+    return Agreement(spoken, _version(version), told)
+
+
+@functools.lru_cache(maxsize=16)
+def _released(spec_hash: bytes) -> Agreement | None:
+    for release in operations.RELEASES:
+        if release.spec_hash == spec_hash:
+            return Agreement(_common(release.spoken), release.version)
+    return None
+
+
+def agree(spec_hash: bytes, extensions: Mapping[Extension, bytes]) -> Agreement | None:
+    """With whoever said so in HELLO; None: it is of another build, and told nothing of its operations."""
+    offer = extensions.get(Extension.OPERATIONS)
+    if offer is not None:
+        return _offered(offer, extensions.get(Extension.VERSION, b""))
+    return SAME if spec_hash == wire.SPEC_HASH else _released(spec_hash)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What this build says in its own HELLO to a server."""
+
+    spec_hash: bytes
+    extensions: bytes
+    listed: tuple[int, ...] = ()  # operations that were offered
+    server: operations.Release | None = None  # that is known without being told
+
+    def agreed(self, told: bytes) -> Agreement | None:
+        """What the server made of it, by what follows the image hashes of WELCOME; None: nonsense."""
+        if self.server is not None:
+            return Agreement(_common(self.server.spoken), self.server.version) if not told else None
+        if not self.listed:
+            return SAME if not told else None
+        if len(told) < frames.Agreement.SIZE:
+            return None
+        said = frames.Agreement.unpack(told)
+        bits = told[said.SIZE : said.SIZE + said.bits_size]
+        version = told[said.SIZE + said.bits_size :]
+        if said.bits_size != (len(self.listed) + 7) // 8 or len(version) != said.version_size:
+            return None
+        spoken = {each for place, each in enumerate(self.listed) if bits[place // 8] >> place % 8 & 1}
+        return Agreement(frozenset(spoken), _version(version))
+
+
+def offer(build: int, wanted: Collection[int] | None = None) -> Offer:
+    """For a server whose GREETING tells this build. `wanted`: only these are asked for; None: all."""
+    if build == UNTOLD:
+        first = operations.RELEASES[0]
+        return Offer(first.spec_hash, b"", server=first)
+    if build == operations.BUILD and wanted is None:
+        return Offer(wire.SPEC_HASH, b"")
+    listed = tuple(number for number in operations.SPOKEN if wanted is None or number in wanted)
+    spoken = b"".join(frames.Spoken(number, operations.SPOKEN[number]).pack() for number in listed)
+    version = operations.VERSION.encode()
+    said = frames.ExtensionHead(Extension.OPERATIONS, len(spoken)).pack() + spoken
+    said += frames.ExtensionHead(Extension.VERSION, len(version)).pack() + version
+    return Offer(wire.SPEC_HASH, said, listed)
+
+
+def names(numbers: Collection[int]) -> str:
+    """For people; those that this build has no name for by their wire ids."""
+    found = [wire.OPERATIONS.get(number, f"operation {number}") for number in sorted(numbers)]
+    more = f" and {len(found) - NAMED_MOST} more" if len(found) > NAMED_MOST else ""
+    return ", ".join(found[:NAMED_MOST]) + more

@@ -1,0 +1,158 @@
+"""Commands of ours that begin at once: forked from a Python that has imported all that they need.
+
+To import takes a command longer than what most tests want of it. `Popen` is subprocess's, except that a
+command that begins with `CLI` is not executed but forked, with the descriptors and the environment that it
+would have. It is a child of whoever asks, as any other. Daemons are executed: what they start themselves died
+now and then between fork and exec where they had been forked too. So is all where a sanitizer's runtime must
+be loaded first.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import functools
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+MODULE = "gpuferry.monitor.cli.main"
+CLI = [sys.executable, "-m", MODULE]
+DAEMONS = {"monitor", "registry"}
+PR_SET_CHILD_SUBREAPER = 36
+HIGH = 200  # above any descriptor that is asked for
+MOST = 64  # descriptors
+REQUEST = 1 << 18
+
+
+class Popen(subprocess.Popen[Any]):
+    """Takes what subprocess's takes, as far as tests use it."""
+
+    def _execute_child(self, args: Any, *rest: Any) -> None:
+        executable, preexec_fn, close_fds, pass_fds, cwd, env = rest[:6]
+        p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite = rest[9:15]
+        start_new_session = rest[20]
+        command = [os.fspath(each) for each in args] if isinstance(args, Sequence) else []
+        is_ours = command[: len(CLI)] == CLI and not DAEMONS & {*command[len(CLI) : len(CLI) + 1]}
+        if not is_ours or os.environ.get("GPUFERRY_SANITIZER"):
+            super()._execute_child(args, *rest)  # type: ignore[misc]
+            return
+        assert executable is None
+        assert preexec_fn is None
+        assert close_fds
+        standard = (p2cread, c2pwrite, errwrite)
+        fds = {number: number if fd == -1 else fd for number, fd in enumerate(standard)}
+        request = {
+            "arguments": command[len(CLI) :],
+            "environment": dict(os.environ if env is None else env),
+            "folder": os.fspath(cwd or os.getcwd()),
+            "session": bool(start_new_session),
+        }
+        self.pid = _fork(request, fds | {fd: fd for fd in pass_fds})
+        self._child_created = True
+        self._close_pipe_fds(p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite)  # type: ignore[attr-defined]
+
+
+_lock = threading.Lock()
+
+
+def _fork(request: Mapping[str, Any], fds: Mapping[int, int]) -> int:
+    """The pid of a child of ours, in which these descriptors have these numbers."""
+    server, _ = _server()
+    data = json.dumps({**request, "numbers": list(fds)}).encode()
+    with _lock:
+        _adopt(True)
+        try:
+            socket.send_fds(server, [data], list(fds.values()))
+            return int(server.recv(64))
+        finally:
+            _adopt(False)
+
+
+def _adopt(orphans: bool) -> None:
+    """Those that lose their parent become ours, as the one that is forked twice."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(orphans), 0, 0, 0)
+
+
+@functools.cache
+def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """It ends when its socket is closed, with this process."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            theirs.setsockopt(socket.SOL_SOCKET, option, REQUEST)
+            ours.setsockopt(socket.SOL_SOCKET, option, REQUEST)
+        command = [sys.executable, "-m", __name__, str(theirs.fileno())]
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+    atexit.register(_end, ours, process)
+    return ours, process
+
+
+def _end(server: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    server.close()
+    process.wait()
+
+
+def serve(control: socket.socket) -> None:
+    """Returns in each process that is forked, ready to be the command; ends with whoever asks."""
+    before = dict(os.environ)
+    package = importlib.import_module(MODULE.rpartition(".cli")[0])
+    for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not found.name.endswith("__main__"):
+            importlib.import_module(found.name)
+    added = {name: value for name, value in os.environ.items() if name not in before}
+    gc.collect()
+    gc.freeze()
+    while True:
+        data, fds, _, _ = socket.recv_fds(control, REQUEST, MOST)
+        if not data:
+            os._exit(0)
+        reading, writing = os.pipe()
+        between = os.fork()
+        if not between:
+            between = os.getpid()
+            if pid := os.fork():
+                os.write(writing, str(pid).encode())
+                os._exit(0)
+            while os.getppid() == between:
+                time.sleep(0.0002)
+            for fd in (reading, writing, control.detach()):
+                os.close(fd)
+            _become(json.loads(data), fds, added)
+            return
+        os.waitpid(between, 0)  # its child is of whoever asks now
+        control.send(os.read(reading, 64))
+        for fd in (reading, writing, *fds):
+            os.close(fd)
+
+
+def _become(request: Mapping[str, Any], fds: Sequence[int], added: Mapping[str, str]) -> None:
+    """The descriptors, environment and arguments that it would have been executed with."""
+    if request["session"]:
+        os.setsid()
+    for number, fd in enumerate(fds):
+        os.dup2(fd, HIGH + number)
+        os.close(fd)
+    for number, target in enumerate(request["numbers"]):
+        os.dup2(HIGH + number, target)
+        os.close(HIGH + number)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update({**added, **request["environment"]})
+    sys.argv = [MODULE, *request["arguments"]]
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    serve(socket.socket(fileno=int(sys.argv[1])))
+    sys.exit(importlib.import_module(MODULE).main())

@@ -1,0 +1,205 @@
+"""What a server makes of a guest of another build, and what this server says to another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from gpuferry.monitor.cluster.neighbours import check_agreement
+from gpuferry.monitor.door import agreement, handshake
+from gpuferry.monitor.door.agreement import Agreement, agree, offer
+from gpuferry.monitor.moves.migration import CannotMove
+from gpuferry.specs._generated import frames, operations, wire
+from gpuferry.specs._generated.frames import Extension
+
+from tests.monitor import harness
+from tests.monitor.fake_guest import FakeGuest, Refused
+
+FIRST = operations.RELEASES[0]
+OURS = {1: 0x11, 2: 0x22, 3: 0x33, 200: 0x44, 201: 0x55}
+THEIR_HASH = bytes(range(32))
+FENCE, COUNTERS = 4, 211
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+    """This server speaks five operations, but before real guests."""
+    agreement._offered.cache_clear()
+    if "monitor" not in request.fixturenames:
+        monkeypatch.setattr(operations, "SPOKEN", OURS)
+        monkeypatch.setattr(operations, "RESTORE", frozenset((200, 201)))
+    yield
+    agreement._offered.cache_clear()
+
+
+def spoken(digests: dict[int, int]) -> bytes:
+    return b"".join(frames.Spoken(*each).pack() for each in digests.items())
+
+
+def meets(theirs: dict[int, int]) -> Agreement:
+    found = agree(THEIR_HASH, {Extension.OPERATIONS: spoken(theirs), Extension.VERSION: b"gpuferry 7"})
+    assert found is not None
+    assert found.version == "gpuferry 7"
+    return found
+
+
+@pytest.mark.parametrize(
+    ("theirs", "common"),
+    [
+        (OURS, {1, 2, 3, 200, 201}),
+        (OURS | {9: 0x99}, {1, 2, 3, 200, 201}),
+        ({1: 0x11, 3: 0x33}, {1, 3}),
+        (OURS | {2: 0x23}, {1, 3, 200, 201}),
+        ({1: 0x12, 9: 0x99}, set()),
+        ({}, set()),
+    ],
+    ids=["the same", "added there", "removed there", "changed", "nothing alike", "nothing"],
+)
+def test_what_both_lay_out_alike(theirs: dict[int, int], common: set[int]) -> None:
+    found = meets(theirs)
+    assert found.spoken is not None
+    assert set(found.spoken) == common
+    said = frames.Agreement.unpack(found.welcome)
+    assert said.last_function == operations.FUNCTIONS[1]
+    bits = found.welcome[said.SIZE : said.SIZE + said.bits_size]
+    told = {number for place, number in enumerate(theirs) if bits[place // 8] >> place % 8 & 1}
+    assert told == common
+    assert found.welcome.endswith(operations.VERSION.encode())
+
+
+def test_the_same_build_is_told_nothing() -> None:
+    found = agree(wire.SPEC_HASH, {})
+    assert found == Agreement()
+    assert found.lacks([1, 2, 999]) == []
+
+
+def test_a_release_is_known_by_its_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = {number: digest for number, digest in FIRST.spoken.items() if number != FENCE}
+    monkeypatch.setattr(operations, "SPOKEN", ours)
+    agreement._released.cache_clear()
+    found = agree(FIRST.spec_hash, {})
+    agreement._released.cache_clear()
+    assert found is not None
+    assert (found.spoken, found.version) == (FIRST.spoken.keys() - {FENCE}, FIRST.version)
+    assert found.welcome == b""
+    assert found.lacks([FENCE, 5]) == [FENCE]
+
+
+def test_of_whom_nothing_is_known() -> None:
+    assert agree(THEIR_HASH, {}) is None
+    assert agree(THEIR_HASH, {Extension.OPERATIONS: bytes(7)}) is None
+
+
+def test_a_version_is_no_control_sequence() -> None:
+    found = agree(THEIR_HASH, {Extension.OPERATIONS: b"", Extension.VERSION: b"\x1b[31mred\n" + b"x" * 500})
+    assert found is not None
+    assert found.version.startswith("[31mred")
+    assert len(found.version) <= agreement.VERSION_MOST
+
+
+def test_an_offer_and_its_answer() -> None:
+    """This server as a guest: what the other one said is what it understood."""
+    other = {1: 0x11, 2: 0x2222, 200: 0x44}
+    made = offer(operations.BUILD ^ 1)
+    assert made.spec_hash == wire.SPEC_HASH
+    claim = dict(extensions(made.extensions))
+    assert claim[Extension.VERSION] == operations.VERSION.encode()
+    listed = [frames.Spoken.unpack(claim[Extension.OPERATIONS], at) for at in range(0, 30, 6)]
+    assert dict(listed) == OURS
+    bits = bytes([sum((other.get(number) == digest) << i for i, (number, digest) in enumerate(listed))])
+    answer = frames.Agreement(835, len(bits), 10).pack() + bits + b"gpuferry 7"
+    assert made.agreed(answer) == Agreement(frozenset((1, 200)), "gpuferry 7")
+    for nonsense in (b"", answer[:-1], answer + b"x", frames.Agreement(835, 2, 0).pack() + b"\xff\xff"):
+        assert made.agreed(nonsense) is None
+
+
+def extensions(data: bytes) -> Iterator[tuple[Extension, bytes]]:
+    while data:
+        head = frames.ExtensionHead.unpack(data)
+        yield Extension(head.kind), data[head.SIZE : head.SIZE + head.size]
+        data = data[head.SIZE + head.size :]
+
+
+def test_what_is_said_to_whom() -> None:
+    same = offer(operations.BUILD)
+    assert (same.spec_hash, same.extensions) == (wire.SPEC_HASH, b"")
+    assert same.agreed(b"") == Agreement()
+    assert same.agreed(b"x") is None
+    first = offer(0)
+    assert (first.spec_hash, first.extensions) == (FIRST.spec_hash, b"")
+    part = offer(operations.BUILD, {1, 200})
+    assert part.listed == (1, 200)
+
+
+def move(theirs: set[int], promised: set[int] | None = None) -> list[int]:
+    limit = None if promised is None else frozenset(promised)
+    return check_agreement(limit, "gpuferry 3", Agreement(frozenset(theirs), "gpuferry 7"))
+
+
+def test_a_move_to_another_build() -> None:
+    assert move({1, 2, 3, 200, 201}) == []
+    assert move({1, 3, 200, 201}, promised={1, 3}) == []
+
+
+def test_a_move_is_refused_before_it_begins() -> None:
+    """The guest was promised what the destination lacks; both versions are named."""
+    with pytest.raises(CannotMove) as caught:
+        move({1, 3, 200, 201})
+    for word in ("gpuferry 7", operations.VERSION, "gpuferry 3", wire.OPERATIONS[2]):
+        assert word in caught.value.reason
+    with pytest.raises(CannotMove, match=wire.OPERATIONS[2]):
+        move({1, 3, 200, 201}, promised={1, 2})
+    with pytest.raises(CannotMove, match="to take a session over"):
+        move({1, 2, 3, 200})
+
+
+def test_counters_may_go_another_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the first release has them: it takes sessions too."""
+    monkeypatch.setattr(operations, "SPOKEN", OURS | {COUNTERS: 0x66})
+    monkeypatch.setattr(operations, "RESTORE", frozenset((200, 201, COUNTERS)))
+    assert move({1, 2, 3, 200, 201}) == [COUNTERS]
+
+
+def test_names() -> None:
+    assert agreement.names([1, 2]) == "sessionClose, sessionMemMap"
+    assert agreement.names([60000]) == "operation 60000"
+    assert agreement.names(range(1, 9)).endswith(" and 3 more")
+
+
+@pytest.fixture(scope="module")
+def monitor() -> Iterator[harness.Monitor]:
+    with harness.monitor("--pool", "4") as running:
+        yield running
+
+
+def test_a_guest_of_the_first_release(monitor: harness.Monitor) -> None:
+    guest = FakeGuest(monitor.tcp, monitor.token, spec=FIRST.spec_hash)
+    guest.close()
+
+
+def test_a_guest_that_says_what_it_speaks(monitor: harness.Monitor) -> None:
+    said = spoken(operations.SPOKEN | {FENCE: 1, 60000: 2})
+    guest = FakeGuest(
+        monitor.tcp,
+        monitor.token,
+        spec=THEIR_HASH,
+        extensions={Extension.OPERATIONS: said, Extension.VERSION: b"gpuferry 7"},
+    )
+    with guest:
+        body = guest.welcome
+        told = frames.Welcome.unpack(body)
+        at = told.SIZE + told.device_count * frames.Device.SIZE
+        assert body[at:].endswith(operations.VERSION.encode())
+        size = frames.Agreement.unpack(body, at).bits_size
+        at += frames.Agreement.SIZE
+        bits = int.from_bytes(body[at : at + size], "little")
+        lacking = {
+            number for place, number in enumerate([*operations.SPOKEN, 60000]) if not bits >> place & 1
+        }
+        assert lacking == {FENCE, 60000}
+
+
+def test_operations_that_are_cut_short(monitor: harness.Monitor) -> None:
+    with pytest.raises(Refused) as caught:
+        FakeGuest(monitor.tcp, monitor.token, spec=THEIR_HASH, extensions={Extension.OPERATIONS: bytes(7)})
+    assert caught.value.reason == handshake.Reason.SPEC

@@ -1,0 +1,144 @@
+"""Programs of the differential suite: a guest of a release with today's server, and the reverse."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from gpuferry.specs._generated import frames, operations
+
+from codegen.emit.releases import needs
+from codegen.load import load
+from tests.differential.differences import comparable
+from tests.differential.test_programs import built, native, require_device
+from tests.helpers import programs
+from tests.helpers.monitor import Monitor, monitor
+from tests.helpers.programs import Program
+from tests.helpers.running import Outcome
+from tests.monitor.fake_guest import connect, read_frame
+
+from . import builds
+
+pytestmark = pytest.mark.timeout(240)
+RELEASE = "0.1"
+FIRST = operations.RELEASES[0]
+# Copies, launches, streams, events, modules, errors, memory, both APIs.
+FEW = {
+    "vector_add_driver",
+    "vector_add_runtime",
+    "events",
+    "symbols",
+    "illegal_address",
+    "memsets",
+    "unsupported",
+}
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(f"release-{RELEASE}")
+    builds.generate(RELEASE, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def old_guest(generated: Path) -> Path:
+    """The guest library of the release."""
+    return builds.guest_library(generated, generated / "libcuda.so.1")
+
+
+@pytest.fixture(scope="module")
+def new_server() -> Iterator[Monitor]:
+    with monitor("--pool", "2", "--log-level", "warning") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def old_server(generated: Path) -> Iterator[Monitor]:
+    """A server of the release."""
+    environment = builds.server_environment(generated)
+    with monitor("--pool", "2", "--log-level", "warning", environment=environment) as running:
+        yield running
+
+
+def case(program: Program) -> object:
+    few = program.name in FEW
+    marks = [pytest.mark.xdist_group(program.name)] + ([] if few else [pytest.mark.slow])
+    return pytest.param(program, id=program.name, marks=marks)
+
+
+PROGRAMS = [case(program) for program in programs.programs()]
+
+
+def assert_same(program: Program, remote: Outcome) -> None:
+    there, here = (
+        comparable(program.name, outcome.stdout, in_any_order=program.sorted_output)
+        for outcome in (remote, native(program))
+    )
+    assert there == here, remote.stderr
+    assert remote.status == native(program).status, remote.stderr
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_an_old_guest_and_a_new_server(program: Program, old_guest: Path, new_server: Monitor) -> None:
+    require_device(program)
+    assert_same(program, new_server.run([built(program)], extra={"LD_PRELOAD": str(old_guest)}))
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_new_guest_and_an_old_server(program: Program, old_server: Monitor) -> None:
+    require_device(program)
+    assert_same(program, old_server.run([built(program)]))
+
+
+def test_they_are_of_other_builds(old_guest: Path, old_server: Monitor, new_server: Monitor) -> None:
+    """Or nothing was tested."""
+    library = old_guest.read_bytes()
+    assert FIRST.spec_hash in library
+    assert FIRST.version.encode() in library
+    found = []
+    for server in (old_server, new_server):
+        with connect(server.tcp) as connection:
+            found.append(frames.Greeting.unpack(read_frame(connection)[1]).build)
+    assert found == [int.from_bytes(FIRST.spec_hash[:2], "little"), operations.BUILD]
+    assert found[0] != found[1]
+
+
+LATER = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+context, address, handle = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_uint64()
+assert cuda.cuInit(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+print([getattr(cuda, "{name}")(*[ctypes.byref(ctypes.c_uint64())] * 6) for _ in range(3)])
+print(cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(1 << 20)), cuda.cuCtxSynchronize())
+"""
+
+
+def later() -> str:
+    """A function that goes by an operation which the release had not."""
+    spec = load()
+    added = operations.SPOKEN.keys() - FIRST.spoken.keys()
+    return next(symbol for symbol, number in needs(spec) if number in added)
+
+
+def lacking(outcome: Outcome, *versions: str) -> None:
+    """What it goes by is not there: it says so once, with both versions, and has no effect."""
+    assert outcome.stdout == "[801, 801, 801]\n0 0\n", outcome.stderr
+    (line,) = outcome.stderr.splitlines()
+    for word in (later(), *versions):
+        assert word in line
+
+
+def test_what_an_old_server_lacks(old_server: Monitor) -> None:
+    program = [sys.executable, "-c", LATER.format(name=later())]
+    lacking(old_server.run(program), operations.VERSION, FIRST.version)
+
+
+def test_what_an_old_guest_lacks(old_guest: Path, new_server: Monitor) -> None:
+    program = [sys.executable, "-c", LATER.format(name=later())]
+    outcome = new_server.run(program, extra={"LD_PRELOAD": str(old_guest)})
+    lacking(outcome, FIRST.version, operations.VERSION)
