@@ -18,6 +18,7 @@ from gpuferry.specs._generated.frames import ReplyPrefix
 from tests.apiserver import kernels
 from tests.apiserver.engine import Engine
 from tests.apiserver.guest import HEADER, Guest, encode, handle
+from tests.monitor.harness import wait_until
 
 QUIET = 0.2  # seconds in which nothing comes
 
@@ -161,6 +162,20 @@ def test_a_kernel_that_runs_is_waited_for_only_so_long(engine: Engine) -> None:
         assert engine.call("hold", 60.0)
         assert engine.call("drain", 60.0) == ""
         engine.call("proceed")
+
+
+def test_it_says_whether_its_guest_waits_for_the_device(engine: Engine) -> None:
+    """Who does is not idle (test_limits.py)."""
+    with session(engine) as guest:
+        flag = guest.map(1)
+        stream = handle("stream", 0)
+        guest.send("cuStreamCreateWithPriority", phStream=stream, flags=1, priority=0)
+        guest.launch(kernels.bind(guest, "wait_for"), struct.pack("<QQ", flag, flag + 4), block=(1, 1, 1))
+        waiting = guest.ask("cuCtxSynchronize")
+        wait_until(lambda: engine.call("waiting"), "a guest that waits")
+        guest.write(flag, struct.pack("<I", 1), stream)
+        assert guest.answer(waiting).status == 0
+        wait_until(lambda: not engine.call("waiting"), "one that does not")
 
 
 @pytest.mark.parametrize("resumable", [False, True])

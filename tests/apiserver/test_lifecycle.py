@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import time
 from pathlib import Path
 
 import pytest
@@ -104,27 +103,11 @@ def test_a_session_lives_as_long_as_it_may(server: Server) -> None:
     server.ready()
 
 
-def test_a_session_is_silent_as_long_as_it_may(server: Server) -> None:
-    guest = server.connect(idle_seconds=3)
-    for _ in range(20):  # longer than that, and never silent for nearly as long
-        assert guest.sync().status == 0
-        time.sleep(0.2)
-    assert guest.expect_end().text == "revoked: no CUDA call for 3 s, which is the limit"
+def test_a_session_that_is_silent_is_told(server: Server) -> None:
+    guest = server.connect(idle_seconds=0.2)
+    assert guest.expect_end().text == "revoked: no CUDA call for 0.2 s, which is the limit"
     assert server.ended().clean
     server.ready()
-
-
-def test_who_waits_for_the_device_is_not_idle(server: Server) -> None:
-    guest = server.connect(idle_seconds=3)
-    address = guest.map(2)
-    stream = handle("stream", 1)
-    guest.send("cuStreamCreateWithPriority", phStream=stream, flags=1, priority=0)
-    kernel = kernels.bind(guest, "wait_for")
-    guest.launch(kernel, struct.pack("<QQ", address, address + 8), block=(1, 1, 1))
-    waiting = guest.ask("cuCtxSynchronize")
-    time.sleep(5)
-    guest.write(address, b"\1\0\0\0", stream)
-    assert guest.answer(waiting).status == 0
 
 
 def test_revoke_of_another_session_does_nothing(server: Server, guest: Guest) -> None:

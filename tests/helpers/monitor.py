@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .paths import GPUFERRY
-from .running import Command, Outcome, guest_environment, run, server_environment
+from .running import TIMEOUT, Command, Outcome, guest_environment, run, server_environment
+from .warm import CLI, Popen
 
 READY_SECONDS = 120.0
 STOP_SECONDS = 60.0
@@ -50,11 +50,15 @@ class Monitor:
 
     def status(self) -> dict[str, Any]:
         """What `gpuferry status --json` says."""
-        command = [str(GPUFERRY), "status", "--json", "--control", self.control]
-        answer = run(command, {**os.environ, **self.settings()})
-        if answer.status != 0:
-            raise RuntimeError(f"gpuferry status: {answer.stderr}")
-        found: dict[str, Any] = json.loads(answer.stdout)
+        command = [*CLI, "status", "--json", "--control", self.control]
+        pipe = subprocess.PIPE
+        with Popen(
+            command, env={**os.environ, **self.settings()}, stdout=pipe, stderr=pipe, text=True
+        ) as asking:
+            stdout, stderr = asking.communicate(timeout=TIMEOUT)
+        if asking.returncode != 0:
+            raise RuntimeError(f"gpuferry status: {stderr}")
+        found: dict[str, Any] = json.loads(stdout)
         return found
 
 
