@@ -302,8 +302,8 @@ class Body:
 
     def nested(self) -> list[ArgCodec]:
         """Arguments of which more travels than their value."""
-        types, behind = self.spec.types, (Kind.IN, Kind.OUT, Kind.INOUT)
-        found = [ArgCodec(types, arg) for arg in self.variant.args if arg.kind in behind]
+        types = self.spec.types
+        found = [ArgCodec(types, arg) for arg in self.variant.args if codec.travels_behind(arg)]
         return [c for c in found if Form.PLAIN not in (c.form(), c.form(True))]
 
     def send_nested(self, m: Message) -> list[str]:
@@ -485,6 +485,8 @@ class Body:
         lines = self.publish()
         after = [*self.effects(False), *([] if self.created else self.decode())]
         result = "result" if self.message is not None else v.result or "CUDA_SUCCESS"
+        if self.created is not None and Step.DECODE in v.guest_steps:
+            return [*lines, *after, *self.decode()]
         if self.ended is not None:
             return [*after, "gf_objects_release(ended);", f"return {result};"]
         if self.message is None:
