@@ -39,6 +39,8 @@ from ..render import render
 from ..wire import BY_VALUE, Message, message
 from .guest_objects import struct
 
+# Variables of the generated function.
+LOCALS = {"request", "reply", "result", "behind", "parts"}
 CONSTANT = re.compile(r"(CU|GF_)\w+$")
 # What an expression may ask besides the arguments, and what stands for it in C.
 ROOTS = {"device": "gf_session.device", "session": "gf_session", "context": "gf_context_current()->"}
@@ -510,6 +512,11 @@ def check_use(spec: Spec, variant: Variant) -> None:
     def fail(cause: str, remedy: str) -> SpecError:
         return SpecError(variant.where, f"{variant.symbol}: {cause}", remedy)
 
+    for param in variant.signature.params:
+        if variant.guest is By.GENERATED and param.name in LOCALS:
+            raise fail(
+                f"{param.name!r} is a variable of the generated function too", f"Rename that in {__name__}"
+            )
     said = {
         "answer": bool(variant.answer),
         "effect": bool(variant.effect),
