@@ -65,10 +65,13 @@ static CUresult load(const struct gf_image *image, uint64_t handle, const struct
     const char *text = call.payload == NULL ? "" : (char *)call.payload + table_size;
     answer_log(log, text, reply.log_size, started);
     if (result == CUDA_SUCCESS && !describe(module, call.payload, table_size, reply.kernel_count)) {
-        unload(handle);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result != CUDA_SUCCESS) {
+        /* The server has it all the same, if the answer told of an earlier call's failure. */
+        if (call.done && call.status == CUDA_SUCCESS && reply.known != 0) {
+            unload(handle);
+        }
         free(call.payload);
     }
     return result;
