@@ -609,14 +609,16 @@ cdef class Core:
         """Of mappings."""
         return PAGE
 
-    def images(self) -> list[tuple[bytes, bytes]]:
-        """Hash and bytes of every image that something of the session was loaded from."""
+    def images(self, also=()) -> list[tuple[bytes, bytes]]:
+        """Hash and bytes of every image that something of the session was made from; and of those with the hashes
+        `also` that are still here."""
         cdef vector[PBytes] found
         cdef bint complete
         cdef Bytes *image
         images = []
         self._look(False)
-        complete = loaded_images(self.s, &found)
+        hashes = b"".join(also)
+        complete = loaded_images(self.s, <const uint8_t *><char *>hashes, len(hashes) // GF_HASH_SIZE, &found)
         try:
             for image in found:
                 images.append(((<char *>image.hash)[:GF_HASH_SIZE], (<char *>image.data)[:image.size]))

@@ -194,7 +194,7 @@ class Source:
         if not wanted:
             return
         try:
-            images = dict(self._core.images())
+            images = dict(self._core.images(wanted))  # what has ended meanwhile may be wanted too
         except RuntimeError as error:
             raise Refused(str(error)) from None
         if missing := wanted - images.keys():

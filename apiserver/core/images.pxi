@@ -92,15 +92,24 @@ cdef void drop_bytes(Session *s, Bytes *image) noexcept nogil:
     free(image)
 
 
-cdef bint loaded_images(Session *s, vector[PBytes] *found) noexcept nogil:
-    """The images that the session was loaded from, held until they are let go; False: not all are here any more."""
+cdef bint is_listed(Bytes *image, const uint8_t *hashes, size_t count) noexcept nogil:
+    cdef size_t i
+    for i in range(count):
+        if memcmp(image.hash, hashes + i * GF_HASH_SIZE, GF_HASH_SIZE) == 0:
+            return True
+    return False
+
+
+cdef bint loaded_images(Session *s, const uint8_t *also, size_t count, vector[PBytes] *found) noexcept nogil:
+    """The images that the session was made from, and others that are here, held until they are let go; False: not
+    all that it was made from are here any more."""
     cdef Bytes *image
     cdef size_t i
     cdef bint complete = True
     pthread_mutex_lock(&s.lock)
     for i in range(s.images.held.size()):
         image = s.images.held[0][i]
-        if image.loads > 0 and image.data != NULL:
+        if image.data != NULL and (image.loads > 0 or (image.verified and is_listed(image, also, count))):
             image.users += 1
             found.push_back(image)
         complete = complete and (image.loads == 0 or image.data != NULL)
