@@ -13,7 +13,7 @@ checks refuse:
     gf_bytes_begin(&behind);
     result = gf_encode_CUmemAllocationProp(prop, NULL, request.prop);                    FLAT
     result = gf_append_CUmemAccessDesc(&behind, desc, (uint64_t)(count), false);         BEHIND
-    result = gf_append_CUjit_options(&behind, (uint64_t)count, options, values);         BEHIND, a list of options
+    result = gf_append_CUjit_options(&behind, (uint64_t)count, options, values);         BEHIND, options
     ... iovec {behind.data, behind.size} after the request struct ...
     gf_bytes_end(&behind);                      on every way out
 
@@ -294,8 +294,12 @@ def check(types: Types, variant: Variant) -> None:
         if arg.kind is Kind.OPTIONS and arg.name not in parts:
             if pointee(arg) not in types.nesting.options:
                 known = ", ".join(types.nesting.options)
-                raise wrong(f"no list of options has {arg.param.ctype!r}", f"Known: {known}; say 'count', 'values'")
-            if any(by_name[n].kind is not Kind.OPTIONS if n in by_name else True for n in (arg.count, arg.values)):
+                raise wrong(
+                    f"no list of options has {arg.param.ctype!r}", f"Known: {known}; say 'count', 'values'"
+                )
+            if any(
+                by_name[n].kind is not Kind.OPTIONS if n in by_name else True for n in (arg.count, arg.values)
+            ):
                 remedy = "Give 'count' and 'values': the arguments that hold them, of kind 'options' too"
                 raise wrong("how many options there are, or their values, is not said", remedy)
         if arg.kind not in BEHIND_POINTER:

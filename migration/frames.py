@@ -59,7 +59,7 @@ def pack(op: str, body: bytes, payload_size: int = 0, context: int = 0, request:
 
 
 def digest(op: int, status: int, body: bytes | memoryview) -> int:
-    """What the journal of a session remembers of an answer; what the JIT or the linker said is no part of it."""
+    """What the journal of a session remembers of an answer; what JIT and linker said is no part of it."""
     if op in LINKED and len(body) >= LINKED[op].size:
         *told, _, _ = LINKED[op].unpack_from(body)
         body = LINKED[op].pack(*told, 0, 0)

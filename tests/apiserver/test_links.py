@@ -200,4 +200,6 @@ def test_a_name_that_is_too_long(guest: Guest) -> None:
 
 def test_no_context(guest: Guest) -> None:
     assert links.create(guest, context=0).status == INVALID_CONTEXT
-    assert guest.call("cuLinkCreate_v2", context=9, stateOut=LINK, payload=NO_OPTIONS).status == INVALID_CONTEXT
+    assert (
+        guest.call("cuLinkCreate_v2", context=9, stateOut=LINK, payload=NO_OPTIONS).status == INVALID_CONTEXT
+    )

@@ -85,7 +85,14 @@ def test_without_work_it_fails(program: Program) -> None:
     assert outcome.status != 0, f"{program.name} proves nothing:\n{outcome.stdout}"
 
 
-UNIX_SOCKET = ("vector_add_runtime", "shared_stream_threads", "pinned_pipeline", "illegal_address", "link_errors", "link_ptx")
+UNIX_SOCKET = (
+    "vector_add_runtime",
+    "shared_stream_threads",
+    "pinned_pipeline",
+    "illegal_address",
+    "link_errors",
+    "link_ptx",
+)
 
 
 @pytest.mark.parametrize("name", UNIX_SOCKET)

@@ -218,7 +218,10 @@ def test_links_come_and_go_meanwhile(faulty: Faulty, destination: Server) -> Non
     assert links.add(guest, links.CALLER).status == 0
     assert links.add(guest, links.FUNCTION).status == 0
     assert links.create(guest, handle("link", 2)).status == 0
-    assert links.add(guest, links.HEAD + b".global .u32 nobody_needs_it;\n\0", link=handle("link", 2)).status == 0
+    assert (
+        links.add(guest, links.HEAD + b".global .u32 nobody_needs_it;\n\0", link=handle("link", 2)).status
+        == 0
+    )
     guest.send("cuLinkDestroy", state=handle("link", 2))
     held.go()
     settled(faulty, destination, expect(faulty, "moved").moved)
