@@ -282,28 +282,33 @@ def check_types(types: Types, objects: Objects) -> None:
                     raise SpecError(member.where, cause, f"Known: {known}")
 
 
+def check_options(types: Types, variant: Variant) -> None:
+    """A list of options names the arguments that hold its number and its values, and nothing else is left."""
+    options = {arg.name for arg in variant.args if arg.kind is Kind.OPTIONS}
+    lists = [arg for arg in variant.args if arg.name in options and pointee(arg) in types.nesting.options]
+    parts = {name for arg in lists for name in (arg.name, arg.count, arg.values)}
+    for arg in lists:
+        if not {arg.count, arg.values} <= options:
+            cause = f"{variant.symbol}({arg.name}): how many options there are, or their values, is not said"
+            remedy = "Give 'count' and 'values': the arguments that hold them, of kind 'options' too"
+            raise SpecError(arg.where, cause, remedy)
+    for arg in variant.args:
+        if arg.name in options - parts:
+            cause = f"{variant.symbol}({arg.name}): no list of options has {arg.param.ctype!r}"
+            remedy = f"Known: {', '.join(types.nesting.options)}; say 'count' and 'values'"
+            raise SpecError(arg.where, cause, remedy)
+
+
 def check(types: Types, variant: Variant) -> None:
     """Refuses what cannot travel; called for every operation with a message."""
-    by_name = {arg.name: arg for arg in variant.args}
-    parts = {name for arg in variant.args if is_list(arg) for name in (arg.count, arg.values)}
+    check_options(types, variant)
     for arg in variant.args:
+        if arg.kind not in BEHIND_POINTER:
+            continue
 
         def wrong(cause: str, remedy: str, arg: Arg = arg) -> SpecError:
             return SpecError(arg.where, f"{variant.symbol}({arg.name}): {cause}", remedy)
 
-        if arg.kind is Kind.OPTIONS and arg.name not in parts:
-            if pointee(arg) not in types.nesting.options:
-                known = ", ".join(types.nesting.options)
-                raise wrong(
-                    f"no list of options has {arg.param.ctype!r}", f"Known: {known}; say 'count', 'values'"
-                )
-            if any(
-                by_name[n].kind is not Kind.OPTIONS if n in by_name else True for n in (arg.count, arg.values)
-            ):
-                remedy = "Give 'count' and 'values': the arguments that hold them, of kind 'options' too"
-                raise wrong("how many options there are, or their values, is not said", remedy)
-        if arg.kind not in BEHIND_POINTER:
-            continue
         if arg.count is not None and arg.size is not None:
             raise wrong("'count' and 'size' say the same", "Give 'count' for elements or 'size' for bytes")
         if arg.size is not None and types.nesting.find(pointee(arg)):

@@ -31,8 +31,9 @@ static bool is_known(const uint8_t hash[GF_HASH_SIZE]) {
 void gf_image_remember(const uint8_t hash[GF_HASH_SIZE]) {
     pthread_mutex_lock(&lock);
     uint8_t (*grown)[GF_HASH_SIZE] =
-        is_listed(hash) ? NULL
-                        : realloc(gf_session.image_hashes, (gf_session.image_hash_count + 1u) * sizeof *grown);
+        is_listed(hash)
+            ? NULL
+            : realloc(gf_session.image_hashes, (gf_session.image_hash_count + 1u) * sizeof *grown);
     if (grown != NULL) {
         memcpy(grown[gf_session.image_hash_count++], hash, GF_HASH_SIZE);
         gf_session.image_hashes = grown;

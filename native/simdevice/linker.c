@@ -107,7 +107,8 @@ static CUresult kind_of(CUjitInputType type, enum sim_image_kind *kind) {
 static void report(struct link_state *state, const char *message, uint64_t started_ns) {
     char line[MESSAGE_SIZE + 1];
     int size = *message ? snprintf(line, sizeof line, "%s\n", message) : 0;
-    gf_jit_append(&state->log, line, (size_t)size, "", 0, (float)((double)(sim_now_ns() - started_ns) * 1e-6));
+    gf_jit_append(&state->log, line, (size_t)size, "", 0,
+                  (float)((double)(sim_now_ns() - started_ns) * 1e-6));
 }
 
 static CUresult add(struct link_state *state, enum sim_image_kind kind, const void *data, size_t size,

@@ -161,7 +161,8 @@ def changed(world: World, op: str, change: dict[str, Any]) -> dict[str, Any]:
 def payload(op: str, values: dict[str, Any]) -> bytes:
     """As long as the sizes say, then what has no size; or as given."""
     total = sum(eval(str(arg.size), {}, values) for arg in sized(op))
-    return bytes(total) + VALID.get(op, {}).get("payload", b"") if sized(op) else values["payload"]
+    rest: bytes = VALID.get(op, {}).get("payload", b"") if sized(op) else values["payload"]
+    return bytes(total) + rest
 
 
 def allowed(op: str, arg: Arg) -> tuple[str, ...]:
