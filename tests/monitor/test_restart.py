@@ -32,7 +32,7 @@ def kill(monitor: harness.Monitor) -> None:
 
 
 def test_the_age_of_a_session_is_what_its_server_says() -> None:
-    """A day, which no restart takes: the new monitor counts neither from its own start nor from the adoption."""
+    """A day, which no restart takes: the new monitor counts from neither its own start nor the adoption."""
     day = 24 * 3600.0
     options = ("--pool", "1", *GRACE)
     with (
