@@ -23,9 +23,9 @@ class Row:
     server: int
 
 
-def entry_lines(file: str, line: int, root: Path = ROOT) -> int:
+def entry_lines(file: str, begin: int, root: Path = ROOT) -> int:
     """Lines of the entry of a spec file that begins on this line, without comments and empty lines."""
-    lines = (root / file).read_text(encoding="utf-8").split("\n")[line - 1 :]
+    lines = (root / file).read_text(encoding="utf-8").split("\n")[begin - 1 :]
 
     def depth(line: str) -> int:
         return len(line) - len(line.lstrip(" "))
