@@ -421,7 +421,7 @@ class Body:
 
     def answer_one(self, item: Assignment) -> str:
         arg = self.args.get(item.target)
-        if arg is None or arg.kind not in (Kind.OUT, Kind.HANDLE):
+        if arg is None or arg.kind is not Kind.OUT:
             known = ", ".join(a.name for a in self.variant.args if a.kind is Kind.OUT)
             raise self.fail(item.where, f"{item.target!r} brings nothing back", f"Known: {known}")
         pointee = arg.param.pointee
