@@ -29,6 +29,8 @@ SANITIZED = {
     "contexts",
     "event_ordering",
     "illegal_address",
+    "link_errors",
+    "link_logs",
     "pinned_pipeline",
     "shared_stream_threads",
     "symbols",
