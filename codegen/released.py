@@ -21,7 +21,7 @@ HEAD = """\
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation, and its canonical layout in a line."""
+    """One operation of a release, with its layout as one line of text."""
 
     id: int
     symbol: str
@@ -35,7 +35,9 @@ class Operation:
 
 @dataclass(frozen=True)
 class Release:
-    """A set of operations. `functions` are the first and the last wire id of the driver's functions then."""
+    """The operations of a release. `functions` are the first and the last wire id of the driver's
+    functions then.
+    """
 
     name: str
     functions: tuple[int, int]
@@ -44,7 +46,7 @@ class Release:
 
     @property
     def spec_hash(self) -> bytes:
-        """As a build of it says it in HELLO."""
+        """The spec hash that a build of the release says in HELLO, 32 bytes."""
         text = "".join(f"{operation.layout}\n" for _, operation in sorted(self.operations.items()))
         return hashlib.sha256(text.encode()).digest()
 
@@ -55,13 +57,13 @@ def _operation(layout: str) -> Operation:
 
 
 def operations(spec: Spec) -> dict[int, Operation]:
-    """Those that a build of the spec speaks, by wire id."""
+    """The operations that a build of the spec speaks, by wire id."""
     found = [_operation(line) for line in canonical(spec).splitlines()]
     return {each.id: each for each in found if spec.only is None or each.id in spec.only}
 
 
 def current(spec: Spec, name: str = "") -> Release:
-    """What the spec says now."""
+    """The present spec as a release."""
     ids = [variant.id for variant in spec.driver.variants]
     where = {variant.id: variant.where for variant in spec.operations}
     return Release(name, (min(ids), max(ids)), operations(spec), where)
@@ -102,12 +104,12 @@ def load(specs: Path = SPECS) -> list[Release]:
 
 
 def restricted(spec: Spec, release: Release) -> Spec:
-    """The same spec, of which only the operations of a release are spoken."""
+    """The same spec, speaking only the operations of a release."""
     return replace(spec, only=frozenset(release.operations))
 
 
 def by_name(name: str, specs: Path = SPECS) -> Release:
-    """LookupError if there is no such release."""
+    """The release of this name. Raises LookupError if there is none."""
     found = {release.name: release for release in load(specs)}
     if name not in found:
         raise LookupError(f"no release {name!r}; known: {', '.join(found)}")
@@ -115,7 +117,7 @@ def by_name(name: str, specs: Path = SPECS) -> Release:
 
 
 def changes(spec: Spec, releases: list[Release]) -> list[str]:
-    """What a release has and the spec lays out otherwise, or does not have any more."""
+    """Messages about operations of a release that the spec lays out otherwise, or does not have any more."""
     now = current(spec)
     problems = []
     for release in releases:
@@ -141,7 +143,7 @@ def changes(spec: Spec, releases: list[Release]) -> list[str]:
 
 
 def text(release: Release) -> str:
-    """Its file."""
+    """The contents of a release's file."""
     lines = [
         HEAD.format(name=release.name) + f'release: "{release.name}"',
         f'spec_hash: "{release.spec_hash.hex()}"',
@@ -154,7 +156,9 @@ def text(release: Release) -> str:
 
 
 def write(spec: Spec, name: str, specs: Path = SPECS) -> Path:
-    """The file of a new release; FileExistsError if there is one: what was released stays."""
+    """Write the file of a new release and return its path. Raises FileExistsError: what was released
+    stays.
+    """
     if not NAME.fullmatch(name):
         raise LookupError(f"{name!r} is no release: write 0.2 or 0.2.1")
     path = specs / FOLDER / f"{name}.yaml"
