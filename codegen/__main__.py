@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from . import compare, coverage, family, generate, header, protos, released, show
+from . import compare, coverage, family, frames, generate, header, protos, released, show
 from .load import load
 from .model import SpecError
 from .validate import next_id
@@ -49,7 +49,7 @@ def check(arguments: argparse.Namespace) -> int:
     spec = load()
     problems = compare.check(spec, header.find(arguments.cuda_include))
     stale = generate.stale(generate.outputs(spec)) + [str(path) for path in protos.check(generate.ROOT)]
-    problems += released.changes(spec, released.load())
+    problems += released.changes(spec, frames.load(), released.load())
     problems += [f"{path}: not what the spec yields\n    Run python -m codegen" for path in stale]
     for problem in problems:
         print(problem, file=sys.stderr)
@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
         elif options.command == "next-id":
             print(next_id(spec.library(options.library)))
         elif options.command == "release":
-            print(released.write(spec, options.name))
+            print(released.write(spec, frames.load(), options.name))
         else:
             if options.release:
                 spec = released.restricted(spec, released.by_name(options.release))

@@ -81,6 +81,10 @@ class Handler:
         return not (self.made or self.answers or self.codec or self.configures)
 
 
+# Variables of the generated function.
+LOCALS = {"s", "f", "q", "d", "out", "status", "behind", "request"}
+
+
 def wrong(arg: Arg, cause: str, remedy: str) -> SpecError:
     return SpecError(arg.where, f"{arg.name}: {cause}", remedy)
 
@@ -306,6 +310,11 @@ def handler(spec: Spec, message: Message) -> Handler:
     nested, declared, decoded = (Codec(), [], []) if custom else codec(spec, message, written)
     values = [] if custom else [a for a in args if single(spec, a)]
     lies = payload(message)
+    for arg in (*handles, *values):
+        if arg.name in LOCALS:
+            raise wrong(
+                arg, "a variable of the generated function has this name too", f"Rename that in {__name__}"
+            )
     return Handler(
         message,
         bulk=any(arg.bulk for arg in message.request_payload),

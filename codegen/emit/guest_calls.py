@@ -39,6 +39,8 @@ from ..render import render
 from ..wire import BY_VALUE, Message, message
 from .guest_objects import struct
 
+# Variables of the generated function.
+LOCALS = {"request", "reply", "result", "behind", "parts"}
 CONSTANT = re.compile(r"(CU|GF_)\w+$")
 # What an expression may ask besides the arguments, and what stands for it in C.
 ROOTS = {"device": "gf_session.device", "session": "gf_session", "context": "gf_context_current()->"}
@@ -408,7 +410,7 @@ class Body:
 
     def answer_one(self, item: Assignment) -> str:
         arg = self.args.get(item.target)
-        if arg is None or arg.kind not in (Kind.OUT, Kind.HANDLE):
+        if arg is None or arg.kind is not Kind.OUT:
             known = ", ".join(a.name for a in self.variant.args if a.kind is Kind.OUT)
             raise self.fail(item.where, f"{item.target!r} brings nothing back", f"Known: {known}")
         pointee = arg.param.pointee
@@ -510,6 +512,11 @@ def check_use(spec: Spec, variant: Variant) -> None:
     def fail(cause: str, remedy: str) -> SpecError:
         return SpecError(variant.where, f"{variant.symbol}: {cause}", remedy)
 
+    for param in variant.signature.params:
+        if variant.guest is By.GENERATED and param.name in LOCALS:
+            raise fail(
+                f"{param.name!r} is a variable of the generated function too", f"Rename that in {__name__}"
+            )
     said = {
         "answer": bool(variant.answer),
         "effect": bool(variant.effect),

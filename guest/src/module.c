@@ -60,11 +60,31 @@ static void answer_log(const struct gf_jit_log *log, const char *text, size_t si
     gf_jit_answer(log, text, size, (float)((double)(gf_now() - started) / 1e6));
 }
 
+/* What the server's answer says of a module that it has loaded; takes the payload over if all goes well. */
+static bool describe(struct gf_module *module, char *payload, size_t table_size, uint32_t kernel_count) {
+    module->table = gf_kernel_table_parse(payload, table_size, kernel_count);
+    module->made = module->table == NULL ? NULL : calloc(kernel_count + 1u, sizeof *module->made);
+    if (module->table != NULL && module->made == NULL) {
+        module->table->storage = NULL;
+        gf_kernel_table_free(module->table);
+    }
+    return module->made != NULL;
+}
+
+static CUresult unload(uint64_t handle) {
+    if (gf_handle_kind(handle) == GF_HANDLE_LIBRARY) {
+        struct gf_req_cuLibraryUnload request = {.library = handle};
+        return gf_send_struct(GF_OP_cuLibraryUnload, &request);
+    }
+    struct gf_req_cuModuleUnload request = {.hmod = handle};
+    return gf_send_struct(GF_OP_cuModuleUnload, &request);
+}
+
 /* Loads an image under a handle that is not published yet. A server that does not hold the image is asked
  * again: it may have forgotten it, or the session may have moved, more than once, before the image belonged
  * to anything. */
 static CUresult load(const struct gf_image *image, uint64_t handle, const struct gf_jit_log *log,
-                     struct gf_kernel_table **table) {
+                     struct gf_module *module) {
     struct gf_req_sessionLoadImage request = {.handle = handle, .size = image->size};
     struct gf_rep_sessionLoadImage reply = {0};
     uint64_t started = gf_now();
@@ -91,9 +111,9 @@ static CUresult load(const struct gf_image *image, uint64_t handle, const struct
         }
         const char *text = call.payload == NULL ? "" : (char *)call.payload + table_size;
         answer_log(log, text, reply.log_size, started);
-        if (result == CUDA_SUCCESS) {
-            *table = gf_kernel_table_parse(call.payload, table_size, reply.kernel_count);
-            result = *table == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+        if (result == CUDA_SUCCESS && !describe(module, call.payload, table_size, reply.kernel_count)) {
+            unload(handle);
+            result = CUDA_ERROR_OUT_OF_MEMORY;
         }
         if (result != CUDA_SUCCESS) {
             free(call.payload);
@@ -127,11 +147,7 @@ CUresult gf_image_load(enum gf_handle_kind kind, const void *image, struct gf_ji
     uint64_t handle;
     bool is_module = kind == GF_HANDLE_MODULE;
     struct gf_module *module = is_module ? gf_module_new(&handle) : gf_library_new(&handle);
-    result = module == NULL ? CUDA_ERROR_OUT_OF_MEMORY : load(&picked, handle, log, &module->table);
-    if (result == CUDA_SUCCESS) {
-        module->made = calloc(module->table->count + 1u, sizeof *module->made);
-        result = module->made == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-    }
+    result = module == NULL ? CUDA_ERROR_OUT_OF_MEMORY : load(&picked, handle, log, module);
     free(picked.data);
     if (result != CUDA_SUCCESS) {
         if (module != NULL) {
@@ -366,8 +382,7 @@ CUresult gf_cuLibraryUnload(CUlibrary library) {
     struct gf_object *ended = origin == NULL ? NULL : gf_object_end(origin, (uint64_t)library);
     CUresult result = CUDA_ERROR_INVALID_HANDLE;
     if (ended != NULL) {
-        struct gf_req_cuLibraryUnload request = {.library = (uint64_t)library};
-        result = gf_send_struct(GF_OP_cuLibraryUnload, &request);
+        result = unload((uint64_t)library);
     }
     gf_objects_release(instances);
     gf_objects_release(ended);

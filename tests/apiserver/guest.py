@@ -184,6 +184,21 @@ class Guest:
             payload=params,
         )
 
+    def send_last(self, op: str, *, context: int = PRIMARY, payload: bytes = b"", **values: Any) -> Ended:
+        """An async call for which the server ends the session.
+
+        One that is answered goes in the same write: where the session does not end, its answer says so.
+        """
+        self._request += 1
+        self._waiting[self._request] = "cuCtxSynchronize"
+        last = encode(op, 0, context, payload, values)
+        self.socket.sendall(last + encode("cuCtxSynchronize", self._request, PRIMARY, b"", {}))
+        try:
+            reply = self.answer(self._request)
+        except Ended as ended:
+            return ended
+        raise AssertionError(f"the session goes on after {op}, latched {reply.latched}")
+
     def expect_end(self) -> Ended:
         """Reads until the server closes."""
         try:
