@@ -234,7 +234,7 @@ def load_twin(value: Value) -> PerThread:
 
 
 def load_replay(value: Value) -> Replay:
-    """A word, or `{set: ARG, by: [ARGS]}` or `{add: ARG}`."""
+    """What `replay` says: a word, `{set: ARG, by: [ARGS]}` or `{add: ARG}`."""
     if value.is_word:
         lasting = value.choice(Lasting)
         if lasting is Lasting.SET:
@@ -321,7 +321,7 @@ def load_override(name: str, value: Value) -> Override:
 
 
 def load(specs: Path = SPECS) -> Spec:
-    """The whole spec, checked as far as that is possible without cuda.h."""
+    """The whole spec, checked as far as that is possible without cuda.h. Raises SpecError."""
     types = load_types(specs / TYPES, f"specs/{TYPES}")
     overrides = load_device(specs / DEVICE, f"specs/{DEVICE}")
     objects = load_objects(specs / OBJECTS, f"specs/{OBJECTS}")

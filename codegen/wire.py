@@ -19,7 +19,9 @@ class UnknownType(LookupError):
 
 @dataclass(frozen=True)
 class Message:
-    """One operation on the wire. A payload is the argument whose bytes follow the struct, in this order."""
+    """The request and the reply of one operation. A payload is an argument whose bytes follow the struct,
+    in this order.
+    """
 
     variant: Variant
     request: tuple[Field, ...]
@@ -36,7 +38,7 @@ class Message:
         return size_of(self.reply)
 
     def place(self, name: str) -> tuple[int, int | None]:
-        """Where an argument lies in the request: offset and size; None: the rest of the frame."""
+        """Offset of an argument in the request, and its size in bytes; None: it is the rest of the frame."""
         at = 0
         for member in self.request:
             size = size_of((member,))
@@ -53,7 +55,7 @@ def size_of(fields: tuple[Field, ...]) -> int:
 
 
 def wire_field(types: Types, param: Param) -> Field:
-    """The member that carries a parameter, or what it points to."""
+    """The struct member that carries a parameter, or what it points to."""
     ctype = (param.pointee or param.ctype).removeprefix("const ")
     ctype = types.aliases.get(ctype, ctype)
     if ctype in types.scalars:
@@ -94,18 +96,20 @@ def _fields(fields: tuple[Field, ...]) -> str:
     return ",".join(f"{f.name}:{f.type}" + (f"[{f.count}]" if f.count > 1 else "") for f in fields)
 
 
+def line(types: Types, m: Message) -> str:
+    """The layout of one operation, of all types that are nested in it too: what two builds must agree on."""
+    nested = codec.layout(types, m.variant)
+    payloads = ["|".join(a.name for a in part) for part in (m.request_payload, m.reply_payload)]
+    return (
+        f"{m.variant.id} {m.variant.symbol} {m.variant.klass.value}"
+        f" request({_fields(m.request)};{payloads[0]}) reply({_fields(m.reply)};{payloads[1]})"
+        + (f" {nested}" if nested else "")
+    )
+
+
 def canonical(spec: Spec) -> str:
-    """Every layout as text, in wire id order: two builds that agree on it understand each other."""
-    lines = []
-    for m in messages(spec):
-        nested = codec.layout(spec.types, m.variant)
-        payloads = ["|".join(a.name for a in part) for part in (m.request_payload, m.reply_payload)]
-        lines.append(
-            f"{m.variant.id} {m.variant.symbol} {m.variant.klass.value}"
-            f" request({_fields(m.request)};{payloads[0]}) reply({_fields(m.reply)};{payloads[1]})"
-            + (f" {nested}" if nested else "")
-        )
-    return "\n".join(lines) + "\n"
+    """Every operation's line, in wire id order: two builds that agree on a line lay it out alike."""
+    return "".join(f"{line(spec.types, m)}\n" for m in messages(spec))
 
 
 def spec_hash(spec: Spec) -> bytes:
