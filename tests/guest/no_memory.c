@@ -78,6 +78,21 @@ static void make_code(void) {
     OK(cuLibraryUnload(library));
 }
 
+static void make_link(void) {
+    CUjit_option option = CU_JIT_OPTIMIZATION_LEVEL;
+    void *value = (void *)3, *image;
+    CUlinkState link;
+    CUmodule linked;
+    size_t size;
+    MADE(cuLinkCreate(1, &option, &value, &link));
+    MADE(cuLinkAddData(link, CU_JIT_INPUT_PTX, (void *)kernels_ptx, strlen(kernels_ptx) + 1, "kernels", 0,
+                       NULL, NULL));
+    MADE(cuLinkComplete(link, &image, &size));
+    OK(cuModuleLoadData(&linked, image));
+    OK(cuModuleUnload(linked));
+    OK(cuLinkDestroy(link));
+}
+
 static void make_memory(CUstream stream) {
     CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
     CUmemPoolProps shape = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = here};
@@ -143,6 +158,7 @@ int main(int count, char **arguments) {
     for (int round = 0; round < 2; round++) {
         make_many();
         make_code();
+        make_link();
         make_memory(stream);
         make_context();
         make_context_on_full_stack();

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -224,10 +224,14 @@ class Started:
 
 @contextlib.contextmanager
 def monitor(
-    *options: str, server: str | None = FAKE_SERVER, ready: bool = True, **changes: str | None
+    *options: str,
+    server: str | None = FAKE_SERVER,
+    ready: bool = True,
+    cli: Sequence[str] = CLI,
+    **changes: str | None,
 ) -> Iterator[Monitor]:
     """A monitor whose pool has one API server ready. Nothing of it is left afterwards."""
-    with _started(*options, server=server, **changes) as made:
+    with _started(*options, server=server, cli=cli, **changes) as made:
         if ready:
             line = first_line(made.parent)
             assert line == "ready", f"{line!r}; log:\n{made.log.read_text()}"
@@ -245,12 +249,14 @@ def failing(
     *options: str, server: str | None = FAKE_SERVER, **changes: str | None
 ) -> Iterator[tuple[str, subprocess.Popen[str], Path]]:
     """One that cannot start: what it tells its parent, its process, and its log."""
-    with _started(*options, server=server, **changes) as made:
+    with _started(*options, server=server, cli=CLI, **changes) as made:
         yield first_line(made.parent), made.process, made.log
 
 
 @contextlib.contextmanager
-def _started(*options: str, server: str | None, **changes: str | None) -> Iterator[Started]:
+def _started(
+    *options: str, server: str | None, cli: Sequence[str], **changes: str | None
+) -> Iterator[Started]:
     folder = tempfile.mkdtemp(prefix="gf-", dir="/tmp")  # short: it holds Unix sockets
     runtime = os.path.join(folder, "run")
     ours, theirs = socket.socketpair()
@@ -265,7 +271,7 @@ def _started(*options: str, server: str | None, **changes: str | None) -> Iterat
     with theirs, log.open("w") as stderr:
         settings = environment(runtime, GPUFERRY_APISERVER=server, **changes)
         process = Popen(
-            [*CLI, "monitor", *defaults, *options],
+            [*cli, "monitor", *defaults, *options],
             env=settings,
             stdin=subprocess.DEVNULL,
             stderr=stderr,

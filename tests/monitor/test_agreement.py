@@ -126,7 +126,7 @@ def test_whatever_is_listed(listed: list[tuple[int, int]], cut: int, version: by
         return
     found = agree(THEIR_HASH, claim)
     assert found is not None
-    assert found.spoken == {number for number, digest in whole if OURS.get(number) == digest}
+    assert found.spoken == frozenset(number for number, digest in whole if OURS.get(number) == digest)
     assert found.version.isprintable()
     head = frames.Agreement.unpack(found.welcome)
     assert len(found.welcome) == head.SIZE + head.bits_size + head.version_size
