@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from . import compare, coverage, generate, header, protos, released, show
+from . import compare, coverage, family, frames, generate, header, protos, released, show
 from .load import load
 from .model import SpecError
 from .validate import next_id
@@ -28,6 +28,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     form = table.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="as a table for the documentation")
     form.add_argument("--json", action="store_true", help="for programs")
+    form.add_argument(
+        "--functions",
+        nargs="+",
+        metavar="NAME",
+        help="lines in the spec and by hand; of a group, or as cuLink*",
+    )
     parser.add_argument("--release", metavar="NAME", help="speak only the operations of a release")
     parser.add_argument("--into", type=Path, metavar="DIR", help="write what is generated there")
     made = commands.add_parser("release", help="keep what the spec says now as a release, for ever")
@@ -41,7 +47,7 @@ def check(arguments: argparse.Namespace) -> int:
     spec = load()
     problems = compare.check(spec, header.find(arguments.cuda_include))
     stale = generate.stale(generate.outputs(spec)) + [str(path) for path in protos.check(generate.ROOT)]
-    problems += released.changes(spec, released.load())
+    problems += released.changes(spec, frames.load(), released.load())
     problems += [f"{path}: not what the spec yields\n    Run python -m codegen" for path in stale]
     for problem in problems:
         print(problem, file=sys.stderr)
@@ -59,14 +65,16 @@ def main(arguments: list[str] | None = None) -> int:
         if options.command == "show":
             print(show.show(spec, options.function))
         elif options.command == "coverage":
-            if options.markdown:
+            if options.functions:
+                print(family.as_markdown(spec, options.functions), end="")
+            elif options.markdown:
                 print(generate.outputs(spec)[coverage.TABLE], end="")
             else:
                 print(coverage.as_json(spec) if options.json else coverage.as_text(spec))
         elif options.command == "next-id":
             print(next_id(spec.library(options.library)))
         elif options.command == "release":
-            print(released.write(spec, options.name))
+            print(released.write(spec, frames.load(), options.name))
         else:
             if options.release:
                 spec = released.restricted(spec, released.by_name(options.release))

@@ -13,6 +13,7 @@ checks refuse:
     gf_bytes_begin(&behind);
     result = gf_encode_CUmemAllocationProp(prop, NULL, request.prop);                    FLAT
     result = gf_append_CUmemAccessDesc(&behind, desc, (uint64_t)(count), false);         BEHIND
+    result = gf_append_CUjit_options(&behind, (uint64_t)count, options, values);         BEHIND, options
     ... iovec {behind.data, behind.size} after the request struct ...
     gf_bytes_end(&behind);                      on every way out
 
@@ -26,6 +27,7 @@ the driver gets:
     cdef cu.CUmemAccessDesc *desc = NULL
     status = status or gf_decode_CUmemAllocationProp(&d, q.prop, &prop)
     status = status or gf_take_CUmemAccessDesc(&d, <uint64_t>(q.count), False, &desc)
+    status = status or gf_take_CUjit_options(&d, &count, &options, &values)
     status = status or gf_decoder_done(&d)      # unless a payload follows
     status = codec_status(s, f, &d, status)
     status = status or cu.cuX(&prop, desc, …)   # server_argument
@@ -71,6 +73,16 @@ class Form(Enum):
     BEHIND = "behind"
 
 
+def is_list(arg: Arg) -> bool:
+    """Whether an argument is a list of options; its number and its values are other arguments."""
+    return arg.kind is Kind.OPTIONS and arg.values is not None
+
+
+def travels_behind(arg: Arg) -> bool:
+    """Whether more of an argument may travel than its value."""
+    return arg.kind in BEHIND_POINTER or is_list(arg)
+
+
 def pointee(arg: Arg) -> str:
     """What an argument points to, without const."""
     return (arg.param.pointee or "").removeprefix("const ").strip()
@@ -82,7 +94,7 @@ def form(types: Types, arg: Arg, reply: bool = False) -> Form:
     A null pointer for an answer stays with the guest: only an array's is told to the server.
     """
     struct = types.nesting.find(pointee(arg))
-    if arg.kind not in BEHIND_POINTER:
+    if not travels_behind(arg):
         return Form.PLAIN
     if arg.count is not None or arg.size is not None or (arg.nullable and not reply):
         return Form.BEHIND
@@ -97,7 +109,7 @@ def form(types: Types, arg: Arg, reply: bool = False) -> Form:
 
 
 def in_request(arg: Arg) -> bool:
-    return arg.kind in (Kind.IN, Kind.INOUT)
+    return arg.kind in (Kind.IN, Kind.INOUT) or is_list(arg)
 
 
 def in_reply(arg: Arg) -> bool:
@@ -124,7 +136,8 @@ def layout(types: Types, variant: Variant) -> str:
     """The layouts of all nested types that an operation carries; empty: it carries none."""
     found = {pointee(a) for a in variant.args if a.kind in BEHIND_POINTER and types.nesting.find(pointee(a))}
     marks = [f"{a.name}?" for a in variant.args if tells_presence(a) or (in_request(a) and a.nullable)]
-    counts = [f"{a.name}[{a.count}]" for a in variant.args if a.count is not None]
+    counts = [f"{a.name}[{a.count}]" for a in variant.args if a.count is not None and not is_list(a)]
+    counts += [f"{a.name}:{pointee(a)}" for a in variant.args if is_list(a)]
     return " ".join([types.nesting.layout(name) for name in sorted(found)] + marks + counts)
 
 
@@ -174,6 +187,8 @@ class ArgCodec:
         arg, name, nullable = self.arg, self.name, str(self.arg.nullable).lower()
         if tells_presence(arg):
             return f"gf_append_presence(&behind, {name})"
+        if is_list(arg):
+            return f"gf_append_{pointee(arg)}s(&behind, (uint64_t){arg.count}, {name}, {arg.values})"
         if self.form() is Form.FLAT:
             return f"gf_encode_{self.struct}({name}, NULL, request.{name})"
         count = f"(uint64_t)({self._count('(uint64_t){}')})"
@@ -193,6 +208,9 @@ class ArgCodec:
 
     @property
     def server_declare(self) -> tuple[str, ...]:
+        if is_list(self.arg):
+            declared = f"cdef unsigned int {self.arg.count} = 0", f"cdef void **{self.arg.values} = NULL"
+            return (*declared, f"cdef {self.cython} *{self.name} = NULL")
         if self._by_value:
             return (f"cdef {self.cython} {self.name}",)
         return (f"cdef {self.cython} *{self.name} = NULL",)
@@ -206,6 +224,9 @@ class ArgCodec:
 
     @property
     def server_argument(self) -> str:
+        """What the driver, or a step by hand, is given; of options number, list and values."""
+        if is_list(self.arg):
+            return f"{self.arg.count}, {self.name}, {self.arg.values}"
         return f"&{self.name}" if self._by_value else self.name
 
     @property
@@ -213,6 +234,8 @@ class ArgCodec:
         arg, name, nullable = self.arg, self.name, str(self.arg.nullable)
         if tells_presence(arg):
             return self._room
+        if is_list(arg):
+            return f"gf_take_{pointee(arg)}s(&d, &{arg.count}, &{name}, &{arg.values})"
         if self.form() is Form.FLAT:
             return f"gf_decode_{self.struct}(&d, q.{name}, &{name})"
         count = f"<uint64_t>({self._count('<uint64_t>q.{}')})"
@@ -259,8 +282,26 @@ def check_types(types: Types, objects: Objects) -> None:
                     raise SpecError(member.where, cause, f"Known: {known}")
 
 
+def check_options(types: Types, variant: Variant) -> None:
+    """A list of options names the arguments that hold its number and its values, and nothing else is left."""
+    options = {arg.name for arg in variant.args if arg.kind is Kind.OPTIONS}
+    lists = [arg for arg in variant.args if arg.name in options and pointee(arg) in types.nesting.options]
+    parts = {name for arg in lists for name in (arg.name, arg.count, arg.values)}
+    for arg in lists:
+        if not {arg.count, arg.values} <= options:
+            cause = f"{variant.symbol}({arg.name}): how many options there are, or their values, is not said"
+            remedy = "Give 'count' and 'values': the arguments that hold them, of kind 'options' too"
+            raise SpecError(arg.where, cause, remedy)
+    for arg in variant.args:
+        if arg.name in options - parts:
+            cause = f"{variant.symbol}({arg.name}): no list of options has {arg.param.ctype!r}"
+            remedy = f"Known: {', '.join(types.nesting.options)}; say 'count' and 'values'"
+            raise SpecError(arg.where, cause, remedy)
+
+
 def check(types: Types, variant: Variant) -> None:
     """Refuses what cannot travel; called for every operation with a message."""
+    check_options(types, variant)
     for arg in variant.args:
         if arg.kind not in BEHIND_POINTER:
             continue

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from .header import Header, Prototype, problem, read, resolve
 from .header_results import check_results
 from .header_types import check_types
 from .model import PER_THREAD_SUFFIX, Kind, Spec, Variant, Where
-from .signature import spell
+from .signature import spell, usable
 
 
 def plain(header: Header, types: tuple[str, ...]) -> list[str]:
@@ -34,7 +35,7 @@ def check_function(header: Header, variant: Variant) -> list[str]:
         tuple(spell(p.ctype) for p in signature.params),
         tuple(p.name for p in signature.params),
     )
-    if mine != found:
+    if mine != replace(found, names=tuple(usable(name) for name in found.names)):
         theirs = ", ".join(f"{t} {n}" for t, n in zip(found.types, found.names, strict=True)) or "void"
         cause = f"{variant.symbol}: the signature is not cuda.h's"
         problems.append(
@@ -49,9 +50,7 @@ def check_function(header: Header, variant: Variant) -> list[str]:
 
 
 def check_twin(header: Header, variant: Variant, found: Prototype) -> list[str]:
-    declared = [
-        s for s in header.functions if PER_THREAD_SUFFIX.sub("", s) == variant.symbol and s != variant.symbol
-    ]
+    declared = header.twins.get(variant.symbol, [])
     twin = variant.per_thread
     if ([twin.symbol] if twin else []) != declared:
         return [

@@ -61,6 +61,7 @@ KEYS_OF_KIND = {
     Kind.INOUT: {"size", "count", "nullable"},
     Kind.STRING: {"nullable"},
     Kind.HOST: {"size", "nullable"},
+    Kind.OPTIONS: {"count", "values"},
 }
 
 
@@ -74,7 +75,7 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
     of, use, size, access = keys.get("of"), keys.get("use"), keys.get("size"), keys.get("access")
     nullable, allow, low, high = keys.get("nullable"), keys.get("allow"), keys.get("min"), keys.get("max")
     clamp, absent, error = keys.get("clamp"), keys.get("absent"), keys.get("error")
-    bulk, count = keys.get("bulk"), keys.get("count")
+    bulk, count, values = keys.get("bulk"), keys.get("count"), keys.get("values")
     keys.done()
     misplaced = set(keys.keys) - {"kind"} - KEYS_OF_KIND.get(kind, set())
     if misplaced:
@@ -102,6 +103,7 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
         bulk=bulk.flag() if bulk else False,
         error=error.text() if error else None,
         count=count.text() if count else None,
+        values=values.text() if values else None,
     )
 
 

@@ -155,6 +155,7 @@ class Arg:
     bulk: bool = False
     error: str | None = None
     count: str | None = None
+    values: str | None = None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What was released stays: the layout of each operation, by release (`specs/released/`)."""
+"""What was released stays: the layout of each operation and of each frame, by release (`specs/released/`)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .document import Value, read
+from .frames import Frames
 from .load import SPECS
 from .model import Spec, SpecError, Where
+from .released_frames import Line, lines, named
 from .wire import canonical
 
 FOLDER = "released"
@@ -33,20 +35,29 @@ class Operation:
         return int.from_bytes(hashlib.sha256(self.layout.encode()).digest()[:4], "little")
 
 
+def spec_hash(spoken: dict[int, Operation]) -> bytes:
+    """What tells a build that speaks these operations from another one."""
+    text = "".join(f"{operation.layout}\n" for _, operation in sorted(spoken.items()))
+    return hashlib.sha256(text.encode()).digest()
+
+
 @dataclass(frozen=True)
 class Release:
-    """A set of operations. `functions` are the first and the last wire id of the driver's functions then."""
+    """A set of operations, and the frames of a version of the protocol.
+
+    `functions` are the first and the last wire id of the driver's functions then."""
 
     name: str
     functions: tuple[int, int]
     operations: dict[int, Operation]
     where: dict[int, Where]
+    protocol: int
+    frames: dict[str, Line]
 
     @property
     def spec_hash(self) -> bytes:
         """As a build of it says it in HELLO."""
-        text = "".join(f"{operation.layout}\n" for _, operation in sorted(self.operations.items()))
-        return hashlib.sha256(text.encode()).digest()
+        return spec_hash(self.operations)
 
 
 def _operation(layout: str) -> Operation:
@@ -60,11 +71,11 @@ def operations(spec: Spec) -> dict[int, Operation]:
     return {each.id: each for each in found if spec.only is None or each.id in spec.only}
 
 
-def current(spec: Spec, name: str = "") -> Release:
+def current(spec: Spec, frames: Frames, name: str = "") -> Release:
     """What the spec says now."""
     ids = [variant.id for variant in spec.driver.variants]
     where = {variant.id: variant.where for variant in spec.operations}
-    return Release(name, (min(ids), max(ids)), operations(spec), where)
+    return Release(name, (min(ids), max(ids)), operations(spec), where, frames.version, lines(frames))
 
 
 def _load_operation(value: Value) -> tuple[Operation, Where]:
@@ -79,14 +90,22 @@ def _load_operation(value: Value) -> tuple[Operation, Where]:
     return operation, keys.where
 
 
+def _load_line(value: Value) -> Line:
+    text = value.text()
+    return Line(named(text), text, value.where)
+
+
 def _load(path: Path, shown: str) -> Release:
     keys = read(path, shown)
     name, stated = keys.need("release").text(), keys.need("spec_hash")
     first, last = (item.integer() for item in keys.need("functions").items())
     entries = [_load_operation(item) for item in keys.need("operations").items()]
+    protocol = keys.need("protocol").integer()
+    frames = {line.name: line for line in map(_load_line, keys.need("frames").items())}
     keys.done()
     found = {operation.id: operation for operation, _ in entries}
-    release = Release(name, (first, last), found, {operation.id: where for operation, where in entries})
+    where = {operation.id: where for operation, where in entries}
+    release = Release(name, (first, last), found, where, protocol, frames)
     if stated.text() != release.spec_hash.hex():
         raise stated.fail(
             f"the spec hash of these operations is {release.spec_hash.hex()}",
@@ -114,9 +133,13 @@ def by_name(name: str, specs: Path = SPECS) -> Release:
     return found[name]
 
 
-def changes(spec: Spec, releases: list[Release]) -> list[str]:
+def changes(spec: Spec, frames: Frames, releases: list[Release]) -> list[str]:
     """What a release has and the spec lays out otherwise, or does not have any more."""
-    now = current(spec)
+    now = current(spec, frames)
+    return _changed_operations(now, releases) + _changed_frames(now, releases)
+
+
+def _changed_operations(now: Release, releases: list[Release]) -> list[str]:
     problems = []
     for release in releases:
         for number, operation in release.operations.items():
@@ -140,25 +163,50 @@ def changes(spec: Spec, releases: list[Release]) -> list[str]:
     return problems
 
 
-def text(release: Release) -> str:
+def _changed_frames(now: Release, releases: list[Release]) -> list[str]:
+    """Another version of the protocol may have other frames: its builds refuse those of this one."""
+    problems = []
+    for release in releases:
+        if release.protocol != now.protocol:
+            continue
+        for name, line in release.frames.items():
+            found = now.frames.get(name)
+            if found is None:
+                place, cause = line.where, f"{name} of release {release.name} is gone"
+            elif found.layout != line.layout:
+                place = found.where
+                cause = (
+                    f"{name} is other than in release {release.name}, which has protocol version "
+                    f"{now.protocol} too:\n    was {line.layout}\n    is  {found.layout}"
+                )
+            else:
+                continue
+            remedy = "Put it back; or raise `version` in frames.yaml, and no guest of that release is served"
+            problems.append(str(SpecError(place, cause, remedy)))
+    return problems
+
+
+def as_text(release: Release) -> str:
     """Its file."""
-    lines = [
+    text = [
         HEAD.format(name=release.name) + f'release: "{release.name}"',
         f'spec_hash: "{release.spec_hash.hex()}"',
         f"functions: [{release.functions[0]}, {release.functions[1]}]",
         "operations:",
     ]
     for _, operation in sorted(release.operations.items()):
-        lines += [f"  - digest: {operation.digest:#010x}", f'    layout: "{operation.layout}"']
-    return "\n".join(lines) + "\n"
+        text += [f"  - digest: {operation.digest:#010x}", f'    layout: "{operation.layout}"']
+    text += [f"protocol: {release.protocol}", "frames:"]
+    text += [f'  - "{line.layout}"' for line in release.frames.values()]
+    return "\n".join(text) + "\n"
 
 
-def write(spec: Spec, name: str, specs: Path = SPECS) -> Path:
+def write(spec: Spec, frames: Frames, name: str, specs: Path = SPECS) -> Path:
     """The file of a new release; FileExistsError if there is one: what was released stays."""
     if not NAME.fullmatch(name):
         raise LookupError(f"{name!r} is no release: write 0.2 or 0.2.1")
     path = specs / FOLDER / f"{name}.yaml"
     path.parent.mkdir(exist_ok=True)
     with path.open("x", encoding="utf-8") as file:
-        file.write(text(current(spec, name)))
+        file.write(as_text(current(spec, frames, name)))
     return path

@@ -3,7 +3,8 @@
 Two keys of the spec replace steps by what is written by hand in apiserver/core: `override: {server: [call]}`
 by `<symbol>_call`, and `server: custom` everything after translate by `on_<symbol>`. Both are given what was
 translated: the session, the frame, the request (`custom`: the reply), the objects that handles name, what
-follows the request (`bulk`: only how long it is), and where to put what the call yields.
+follows the request, decoded (`bulk`: only how long it is), and where to put what the call yields (`custom`:
+nothing of that).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .checks import stated
-from .codec import ArgCodec, Form, in_reply, in_request
+from .codec import ArgCodec, Form, in_reply, in_request, travels_behind
 from .model import Arg, By, Class, Kind, Lasting, ServerSide, Spec, SpecError, Step, Use, Variant
 from .server_checks import Test, test
 from .wire import Message
@@ -79,6 +80,10 @@ class Handler:
         return not (self.made or self.answers or self.codec or self.configures)
 
 
+# Variables of the generated function.
+LOCALS = {"s", "f", "q", "d", "out", "status", "behind", "request"}
+
+
 def wrong(arg: Arg, cause: str, remedy: str) -> SpecError:
     return SpecError(arg.where, f"{arg.name}: {cause}", remedy)
 
@@ -139,7 +144,7 @@ def translated(spec: Spec, arg: Arg) -> str:
 
 def nests(spec: Spec, arg: Arg) -> ArgCodec | None:
     """None: it is one number or handle, in the request or reply itself."""
-    if arg.kind not in BEHIND:
+    if not travels_behind(arg):
         return None
     found = ArgCodec(spec.types, arg)
     forms = [found.form()] * in_request(arg) + [found.form(True)] * in_reply(arg)
@@ -173,9 +178,13 @@ def payload(message: Message) -> list[tuple[str, str, str]]:
 def codec(spec: Spec, message: Message, written: bool) -> tuple[Codec, list[str], list[str]]:
     """The codec's part, the declarations that it needs, and what a call by hand is given of it."""
     nested = [(a, c) for a in message.variant.args if not a.bulk and (c := nests(spec, a))]
-    # Who writes the call by hand also writes an answer of many bytes, from where the device puts them.
+    # Who writes the call by hand also writes an answer of many bytes, from where the device puts them; who
+    # writes all that follows, every answer.
+    custom = message.variant.server is By.CUSTOM
     nested = [
-        (a, c) for a, c in nested if not (written and a.kind is Kind.OUT and c.form(True) is Form.BEHIND)
+        (a, c)
+        for a, c in nested
+        if not (written and a.kind is Kind.OUT and (custom or c.form(True) is Form.BEHIND))
     ]
     lasting = message.variant.replay.lasting if message.variant.replay else Lasting.NONE
     behind = [a for a, c in nested if in_reply(a) and c.form(True) is Form.BEHIND]
@@ -188,7 +197,7 @@ def codec(spec: Spec, message: Message, written: bool) -> tuple[Codec, list[str]
         begin=f"begin_codec(s, f, &d, {fixed})",
         decode=tuple(c.server_decode for a, c in nested if in_request(a) or c.arg in message.request_payload),
         room=tuple(c.server_room for _, c in nested if c.server_room),
-        encode=tuple(c.server_encode for a, c in nested if in_reply(a)),
+        encode=tuple(c.server_encode for a, c in nested if in_reply(a) and not custom),
         behind=bool(behind),
     )
     declared = [line.removeprefix("cdef ") for _, c in nested for line in c.server_declare]
@@ -207,6 +216,8 @@ def single(spec: Spec, arg: Arg) -> bool:
 def argument(spec: Spec, arg: Arg) -> str:
     """What the driver is given for one parameter."""
     nested = nests(spec, arg)
+    if arg.kind is Kind.OPTIONS:
+        return arg.name
     if nested is not None:
         return nested.server_argument
     if single(spec, arg):
@@ -264,8 +275,9 @@ def by_hand(spec: Spec, message: Message, lookups: tuple[Lookup, ...], nested: l
     custom = variant.server is By.CUSTOM
     given = ["s", "f"] + ["q"] * bool(message.request) + ["out"] * bool(custom and message.reply)
     given += [found.name for found in lookups] + [name for _, name, _ in payload(message)]
+    given += nested
     if not custom:
-        given += nested + [f"&{a.name}" for a in variant.args if single(spec, a)]
+        given += [f"&{a.name}" for a in variant.args if single(spec, a)]
     return f"{f'on_{variant.symbol}' if custom else f'{variant.symbol}_call'}({', '.join(given)})"
 
 
@@ -295,9 +307,14 @@ def handler(spec: Spec, message: Message) -> Handler:
     written = custom or Step.CALL in variant.server_steps
     handles = [a for a in args if a.kind is Kind.HANDLE]
     lookups = tuple(lookup(spec, variant, a) for a in handles if a.use is Use.USE)
-    nested, declared, decoded = (Codec(), [], []) if custom else codec(spec, message, written)
+    nested, declared, decoded = codec(spec, message, written)
     values = [] if custom else [a for a in args if single(spec, a)]
     lies = payload(message)
+    for arg in (*handles, *values):
+        if arg.name in LOCALS:
+            raise wrong(
+                arg, "a variable of the generated function has this name too", f"Rename that in {__name__}"
+            )
     return Handler(
         message,
         bulk=any(arg.bulk for arg in message.request_payload),

@@ -6,7 +6,7 @@ from . import codec, expression
 from .model import Arg, By, Class, Kind, Lasting, Library, Spec, SpecError, Use, Variant
 from .wire import BY_VALUE, Message, UnknownType, message
 
-TRAVELS = BY_VALUE | {Kind.IN, Kind.OUT, Kind.INOUT, Kind.PAYLOAD, Kind.IGNORED}
+TRAVELS = BY_VALUE | {Kind.IN, Kind.OUT, Kind.INOUT, Kind.PAYLOAD, Kind.OPTIONS, Kind.IGNORED}
 NUMBERS = {Kind.SCALAR, Kind.FLAGS, Kind.ENUM}
 
 
@@ -216,7 +216,7 @@ def check_arg(spec: Spec, variant: Variant, arg: Arg) -> None:
     if variant.klass is Class.ASYNC and variant.on_wire and arg.kind in (Kind.OUT, Kind.INOUT):
         raise wrong("an async operation brings nothing back", "Make it sync, or let the guest answer")
     for what, text in (("size", arg.size), ("count", arg.count)):
-        if text is None:
+        if text is None or arg.kind is Kind.OPTIONS:
             continue
         try:
             used = expression.names(text)

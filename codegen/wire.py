@@ -94,18 +94,20 @@ def _fields(fields: tuple[Field, ...]) -> str:
     return ",".join(f"{f.name}:{f.type}" + (f"[{f.count}]" if f.count > 1 else "") for f in fields)
 
 
+def line(types: Types, m: Message) -> str:
+    """The layout of one operation, of all types that are nested in it too: what two builds must agree on."""
+    nested = codec.layout(types, m.variant)
+    payloads = ["|".join(a.name for a in part) for part in (m.request_payload, m.reply_payload)]
+    return (
+        f"{m.variant.id} {m.variant.symbol} {m.variant.klass.value}"
+        f" request({_fields(m.request)};{payloads[0]}) reply({_fields(m.reply)};{payloads[1]})"
+        + (f" {nested}" if nested else "")
+    )
+
+
 def canonical(spec: Spec) -> str:
     """Every layout as text, in wire id order: two builds that agree on it understand each other."""
-    lines = []
-    for m in messages(spec):
-        nested = codec.layout(spec.types, m.variant)
-        payloads = ["|".join(a.name for a in part) for part in (m.request_payload, m.reply_payload)]
-        lines.append(
-            f"{m.variant.id} {m.variant.symbol} {m.variant.klass.value}"
-            f" request({_fields(m.request)};{payloads[0]}) reply({_fields(m.reply)};{payloads[1]})"
-            + (f" {nested}" if nested else "")
-        )
-    return "\n".join(lines) + "\n"
+    return "".join(f"{line(spec.types, m)}\n" for m in messages(spec))
 
 
 def spec_hash(spec: Spec) -> bytes:

@@ -21,6 +21,8 @@ RANGE = wire.REQUESTS["sessionMemMap"]  # unmaps, and restore operations about a
 LOAD_IMAGE = wire.REQUESTS["sessionLoadImage"]
 LOADED = wire.REPLIES["sessionLoadImage"]
 IMAGE_DATA = wire.REQUESTS["sessionImageData"]
+LINK_ADD = wire.REQUESTS["sessionLinkAdd"]
+LINKED = {OPERATIONS[name]: wire.REPLIES[name] for name in ("sessionLinkAdd", "sessionLinkComplete")}
 HANDLE = wire.REQUESTS["sessionRestoreUse"]
 COPY_IN = wire.REQUESTS["sessionCopyIn"]
 RESUMABLE = wire.REQUESTS["sessionRestoreResumable"]
@@ -57,7 +59,10 @@ def pack(op: str, body: bytes, payload_size: int = 0, context: int = 0, request:
 
 
 def digest(op: int, status: int, body: bytes | memoryview) -> int:
-    """What the journal of a session remembers of an answer; the JIT's log is no part of it."""
+    """What the journal of a session remembers of an answer; what JIT and linker said is no part of it."""
+    if op in LINKED and len(body) >= LINKED[op].size:
+        *told, _, _ = LINKED[op].unpack_from(body)
+        body = LINKED[op].pack(*told, 0, 0)
     if op == OPERATIONS["sessionLoadImage"] and len(body) >= LOADED.size:
         known, kernels, table, _ = LOADED.unpack_from(body)
         body = LOADED.pack(known, kernels, table, 0) + bytes(body[LOADED.size : LOADED.size + table])

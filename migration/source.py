@@ -187,22 +187,24 @@ class Source:
         self._contents.forget(self._mapped.apply(kept))
 
     def _send_images(self, kept: list[Kept]) -> None:
-        wanted = {frames.LOAD_IMAGE.unpack_from(body)[0] for _, body in frames.of(kept, "sessionLoadImage")}
-        wanted -= self._code.sent
+        loaded = {frames.LOAD_IMAGE.unpack_from(body)[0] for _, body in frames.of(kept, "sessionLoadImage")}
+        loaded -= self._code.names.keys()
+        linked = {frames.LINK_ADD.unpack_from(body)[1] for _, body in frames.of(kept, "sessionLinkAdd")}
+        wanted = loaded | (linked - self._code.sent)
         if not wanted:
             return
         try:
-            images = dict(self._core.images())
+            images = dict(self._core.images(wanted))  # what has ended meanwhile may be wanted too
         except RuntimeError as error:
             raise Refused(str(error)) from None
         if missing := wanted - images.keys():
             raise Refused(f"it is just unloading code ({len(missing)} images): try again")
         for digest in wanted:
             image = bytes(images[digest])
-            found = variables.find(image)
-            if found.heap:
-                raise Refused("its kernels allocate memory themselves (malloc), which nobody can enumerate")
-            self._code.names[digest] = found.names
+            if digest in loaded:
+                self._code.names[digest] = names_of_variables(image)
+            if digest in self._code.sent:
+                continue
             self._code.sent.add(digest)
             for at in range(0, len(image), CHUNK):
                 piece = memoryview(image)[at : at + CHUNK]
@@ -261,6 +263,14 @@ class Source:
         """How long a link may be silent; the destination may have to copy everything before it answers."""
         with self._target.patient(seconds + self._mapped.total() // SLOWEST):
             yield
+
+
+def names_of_variables(image: bytes) -> set[str]:
+    """Of an image that is loaded, which must be one that can move."""
+    found = variables.find(image)
+    if found.heap:
+        raise Refused("its kernels allocate memory themselves (malloc), which nobody can enumerate")
+    return found.names
 
 
 def is_constant(name: str) -> bool:

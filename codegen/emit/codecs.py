@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from ..basics import SpecError
-from ..codec import BEHIND_POINTER, in_reply, pointee
+from ..codec import BEHIND_POINTER, in_reply, is_list, pointee
 from ..expression import saturating
 from ..model import Arg, Spec, Variant
 from ..nesting import Kind, Member, Nesting, OptionList, Struct
@@ -65,12 +65,13 @@ def needed(spec: Spec) -> Needed:
     def structs(args: list[Arg]) -> set[str]:
         return {nesting.name(pointee(a)) for a in args if nesting.find(pointee(a))}
 
+    lists = {pointee(a) for v in operations(spec) for a in v.args if is_list(a)}
     carried = structs(args) | {name for name in nesting.used if name in nesting.structs}
     answered = structs([a for a in args if in_reply(a)])
     return Needed(
         tuple(sorted(closure(nesting, carried))),
         tuple(sorted(closure(nesting, answered))),
-        tuple(n for n in nesting.used if n in nesting.options),
+        tuple(n for n in nesting.options if n in lists or n in nesting.used),
     )
 
 

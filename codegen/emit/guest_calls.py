@@ -39,6 +39,8 @@ from ..render import render
 from ..wire import BY_VALUE, Message, message
 from .guest_objects import struct
 
+# Variables of the generated function.
+LOCALS = {"request", "reply", "result", "behind", "parts"}
 CONSTANT = re.compile(r"(CU|GF_)\w+$")
 # What an expression may ask besides the arguments, and what stands for it in C.
 ROOTS = {"device": "gf_session.device", "session": "gf_session", "context": "gf_context_current()->"}
@@ -284,7 +286,7 @@ class Body:
         for arg in v.args:
             if arg.kind is Kind.PAYLOAD:
                 raise self.fail(arg.where, "a payload is sent by hand", "Override the step 'send'")
-        if self.nested():
+        if self.nested() or (self.created is not None and v.klass is Class.SYNC):
             return self.send_nested(m)
         request = "&request, sizeof request" if m.request else "NULL, 0"
         lines = self.request()
@@ -302,8 +304,8 @@ class Body:
 
     def nested(self) -> list[ArgCodec]:
         """Arguments of which more travels than their value."""
-        types, behind = self.spec.types, (Kind.IN, Kind.OUT, Kind.INOUT)
-        found = [ArgCodec(types, arg) for arg in self.variant.args if arg.kind in behind]
+        types = self.spec.types
+        found = [ArgCodec(types, arg) for arg in self.variant.args if codec.travels_behind(arg)]
         return [c for c in found if Form.PLAIN not in (c.form(), c.form(True))]
 
     def send_nested(self, m: Message) -> list[str]:
@@ -372,9 +374,22 @@ class Body:
         lines = []
         if self.message is not None:
             discard = [f"    gf_object_discard({name}_object);", "    return result;"]
-            lines = ["if (result != CUDA_SUCCESS) {", *discard, "}"]
+            lines = ["if (result != CUDA_SUCCESS) {", *self.take_back(kind), *discard, "}"]
         lines += [f"gf_object_publish({name}_object, {name}_wire, {owner});"]
         return [*lines, f"*{name} = ({kind.ctype}){name}_wire;"]
+
+    def take_back(self, kind: ObjectKind) -> list[str]:
+        """The server made what the program is not given, for the answer told of an earlier call's failure."""
+        if self.created is None or self.variant.klass is not Class.SYNC:
+            return []
+        destroy = self.spec.by_symbol.get(str(kind.destroy))
+        ended = [a for a in destroy.args if a.use is Use.DESTROY] if destroy and destroy.on_wire else []
+        if destroy is None or len(ended) != 1 or len(destroy.args) != 1:
+            cause = f"nothing ends a {kind.name} that the server made and the program is not given"
+            raise self.fail(self.created.where, cause, "Make it async, or write it by hand")
+        request = f"&(struct gf_req_{destroy.symbol}){{.{ended[0].name} = {self.created.name}_wire}}"
+        send = f"        gf_send_struct(GF_OP_{destroy.symbol}, {request});"
+        return ["    if (call.done && call.status == CUDA_SUCCESS)", send]
 
     def end(self) -> list[str]:
         """Before the request: the handle, and those of what it owns, are no one's any more."""
@@ -485,6 +500,8 @@ class Body:
         lines = self.publish()
         after = [*self.effects(False), *([] if self.created else self.decode())]
         result = "result" if self.message is not None else v.result or "CUDA_SUCCESS"
+        if self.created is not None and Step.DECODE in v.guest_steps:
+            return [*lines, *after, *self.decode()]
         if self.ended is not None:
             return [*after, "gf_objects_release(ended);", f"return {result};"]
         if self.message is None:
@@ -508,6 +525,11 @@ def check_use(spec: Spec, variant: Variant) -> None:
     def fail(cause: str, remedy: str) -> SpecError:
         return SpecError(variant.where, f"{variant.symbol}: {cause}", remedy)
 
+    for param in variant.signature.params:
+        if variant.guest is By.GENERATED and param.name in LOCALS:
+            raise fail(
+                f"{param.name!r} is a variable of the generated function too", f"Rename that in {__name__}"
+            )
     said = {
         "answer": bool(variant.answer),
         "effect": bool(variant.effect),

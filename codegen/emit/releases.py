@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from .. import frames
 from ..model import By, Spec
 from ..released import FOLDER, Release, current, load
 from ..render import render
@@ -47,7 +48,7 @@ def needs(spec: Spec) -> list[tuple[str, int]]:
 
 
 def outputs(spec: Spec) -> dict[str, str]:
-    releases, spoken = load(), current(spec)
+    releases, spoken = load(), current(spec, frames.load())
     names = {release.spec_hash: release.name for release in releases}
     values: dict[str, Any] = {
         "first": releases[0],

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ..model import Class, Spec
-from ..released import current
+from ..released import operations, spec_hash
 from ..render import render
 from ..wire import messages
 
 
 def outputs(spec: Spec) -> dict[str, str]:
     files = ", ".join(library.file for library in spec.libraries)
-    digest = current(spec).spec_hash
+    digest = spec_hash(operations(spec))
     found = messages(spec)
     functions = [v.id for v in spec.driver.variants]
     return {

@@ -49,7 +49,8 @@ CUresult gf_send_rows(uint16_t op, const void *request, size_t size, const struc
 CUresult gf_call_start(struct gf_call *call, const struct iovec *parts, int count);
 /* Waits; the call's own failure, else an earlier one that was latched. */
 CUresult gf_call_wait(struct gf_call *call);
-/* Starts and waits; what came behind the reply struct is in `payload`, to be freed. */
+/* Starts and waits; what came behind the reply struct is in `payload`, to be freed; nothing if memory is at
+ * an end. */
 CUresult gf_call_parts(struct gf_call *call, const struct iovec *parts, int count);
 CUresult gf_call_struct(uint16_t op, const void *request, size_t size, void *reply, size_t reply_size);
 

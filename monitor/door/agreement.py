@@ -14,6 +14,10 @@ NAMED_MOST = 5  # operations in a message
 VERSION_MOST = 128  # characters
 
 
+class Malformed(ValueError):
+    """What a guest says of its operations is nothing that a build says."""
+
+
 @dataclass(frozen=True)
 class Agreement:
     """What both speak: wire ids; None: all that this build does."""
@@ -39,16 +43,27 @@ def _version(data: bytes) -> str:
     return "".join(letter for letter in text if letter.isprintable()) or "an unknown gpuferry"
 
 
-@functools.lru_cache(maxsize=16)
-def _offered(offer: bytes, version: bytes) -> Agreement | None:
+def _listed(offer: bytes) -> dict[int, int]:
+    """Digests by wire id, in the order in which they were told."""
     size = frames.Spoken.SIZE
     if len(offer) % size:
-        return None
-    listed = [frames.Spoken.unpack(offer, at) for at in range(0, len(offer), size)]
-    spoken = _common(dict(listed))
+        raise Malformed(f"OPERATIONS of {len(offer)} bytes: each one has {size}")
+    found: dict[int, int] = {}
+    for at in range(0, len(offer), size):
+        number, digest = frames.Spoken.unpack(offer, at)
+        if number in found:
+            raise Malformed(f"OPERATIONS lists {names([number])} twice")
+        found[number] = digest
+    return found
+
+
+@functools.lru_cache(maxsize=16)
+def _offered(offer: bytes, version: bytes) -> Agreement:
+    listed = _listed(offer)
+    spoken = _common(listed)
     bits = bytearray((len(listed) + 7) // 8)
-    for place, (number, digest) in enumerate(listed):
-        if number in spoken and operations.SPOKEN[number] == digest:
+    for place, number in enumerate(listed):
+        if number in spoken:
             bits[place // 8] |= 1 << place % 8
     ours = operations.VERSION.encode()
     told = frames.Agreement(operations.FUNCTIONS[1], len(bits), len(ours)).pack() + bytes(bits) + ours
@@ -64,7 +79,9 @@ def _released(spec_hash: bytes) -> Agreement | None:
 
 
 def agree(spec_hash: bytes, extensions: Mapping[Extension, bytes]) -> Agreement | None:
-    """With whoever said so in HELLO; None: it is of another build, and told nothing of its operations."""
+    """With whoever said so in HELLO; None: it is of another build, and told nothing of its operations.
+
+    Raises Malformed if what it told is no list of operations."""
     offer = extensions.get(Extension.OPERATIONS)
     if offer is not None:
         return _offered(offer, extensions.get(Extension.VERSION, b""))

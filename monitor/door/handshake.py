@@ -15,7 +15,7 @@ from gpuferry.specs._generated.frames import Extension as Extension
 from gpuferry.specs._generated.frames import Frame, HelloFlag, ResumeFlag
 from gpuferry.specs._generated.frames import Reason as Reason
 
-from .agreement import SAME, Agreement, Offer, agree, offer
+from .agreement import SAME, Agreement, Malformed, Offer, agree, offer
 from .tokens import proof as tenant_proof
 
 ADVICE = ": install the same gpuferry on both machines"
@@ -362,7 +362,10 @@ def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
     if proven is None:
         raise Refusal(Reason.DENIED, "wrong token: GPUFERRY_TOKEN of the program is not this monitor's")
     said = claim.fields
-    agreement = agree(said.spec_hash, claim.extensions)
+    try:
+        agreement = agree(said.spec_hash, claim.extensions)
+    except Malformed as error:
+        raise Refusal(Reason.MALFORMED, f"HELLO: {error}") from None
     if agreement is None:
         theirs = said.spec_hash.hex()
         raise Refusal(

@@ -18,7 +18,16 @@ from codegen.wire import Message, messages
 
 HEADER = frames.Header.LAYOUT
 PRIMARY = 1  # header value for the primary context
-KINDS = {"context": 1, "module": 2, "library": 3, "kernel": 4, "function": 5, "stream": 6, "event": 7}
+KINDS = {
+    "context": 1,
+    "module": 2,
+    "library": 3,
+    "kernel": 4,
+    "function": 5,
+    "stream": 6,
+    "event": 7,
+    "link": 9,
+}
 
 
 @cache

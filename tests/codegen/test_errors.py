@@ -254,6 +254,36 @@ MISTAKES = {
         "replay: create",
         (0, "sessionGetGlobal: it does not create one handle", "Mark one argument 'use: create'"),
     ),
+    "options whose number is not said": (
+        DRIVER,
+        "options: {kind: options, count: numOptions, values: optionValues}",
+        "options: {kind: options, values: optionValues}",
+        (
+            0,
+            "cuLinkCreate_v2(options): how many options there are, or their values, is not said",
+            "Give 'count' and 'values': the arguments that hold them, of kind 'options' too",
+        ),
+    ),
+    "options whose values are something else": (
+        DRIVER,
+        "options: {kind: options, count: numOptions, values: optionValues}",
+        "options: {kind: options, count: numOptions, values: stateOut}",
+        (
+            0,
+            "cuLinkCreate_v2(options): how many options there are, or their values, is not said",
+            "Give 'count' and 'values': the arguments that hold them, of kind 'options' too",
+        ),
+    ),
+    "a number of options without a list": (
+        DRIVER,
+        "          flags: {kind: flags, allow: [CU_STREAM_NON_BLOCKING]}\n          priority: {kind: scalar",
+        "          flags: {kind: options}\n          priority: {kind: scalar",
+        (
+            0,
+            "cuStreamCreateWithPriority(flags): no list of options has 'unsigned int'",
+            "Known: CUjit_option; say 'count' and 'values'",
+        ),
+    ),
     "kept, but without a message": (
         DRIVER,
         "via: [cuCtxSynchronize]",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from codegen import released
+from codegen import frames, released, released_frames
 from codegen.emit import releases
 from codegen.generate import ROOT, outputs, write
 from codegen.load import SPECS, load
@@ -29,7 +29,7 @@ def test_the_first_release_is_what_its_guests_say() -> None:
 
 
 def test_no_release_was_changed() -> None:
-    assert released.changes(load(), released.load()) == []
+    assert released.changes(load(), frames.load(), released.load()) == []
 
 
 def test_an_added_operation_is_no_change(tmp_path: Path) -> None:
@@ -40,14 +40,14 @@ def test_an_added_operation_is_no_change(tmp_path: Path) -> None:
     specs, _ = edited(tmp_path, SESSION, "  sessionFence:\n", f"{text}\n  sessionFence:\n")
     spec = load(specs)
     assert 199 in released.operations(spec)
-    assert released.changes(spec, released.load()) == []
+    assert released.changes(spec, frames.load(), released.load()) == []
 
 
 def test_a_changed_layout_is_refused(tmp_path: Path) -> None:
     """With the place of what changed, both layouts, and what to do instead."""
     old = "void sessionMemMap(uint64_t address, uint64_t size)"
     specs, line = edited(tmp_path, SESSION, old, old.replace("uint64_t size", "uint32_t size"))
-    (problem,) = released.changes(load(specs), released.load())
+    (problem,) = released.changes(load(specs), frames.load(), released.load())
     place, *rest = problem.splitlines()
     assert place.startswith(
         f"specs/{SESSION}:{line - 3}: operation 2 is laid out otherwise than in release 0.1"
@@ -60,13 +60,13 @@ def test_a_changed_layout_is_refused(tmp_path: Path) -> None:
 def test_a_call_that_waits_now_is_another_one(tmp_path: Path) -> None:
     old = "signature: void sessionFence(void)\n        class: async"
     specs, _ = edited(tmp_path, SESSION, old, old.replace("async", "sync").replace("void s", "CUresult s"))
-    (problem,) = released.changes(load(specs), released.load())
+    (problem,) = released.changes(load(specs), frames.load(), released.load())
     assert "operation 4 is laid out otherwise" in problem
 
 
 def test_a_removed_operation_is_refused(tmp_path: Path) -> None:
     specs, _ = edited(tmp_path, SESSION, "        id: 4\n", "        id: 198\n")
-    (problem,) = released.changes(load(specs), released.load())
+    (problem,) = released.changes(load(specs), frames.load(), released.load())
     assert problem.startswith("specs/released/0.1.yaml:")
     assert "operation 4 (sessionFence) of release 0.1 is gone" in problem
     assert "Put it back" in problem
@@ -79,9 +79,72 @@ def test_check_refuses_a_change(
     import codegen.__main__ as main
 
     specs, _ = edited(tmp_path, SESSION, "        id: 4\n", "        id: 198\n")
+    changed = frames.load(edited(tmp_path / "frames", FRAMES, "    op: 0xFF07\n", "    op: 0xFF17\n")[0])
     monkeypatch.setattr(main, "load", lambda: load(specs))
+    monkeypatch.setattr(main.frames, "load", lambda: changed)
     assert main.main(["--check"]) == 1
-    assert "operation 4 (sessionFence) of release 0.1 is gone" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "operation 4 (sessionFence) of release 0.1 is gone" in said
+    assert "frame QUEUED is other than in release 0.1" in said
+
+
+FRAMES = "gpuferry/frames.yaml"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named", "was", "now"),
+    [
+        (
+            "      position: {type: u32",
+            "      position: {type: u64",
+            "frame QUEUED",
+            "position:u32",
+            "position:u64",
+        ),
+        ("    op: 0xFF07\n", "    op: 0xFF17\n", "frame QUEUED", "0xff07", "0xff17"),
+        (
+            "HANDSHAKE_FRAME_MAX: {value: 64 KiB",
+            "HANDSHAKE_FRAME_MAX: {value: 63 KiB",
+            "constant",
+            "65536",
+            "64512",
+        ),
+        ("{value: 5}", "{value: 15}", "reason BAD_REQUEST", " 5", " 15"),
+        ("{kind: 3, value: u32", "{kind: 3, value: bytes", "extension MAX_WAIT", "4 bytes", "any bytes"),
+        ('value: {type: "u8[64]"', 'value: {type: "u8[56]"', "struct launch_attribute", "u8[64]", "u8[56]"),
+    ],
+    ids=["a field", "a number", "a limit", "a reason", "an extension", "a struct that an operation carries"],
+)
+def test_a_changed_frame_is_refused(
+    tmp_path: Path, old: str, new: str, named: str, was: str, now: str
+) -> None:
+    """As long as the protocol's version is the same: a build cannot tell it from the released one."""
+    specs, line = edited(tmp_path, FRAMES, old, new)
+    (problem,) = released.changes(load(), frames.load(specs), released.load())
+    place, *rest = problem.splitlines()
+    assert place.startswith(f"specs/{FRAMES}:")
+    assert 0 <= line - int(place.split(":")[1]) <= 4
+    assert f"{named}" in place
+    assert "is other than in release 0.1, which has protocol version 1 too" in place
+    assert was in rest[0]
+    assert now in rest[1]
+    assert "raise `version` in frames.yaml" in rest[-1]
+
+
+def test_a_frame_that_is_gone_is_refused(tmp_path: Path) -> None:
+    specs, _ = edited(tmp_path, FRAMES, "  QUEUED:\n", "  LINED_UP:\n")
+    (problem,) = released.changes(load(), frames.load(specs), released.load())
+    assert problem.startswith("specs/released/0.1.yaml:")
+    assert "frame QUEUED of release 0.1 is gone" in problem
+
+
+def test_another_version_of_the_protocol_has_other_frames(tmp_path: Path) -> None:
+    specs, _ = edited(tmp_path, FRAMES, "      position: {type: u32", "      position: {type: u64")
+    path = specs / FRAMES
+    path.write_text(
+        path.read_text(encoding="utf-8").replace("version: 1\n", "version: 2\n", 1), encoding="utf-8"
+    )
+    assert released.changes(load(), frames.load(specs), released.load()) == []
 
 
 def copied(folder: Path, old: str, new: str) -> tuple[Path, int]:
@@ -112,20 +175,23 @@ def test_a_release_is_not_edited(tmp_path: Path, old: str, new: str, cause: str)
 
 def test_a_release_is_written_once(tmp_path: Path) -> None:
     spec = load()
-    path = released.write(spec, "0.2", tmp_path)
+    path = released.write(spec, frames.load(), "0.2", tmp_path)
     (found,) = released.load(tmp_path)
     assert (found.name, found.operations) == ("0.2", released.operations(spec))
-    assert found.spec_hash == released.current(spec).spec_hash
+    now = released_frames.lines(frames.load())
+    assert found.protocol == frames.load().version
+    assert [line.layout for line in found.frames.values()] == [line.layout for line in now.values()]
+    assert found.spec_hash == released.current(spec, frames.load()).spec_hash
     with pytest.raises(FileExistsError):
-        released.write(spec, "0.2", tmp_path)
+        released.write(spec, frames.load(), "0.2", tmp_path)
     with pytest.raises(LookupError, match="no release"):
-        released.write(spec, "next", tmp_path)
+        released.write(spec, frames.load(), "next", tmp_path)
     assert path.name == "0.2.yaml"
 
 
 def test_releases_come_in_their_order(tmp_path: Path) -> None:
     for name in ("0.10", "0.9", "0.2.1"):
-        released.write(load(), name, tmp_path)
+        released.write(load(), frames.load(), name, tmp_path)
     assert [release.name for release in released.load(tmp_path)] == ["0.2.1", "0.9", "0.10"]
     with pytest.raises(LookupError, match=r"no release '0\.3'; known: 0\.2\.1, 0\.9, 0\.10"):
         released.by_name("0.3", tmp_path)

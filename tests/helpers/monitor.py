@@ -63,15 +63,18 @@ class Monitor:
 
 
 @contextmanager
-def monitor(*options: str, environment: Mapping[str, str] | None = None) -> Iterator[Monitor]:
-    """Starts one, waits until an API server is ready, and ends it with everything it started."""
+def monitor(
+    *options: str, environment: Mapping[str, str] | None = None, python: str | Path = sys.executable
+) -> Iterator[Monitor]:
+    """Starts one, waits until an API server is ready, and ends it with everything it started. `python` is of
+    the environment where gpuferry is installed."""
     # Not below pytest's own folder: the path of a Unix socket may have 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="gpuferry-test-", dir="/tmp"))
     log = folder / "monitor.log"
     ours, theirs = socket.socketpair()
     runtime = folder / "run"
     with ours, theirs, log.open("wb") as output:
-        command = [sys.executable, "-m", "gpuferry.monitor.cli.main", "monitor"]
+        command = [str(python), "-m", "gpuferry.monitor.cli.main", "monitor"]
         command += [
             "--listen",
             "127.0.0.1:0",

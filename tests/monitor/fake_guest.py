@@ -63,8 +63,10 @@ def hello_frame(server_nonce: bytes, token: str, **changes: Any) -> bytes:
         "function": b"",
         "program": b"fake",
         "extensions": {},
+        "tail": b"",
     } | changes
     extensions = b"".join(handshake.extension(kind, value) for kind, value in fields["extensions"].items())
+    extensions += fields["tail"]
     unproven = frames.Hello.LAYOUT.pack(
         fields["version"],
         0,

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,10 @@ QUIET = ("--http", "none", "--sample", "0")
 LIVENESS = ("--handshake-timeout", "60", "--start-timeout", "60", "--ready-timeout", "120")
 
 
-def daemon(constants: Mapping[str, float]) -> tuple[list[str], dict[str, str]]:
+def daemon(constants: Mapping[str, float], cli: Sequence[str] = CLI) -> tuple[Sequence[str], dict[str, str]]:
     """A command of the CLI in which these constants of our modules are other, and its environment for it."""
     if not constants:
-        return CLI, {}
+        return cli, {}
     return Points.command(CLI[-1]), {"GPUFERRY_TEST_SET": json.dumps(constants)}
 
 
@@ -231,11 +231,12 @@ def monitor(
     *options: str,
     server: str | None = FAKE_SERVER,
     ready: bool = True,
+    cli: Sequence[str] = CLI,
     constants: Mapping[str, float] = NONE,
     **changes: str | None,
 ) -> Iterator[Monitor]:
     """A monitor whose pool has one API server ready. Nothing of it is left afterwards."""
-    with _started(*options, server=server, constants=constants, **changes) as made:
+    with _started(*options, server=server, cli=daemon(constants, cli), **changes) as made:
         if ready:
             line = first_line(made.parent)
             assert line == "ready", f"{line!r}; log:\n{made.log.read_text()}"
@@ -253,13 +254,13 @@ def failing(
     *options: str, server: str | None = FAKE_SERVER, **changes: str | None
 ) -> Iterator[tuple[str, subprocess.Popen[str], Path]]:
     """One that cannot start: what it tells its parent, its process, and its log."""
-    with _started(*options, server=server, constants=NONE, **changes) as made:
+    with _started(*options, server=server, cli=daemon(NONE), **changes) as made:
         yield first_line(made.parent), made.process, made.log
 
 
 @contextlib.contextmanager
 def _started(
-    *options: str, server: str | None, constants: Mapping[str, float], **changes: str | None
+    *options: str, server: str | None, cli: tuple[Sequence[str], dict[str, str]], **changes: str | None
 ) -> Iterator[Started]:
     folder = tempfile.mkdtemp(prefix="gf-", dir="/tmp")  # short: it holds Unix sockets
     runtime = os.path.join(folder, "run")
@@ -274,9 +275,9 @@ def _started(
     defaults += ["--parent-fd", str(theirs.fileno())]
     with theirs, log.open("w") as stderr:
         settings = environment(runtime, GPUFERRY_APISERVER=server, **changes)
-        cli, more = daemon(constants)
+        command, more = cli
         process = Popen(
-            [*cli, "monitor", *defaults, *options],
+            [*command, "monitor", *defaults, *options],
             env=settings | more,
             stdin=subprocess.DEVNULL,
             stderr=stderr,

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
 from gpuferry.monitor.cluster.neighbours import check_agreement
 from gpuferry.monitor.door import agreement, handshake
-from gpuferry.monitor.door.agreement import Agreement, agree, offer
+from gpuferry.monitor.door.agreement import Agreement, Malformed, agree, offer
 from gpuferry.monitor.moves.migration import CannotMove
 from gpuferry.specs._generated import frames, operations, wire
 from gpuferry.specs._generated.frames import Extension
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.monitor import harness
-from tests.monitor.fake_guest import FakeGuest, Refused
+from tests.monitor.fake_guest import FakeGuest, Refused, connect, hello_frame, read_frame, read_greeting
 
 FIRST = operations.RELEASES[0]
 OURS = {1: 0x11, 2: 0x22, 3: 0x33, 200: 0x44, 201: 0x55}
@@ -87,7 +90,50 @@ def test_a_release_is_known_by_its_hash(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_of_whom_nothing_is_known() -> None:
     assert agree(THEIR_HASH, {}) is None
-    assert agree(THEIR_HASH, {Extension.OPERATIONS: bytes(7)}) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        (bytes(7), "OPERATIONS of 7 bytes: each one has 6"),
+        (spoken(OURS) + spoken({2: 0x22}), "OPERATIONS lists sessionMemMap twice"),
+        (spoken({60000: 1}) * 2, "OPERATIONS lists operation 60000 twice"),
+    ],
+    ids=["cut short", "twice", "unknown and twice"],
+)
+def test_what_is_no_list_of_operations(said: bytes, cause: str) -> None:
+    with pytest.raises(Malformed, match=cause):
+        agree(THEIR_HASH, {Extension.OPERATIONS: said})
+
+
+@given(
+    listed=st.lists(
+        st.tuples(st.sampled_from([*OURS, 0, 4095, 65535]), st.sampled_from([*OURS.values(), 0, 2**32 - 1])),
+        max_size=40,
+    ),
+    cut=st.integers(0, 5),
+    version=st.binary(max_size=300),
+)
+def test_whatever_is_listed(listed: list[tuple[int, int]], cut: int, version: bytes) -> None:
+    """What is agreed on is what both have with one digest, and nothing if the list is none."""
+    said = b"".join(frames.Spoken(*each).pack() for each in listed)
+    said = said[: len(said) - cut]
+    claim = {Extension.OPERATIONS: said, Extension.VERSION: version}
+    whole = listed[: len(said) // frames.Spoken.SIZE]
+    if len(said) % frames.Spoken.SIZE or len(dict(whole)) < len(whole):
+        with pytest.raises(Malformed):
+            agree(THEIR_HASH, claim)
+        return
+    found = agree(THEIR_HASH, claim)
+    assert found is not None
+    assert found.spoken == frozenset(number for number, digest in whole if OURS.get(number) == digest)
+    assert found.version.isprintable()
+    head = frames.Agreement.unpack(found.welcome)
+    assert len(found.welcome) == head.SIZE + head.bits_size + head.version_size
+    bits = int.from_bytes(found.welcome[head.SIZE : head.SIZE + head.bits_size], "little")
+    assert [bool(bits >> place & 1) for place in range(8 * head.bits_size)] == [
+        OURS.get(number) == digest for number, digest in whole
+    ] + [False] * (8 * head.bits_size - len(whole))
 
 
 def test_a_version_is_no_control_sequence() -> None:
@@ -202,4 +248,51 @@ def test_a_guest_that_says_what_it_speaks(monitor: harness.Monitor) -> None:
 def test_operations_that_are_cut_short(monitor: harness.Monitor) -> None:
     with pytest.raises(Refused) as caught:
         FakeGuest(monitor.tcp, monitor.token, spec=THEIR_HASH, extensions={Extension.OPERATIONS: bytes(7)})
-    assert caught.value.reason == handshake.Reason.SPEC
+    assert caught.value.reason == handshake.Reason.MALFORMED
+    assert "OPERATIONS of 7 bytes" in caught.value.text
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    kinds=st.lists(st.sampled_from([*Extension, 0, 9, 65535]), max_size=4),
+    values=st.lists(st.binary(max_size=90) | st.just(bytes(60000)), min_size=4, max_size=4),
+    claimed=st.none() | st.integers(0, 65535),
+)
+def test_whatever_an_attacker_says(
+    monitor: harness.Monitor, kinds: list[int], values: list[bytes], claimed: int | None
+) -> None:
+    """Who knows the token may say anything: a session, or a refusal that says why; and others get in."""
+    said = [(kind, value, len(value)) for kind, value in zip(kinds, values, strict=False)]
+    if said and claimed is not None:
+        said[-1] = (*said[-1][:2], claimed)
+    tail = b"".join(frames.ExtensionHead(kind, size).pack() + value for kind, value, size in said)
+    with connect(monitor.tcp) as connection:
+        frame = hello_frame(read_greeting(connection), monitor.token, spec=THEIR_HASH, tail=tail)
+        with contextlib.suppress(OSError):  # it refused by the header already
+            connection.sendall(frame)
+        op, body = read_frame(connection)
+    assert op in (frames.Frame.REFUSED, frames.Frame.WELCOME, frames.Frame.QUEUED)
+    if op == frames.Frame.REFUSED:
+        refusal = frames.Refused.unpack(body)
+        reasons = handshake.Reason
+        assert refusal.reason in (reasons.MALFORMED, reasons.SPEC, reasons.BAD_REQUEST, reasons.DENIED)
+        assert body[refusal.SIZE :].decode().isprintable()
+        assert len(body) > refusal.SIZE
+
+
+def test_more_operations_than_a_hello_holds(monitor: harness.Monitor) -> None:
+    said = b"".join(frames.Spoken(number, 1).pack() for number in range(10_900))
+    other = {Extension.OPERATIONS: said, Extension.LABELS: b"a=b," * 200}
+    with pytest.raises(Refused) as caught:
+        FakeGuest(monitor.tcp, monitor.token, spec=THEIR_HASH, extensions=other)
+    assert caught.value.reason == handshake.Reason.MALFORMED
+    assert "at most 65536 are allowed" in caught.value.text
+
+
+def test_as_many_operations_as_there_is_room_for(monitor: harness.Monitor) -> None:
+    """Unknown ones are no harm."""
+    said = b"".join(frames.Spoken(number, 1).pack() for number in range(10_000))
+    with FakeGuest(
+        monitor.tcp, monitor.token, spec=THEIR_HASH, extensions={Extension.OPERATIONS: said}
+    ) as guest:
+        assert guest.echo(b"in") == b"in"

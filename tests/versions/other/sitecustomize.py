@@ -9,7 +9,7 @@ from importlib.machinery import ModuleSpec
 from typing import Any
 
 PACKAGE = "gpuferry.specs._generated."
-CONTRACT = ("wire", "operations")
+CONTRACT = ("frames", "operations", "wire")
 
 
 class Elsewhere:

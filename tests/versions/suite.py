@@ -1,0 +1,52 @@
+"""The differential suite between two versions: the same as natively, but for what one of them lacks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from tests.differential.differences import comparable
+from tests.differential.test_programs import built, native, require_device
+from tests.helpers import programs
+from tests.helpers.monitor import Monitor
+from tests.helpers.programs import Program
+
+# Copies, launches, streams, events, modules, errors, memory, both APIs. Release 0.1 has all that they use.
+FEW = {
+    "events",
+    "illegal_address",
+    "memsets",
+    "symbols",
+    "unsupported",
+    "vector_add_driver",
+    "vector_add_runtime",
+}
+LACKING = re.compile(r"(\w+) is not supported")
+
+
+def case(program: Program) -> object:
+    few = program.name in FEW
+    marks = [pytest.mark.xdist_group(program.name)] + ([] if few else [pytest.mark.slow])
+    return pytest.param(program, id=program.name, marks=marks)
+
+
+PROGRAMS = [case(program) for program in (*programs.programs(), *programs.programs("long"))]
+
+
+def lacking(program: Program, server: Monitor, extra: Mapping[str, str]) -> set[str]:
+    """Runs it. Empty: it did what it does natively; else the functions that it was told are not supported."""
+    require_device(program)
+    there, here = server.run([built(program)], extra={"GPUFERRY_LOG": "info", **extra}), native(program)
+    mine, reference = (
+        comparable(program.name, outcome.stdout, in_any_order=program.sorted_output)
+        for outcome in (there, here)
+    )
+    if (mine, there.status) == (reference, here.status):
+        return set()
+    missing = set(LACKING.findall(there.stderr))
+    if not missing:
+        assert mine == reference, there.stderr
+        assert there.status == here.status, there.stderr
+    return missing
