@@ -137,6 +137,7 @@ def test_options_are_given_to_the_driver(tmp_path: Path) -> None:
     assert given in function(found, "serve_cuLinkCreate_v2")
 
 
+@pytest.mark.slow
 def test_what_it_makes_compiles(tmp_path: Path) -> None:
     """The engine with those functions, as far as Cython judges it."""
     engine = tmp_path / "apiserver"
