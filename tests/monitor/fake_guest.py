@@ -78,8 +78,8 @@ def hello_frame(server_nonce: bytes, token: str, **changes: Any) -> bytes:
     )[:-32]
     proof = handshake.guest_proof(token.encode(), server_nonce, fields["nonce"], unproven + extensions)
     body = unproven + proof + extensions
-    header = frames.frame(frames.Frame.HELLO, body)[: frames.Header.SIZE]
-    return header + body
+    hello: bytes = frames.frame(frames.Frame.HELLO, body)[: frames.Header.SIZE] + body
+    return hello
 
 
 def outcome(connection: socket.socket) -> bytes:
