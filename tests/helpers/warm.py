@@ -2,9 +2,8 @@
 
 To import takes a command longer than what most tests want of it. `Popen` is subprocess's, except that a
 command that begins with `CLI` is not executed but forked, with the descriptors and the environment that it
-would have. It is a child of whoever asks, as any other. Daemons are executed: what they start themselves died
-now and then between fork and exec where they had been forked too. So is all where a sanitizer's runtime must
-be loaded first.
+would have. It is a child of whoever asks, as any other. Only where a sanitizer's runtime must be loaded first
+it is executed.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from typing import Any
 
 MODULE = "gpuferry.monitor.cli.main"
 CLI = [sys.executable, "-m", MODULE]
-DAEMONS = {"monitor", "registry"}
 PR_SET_CHILD_SUBREAPER = 36
 HIGH = 200  # above any descriptor that is asked for
 MOST = 64  # descriptors
@@ -43,8 +41,7 @@ class Popen(subprocess.Popen[Any]):
         p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite = rest[9:15]
         start_new_session = rest[20]
         command = [os.fspath(each) for each in args] if isinstance(args, Sequence) else []
-        is_ours = command[: len(CLI)] == CLI and not DAEMONS & {*command[len(CLI) : len(CLI) + 1]}
-        if not is_ours or os.environ.get("GPUFERRY_SANITIZER"):
+        if command[: len(CLI)] != CLI or os.environ.get("GPUFERRY_SANITIZER"):
             super()._execute_child(args, *rest)  # type: ignore[misc]
             return
         assert executable is None
@@ -106,10 +103,12 @@ def _end(server: socket.socket, process: subprocess.Popen[bytes]) -> None:
 def serve(control: socket.socket) -> None:
     """Returns in each process that is forked, ready to be the command; ends with whoever asks."""
     before = dict(os.environ)
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # as daemons say, for which it is too late then
     package = importlib.import_module(MODULE.rpartition(".cli")[0])
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if not found.name.endswith("__main__"):
             importlib.import_module(found.name)
+    del os.environ["GRPC_ENABLE_FORK_SUPPORT"]  # programs need not know
     added = {name: value for name, value in os.environ.items() if name not in before}
     gc.collect()
     gc.freeze()
