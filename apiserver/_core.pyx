@@ -17,6 +17,7 @@ include "core/rooms/aside.pxi"
 include "core/rooms/move.pxi"
 include "core/rooms/objects.pxi"
 include "core/rooms/images.pxi"
+include "core/rooms/links.pxi"
 include "core/rooms/staging.pxi"
 include "core/rooms/streams.pxi"
 include "core/rooms/input.pxi"
@@ -47,6 +48,7 @@ include "core/aliases.pxi"
 include "core/aside.pxi"
 include "core/hash.pxi"
 include "core/images.pxi"
+include "core/links.pxi"
 include "core/codec.pxi"
 include "_generated/codecs.pxi"
 include "core/context_ops.pxi"
@@ -607,14 +609,16 @@ cdef class Core:
         """Of mappings."""
         return PAGE
 
-    def images(self) -> list[tuple[bytes, bytes]]:
-        """Hash and bytes of every image that something of the session was loaded from."""
+    def images(self, also=()) -> list[tuple[bytes, bytes]]:
+        """Hash and bytes of every image that something of the session was made from; and of those with the hashes
+        `also` that are still here."""
         cdef vector[PBytes] found
         cdef bint complete
         cdef Bytes *image
         images = []
         self._look(False)
-        complete = loaded_images(self.s, &found)
+        hashes = b"".join(also)
+        complete = loaded_images(self.s, <const uint8_t *><char *>hashes, len(hashes) // GF_HASH_SIZE, &found)
         try:
             for image in found:
                 images.append(((<char *>image.hash)[:GF_HASH_SIZE], (<char *>image.data)[:image.size]))

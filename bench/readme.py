@@ -1,7 +1,10 @@
-"""Fills the README's generated blocks: what is carried (from the spec), what was measured (bench/results/).
+"""Fills the generated blocks of documents.
 
-python -m bench.readme            rewrite README.md
-python -m bench.readme --check    exit 1 if it is not up to date
+README.md tells what is carried (from the spec) and what was measured (bench/results/), codegen/DESIGN.md what
+three families of functions take.
+
+python -m bench.readme            rewrite them
+python -m bench.readme --check    exit 1 if one is not up to date
 python -m bench.readme --record   keep build/bench/results.json as this kind of device's numbers
 """
 
@@ -14,52 +17,73 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from .rows import promises
 
 ROOT = Path(__file__).parent.parent
-README = ROOT / "README.md"
 MEASURED = ROOT / "build" / "bench" / "results.json"
 RESULTS = Path(__file__).parent / "results"
+FAMILIES = {
+    "Linking at run time": ("link",),
+    "The program's own virtual memory": (
+        "cuMemAddress*",
+        "cuMemCreate",
+        "cuMemRelease",
+        "cuMemMap",
+        "cuMemUnmap",
+        "cuMem[GS]etAccess",
+        "cuMemGetAllocation*",
+        "cuMemRetainAllocationHandle",
+    ),
+    "Memory pools": ("memory_pool", "*MemPool", "cuMemAlloc*Async", "cuMemFreeAsync"),
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m bench.readme", description="the README's generated blocks"
+        prog="python -m bench.readme", description="the generated blocks of README.md and codegen/DESIGN.md"
     )
-    parser.add_argument("--check", action="store_true", help="only say whether README.md is up to date")
+    parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
     parser.add_argument(
         "--record", action="store_true", help="keep build/bench/results.json in bench/results/"
     )
     options = parser.parse_args()
     if options.record:
         record()
-    old = README.read_text()
-    new = filled(old)
-    if options.check:
-        if new != old:
-            print("README.md is not up to date: run python -m bench.readme", file=sys.stderr)
-        return int(new != old)
-    README.write_text(new)
-    return 0
+    stale = False
+    for name, blocks in DOCUMENTS.items():
+        old = (ROOT / name).read_text()
+        new = filled(old, name, blocks)
+        if options.check and new != old:
+            print(f"{name} is not up to date: run python -m bench.readme", file=sys.stderr)
+            stale = True
+        elif not options.check:
+            (ROOT / name).write_text(new)
+    return int(stale)
 
 
-def filled(text: str) -> str:
-    """`text` with the inside of every generated block made anew."""
-    for name, block in {"coverage": coverage, "numbers": numbers}.items():
-        pattern = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        text, count = pattern.subn(lambda match, block=block: match[1] + block() + match[2], text)  # type: ignore[misc]
+def filled(text: str, name: str, blocks: dict[str, Callable[[], str]]) -> str:
+    """`text`, of the document `name`, with the inside of each of these blocks made anew."""
+    for title, block in blocks.items():
+        pattern = re.compile(rf"(<!-- generated: {title} -->\n).*?(<!-- end -->)", re.DOTALL)
+        inside = block()
+        text, count = pattern.subn(lambda match, inside=inside: match[1] + inside + match[2], text)  # type: ignore[misc]
         if count != 1:
-            sys.exit(f"README.md has {count} blocks `<!-- generated: {name} -->`, wanted 1")
+            sys.exit(f"{name} has {count} blocks `<!-- generated: {title} -->`, wanted 1")
     return text
+
+
+def codegen(*arguments: str) -> str:
+    """What `python -m codegen` prints for these arguments."""
+    return subprocess.check_output([sys.executable, "-m", "codegen", *arguments], cwd=ROOT, text=True)
 
 
 def coverage() -> str:
     """Per group of the driver API: how many functions there are, and how they are carried."""
-    command = [sys.executable, "-m", "codegen", "coverage", "--json"]
-    spec = json.loads(subprocess.check_output(command, cwd=ROOT, text=True))
+    spec = json.loads(codegen("coverage", "--json"))
     classes = ("local", "async", "sync", "unsupported")
     written = ("generated", "custom", "steps", "lines")
     groups: dict[str, dict[str, int]] = {}
@@ -76,12 +100,21 @@ def coverage() -> str:
         "| generated | by hand | steps by hand | lines by hand |",
         "|---" + "|--:" * 8 + "|",
     ]
-    rows = [*sorted(groups.items(), key=lambda item: not any(item[1][c] for c in classes[:3]))]
-    rows.append(("**all**", total))
+    carried = {name: counts for name, counts in groups.items() if any(counts[c] for c in classes[:3])}
+    missing = {name: counts for name, counts in groups.items() if name not in carried}
+    rest = {key: sum(counts[key] for counts in missing.values()) for key in total}
+    rows = [*sorted(carried.items()), (", ".join(sorted(missing)), rest), ("**all**", total)]
     lines += [
         "| " + " | ".join([name, *(str(n or "") for n in counts.values())]) + " |" for name, counts in rows
     ]
     return "\n".join(lines) + "\n"
+
+
+def families() -> str:
+    """Per function of three families: lines in the spec, and by hand on either side."""
+    return "\n".join(
+        f"{title}:\n\n{codegen('coverage', '--functions', *names)}" for title, names in FAMILIES.items()
+    )
 
 
 def numbers() -> str:
@@ -150,6 +183,11 @@ def record() -> None:
 def _cpus() -> list[str]:
     return re.findall(r"^processor", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
 
+
+DOCUMENTS: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {"coverage": coverage, "numbers": numbers},
+    "codegen/DESIGN.md": {"families": families},
+}
 
 if __name__ == "__main__":
     sys.exit(main())

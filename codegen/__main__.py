@@ -1,4 +1,6 @@
-"""`python -m codegen`: generate; `--check`, `show NAME`, `coverage`, `next-id`."""
+"""`python -m codegen`: generates code from specs/; `--check`, `show NAME`, `coverage`, `release NAME`,
+`next-id`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from . import compare, coverage, frames, generate, header, protos, released, show
+from . import compare, coverage, family, frames, generate, header, protos, released, show
 from .load import load
 from .model import SpecError
 from .validate import next_id
@@ -28,6 +30,12 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     form = table.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="as a table for the documentation")
     form.add_argument("--json", action="store_true", help="for programs")
+    form.add_argument(
+        "--functions",
+        nargs="+",
+        metavar="NAME",
+        help="lines in the spec and by hand; of a group, or as cuLink*",
+    )
     parser.add_argument("--release", metavar="NAME", help="speak only the operations of a release")
     parser.add_argument("--into", type=Path, metavar="DIR", help="write what is generated there")
     made = commands.add_parser("release", help="keep what the spec says now as a release, for ever")
@@ -59,7 +67,9 @@ def main(arguments: list[str] | None = None) -> int:
         if options.command == "show":
             print(show.show(spec, options.function))
         elif options.command == "coverage":
-            if options.markdown:
+            if options.functions:
+                print(family.as_markdown(spec, options.functions), end="")
+            elif options.markdown:
                 print(generate.outputs(spec)[coverage.TABLE], end="")
             else:
                 print(coverage.as_json(spec) if options.json else coverage.as_text(spec))

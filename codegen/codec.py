@@ -13,6 +13,7 @@ checks refuse:
     gf_bytes_begin(&behind);
     result = gf_encode_CUmemAllocationProp(prop, NULL, request.prop);                    FLAT
     result = gf_append_CUmemAccessDesc(&behind, desc, (uint64_t)(count), false);         BEHIND
+    result = gf_append_CUjit_options(&behind, (uint64_t)count, options, values);         BEHIND, options
     ... iovec {behind.data, behind.size} after the request struct ...
     gf_bytes_end(&behind);                      on every way out
 
@@ -26,6 +27,7 @@ the driver gets:
     cdef cu.CUmemAccessDesc *desc = NULL
     status = status or gf_decode_CUmemAllocationProp(&d, q.prop, &prop)
     status = status or gf_take_CUmemAccessDesc(&d, <uint64_t>(q.count), False, &desc)
+    status = status or gf_take_CUjit_options(&d, &count, &options, &values)
     status = status or gf_decoder_done(&d)      # unless a payload follows
     status = codec_status(s, f, &d, status)
     status = status or cu.cuX(&prop, desc, …)   # server_argument
@@ -71,18 +73,27 @@ class Form(Enum):
     BEHIND = "behind"
 
 
+def is_list(arg: Arg) -> bool:
+    """Whether an argument is a list of options; its number and its values are other arguments."""
+    return arg.kind is Kind.OPTIONS and arg.values is not None
+
+
+def travels_behind(arg: Arg) -> bool:
+    """Whether more of an argument may travel than its value."""
+    return arg.kind in BEHIND_POINTER or is_list(arg)
+
+
 def pointee(arg: Arg) -> str:
     """What an argument points to, without const."""
     return (arg.param.pointee or "").removeprefix("const ").strip()
 
 
 def form(types: Types, arg: Arg, reply: bool = False) -> Form:
-    """Of an argument behind a pointer, in the request or in the reply.
-
-    A null pointer for an answer stays with the guest: only an array's is told to the server.
+    """Where an argument behind a pointer travels, in the request or (`reply`) in the reply. A null pointer
+    for an answer stays with the guest: only an array's is told to the server.
     """
     struct = types.nesting.find(pointee(arg))
-    if arg.kind not in BEHIND_POINTER:
+    if not travels_behind(arg):
         return Form.PLAIN
     if arg.count is not None or arg.size is not None or (arg.nullable and not reply):
         return Form.BEHIND
@@ -97,7 +108,7 @@ def form(types: Types, arg: Arg, reply: bool = False) -> Form:
 
 
 def in_request(arg: Arg) -> bool:
-    return arg.kind in (Kind.IN, Kind.INOUT)
+    return arg.kind in (Kind.IN, Kind.INOUT) or is_list(arg)
 
 
 def in_reply(arg: Arg) -> bool:
@@ -105,7 +116,7 @@ def in_reply(arg: Arg) -> bool:
 
 
 def tells_presence(arg: Arg) -> bool:
-    """Whether the request says if there is room for an array that is answered: one byte behind the struct."""
+    """Whether the request says if there is room for an answered array: one byte behind the struct."""
     return arg.kind is Kind.OUT and arg.nullable and (arg.count or arg.size) is not None
 
 
@@ -124,7 +135,8 @@ def layout(types: Types, variant: Variant) -> str:
     """The layouts of all nested types that an operation carries; empty: it carries none."""
     found = {pointee(a) for a in variant.args if a.kind in BEHIND_POINTER and types.nesting.find(pointee(a))}
     marks = [f"{a.name}?" for a in variant.args if tells_presence(a) or (in_request(a) and a.nullable)]
-    counts = [f"{a.name}[{a.count}]" for a in variant.args if a.count is not None]
+    counts = [f"{a.name}[{a.count}]" for a in variant.args if a.count is not None and not is_list(a)]
+    counts += [f"{a.name}:{pointee(a)}" for a in variant.args if is_list(a)]
     return " ".join([types.nesting.layout(name) for name in sorted(found)] + marks + counts)
 
 
@@ -137,13 +149,13 @@ class ArgCodec:
 
     @property
     def struct(self) -> str:
-        """The nested type's name; empty for numbers, handles and bytes."""
+        """Name of the nested type; empty for numbers, handles and bytes."""
         found = self.types.nesting.find(pointee(self.arg))
         return found.name if found else ""
 
     @property
     def handles(self) -> str:
-        """The kind that an array of handles is of; empty if it is none."""
+        """Kind of object that an array of handles is of; empty if it is none."""
         return self.types.handles.get(self.types.aliases.get(pointee(self.arg), pointee(self.arg)), "")
 
     @property
@@ -165,7 +177,7 @@ class ArgCodec:
 
     @property
     def cython(self) -> str:
-        """The element's type in Cython."""
+        """Type of an element in Cython."""
         ctype = "char" if pointee(self.arg) == "void" else pointee(self.arg)
         return f"cu.{ctype}" if ctype.startswith("CU") else ctype
 
@@ -174,6 +186,8 @@ class ArgCodec:
         arg, name, nullable = self.arg, self.name, str(self.arg.nullable).lower()
         if tells_presence(arg):
             return f"gf_append_presence(&behind, {name})"
+        if is_list(arg):
+            return f"gf_append_{pointee(arg)}s(&behind, (uint64_t){arg.count}, {name}, {arg.values})"
         if self.form() is Form.FLAT:
             return f"gf_encode_{self.struct}({name}, NULL, request.{name})"
         count = f"(uint64_t)({self._count('(uint64_t){}')})"
@@ -193,6 +207,9 @@ class ArgCodec:
 
     @property
     def server_declare(self) -> tuple[str, ...]:
+        if is_list(self.arg):
+            declared = f"cdef unsigned int {self.arg.count} = 0", f"cdef void **{self.arg.values} = NULL"
+            return (*declared, f"cdef {self.cython} *{self.name} = NULL")
         if self._by_value:
             return (f"cdef {self.cython} {self.name}",)
         return (f"cdef {self.cython} *{self.name} = NULL",)
@@ -206,6 +223,9 @@ class ArgCodec:
 
     @property
     def server_argument(self) -> str:
+        """What the driver, or a step by hand, is given; of options number, list and values."""
+        if is_list(self.arg):
+            return f"{self.arg.count}, {self.name}, {self.arg.values}"
         return f"&{self.name}" if self._by_value else self.name
 
     @property
@@ -213,6 +233,8 @@ class ArgCodec:
         arg, name, nullable = self.arg, self.name, str(self.arg.nullable)
         if tells_presence(arg):
             return self._room
+        if is_list(arg):
+            return f"gf_take_{pointee(arg)}s(&d, &{arg.count}, &{name}, &{arg.values})"
         if self.form() is Form.FLAT:
             return f"gf_decode_{self.struct}(&d, q.{name}, &{name})"
         count = f"<uint64_t>({self._count('<uint64_t>q.{}')})"
@@ -249,7 +271,7 @@ class ArgCodec:
 
 
 def check_types(types: Types, objects: Objects) -> None:
-    """Handles in structs name objects that there are."""
+    """Raise SpecError if a handle in a struct is of a kind that does not exist."""
     for struct in types.nesting.structs.values():
         for member in types.nesting.walk(struct.members):
             for name in member.of:
@@ -259,8 +281,26 @@ def check_types(types: Types, objects: Objects) -> None:
                     raise SpecError(member.where, cause, f"Known: {known}")
 
 
+def check_options(types: Types, variant: Variant) -> None:
+    """A list of options names the arguments that hold its number and its values, and nothing else is left."""
+    options = {arg.name for arg in variant.args if arg.kind is Kind.OPTIONS}
+    lists = [arg for arg in variant.args if arg.name in options and pointee(arg) in types.nesting.options]
+    parts = {name for arg in lists for name in (arg.name, arg.count, arg.values)}
+    for arg in lists:
+        if not {arg.count, arg.values} <= options:
+            cause = f"{variant.symbol}({arg.name}): how many options there are, or their values, is not said"
+            remedy = "Give 'count' and 'values': the arguments that hold them, of kind 'options' too"
+            raise SpecError(arg.where, cause, remedy)
+    for arg in variant.args:
+        if arg.name in options - parts:
+            cause = f"{variant.symbol}({arg.name}): no list of options has {arg.param.ctype!r}"
+            remedy = f"Known: {', '.join(types.nesting.options)}; say 'count' and 'values'"
+            raise SpecError(arg.where, cause, remedy)
+
+
 def check(types: Types, variant: Variant) -> None:
-    """Refuses what cannot travel; called for every operation with a message."""
+    """Raise SpecError for what cannot travel; called for every operation with a message."""
+    check_options(types, variant)
     for arg in variant.args:
         if arg.kind not in BEHIND_POINTER:
             continue

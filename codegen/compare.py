@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from .header import Header, Prototype, problem, read, resolve
 from .header_results import check_results
 from .header_types import check_types
 from .model import PER_THREAD_SUFFIX, Kind, Spec, Variant, Where
-from .signature import spell
+from .signature import spell, usable
 
 
 def plain(header: Header, types: tuple[str, ...]) -> list[str]:
-    """Types to compare those of cudaTypedefs.h with, which differ from cuda.h's in top-level const only."""
+    """Types without what tells cudaTypedefs.h from cuda.h: top-level const."""
     return [re.sub(r"^const (?!.*\*)", "", resolve(header, t)) for t in types]
 
 
@@ -34,7 +35,7 @@ def check_function(header: Header, variant: Variant) -> list[str]:
         tuple(spell(p.ctype) for p in signature.params),
         tuple(p.name for p in signature.params),
     )
-    if mine != found:
+    if mine != replace(found, names=tuple(usable(name) for name in found.names)):
         theirs = ", ".join(f"{t} {n}" for t, n in zip(found.types, found.names, strict=True)) or "void"
         cause = f"{variant.symbol}: the signature is not cuda.h's"
         problems.append(
@@ -98,7 +99,7 @@ def check_enumerators(header: Header, spec: Spec) -> list[str]:
 
 
 def check(spec: Spec, include: Path) -> list[str]:
-    """Everything in which the spec and the header differ."""
+    """Messages about everything in which the spec and the header differ."""
     header = read(include)
     problems = []
     if header.version != spec.driver.version:

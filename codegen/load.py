@@ -61,6 +61,7 @@ KEYS_OF_KIND = {
     Kind.INOUT: {"size", "count", "nullable"},
     Kind.STRING: {"nullable"},
     Kind.HOST: {"size", "nullable"},
+    Kind.OPTIONS: {"count", "values"},
 }
 
 
@@ -74,7 +75,7 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
     of, use, size, access = keys.get("of"), keys.get("use"), keys.get("size"), keys.get("access")
     nullable, allow, low, high = keys.get("nullable"), keys.get("allow"), keys.get("min"), keys.get("max")
     clamp, absent, error = keys.get("clamp"), keys.get("absent"), keys.get("error")
-    bulk, count = keys.get("bulk"), keys.get("count")
+    bulk, count, values = keys.get("bulk"), keys.get("count"), keys.get("values")
     keys.done()
     misplaced = set(keys.keys) - {"kind"} - KEYS_OF_KIND.get(kind, set())
     if misplaced:
@@ -102,6 +103,7 @@ def load_arg(name: str, value: Value, signature: Signature) -> Arg:
         bulk=bulk.flag() if bulk else False,
         error=error.text() if error else None,
         count=count.text() if count else None,
+        values=values.text() if values else None,
     )
 
 
@@ -232,7 +234,7 @@ def load_twin(value: Value) -> PerThread:
 
 
 def load_replay(value: Value) -> Replay:
-    """A word, or `{set: ARG, by: [ARGS]}` or `{add: ARG}`."""
+    """What `replay` says: a word, `{set: ARG, by: [ARGS]}` or `{add: ARG}`."""
     if value.is_word:
         lasting = value.choice(Lasting)
         if lasting is Lasting.SET:
@@ -319,7 +321,7 @@ def load_override(name: str, value: Value) -> Override:
 
 
 def load(specs: Path = SPECS) -> Spec:
-    """The whole spec, checked as far as that is possible without cuda.h."""
+    """The whole spec, checked as far as that is possible without cuda.h. Raises SpecError."""
     types = load_types(specs / TYPES, f"specs/{TYPES}")
     overrides = load_device(specs / DEVICE, f"specs/{DEVICE}")
     objects = load_objects(specs / OBJECTS, f"specs/{OBJECTS}")

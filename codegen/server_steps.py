@@ -3,7 +3,8 @@
 Two keys of the spec replace steps by what is written by hand in apiserver/core: `override: {server: [call]}`
 by `<symbol>_call`, and `server: custom` everything after translate by `on_<symbol>`. Both are given what was
 translated: the session, the frame, the request (`custom`: the reply), the objects that handles name, what
-follows the request (`bulk`: only how long it is), and where to put what the call yields.
+follows the request, decoded (`bulk`: only how long it is), and where to put what the call yields (`custom`:
+nothing of that).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .checks import stated
-from .codec import ArgCodec, Form, in_reply, in_request
+from .codec import ArgCodec, Form, in_reply, in_request, travels_behind
 from .model import Arg, By, Class, Kind, Lasting, ServerSide, Spec, SpecError, Step, Use, Variant
 from .server_checks import Test, test
 from .wire import Message
@@ -22,7 +23,7 @@ BEHIND = {Kind.IN, Kind.OUT, Kind.INOUT}
 
 @dataclass(frozen=True)
 class Lookup:
-    """A handle to find: `<finder>(s, f, q.<name>, &<name>)`. `optional`: 0 is no object."""
+    """A handle to find, by `<finder>(s, f, q.<name>, &<name>)`. `optional`: 0 is no object."""
 
     name: str
     struct: str
@@ -32,7 +33,7 @@ class Lookup:
 
 @dataclass(frozen=True)
 class Made:
-    """A new object: `<adopter>(s, f, q.<name>, <name><owner>)`."""
+    """A new object to adopt, by `<adopter>(s, f, q.<name>, <name><owner>)`."""
 
     name: str
     adopter: str
@@ -41,7 +42,9 @@ class Made:
 
 @dataclass(frozen=True)
 class Codec:
-    """What is decoded from behind the request, and encoded into the answer; empty: nothing nests."""
+    """What is decoded from behind the request and encoded into the answer, as lines of Cython; empty:
+    nothing nests.
+    """
 
     begin: str = ""
     decode: tuple[str, ...] = ()
@@ -55,7 +58,7 @@ class Codec:
 
 @dataclass(frozen=True)
 class Handler:
-    """One operation: `locals` are declarations, `copies` what is set from the request before the call."""
+    """All that the template needs of one operation. `copies` is set from the request before the call."""
 
     message: Message
     bulk: bool
@@ -79,6 +82,10 @@ class Handler:
         return not (self.made or self.answers or self.codec or self.configures)
 
 
+# Variables of the generated function.
+LOCALS = {"s", "f", "q", "d", "out", "status", "behind", "request"}
+
+
 def wrong(arg: Arg, cause: str, remedy: str) -> SpecError:
     return SpecError(arg.where, f"{arg.name}: {cause}", remedy)
 
@@ -97,7 +104,7 @@ def pointee(arg: Arg) -> str:
 
 
 def function(spec: Spec, arg: Arg, name: str) -> str:
-    """A function of the engine for the kind of an argument, which must be there."""
+    """Name of the engine's function for the kind of an argument. Raises SpecError if the engine has none."""
     kind = spec.objects[arg.of[0]]
     if kind.server.side is ServerSide.NONE:
         raise wrong(arg, f"the server has no {kind.name}", "Say in objects.yaml what it has: 'server'")
@@ -125,7 +132,7 @@ def lookup(spec: Spec, variant: Variant, arg: Arg) -> Lookup:
 
 
 def translated(spec: Spec, arg: Arg) -> str:
-    """What a found object is to the driver: of several kinds, the one whose type the parameter has."""
+    """What the driver is given for a found object; of several kinds, the one whose type the parameter has."""
     kinds = [spec.objects[name] for name in arg.of]
     fitting = [kind for kind in kinds if kind.ctype == arg.param.ctype]
     if not fitting:
@@ -138,8 +145,8 @@ def translated(spec: Spec, arg: Arg) -> str:
 
 
 def nests(spec: Spec, arg: Arg) -> ArgCodec | None:
-    """None: it is one number or handle, in the request or reply itself."""
-    if arg.kind not in BEHIND:
+    """The codec of an argument; None if it is one number or handle, in the request or reply itself."""
+    if not travels_behind(arg):
         return None
     found = ArgCodec(spec.types, arg)
     forms = [found.form()] * in_request(arg) + [found.form(True)] * in_reply(arg)
@@ -147,7 +154,7 @@ def nests(spec: Spec, arg: Arg) -> ArgCodec | None:
 
 
 def payload(message: Message) -> list[tuple[str, str, str]]:
-    """What follows the request as it is: type, name and value of where it lies and how long it is."""
+    """What follows the request as it is: type, name and value of its address and of its size."""
     fixed = f"sizeof(gf_req_{message.variant.symbol})" if message.request else "0"
     found = []
     for arg in message.request_payload:
@@ -173,9 +180,13 @@ def payload(message: Message) -> list[tuple[str, str, str]]:
 def codec(spec: Spec, message: Message, written: bool) -> tuple[Codec, list[str], list[str]]:
     """The codec's part, the declarations that it needs, and what a call by hand is given of it."""
     nested = [(a, c) for a in message.variant.args if not a.bulk and (c := nests(spec, a))]
-    # Who writes the call by hand also writes an answer of many bytes, from where the device puts them.
+    # Who writes the call by hand also writes an answer of many bytes, from where the device puts them; who
+    # writes all that follows, every answer.
+    custom = message.variant.server is By.CUSTOM
     nested = [
-        (a, c) for a, c in nested if not (written and a.kind is Kind.OUT and c.form(True) is Form.BEHIND)
+        (a, c)
+        for a, c in nested
+        if not (written and a.kind is Kind.OUT and (custom or c.form(True) is Form.BEHIND))
     ]
     lasting = message.variant.replay.lasting if message.variant.replay else Lasting.NONE
     behind = [a for a, c in nested if in_reply(a) and c.form(True) is Form.BEHIND]
@@ -188,7 +199,7 @@ def codec(spec: Spec, message: Message, written: bool) -> tuple[Codec, list[str]
         begin=f"begin_codec(s, f, &d, {fixed})",
         decode=tuple(c.server_decode for a, c in nested if in_request(a) or c.arg in message.request_payload),
         room=tuple(c.server_room for _, c in nested if c.server_room),
-        encode=tuple(c.server_encode for a, c in nested if in_reply(a)),
+        encode=tuple(c.server_encode for a, c in nested if in_reply(a) and not custom),
         behind=bool(behind),
     )
     declared = [line.removeprefix("cdef ") for _, c in nested for line in c.server_declare]
@@ -205,8 +216,10 @@ def single(spec: Spec, arg: Arg) -> bool:
 
 
 def argument(spec: Spec, arg: Arg) -> str:
-    """What the driver is given for one parameter."""
+    """What the driver is given for one parameter, as Cython."""
     nested = nests(spec, arg)
+    if arg.kind is Kind.OPTIONS:
+        return arg.name
     if nested is not None:
         return nested.server_argument
     if single(spec, arg):
@@ -224,7 +237,9 @@ def argument(spec: Spec, arg: Arg) -> str:
 
 
 def binding(spec: Spec, variant: Variant) -> str:
-    """The driver's function. Its binding has the newest interface of each, under the base name."""
+    """The name of the driver's function in the binding, which has the newest interface of each under its
+    base name. Raises SpecError for an older one.
+    """
     library = next(library for library in spec.libraries if variant in library.variants)
     if library.header is None:
         cause = f"{variant.symbol}: the driver has no such function"
@@ -237,7 +252,9 @@ def binding(spec: Spec, variant: Variant) -> str:
 
 
 def alone(spec: Spec, variant: Variant, arg: Arg | None, verb: str) -> str:
-    """The engine's function that waits for an object, or ends it; nothing else may be asked of it."""
+    """The call of the engine's function that waits for an object, or ends it. Raises SpecError if the
+    operation takes anything else.
+    """
     if len(variant.args) > (arg is not None) or (arg is not None and len(arg.of) > 1):
         cause = f"{variant.symbol}: to {verb} takes one handle, or none, and nothing else"
         raise SpecError(variant.where, cause, "Override the server's step 'call'")
@@ -248,7 +265,9 @@ def alone(spec: Spec, variant: Variant, arg: Arg | None, verb: str) -> str:
 
 
 def call(spec: Spec, variant: Variant) -> str:
-    """The generated call: what ends an object, what waits for one, or the driver's function."""
+    """The generated call of an operation: what ends an object, what waits for one, or the driver's
+    function.
+    """
     handles = [a for a in variant.args if a.kind is Kind.HANDLE]
     ended = next((a for a in handles if a.use is Use.DESTROY), None)
     if ended is not None:
@@ -264,8 +283,9 @@ def by_hand(spec: Spec, message: Message, lookups: tuple[Lookup, ...], nested: l
     custom = variant.server is By.CUSTOM
     given = ["s", "f"] + ["q"] * bool(message.request) + ["out"] * bool(custom and message.reply)
     given += [found.name for found in lookups] + [name for _, name, _ in payload(message)]
+    given += nested
     if not custom:
-        given += nested + [f"&{a.name}" for a in variant.args if single(spec, a)]
+        given += [f"&{a.name}" for a in variant.args if single(spec, a)]
     return f"{f'on_{variant.symbol}' if custom else f'{variant.symbol}_call'}({', '.join(given)})"
 
 
@@ -289,15 +309,20 @@ def made(spec: Spec, variant: Variant, arg: Arg) -> Made:
 
 
 def handler(spec: Spec, message: Message) -> Handler:
-    """All steps of one operation; what cannot be generated is a SpecError."""
+    """All steps of one operation. Raises SpecError for what cannot be generated."""
     variant, args = message.variant, message.variant.args
     custom = variant.server is By.CUSTOM
     written = custom or Step.CALL in variant.server_steps
     handles = [a for a in args if a.kind is Kind.HANDLE]
     lookups = tuple(lookup(spec, variant, a) for a in handles if a.use is Use.USE)
-    nested, declared, decoded = (Codec(), [], []) if custom else codec(spec, message, written)
+    nested, declared, decoded = codec(spec, message, written)
     values = [] if custom else [a for a in args if single(spec, a)]
     lies = payload(message)
+    for arg in (*handles, *values):
+        if arg.name in LOCALS:
+            raise wrong(
+                arg, "a variable of the generated function has this name too", f"Rename that in {__name__}"
+            )
     return Handler(
         message,
         bulk=any(arg.bulk for arg in message.request_payload),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 
 from .model import Param, Signature, SpecError, Where
@@ -18,6 +19,11 @@ def spell(ctype: str) -> str:
     while "* *" in text:
         text = text.replace("* *", "**")
     return text
+
+
+def usable(name: str) -> str:
+    """A parameter's name in expressions and on the server, whose syntax is Python's: `from` is `from_`."""
+    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def parse_signature(text: str, where: Where) -> Signature:
@@ -38,5 +44,5 @@ def parse_signature(text: str, where: Where) -> Signature:
                 f"parameter {part.strip()!r} has no name",
                 "Name every parameter: arguments refer to them by name",
             )
-        params.append(Param(spell(found["type"]), found["name"], int(found["count"] or 1)))
+        params.append(Param(spell(found["type"]), usable(found["name"]), int(found["count"] or 1)))
     return Signature(spell(match["returns"]), match["name"], tuple(params))

@@ -6,7 +6,7 @@ from . import codec, expression
 from .model import Arg, By, Class, Kind, Lasting, Library, Spec, SpecError, Use, Variant
 from .wire import BY_VALUE, Message, UnknownType, message
 
-TRAVELS = BY_VALUE | {Kind.IN, Kind.OUT, Kind.INOUT, Kind.PAYLOAD, Kind.IGNORED}
+TRAVELS = BY_VALUE | {Kind.IN, Kind.OUT, Kind.INOUT, Kind.PAYLOAD, Kind.OPTIONS, Kind.IGNORED}
 NUMBERS = {Kind.SCALAR, Kind.FLAGS, Kind.ENUM}
 
 
@@ -61,7 +61,7 @@ def check_ids(spec: Spec) -> None:
 
 
 def next_id(library: Library) -> int:
-    """The lowest id that no entry ever had."""
+    """The lowest wire id in the library's range that no entry ever had."""
     return max([library.ids[0] - 1, *library.retired, *(v.id for v in library.variants)]) + 1
 
 
@@ -151,7 +151,9 @@ def check_stream(variant: Variant) -> None:
 
 
 def check_replay(variant: Variant, found: Message | None) -> None:
-    """What a session that moves must know of every operation that a server implements."""
+    """Raise SpecError unless `replay` says of every operation of the server what a session that moves must
+    know.
+    """
     replay = variant.replay
     if found is None:
         for key, given in (("replay", replay is not None), ("restore", variant.restore)):
@@ -216,7 +218,7 @@ def check_arg(spec: Spec, variant: Variant, arg: Arg) -> None:
     if variant.klass is Class.ASYNC and variant.on_wire and arg.kind in (Kind.OUT, Kind.INOUT):
         raise wrong("an async operation brings nothing back", "Make it sync, or let the guest answer")
     for what, text in (("size", arg.size), ("count", arg.count)):
-        if text is None:
+        if text is None or arg.kind is Kind.OPTIONS:
             continue
         try:
             used = expression.names(text)

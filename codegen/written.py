@@ -1,7 +1,8 @@
-"""What is written by hand in the guest for each function: found in guest/src by its name.
+"""How many lines are written by hand for each function, in the guest and in the engine, found by their names.
 
-Counted are the function itself (`gf_<symbol>`), its overridden steps (`gf_<symbol>_<step>`), and what it
-`calls` if no other function does. What several functions are made of is nobody's own.
+Counted in the guest are the function itself (`gf_<symbol>`), its overridden steps (`gf_<symbol>_<step>`), and
+what it `calls` if no other function does; in the engine its step `<symbol>_call` and what `server: custom`
+leaves to `on_<symbol>`. What several functions are made of is nobody's own.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from pathlib import Path
 
 from .model import By, Class, Spec, Variant
 
-SOURCES = Path(__file__).resolve().parent.parent / "guest" / "src"
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ROOT / "guest" / "src"
+ENGINE = ROOT / "apiserver" / "core"
 BEGIN = re.compile(r"^\w[\w \*]*?\b(gf_\w+)\(")
+CYTHON = re.compile(r"^cdef [\w \*]*?\b(on_\w+|\w+_call)\(")
 
 
 def functions(folder: Path = SOURCES) -> dict[str, int]:
@@ -48,3 +52,16 @@ def of_guest(spec: Spec, folder: Path = SOURCES) -> dict[str, int]:
         return sum(lines.get(name, 0) for name in own)
 
     return {variant.symbol: of(variant) for variant in carried}
+
+
+def of_server(spec: Spec, folder: Path = ENGINE) -> dict[str, int]:
+    """Lines by hand for each operation that has a message, by symbol; 0: all of it is generated."""
+    found: dict[str, int] = {}
+    for file in sorted(folder.glob("*.pxi")):
+        lines = file.read_text(encoding="utf-8").split("\n")
+        for begin, line in enumerate(lines):
+            if match := CYTHON.match(line):
+                after = (i for i in range(begin + 1, len(lines)) if lines[i] and not lines[i].startswith(" "))
+                body = lines[begin : next(after, len(lines))]
+                found[match[1]] = len("\n".join(body).rstrip().split("\n"))
+    return {v.symbol: found.get(f"{v.symbol}_call", found.get(f"on_{v.symbol}", 0)) for v in spec.operations}

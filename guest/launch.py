@@ -74,10 +74,16 @@ def simulated_environment(devices: int | None = None) -> dict[str, str]:
 
 
 def cannot_execute(program: str, error: OSError) -> int:
-    """Says why a program does not start, and returns the status a shell would."""
+    """Says on stderr why a program does not start and what to do; returns a shell's status for that."""
     missing = isinstance(error, FileNotFoundError)
     reason = "program not found" if missing else (error.strerror or str(error))
     print(f"gpuferry: {program}: {reason}", file=sys.stderr)
+    if missing and "/" not in program and os.path.isfile(program):  # such a name is looked up in PATH only
+        print(f"  the program in this folder is ./{program}", file=sys.stderr)
+    elif isinstance(error, PermissionError) and os.path.isfile(program) and not os.access(program, os.X_OK):
+        print(
+            "  not an executable file: name the compiled program, or the interpreter first", file=sys.stderr
+        )
     return 127 if missing else 126
 
 

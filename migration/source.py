@@ -30,7 +30,7 @@ VARIABLE_FOUND = REPLIES["sessionGetGlobal"]
 
 @dataclass
 class Order:
-    """What is wanted of it."""
+    """What the source is asked to do: the strategy, and how long draining may take."""
 
     strategy: migration_pb2.Strategy = migration_pb2.STRATEGY_AUTO
     drain_seconds: float = 0.0
@@ -38,7 +38,7 @@ class Order:
 
 @dataclass
 class Code:
-    """The images of the session, and whose they are."""
+    """The images of the session, and the modules and libraries that were made of them."""
 
     names: dict[bytes, set[str]] = field(default_factory=dict)  # by hash
     sent: set[bytes] = field(default_factory=set)
@@ -59,7 +59,9 @@ class Source:
         self._journal: list[Kept] = []
 
     def run(self) -> migration_pb2.Report:
-        """The session is elsewhere when this returns. If it raises, it goes on here, unless it is Lost."""
+        """Move the session and return the report. Raises MigrationError: the session goes on here, unless
+        it is Lost.
+        """
         with contextlib.ExitStack() as undo:
             undo.callback(self._target.undo)
             self._prepare()
@@ -76,7 +78,7 @@ class Source:
         return self._progress.finish()
 
     def report(self) -> migration_pb2.Report:
-        """As far as it came."""
+        """The report as far as the attempt came."""
         return self._progress.finish()
 
     def _prepare(self) -> None:
@@ -187,22 +189,24 @@ class Source:
         self._contents.forget(self._mapped.apply(kept))
 
     def _send_images(self, kept: list[Kept]) -> None:
-        wanted = {frames.LOAD_IMAGE.unpack_from(body)[0] for _, body in frames.of(kept, "sessionLoadImage")}
-        wanted -= self._code.sent
+        loaded = {frames.LOAD_IMAGE.unpack_from(body)[0] for _, body in frames.of(kept, "sessionLoadImage")}
+        loaded -= self._code.names.keys()
+        linked = {frames.LINK_ADD.unpack_from(body)[1] for _, body in frames.of(kept, "sessionLinkAdd")}
+        wanted = loaded | (linked - self._code.sent)
         if not wanted:
             return
         try:
-            images = dict(self._core.images())
+            images = dict(self._core.images(wanted))  # what has ended meanwhile may be wanted too
         except RuntimeError as error:
             raise Refused(str(error)) from None
         if missing := wanted - images.keys():
             raise Refused(f"it is just unloading code ({len(missing)} images): try again")
         for digest in wanted:
             image = bytes(images[digest])
-            found = variables.find(image)
-            if found.heap:
-                raise Refused("its kernels allocate memory themselves (malloc), which nobody can enumerate")
-            self._code.names[digest] = found.names
+            if digest in loaded:
+                self._code.names[digest] = names_of_variables(image)
+            if digest in self._code.sent:
+                continue
             self._code.sent.add(digest)
             for at in range(0, len(image), CHUNK):
                 piece = memoryview(image)[at : at + CHUNK]
@@ -263,6 +267,16 @@ class Source:
             yield
 
 
+def names_of_variables(image: bytes) -> set[str]:
+    """Of an image that is loaded, which must be one that can move."""
+    found = variables.find(image)
+    if found.heap:
+        raise Refused("its kernels allocate memory themselves (malloc), which nobody can enumerate")
+    return found.names
+
+
 def is_constant(name: str) -> bool:
-    """Whether a compiler made it for a text that nobody writes to; drivers do not find those by name."""
+    """Whether the variable is one that a compiler made for a text that nobody writes to; drivers do not
+    find those by name.
+    """
     return name.startswith(("$str", "__unnamed_", ".str"))

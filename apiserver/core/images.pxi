@@ -27,6 +27,53 @@ cdef Bytes *find_bytes(Session *s, const uint8_t *hash) noexcept nogil:
     return NULL
 
 
+cdef Bytes *borrow_bytes(Session *s, const uint8_t *hash, uint64_t size) noexcept nogil:
+    """An image all of which is here, until it is given back; NULL: it is not."""
+    cdef Bytes *image
+    pthread_mutex_lock(&s.lock)
+    image = find_bytes(s, hash)
+    if image != NULL and (image.received < image.size or image.size != size):
+        image = NULL
+    if image != NULL:
+        image.users += 1
+    pthread_mutex_unlock(&s.lock)
+    return image
+
+
+cdef void give_back_bytes(Session *s, Bytes *image) noexcept nogil:
+    """One that turned out not to have the hash that was announced is not kept."""
+    pthread_mutex_lock(&s.lock)
+    image.users -= 1
+    if image.loads == 0 and image.users == 0 and not image.verified:
+        drop_bytes(s, image)
+    pthread_mutex_unlock(&s.lock)
+
+
+cdef int prove_bytes(Bytes *image) noexcept nogil:
+    """Whether a borrowed image has the hash that was announced."""
+    cdef uint8_t digest[GF_HASH_SIZE]
+    if not image.verified:
+        gf_sha256(image.data, image.size, digest)
+        image.verified = memcmp(digest, image.hash, GF_HASH_SIZE) == 0
+    return cu.CUDA_SUCCESS if image.verified else cu.CUDA_ERROR_INVALID_IMAGE
+
+
+cdef void hold_source(Session *s, Bytes *image) noexcept nogil:
+    """Something was made from a borrowed image, and cannot move without it."""
+    pthread_mutex_lock(&s.lock)
+    image.loads += 1
+    pthread_mutex_unlock(&s.lock)
+
+
+cdef void leave_source(Session *s, Bytes *image) noexcept nogil:
+    """That is no more."""
+    pthread_mutex_lock(&s.lock)
+    image.loads -= 1
+    if image.loads == 0 and image.data == NULL:
+        drop_bytes(s, image)
+    pthread_mutex_unlock(&s.lock)
+
+
 cdef void drop_bytes(Session *s, Bytes *image) noexcept nogil:
     """Lets go of an image; that something was loaded from it stays known. s.lock is held."""
     cdef size_t i
@@ -45,15 +92,24 @@ cdef void drop_bytes(Session *s, Bytes *image) noexcept nogil:
     free(image)
 
 
-cdef bint loaded_images(Session *s, vector[PBytes] *found) noexcept nogil:
-    """The images that the session was loaded from, held until they are let go; False: not all are here any more."""
+cdef bint is_listed(Bytes *image, const uint8_t *hashes, size_t count) noexcept nogil:
+    cdef size_t i
+    for i in range(count):
+        if memcmp(image.hash, hashes + i * GF_HASH_SIZE, GF_HASH_SIZE) == 0:
+            return True
+    return False
+
+
+cdef bint loaded_images(Session *s, const uint8_t *also, size_t count, vector[PBytes] *found) noexcept nogil:
+    """The images that the session was made from, and others that are here, held until they are let go; False: not
+    all that it was made from are here any more."""
     cdef Bytes *image
     cdef size_t i
     cdef bint complete = True
     pthread_mutex_lock(&s.lock)
     for i in range(s.images.held.size()):
         image = s.images.held[0][i]
-        if image.loads > 0 and image.data != NULL:
+        if image.data != NULL and (image.loads > 0 or (image.verified and is_listed(image, also, count))):
             image.users += 1
             found.push_back(image)
         complete = complete and (image.loads == 0 or image.data != NULL)
@@ -106,19 +162,41 @@ cdef Bytes *hold_bytes(Session *s, Bytes *image, const uint8_t *hash, uint64_t s
     return image
 
 
-cdef Bytes *receive_bytes(Session *s, const uint8_t *hash, uint64_t size) noexcept nogil:
-    """The image that a piece belongs to; NULL if it is not wanted (any more)."""
-    cdef Bytes *image
-    pthread_mutex_lock(&s.lock)
-    image = find_bytes(s, hash)
+cdef Bytes *find_or_hold(Session *s, const uint8_t *hash, uint64_t size) noexcept nogil:
+    """An image, or memory for it; NULL: there is none. s.lock is held."""
+    cdef Bytes *image = find_bytes(s, hash)
     if image == NULL or image.data == NULL:
         make_room(s, size)
         image = hold_bytes(s, image, hash, size) if s.images.bytes + size <= IMAGE_LIMIT else NULL
     if image != NULL:
         s.images.clock += 1
         image.last_used = s.images.clock
+    return image
+
+
+cdef Bytes *receive_bytes(Session *s, const uint8_t *hash, uint64_t size) noexcept nogil:
+    """The image that a piece belongs to; NULL if it is not wanted (any more)."""
+    cdef Bytes *image
+    pthread_mutex_lock(&s.lock)
+    image = find_or_hold(s, hash, size)
     pthread_mutex_unlock(&s.lock)
     return image
+
+
+cdef void hold_made(Session *s, const uint8_t *hash, const void *data, uint64_t size) noexcept nogil:
+    """An image that was made here: the guest need not send it to load it."""
+    cdef Bytes *image
+    pthread_mutex_lock(&s.lock)
+    image = find_bytes(s, hash)
+    if size <= IMAGE_LIMIT and (image == NULL or image.data == NULL):
+        image = find_or_hold(s, hash, size)
+    else:
+        image = NULL
+    if image != NULL:
+        memcpy(image.data, data, size)
+        image.received = size
+        image.verified = True
+    pthread_mutex_unlock(&s.lock)
 
 
 cdef uint32_t param_bytes(gf_kernel_param *params, int count) noexcept nogil:
@@ -243,7 +321,6 @@ cdef void run_load(Session *s, Task *task) noexcept nogil:
     """Loads an image on a waiter: compiling may take long."""
     cdef Bytes *source = task.image
     cdef gf_rep_sessionLoadImage *out = <gf_rep_sessionLoadImage *>task.frame.reply
-    cdef uint8_t digest[GF_HASH_SIZE]
     cdef vector[uint8_t] table
     cdef Piece payload
     cdef char *log = <char *>calloc(1, LOG_SIZE)
@@ -254,12 +331,9 @@ cdef void run_load(Session *s, Task *task) noexcept nogil:
     cdef uint64_t told
     cdef uint32_t size
     cdef size_t i
-    if not source.verified:
-        gf_sha256(source.data, source.size, digest)
-        if memcmp(digest, source.hash, GF_HASH_SIZE) != 0:
-            status = cu.CUDA_ERROR_INVALID_IMAGE
-            snprintf(log, LOG_SIZE, b"gpuferry: the image's bytes do not have the hash that was announced")
-        source.verified = status == cu.CUDA_SUCCESS
+    if prove_bytes(source) != cu.CUDA_SUCCESS:
+        status = cu.CUDA_ERROR_INVALID_IMAGE
+        snprintf(log, LOG_SIZE, b"gpuferry: the image's bytes do not have the hash that was announced")
     if task.frame.context != NULL:
         status = status or cu.cuCtxSetCurrent(task.frame.context.cu)
     status = status or load_image(source, image, kind == MODULE, log)
@@ -295,14 +369,10 @@ cdef void run_load(Session *s, Task *task) noexcept nogil:
         free_image(image)
     free(log)
     cu.cuCtxSetCurrent(s.device.primary.cu)
-    pthread_mutex_lock(&s.lock)
-    source.users -= 1
     if status == cu.CUDA_SUCCESS:
+        hold_source(s, source)
         image.source = source
-        source.loads += 1
-    if status != cu.CUDA_SUCCESS and source.users == 0 and not source.verified:
-        drop_bytes(s, source)
-    pthread_mutex_unlock(&s.lock)
+    give_back_bytes(s, source)
     reply(s, &task.frame, status, table.size(), payload)
 
 
@@ -402,11 +472,9 @@ cdef void unload_bytes(Session *s, Image *image) noexcept nogil:
         s.images.globals[0][address].users -= 1
         if s.images.globals[0][address].users == 0:
             s.images.globals.erase(address)
-    if image.source != NULL:
-        image.source.loads -= 1
-        if image.source.loads == 0 and image.source.data == NULL:
-            drop_bytes(s, image.source)
     pthread_mutex_unlock(&s.lock)
+    if image.source != NULL:
+        leave_source(s, image.source)
 
 
 cdef int drop_image(Session *s, Image *image) noexcept nogil:

@@ -78,6 +78,7 @@ cdef void begin_session(Session *s, int fd, uint64_t quota, bint resumable, bint
     begin_log(s)
     begin_input(s)
     begin_images(s)
+    begin_links(s)
     begin_journal(s)
     begin_arrival(s, restore, resumable)
     begin_state(s)

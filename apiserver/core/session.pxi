@@ -10,6 +10,7 @@ cdef struct Session:
     Aliases aliases
     Objects objects
     Images images
+    Links links
     Journal journal
     Streams streams
     Staging staging

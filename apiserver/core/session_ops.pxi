@@ -76,13 +76,7 @@ cdef int on_sessionLoadImage(Session *s, Frame *f, gf_req_sessionLoadImage *q,
         return cu.CUDA_ERROR_INVALID_HANDLE
     if kind == MODULE and f.context == NULL:
         return cu.CUDA_ERROR_INVALID_CONTEXT
-    pthread_mutex_lock(&s.lock)
-    image = find_bytes(s, q.hash)
-    if image != NULL and (image.received < image.size or image.size != q.size):
-        image = NULL
-    if image != NULL:
-        image.users += 1
-    pthread_mutex_unlock(&s.lock)
+    image = borrow_bytes(s, q.hash, q.size)
     if image == NULL:
         reply(s, f, cu.CUDA_SUCCESS, 0, NO_PIECE)   # known = 0: the guest sends it and asks again
         return DEFERRED

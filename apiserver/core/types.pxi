@@ -22,6 +22,8 @@ cdef enum:
     PART_SIZE = (256 << 10) - 64
     SPARE_PARTS = 256           # kept by a session for what it will send: as much as staging holds
     LAUNCH_ATTRIBUTES = 16
+    LINK_OPTIONS = 64 + 4       # as many as types.yaml allows, and those of the logs
+    LINK_NAME = 4096
     MISSING = 0xffff            # request size of an operation that does not exist
     TIMED_EVERY = 61            # a prime: no loop of a program keeps step with it
     COPY_STREAMS = 4
@@ -143,6 +145,7 @@ cdef enum TaskKind:
     TASK_EVENT
     TASK_CONTEXT
     TASK_LOAD
+    TASK_LINK
     TASK_UNMAP
 
 cdef struct Lane:               # tasks in order; s.lock
@@ -165,8 +168,11 @@ cdef struct Task:
     bint answered               # by a flush; s.sending.lock
     Task *later                 # s.sending.lock
     Task *earlier
-    Bytes *image                # TASK_LOAD
+    Bytes *image                # TASK_LOAD, TASK_LINK
     uint64_t handle
+    Link *link                  # TASK_LINK
+    LinkInput *input            # that is added; NULL: the link is completed
+    uint8_t *body               # of the request
     uint64_t address            # TASK_UNMAP
     uint64_t length
     Task *next_unmap            # s.lock

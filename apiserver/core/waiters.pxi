@@ -117,6 +117,8 @@ cdef void run_task(Session *s, Task *task) noexcept nogil:
         cu.cuCtxSetCurrent(s.device.primary.cu)
     elif task.kind == TASK_LOAD:
         run_load(s, task)
+    elif task.kind == TASK_LINK:
+        run_link(s, task)
     else:
         run_unmap(s, task)
     give_event(s, task.context, task.event)

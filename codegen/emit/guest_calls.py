@@ -39,6 +39,8 @@ from ..render import render
 from ..wire import BY_VALUE, Message, message
 from .guest_objects import struct
 
+# Variables of the generated function.
+LOCALS = {"request", "reply", "result", "behind", "parts"}
 CONSTANT = re.compile(r"(CU|GF_)\w+$")
 # What an expression may ask besides the arguments, and what stands for it in C.
 ROOTS = {"device": "gf_session.device", "session": "gf_session", "context": "gf_context_current()->"}
@@ -61,7 +63,7 @@ def refuse(condition: str, result: str) -> list[str]:
 
 
 class Body:
-    """The statements of one function."""
+    """The statements of one function of the guest, step by step."""
 
     def __init__(self, spec: Spec, variant: Variant) -> None:
         self.spec = spec
@@ -82,7 +84,7 @@ class Body:
     # Expressions
 
     def expressions(self) -> list[tuple[str, Where]]:
-        """Every expression of the entry, with its place."""
+        """Every expression of the function's entry, with its place in the spec."""
         found = [(e.condition, e.where) for e in self.variant.early]
         left = [*self.variant.answer, *self.variant.effect]
         while left:
@@ -110,7 +112,7 @@ class Body:
         return [self.spec.objects[name] for name in arg.of]
 
     def member(self, arg: Arg, path: Path, where: Where) -> str:
-        """A member of the object that a handle names."""
+        """C text of a member of the object that a handle argument names."""
         name = path[1]
         if name == "self":
             return f"{arg.name}_object"
@@ -169,7 +171,7 @@ class Body:
     # Check
 
     def look_up(self, arg: Arg) -> list[str]:
-        """Finds the object of a handle, and what the wire calls it."""
+        """Statements that find the object of a handle, and what the wire calls it."""
         kinds, name = self.kinds(arg), arg.name
         first = kinds[0]
         asked = name in self.asked or arg is self.ended
@@ -284,7 +286,7 @@ class Body:
         for arg in v.args:
             if arg.kind is Kind.PAYLOAD:
                 raise self.fail(arg.where, "a payload is sent by hand", "Override the step 'send'")
-        if self.nested():
+        if self.nested() or (self.created is not None and v.klass is Class.SYNC):
             return self.send_nested(m)
         request = "&request, sizeof request" if m.request else "NULL, 0"
         lines = self.request()
@@ -301,13 +303,15 @@ class Body:
         return [*lines, f"CUresult result = gf_call_struct(GF_OP_{v.symbol}, {request}, {reply});"]
 
     def nested(self) -> list[ArgCodec]:
-        """Arguments of which more travels than their value."""
-        types, behind = self.spec.types, (Kind.IN, Kind.OUT, Kind.INOUT)
-        found = [ArgCodec(types, arg) for arg in self.variant.args if arg.kind in behind]
+        """The arguments of which more travels than their value."""
+        types = self.spec.types
+        found = [ArgCodec(types, arg) for arg in self.variant.args if codec.travels_behind(arg)]
         return [c for c in found if Form.PLAIN not in (c.form(), c.form(True))]
 
     def send_nested(self, m: Message) -> list[str]:
-        """With a codec for each argument that needs one; the first that refuses its value says why."""
+        """Statements that send a request with a codec for each argument that needs one; the first that
+        refuses its value says why.
+        """
         v, types = self.variant, self.spec.types
         lines = [*self.request(), "CUresult result = CUDA_SUCCESS;"]
         behind = codec.behind_request(types, v)
@@ -331,7 +335,7 @@ class Body:
         return [*lines, *(["gf_bytes_end(&behind);"] if behind else [])]
 
     def fetch(self) -> list[str]:
-        """Answers behind the reply struct, to where the program wants them."""
+        """Statements that give the program the answers behind the reply struct."""
         behind = codec.behind_reply(self.spec.types, self.variant)
         lines = []
         for c in self.nested():
@@ -345,7 +349,7 @@ class Body:
         return [*lines, "free(call.payload);"]
 
     def create(self) -> list[str]:
-        """Before the request: the new object, whose handle the request carries."""
+        """Statements before the request: the new object, whose handle the request carries."""
         if self.created is None:
             return []
         name = self.created.name
@@ -372,12 +376,25 @@ class Body:
         lines = []
         if self.message is not None:
             discard = [f"    gf_object_discard({name}_object);", "    return result;"]
-            lines = ["if (result != CUDA_SUCCESS) {", *discard, "}"]
+            lines = ["if (result != CUDA_SUCCESS) {", *self.take_back(kind), *discard, "}"]
         lines += [f"gf_object_publish({name}_object, {name}_wire, {owner});"]
         return [*lines, f"*{name} = ({kind.ctype}){name}_wire;"]
 
+    def take_back(self, kind: ObjectKind) -> list[str]:
+        """The server made what the program is not given, for the answer told of an earlier call's failure."""
+        if self.created is None or self.variant.klass is not Class.SYNC:
+            return []
+        destroy = self.spec.by_symbol.get(str(kind.destroy))
+        ended = [a for a in destroy.args if a.use is Use.DESTROY] if destroy and destroy.on_wire else []
+        if destroy is None or len(ended) != 1 or len(destroy.args) != 1:
+            cause = f"nothing ends a {kind.name} that the server made and the program is not given"
+            raise self.fail(self.created.where, cause, "Make it async, or write it by hand")
+        request = f"&(struct gf_req_{destroy.symbol}){{.{ended[0].name} = {self.created.name}_wire}}"
+        send = f"        gf_send_struct(GF_OP_{destroy.symbol}, {request});"
+        return ["    if (call.done && call.status == CUDA_SUCCESS)", send]
+
     def end(self) -> list[str]:
-        """Before the request: the handle, and those of what it owns, are no one's any more."""
+        """Statements before the request: the handle, and those of what its object owns, become no one's."""
         if self.ended is None:
             return []
         name, error = self.ended.name, self.kinds(self.ended)[0].error
@@ -406,7 +423,7 @@ class Body:
 
     def answer_one(self, item: Assignment) -> str:
         arg = self.args.get(item.target)
-        if arg is None or arg.kind not in (Kind.OUT, Kind.HANDLE):
+        if arg is None or arg.kind is not Kind.OUT:
             known = ", ".join(a.name for a in self.variant.args if a.kind is Kind.OUT)
             raise self.fail(item.where, f"{item.target!r} brings nothing back", f"Known: {known}")
         pointee = arg.param.pointee
@@ -485,6 +502,8 @@ class Body:
         lines = self.publish()
         after = [*self.effects(False), *([] if self.created else self.decode())]
         result = "result" if self.message is not None else v.result or "CUDA_SUCCESS"
+        if self.created is not None and Step.DECODE in v.guest_steps:
+            return [*lines, *after, *self.decode()]
         if self.ended is not None:
             return [*after, "gf_objects_release(ended);", f"return {result};"]
         if self.message is None:
@@ -503,11 +522,16 @@ class Body:
 
 
 def check_use(spec: Spec, variant: Variant) -> None:
-    """Nothing that the entry says is without effect."""
+    """Raise SpecError if something that the entry says would be without effect."""
 
     def fail(cause: str, remedy: str) -> SpecError:
         return SpecError(variant.where, f"{variant.symbol}: {cause}", remedy)
 
+    for param in variant.signature.params:
+        if variant.guest is By.GENERATED and param.name in LOCALS:
+            raise fail(
+                f"{param.name!r} is a variable of the generated function too", f"Rename that in {__name__}"
+            )
     said = {
         "answer": bool(variant.answer),
         "effect": bool(variant.effect),
@@ -546,7 +570,7 @@ def check_use(spec: Spec, variant: Variant) -> None:
 
 
 def said_of(arg: Arg) -> bool:
-    """Whether a check alone is all that an argument means."""
+    """Whether checking an argument is all that its entry asks for."""
     return bool(arg.allow or arg.min or arg.max or arg.kind in (Kind.FLAGS, Kind.ENUM, Kind.DEVICE))
 
 

@@ -36,5 +36,11 @@ CUresult gf_variable(struct gf_module *owner, const char *name, CUdeviceptr *add
 /* The module of a library in the current context. */
 CUresult gf_module_of_library(struct gf_module *library, CUmodule *module);
 
+CUresult gf_link_add(struct gf_link *link, CUjitInputType type, const void *data, size_t size,
+                     const char *name, unsigned count, CUjit_option *options, void **values);
+CUresult gf_link_add_file(CUlinkState state, CUjitInputType type, const char *path, unsigned count,
+                          CUjit_option *options, void **values);
+CUresult gf_link_complete(struct gf_link *link, void **image, size_t *size);
+
 CUresult gf_occupancy_clusters(int *result, CUfunction function, const CUlaunchConfig *config,
                                bool largest_size);

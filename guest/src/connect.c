@@ -85,13 +85,18 @@ static bool take_welcome(const struct gf_header *header, const char *body) {
     return true;
 }
 
-static CUresult refused(const struct gf_header *header, const char *body, const char *address) {
+static CUresult refused(const struct gf_header *header, const char *body, const char *address,
+                        const struct gf_credential *credential) {
     const struct gf_refused *refusal = (const struct gf_refused *)body;
     if (header->size < sizeof *header + sizeof *refusal) {
         gf_error("the GPU server at %s refused this program without saying why", address);
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
     }
     gf_error("the GPU server at %s refused this program: %s", address, (const char *)(refusal + 1));
+    if (refusal->reason == GF_REFUSED_DENIED && credential->token[0] == '\0') {
+        gf_error("no token is set: set GPUFERRY_TOKEN or GPUFERRY_TOKEN_FILE; `gpuferry run` finds the token "
+                 "of a monitor on this machine");
+    }
     return refusal->cuda_error != 0 ? (CUresult)refusal->cuda_error : CUDA_ERROR_DEVICE_UNAVAILABLE;
 }
 
@@ -119,7 +124,7 @@ static CUresult shake_hands(int fd, const char *address, struct gf_credential *c
     next[0] = '\0';
     char *greeting_body = gf_read_frame(fd, &header, GF_HANDSHAKE_TIMEOUT_MS);
     if (greeting_body != NULL && header.op == GF_OP_REFUSED) {
-        result = refused(&header, greeting_body, address);
+        result = refused(&header, greeting_body, address, credential);
         free(greeting_body);
         return result;
     }
@@ -173,7 +178,7 @@ static CUresult shake_hands(int fd, const char *address, struct gf_credential *c
         free(body);
         return GF_TRY_INSISTING;
     } else if (header.op == GF_OP_REFUSED) {
-        result = refused(&header, body, address);
+        result = refused(&header, body, address, credential);
     } else if (header.op == GF_OP_REDIRECT) {
         if (gf_redirect_take(credential, &greeting, &hello, &header, body, next)) {
             result = CUDA_SUCCESS;

@@ -205,6 +205,21 @@ CUresult gf_image_pick(const void *image, const struct gf_target *target, struct
     return memcmp(image, ELFMAG, SELFMAG) == 0 ? copy_elf(image, picked) : CUDA_ERROR_INVALID_IMAGE;
 }
 
+const void *gf_image_unwrap(const void *image, size_t *size) {
+    struct wrapper wrapper;
+    struct container container;
+    if (*size < sizeof wrapper) {
+        return image;
+    }
+    memcpy(&wrapper, image, sizeof wrapper);
+    if (wrapper.magic != WRAPPER_MAGIC || wrapper.data == NULL) {
+        return wrapper.magic == WRAPPER_MAGIC ? NULL : image;
+    }
+    memcpy(&container, wrapper.data, sizeof container);
+    *size = container.header_size + container.size;
+    return container.magic == CONTAINER_MAGIC ? wrapper.data : NULL;
+}
+
 static int parse_kernel(struct gf_kernel_info *kernel, char **at, char *end) {
     struct gf_kernel header;
     if ((size_t)(end - *at) < sizeof header) {

@@ -19,6 +19,10 @@ struct gf_target {
 /* Looks inside a fatbin wrapper, fatbin, ELF or PTX text, and copies what suits the device best. */
 CUresult gf_image_pick(const void *image, const struct gf_target *target, struct gf_image *picked);
 
+/* A fatbin that a wrapper names, and how long it is; other images as they are. NULL: the wrapper holds none.
+ */
+const void *gf_image_unwrap(const void *image, size_t *size);
+
 /* The kernels of a loaded image, as the server described them. */
 struct gf_kernel_info {
     char *name;

@@ -6,5 +6,6 @@
 struct gf_link {
     struct gf_object object; /* owner: its context */
     struct gf_jit_log log;   /* the program's buffers */
-    void *image;             /* what cuLinkComplete handed out */
+    _Atomic(void *) image;   /* what cuLinkComplete handed out; set after its size */
+    size_t image_size;
 };

@@ -8,49 +8,17 @@
 #include "context.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
+#include "known_images.h"
 #include "stats.h"
 #include "wire/sha256.h"
 
-#define LOAD_ATTEMPTS 16
-
-/* Guards `made`, `globals` and the list of images that the server is known to hold. */
+/* Guards `made` and `globals`. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic unsigned global_count;
 
 struct gf_callable *gf_callable_find(uint64_t handle) {
     struct gf_callable *found = gf_function_find((CUfunction)handle);
     return found != NULL ? found : gf_kernel_find((CUkernel)handle);
-}
-
-static bool server_has(const uint8_t hash[GF_HASH_SIZE]) {
-    for (uint32_t i = 0; i < gf_session.image_hash_count; i++) {
-        if (memcmp(gf_session.image_hashes[i], hash, GF_HASH_SIZE) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void remember(const uint8_t hash[GF_HASH_SIZE]) {
-    uint8_t (*grown)[GF_HASH_SIZE] =
-        realloc(gf_session.image_hashes, (gf_session.image_hash_count + 1u) * sizeof *grown);
-    if (grown != NULL) {
-        memcpy(grown[gf_session.image_hash_count++], hash, GF_HASH_SIZE);
-        gf_session.image_hashes = grown;
-    }
-}
-
-static CUresult send_image(const uint8_t hash[GF_HASH_SIZE], const struct gf_image *image) {
-    struct gf_req_sessionImageData request = {.size = image->size};
-    memcpy(request.hash, hash, sizeof request.hash);
-    CUresult result = CUDA_SUCCESS;
-    while (request.offset < image->size && result == CUDA_SUCCESS) {
-        uint64_t left = image->size - request.offset, part = left < GF_CHUNK ? left : GF_CHUNK;
-        struct gf_rows rows = {(char *)image->data + request.offset, part, part, 1};
-        result = gf_send_rows(GF_OP_sessionImageData, &request, sizeof request, &rows);
-        request.offset += part;
-    }
-    return result;
 }
 
 static void answer_log(const struct gf_jit_log *log, const char *text, size_t size, uint64_t started) {
@@ -60,53 +28,53 @@ static void answer_log(const struct gf_jit_log *log, const char *text, size_t si
     gf_jit_answer(log, text, size, (float)((double)(gf_now() - started) / 1e6));
 }
 
-/* Loads an image under a handle that is not published yet. A server that does not hold the image is asked
- * again: it may have forgotten it, or the session may have moved, more than once, before the image belonged
- * to anything. */
+/* What the server's answer says of a module that it has loaded; takes the payload over if all goes well. */
+static bool describe(struct gf_module *module, char *payload, size_t table_size, uint32_t kernel_count) {
+    module->table = gf_kernel_table_parse(payload, table_size, kernel_count);
+    module->made = module->table == NULL ? NULL : calloc(kernel_count + 1u, sizeof *module->made);
+    if (module->table != NULL && module->made == NULL) {
+        module->table->storage = NULL;
+        gf_kernel_table_free(module->table);
+    }
+    return module->made != NULL;
+}
+
+static CUresult unload(uint64_t handle) {
+    if (gf_handle_kind(handle) == GF_HANDLE_LIBRARY) {
+        struct gf_req_cuLibraryUnload request = {.library = handle};
+        return gf_send_struct(GF_OP_cuLibraryUnload, &request);
+    }
+    struct gf_req_cuModuleUnload request = {.hmod = handle};
+    return gf_send_struct(GF_OP_cuModuleUnload, &request);
+}
+
+/* Loads an image under a handle that is not published yet. */
 static CUresult load(const struct gf_image *image, uint64_t handle, const struct gf_jit_log *log,
-                     struct gf_kernel_table **table) {
+                     struct gf_module *module) {
     struct gf_req_sessionLoadImage request = {.handle = handle, .size = image->size};
     struct gf_rep_sessionLoadImage reply = {0};
+    struct gf_call call = {.op = GF_OP_sessionLoadImage, .reply = &reply, .reply_size = sizeof reply};
     uint64_t started = gf_now();
     gf_sha256(image->data, image->size, request.hash);
-    pthread_mutex_lock(&lock);
-    bool known = server_has(request.hash);
-    pthread_mutex_unlock(&lock);
-    for (int attempt = 0; attempt < LOAD_ATTEMPTS; attempt++) {
-        CUresult result = known ? CUDA_SUCCESS : send_image(request.hash, image);
-        struct gf_call call = {.op = GF_OP_sessionLoadImage, .reply = &reply, .reply_size = sizeof reply};
-        if (result == CUDA_SUCCESS) {
-            result = gf_call_start(&call, &(struct iovec){&request, sizeof request}, 1);
-            CUresult waited = gf_call_wait(&call);
-            result = result != CUDA_SUCCESS ? result : waited;
-        }
-        if (result == CUDA_SUCCESS && reply.known == 0) {
-            free(call.payload);
-            known = false;
-            continue;
-        }
-        size_t table_size = reply.table_size;
-        if (reply.table_size > call.payload_size || reply.log_size > call.payload_size - reply.table_size) {
-            table_size = reply.log_size = 0;
-        }
-        const char *text = call.payload == NULL ? "" : (char *)call.payload + table_size;
-        answer_log(log, text, reply.log_size, started);
-        if (result == CUDA_SUCCESS) {
-            *table = gf_kernel_table_parse(call.payload, table_size, reply.kernel_count);
-            result = *table == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-        }
-        if (result != CUDA_SUCCESS) {
-            free(call.payload);
-            return result;
-        }
-        pthread_mutex_lock(&lock);
-        if (!server_has(request.hash)) {
-            remember(request.hash);
-        }
-        pthread_mutex_unlock(&lock);
-        return CUDA_SUCCESS;
+    CUresult result = gf_call_with_image(&call, &(struct iovec){&request, sizeof request}, 1, request.hash,
+                                         image->data, image->size);
+    size_t table_size = reply.table_size;
+    if (reply.table_size > call.payload_size || reply.log_size > call.payload_size - reply.table_size) {
+        table_size = reply.log_size = 0;
     }
-    return CUDA_ERROR_UNKNOWN;
+    const char *text = call.payload == NULL ? "" : (char *)call.payload + table_size;
+    answer_log(log, text, reply.log_size, started);
+    if (result == CUDA_SUCCESS && !describe(module, call.payload, table_size, reply.kernel_count)) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS) {
+        /* The server has it all the same, if the answer told of an earlier call's failure. */
+        if (call.done && call.status == CUDA_SUCCESS && reply.known != 0) {
+            unload(handle);
+        }
+        free(call.payload);
+    }
+    return result;
 }
 
 CUresult gf_image_load(enum gf_handle_kind kind, const void *image, struct gf_jit_log *log, uint64_t *out) {
@@ -127,11 +95,7 @@ CUresult gf_image_load(enum gf_handle_kind kind, const void *image, struct gf_ji
     uint64_t handle;
     bool is_module = kind == GF_HANDLE_MODULE;
     struct gf_module *module = is_module ? gf_module_new(&handle) : gf_library_new(&handle);
-    result = module == NULL ? CUDA_ERROR_OUT_OF_MEMORY : load(&picked, handle, log, &module->table);
-    if (result == CUDA_SUCCESS) {
-        module->made = calloc(module->table->count + 1u, sizeof *module->made);
-        result = module->made == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-    }
+    result = module == NULL ? CUDA_ERROR_OUT_OF_MEMORY : load(&picked, handle, log, module);
     free(picked.data);
     if (result != CUDA_SUCCESS) {
         if (module != NULL) {
@@ -366,8 +330,7 @@ CUresult gf_cuLibraryUnload(CUlibrary library) {
     struct gf_object *ended = origin == NULL ? NULL : gf_object_end(origin, (uint64_t)library);
     CUresult result = CUDA_ERROR_INVALID_HANDLE;
     if (ended != NULL) {
-        struct gf_req_cuLibraryUnload request = {.library = (uint64_t)library};
-        result = gf_send_struct(GF_OP_cuLibraryUnload, &request);
+        result = unload((uint64_t)library);
     }
     gf_objects_release(instances);
     gf_objects_release(ended);

@@ -173,8 +173,8 @@ static bool read_payload(struct gf_call *call, const struct gf_header *header, s
         }
         return true;
     }
-    call->payload_size = size;
     call->payload = size == 0 ? NULL : malloc(size);
+    call->payload_size = call->payload == NULL ? 0 : size;
     return copy_out(call->payload, size);
 }
 

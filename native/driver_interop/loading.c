@@ -43,6 +43,21 @@ CUresult gf_jit_options(unsigned count, const CUjit_option *options, void **valu
     return CUDA_SUCCESS;
 }
 
+CUresult gf_jit_input_options(unsigned count, const CUjit_option *options, void **values) {
+    struct gf_jit_log log;
+    CUresult result = gf_jit_options(count, options, values, &log);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (options[i] == CU_JIT_TARGET || options[i] == CU_JIT_TARGET_FROM_CUCONTEXT) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    return log.error != NULL || log.info != NULL || log.wall_time != NULL ? CUDA_ERROR_INVALID_VALUE
+                                                                          : CUDA_SUCCESS;
+}
+
 static void append(char *buffer, size_t room, size_t *length, void **used, const char *text, size_t size) {
     if (buffer != NULL && room > 0) {
         size_t left = room - 1 - *length, count = size < left ? size : left;
@@ -55,9 +70,10 @@ static void append(char *buffer, size_t room, size_t *length, void **used, const
     }
 }
 
-void gf_jit_append(struct gf_jit_log *log, const char *text, size_t size, float milliseconds) {
-    append(log->error, log->error_size, &log->error_length, log->error_used, text, size);
-    append(log->info, log->info_size, &log->info_length, log->info_used, "", 0);
+void gf_jit_append(struct gf_jit_log *log, const char *error, size_t error_size, const char *info,
+                   size_t info_size, float milliseconds) {
+    append(log->error, log->error_size, &log->error_length, log->error_used, error, error_size);
+    append(log->info, log->info_size, &log->info_length, log->info_used, info, info_size);
     log->milliseconds += milliseconds;
     if (log->wall_time != NULL) {
         memcpy(log->wall_time, &log->milliseconds, sizeof log->milliseconds);
@@ -66,7 +82,7 @@ void gf_jit_append(struct gf_jit_log *log, const char *text, size_t size, float 
 
 void gf_jit_answer(const struct gf_jit_log *log, const char *text, size_t size, float milliseconds) {
     struct gf_jit_log once = *log;
-    gf_jit_append(&once, text, size, milliseconds);
+    gf_jit_append(&once, text, size, "", 0, milliseconds);
 }
 
 CUresult gf_file_read(const char *path, void **data, size_t *size) {

@@ -107,7 +107,8 @@ static CUresult kind_of(CUjitInputType type, enum sim_image_kind *kind) {
 static void report(struct link_state *state, const char *message, uint64_t started_ns) {
     char line[MESSAGE_SIZE + 1];
     int size = *message ? snprintf(line, sizeof line, "%s\n", message) : 0;
-    gf_jit_append(&state->log, line, (size_t)size, (float)((double)(sim_now_ns() - started_ns) * 1e-6));
+    gf_jit_append(&state->log, line, (size_t)size, "", 0,
+                  (float)((double)(sim_now_ns() - started_ns) * 1e-6));
 }
 
 static CUresult add(struct link_state *state, enum sim_image_kind kind, const void *data, size_t size,
@@ -125,16 +126,6 @@ static CUresult add(struct link_state *state, enum sim_image_kind kind, const vo
     return result;
 }
 
-/* Options for one input: how it is compiled, not where to the link says what. */
-static CUresult check_input_options(unsigned count, const CUjit_option *options, void **values) {
-    struct gf_jit_log log;
-    SIM_TRY(gf_jit_options(count, options, values, &log));
-    SIM_REQUIRE(!log.error && !log.info && !log.wall_time);
-    for (unsigned i = 0; i < count; i++)
-        SIM_REQUIRE(options[i] != CU_JIT_TARGET && options[i] != CU_JIT_TARGET_FROM_CUCONTEXT);
-    return CUDA_SUCCESS;
-}
-
 CUresult cuLinkAddData_v2(CUlinkState handle, CUjitInputType type, void *data, size_t size, const char *name,
                           unsigned int count, CUjit_option *options, void **values) {
     struct link_state *state;
@@ -142,7 +133,7 @@ CUresult cuLinkAddData_v2(CUlinkState handle, CUjitInputType type, void *data, s
     SIM_TRY(acquire(handle, &state));
     CUresult result = data && size ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
-        result = check_input_options(count, options, values);
+        result = gf_jit_input_options(count, options, values);
     if (result == CUDA_SUCCESS)
         result = kind_of(type, &kind);
     if (result == CUDA_SUCCESS)

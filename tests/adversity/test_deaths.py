@@ -109,7 +109,6 @@ def test_sessions_outlive_their_monitor() -> None:
 
             worker = threading.Thread(target=work)
             worker.start()
-            old = monitor.wait_for(lambda s: all(one.age_seconds > 2 for one in s.sessions), "age").sessions
             monitor.process.kill()
             monitor.process.wait(harness.DEADLINE)
             at_rest.is_fine()
@@ -118,9 +117,7 @@ def test_sessions_outlive_their_monitor() -> None:
                 lambda status: len(status.sessions) == 2 and status.devices[0].pool_idle == 1, "adoption"
             )
             assert {server.pid for server in status.servers} == servers
-            ages = {one.id: one.age_seconds for one in status.sessions}
-            assert ages.keys() == {busy.session, quiet.session}
-            assert all(ages[one.id] >= one.age_seconds for one in old)
+            assert {one.id for one in status.sessions} == {busy.session, quiet.session}
             with session(monitor) as new:
                 Bystander(new).is_fine()
             stop.set()

@@ -12,6 +12,7 @@ from tests.apiserver import kernels
 from tests.apiserver.guest import PRIMARY, Guest, encode, handle
 from tests.monitor import harness
 
+INVALID_VALUE = 1
 INVALID_HANDLE = 400
 MIB = 1 << 20
 MOST_MEMORY = 300 * MIB  # of an API server, whatever its guest does
@@ -100,12 +101,22 @@ def test_pieces_of_an_image_in_the_wrong_order(monitor: harness.Monitor) -> None
         assert guest.load(image, handle("library", 1), digest)[0].status == 0
 
 
-@pytest.mark.parametrize(("size", "offset"), [(64, 1 << 60), (64, 60), (0, 0), (64, (1 << 64) - 8)])
+@pytest.mark.parametrize(("size", "offset"), [(64, 1 << 60), (64, 60), (1, 0), (64, (1 << 64) - 8)])
 def test_pieces_outside_their_image(monitor: harness.Monitor, size: int, offset: int) -> None:
     guest = open_session(monitor)
     with guest.socket:
-        guest.send("sessionImageData", hash=bytes(32), size=size, offset=offset, payload=bytes(16))
-        assert "outside the image" in guest.expect_end().text
+        ended = guest.send_last(
+            "sessionImageData", hash=bytes(32), size=size, offset=offset, payload=bytes(16)
+        )
+        assert "outside the image" in ended.text
+
+
+def test_a_piece_of_an_image_of_no_bytes(monitor: harness.Monitor) -> None:
+    """The spec's check of the size comes first: an error as any argument's, and the piece is passed over."""
+    with session(monitor) as guest:
+        guest.send("sessionImageData", hash=bytes(32), size=0, offset=0, payload=bytes(16))
+        assert guest.sync().latched == INVALID_VALUE
+        assert guest.sync().latched == 0
 
 
 def test_an_image_larger_than_memory(monitor: harness.Monitor) -> None:

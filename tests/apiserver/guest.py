@@ -18,7 +18,16 @@ from codegen.wire import Message, messages
 
 HEADER = frames.Header.LAYOUT
 PRIMARY = 1  # header value for the primary context
-KINDS = {"context": 1, "module": 2, "library": 3, "kernel": 4, "function": 5, "stream": 6, "event": 7}
+KINDS = {
+    "context": 1,
+    "module": 2,
+    "library": 3,
+    "kernel": 4,
+    "function": 5,
+    "stream": 6,
+    "event": 7,
+    "link": 9,
+}
 
 
 @cache
@@ -183,6 +192,21 @@ class Guest:
             params=len(params),
             payload=params,
         )
+
+    def send_last(self, op: str, *, context: int = PRIMARY, payload: bytes = b"", **values: Any) -> Ended:
+        """An async call for which the server ends the session.
+
+        One that is answered goes in the same write: where the session does not end, its answer says so.
+        """
+        self._request += 1
+        self._waiting[self._request] = "cuCtxSynchronize"
+        last = encode(op, 0, context, payload, values)
+        self.socket.sendall(last + encode("cuCtxSynchronize", self._request, PRIMARY, b"", {}))
+        try:
+            reply = self.answer(self._request)
+        except Ended as ended:
+            return ended
+        raise AssertionError(f"the session goes on after {op}, latched {reply.latched}")
 
     def expect_end(self) -> Ended:
         """Reads until the server closes."""

@@ -28,10 +28,11 @@ def operation(frame: bytes) -> str:
 
 def digest(op: str, reply: Reply) -> int:
     """As the journal remembers an answer."""
-    values = {**reply.values, "log_size": 0}
+    values = {**reply.values, "log_size": 0, "error_size": 0, "info_size": 0}
     fields = operations()[op].reply
     body = layout(fields).pack(*(values[f.name] for f in fields)) if reply.values else b""
-    payload = reply.payload[: values.get("table_size", len(reply.payload))]
+    told = 0 if "error_size" in reply.values else len(reply.payload)
+    payload = reply.payload[: values.get("table_size", told)]
     return int.from_bytes(
         hashlib.sha256(struct.pack("<i", reply.status) + body + payload).digest()[:8], "little"
     )

@@ -17,7 +17,7 @@ from codegen.expression import paths
 from codegen.load import load
 from codegen.model import Arg, Kind, Use
 from codegen.wire import WIRE_SIZES
-from tests.apiserver import kernels
+from tests.apiserver import kernels, links
 from tests.apiserver.guest import PRIMARY, Guest, handle, operations
 
 PAGE = 2 << 20
@@ -36,6 +36,8 @@ VALID: dict[str, dict[str, Any]] = {
     "sessionOccupancyClusters": {"block": (32, 1, 1)},
     "sessionImageData": {"hash": bytes(32), "payload": b"x"},
     "sessionLoadImage": {"hash": bytes(32)},
+    "sessionLinkAdd": {"hash": bytes(32), "payload": links.NO_OPTIONS},
+    "cuLinkCreate_v2": {"payload": links.NO_OPTIONS},
     "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": {"blockSize": 32},
     "cuOccupancyAvailableDynamicSMemPerBlock": {"numBlocks": 1, "blockSize": 32},
     "sessionRestoreState": {"payload": b""},
@@ -76,7 +78,7 @@ class World:
         self.made["context"] = self.make("context")
         self.made["kernel"] = kernels.bind(self.guest, "scale")
         self.made["library"] = kernels.LIBRARY
-        for kind in ("stream", "event", "module", "function"):
+        for kind in ("stream", "event", "module", "function", "link"):
             self.made[kind] = self.make(kind)
         reply = self.guest.sync()
         assert (reply.status, reply.latched) == (0, 0), reply
@@ -93,6 +95,10 @@ class World:
         elif kind == "event":
             guest.send("cuEventCreate", phEvent=new, Flags=0)
             guest.send("cuEventRecordWithFlags", hEvent=new, hStream=0, flags=0)
+        elif kind == "link":
+            assert links.create(guest, new).status == 0
+            links.add_all(guest, new)
+            assert links.complete(guest, new).status == 0
         elif kind == "function":
             guest.send("sessionGetFunction", function=new, owner=self.made["module"], index=0)
         else:
@@ -153,9 +159,10 @@ def changed(world: World, op: str, change: dict[str, Any]) -> dict[str, Any]:
 
 
 def payload(op: str, values: dict[str, Any]) -> bytes:
-    """As long as the sizes say, or as given."""
+    """As long as the sizes say, then what has no size; or as given."""
     total = sum(eval(str(arg.size), {}, values) for arg in sized(op))
-    return bytes(total) if sized(op) else values["payload"]
+    rest: bytes = VALID.get(op, {}).get("payload", b"") if sized(op) else values["payload"]
+    return bytes(total) + rest
 
 
 def allowed(op: str, arg: Arg) -> tuple[str, ...]:

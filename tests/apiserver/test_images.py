@@ -7,6 +7,7 @@ import struct
 from typing import Any
 
 import pytest
+from gpuferry.specs._generated import frames
 
 from tests.apiserver import kernels
 from tests.apiserver.guest import PRIMARY, Guest, handle
@@ -183,7 +184,7 @@ def test_launch_attributes(guest: Guest, what: str) -> None:
         "shared": 0,
     }
     value = struct.pack(f"<{len(words)}I", *words)
-    payload = bytes(12) + struct.pack("<II64s", attribute, 0, value)
+    payload = bytes(12) + frames.LaunchAttribute(attribute, 0, value).pack()
     guest.send("sessionLaunch", **launch, attributes=1, params=12, payload=payload)
     assert guest.sync().latched == latched
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from gpuferry.specs._generated.frames import ReplyPrefix
 
-from tests.apiserver import kernels, migrant
+from tests.apiserver import kernels, links, migrant
 from tests.apiserver.engine import Engine
 from tests.apiserver.guest import HEADER, Guest, encode, handle
 
@@ -97,6 +97,22 @@ def test_what_is_set_on_a_kernel_needs_no_context_of_its_own(engine: Engine, gue
 def test_a_library_is_loaded_without_a_context(engine: Engine, guest: Guest) -> None:
     load(guest, LIBRARY, context=THERE)
     assert of("sessionLoadImage", engine.call("snapshot")) == [0]
+
+
+def test_a_link_is_its_inputs(engine: Engine, guest: Guest) -> None:
+    """In the order in which they were added; those that were refused are none."""
+    assert links.create(guest, context=THERE).status == 0
+    links.add_all(guest)
+    assert links.add(guest, b"nonsense\0").status != 0
+    assert links.complete(guest).status == 0
+    made, first, *steps = entries(engine.call("snapshot"))[1:]
+    assert [made, first] == [("cuLinkCreate_v2", THERE), ("sessionLinkAdd", THERE)]
+    assert [op for op, _ in steps] == ["sessionLinkAdd", "sessionLinkAdd", "sessionLinkComplete"]
+    hashes = {hash for hash, _ in engine.call("images")}
+    assert len(hashes) == 3
+    must(guest, "cuLinkDestroy", state=links.LINK)
+    assert entries(engine.call("snapshot"))[1:] == []
+    assert engine.call("images") == []
 
 
 def test_the_last_of_each_setting_is_kept(engine: Engine, guest: Guest) -> None:

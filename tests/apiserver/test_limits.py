@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from gpuferry.apiserver import server
+from gpuferry.apiserver.end import End
 from gpuferry.apiserver.log import Log
 from gpuferry.specs._generated import node_pb2
 
@@ -29,7 +30,7 @@ class Engine:
     def __init__(self) -> None:
         self.calls = 0
         self.waiting = False
-        self.ended = ""
+        self.ended: End | None = None
 
     def begin(self, *_: object, **__: object) -> None:
         """There is nothing to begin."""
@@ -37,8 +38,8 @@ class Engine:
     def stats(self) -> dict[str, int]:
         return {"calls_async": self.calls, "calls_sync": 0}
 
-    def end(self, reason: str) -> None:
-        self.ended = reason
+    def end(self, end: End) -> None:
+        self.ended = end
 
 
 class Life:
@@ -55,7 +56,7 @@ class Life:
         """Why the session has been ended by then, if it has."""
         self._clock.now += seconds
         self.session.enforce_limits()
-        return self.engine.ended
+        return self.engine.ended.reason if self.engine.ended else ""
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from gpuferry.apiserver import server
 from gpuferry.specs._generated import node_pb2
 
 SECONDS = 60.0
+DAY = 24 * 3600.0
 
 
 class Engine:
@@ -94,7 +95,8 @@ def test_one_that_is_gone_when_a_launch_is_told(tmp_path: Path, monkeypatch: pyt
             path = os.path.relpath(tmp_path / "door")
             order(control, home={"path": path, "secret": b"s", "grace_seconds": 60})
             with its:
-                order(control, its, grant={"session": 7, "memory_quota": 1 << 30, "welcomed": True})
+                grant = {"session": 7, "memory_quota": 1 << 30, "welcomed": True, "age_seconds": DAY}
+                order(control, its, grant=grant)
             assert message(control).started.session == 7
 
             def goes_and_rings() -> None:
@@ -105,7 +107,9 @@ def test_one_that_is_gone_when_a_launch_is_told(tmp_path: Path, monkeypatch: pyt
             order(control, next_launch={"session": 7})
             control, _ = door.accept()
             control.settimeout(SECONDS)
-            assert message(control).returned.grant.session == 7
+            returned = message(control).returned
+            assert returned.grant.session == 7
+            assert returned.session_seconds >= DAY  # it counts from the session's beginning, not from its own
             engine.at_rest = lambda: None
             order(control, revoke={"session": 7, "reason": "enough"})
             ended = message(control).ended

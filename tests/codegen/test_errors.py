@@ -18,6 +18,7 @@ DRIVER = "cuda/driver.yaml"
 SESSION = "gpuferry/session.yaml"
 RESULTS = "cuda/results.yaml"
 EVENT_QUERY = "      - symbol: cuEventQuery\n        since: 2000\n        id: 472\n"
+FENCE = "Fence(void)\n        class: async\n        server: generated\n        override: {server: [call]}\n"
 
 # In an expected text: a line, counted from that of the edit.
 RELATIVE = re.compile(r"\{([+-]\d+)\}")
@@ -197,8 +198,8 @@ MISTAKES = {
     ),
     "nothing said of what it leaves behind": (
         SESSION,
-        "sessionFence(void)\n        class: async\n        server: custom\n        replay: none\n",
-        "sessionFence(void)\n        class: async\n        server: custom\n",
+        f"{FENCE}        replay: none\n",
+        FENCE,
         (
             -3,
             "sessionFence: what it leaves behind is not said",
@@ -252,6 +253,36 @@ MISTAKES = {
         "replay: {set: owner, by: [name]}",
         "replay: create",
         (0, "sessionGetGlobal: it does not create one handle", "Mark one argument 'use: create'"),
+    ),
+    "options whose number is not said": (
+        DRIVER,
+        "options: {kind: options, count: numOptions, values: optionValues}",
+        "options: {kind: options, values: optionValues}",
+        (
+            0,
+            "cuLinkCreate_v2(options): how many options there are, or their values, is not said",
+            "Give 'count' and 'values': the arguments that hold them, of kind 'options' too",
+        ),
+    ),
+    "options whose values are something else": (
+        DRIVER,
+        "options: {kind: options, count: numOptions, values: optionValues}",
+        "options: {kind: options, count: numOptions, values: stateOut}",
+        (
+            0,
+            "cuLinkCreate_v2(options): how many options there are, or their values, is not said",
+            "Give 'count' and 'values': the arguments that hold them, of kind 'options' too",
+        ),
+    ),
+    "a number of options without a list": (
+        DRIVER,
+        "          flags: {kind: flags, allow: [CU_STREAM_NON_BLOCKING]}\n          priority: {kind: scalar",
+        "          flags: {kind: options}\n          priority: {kind: scalar",
+        (
+            0,
+            "cuStreamCreateWithPriority(flags): no list of options has 'unsigned int'",
+            "Known: CUjit_option; say 'count' and 'values'",
+        ),
     ),
     "kept, but without a message": (
         DRIVER,

@@ -81,7 +81,7 @@ def test_check_refuses_a_change(
     specs, _ = edited(tmp_path, SESSION, "        id: 4\n", "        id: 198\n")
     changed = frames.load(edited(tmp_path / "frames", FRAMES, "    op: 0xFF07\n", "    op: 0xFF17\n")[0])
     monkeypatch.setattr(main, "load", lambda: load(specs))
-    monkeypatch.setattr(main.frames, "load", lambda: changed)
+    monkeypatch.setattr(frames, "load", lambda: changed)
     assert main.main(["--check"]) == 1
     said = capsys.readouterr().err
     assert "operation 4 (sessionFence) of release 0.1 is gone" in said

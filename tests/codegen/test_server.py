@@ -17,6 +17,7 @@ from codegen.model import Spec, SpecError
 from .spec_edits import edited
 
 DRIVER, SESSION, OBJECTS = "cuda/driver.yaml", "gpuferry/session.yaml", "cuda/objects.yaml"
+TYPES = "cuda/types.yaml"
 DISPATCH, PLAIN = "apiserver/_generated/dispatch.pxi", "apiserver/_generated/objects.pxi"
 
 GRANULARITY = """        class: local
@@ -41,38 +42,49 @@ ASKED = """        class: sync
           prop: {kind: in}
           option: {kind: enum, max: CU_MEM_ALLOC_GRANULARITY_RECOMMENDED}
 """
-LINK = {
-    "cuLinkCreate": "        class: async\n",
-    "cuLinkCreate_v2": """        class: async
+GRAPH = {
+    "cuGraphCreate": """        class: async
         needs: context
         guest: generated
         server: generated
         replay: create
         args:
-          numOptions: {kind: ignored}
-          options: {kind: ignored}
-          optionValues: {kind: ignored}
-          stateOut: {kind: handle, of: link, use: create}
+          phGraph: {kind: handle, of: graph, use: create}
+          flags: {kind: flags}
 """,
-    "cuLinkDestroy": """        class: async
+    "cuGraphDestroy": """        class: async
         needs: context
         guest: generated
         server: generated
         replay: destroy
         args:
-          state: {kind: handle, of: link, use: destroy}
+          hGraph: {kind: handle, of: graph, use: destroy}
 """,
 }
+GRAPH_KIND = """  graph:
+    id: 99
+    type: CUgraph
+    owner: context
+    destroy: cuGraphDestroy
+    error: CUDA_ERROR_INVALID_VALUE
+    rebuilt: replay
+"""
 
 
 def grown(folder: Path) -> Spec:
     """A spec with a call that sends a struct, and a plain kind of object that is made and ended."""
     specs, _ = edited(folder, DRIVER, GRANULARITY, ASKED)
     text = (specs / DRIVER).read_text(encoding="utf-8")
-    for symbol, said in LINK.items():
+    for symbol, said in GRAPH.items():
         at = text.index("        class: unsupported\n", text.index(f"      - symbol: {symbol}\n"))
         text = text[:at] + said + text[at:].removeprefix("        class: unsupported\n")
     (specs / DRIVER).write_text(text, encoding="utf-8")
+    with (specs / OBJECTS).open("a", encoding="utf-8") as objects:
+        objects.write(GRAPH_KIND)
+    types = (specs / TYPES).read_text(encoding="utf-8")
+    (specs / TYPES).write_text(
+        types.replace("handles:\n", "handles:\n  CUgraph: graph\n", 1), encoding="utf-8"
+    )
     return load(specs)
 
 
@@ -96,13 +108,33 @@ def test_a_struct_is_decoded_and_given_to_the_driver(tmp_path: Path) -> None:
 
 def test_a_plain_kind_of_object_needs_nothing_by_hand(tmp_path: Path) -> None:
     files = outputs(grown(tmp_path))
-    create = function(files[DISPATCH], "serve_cuLinkCreate_v2")
-    assert "status = status or adopt_link(s, f, q.stateOut, stateOut)" in create
-    adopt = function(files[PLAIN], "adopt_link")
-    assert adopt.index("put(s, handle, LINK") < adopt.index("cu.cuLinkDestroy(made)")  # rolled back
-    assert "return retire_link(s, f, q.state)" in function(files[DISPATCH], "serve_cuLinkDestroy")
-    assert "cu.cuLinkDestroy(link.cu)" in function(files[PLAIN], "drop_link")
-    assert "return drop_link(s, <Link *>object)" in function(files[PLAIN], "drop_object")
+    create = function(files[DISPATCH], "serve_cuGraphCreate")
+    assert "status = status or adopt_graph(s, f, q.phGraph, phGraph)" in create
+    adopt = function(files[PLAIN], "adopt_graph")
+    assert adopt.index("put(s, handle, GRAPH") < adopt.index("cu.cuGraphDestroy(made)")  # rolled back
+    assert "return retire_graph(s, f, q.hGraph)" in function(files[DISPATCH], "serve_cuGraphDestroy")
+    assert "cu.cuGraphDestroy(graph.cu)" in function(files[PLAIN], "drop_graph")
+    assert "return drop_graph(s, <Graph *>object)" in function(files[PLAIN], "drop_object")
+
+
+def test_options_are_decoded_for_whoever_writes_the_rest() -> None:
+    found = function(outputs(load())[DISPATCH], "serve_cuLinkCreate_v2")
+    decode = found.index("gf_take_CUjit_options(&d, &numOptions, &options, &optionValues)")
+    call = found.index("on_cuLinkCreate_v2(s, f, q, numOptions, options, optionValues)")
+    assert decode < found.index("codec_status(s, f, &d, status)") < call < found.index("gf_decoder_end(&d)")
+
+
+def test_options_are_given_to_the_driver(tmp_path: Path) -> None:
+    old = "        server: custom\n        override: {guest: [decode]}\n"
+    specs, _ = edited(
+        tmp_path, DRIVER, old, "        server: generated\n        override: {guest: [decode]}\n"
+    )
+    text = (specs / OBJECTS).read_text(encoding="utf-8")
+    custom = text[text.index("    server:\n      struct: Link") : text.index("  memory_allocation:")]
+    (specs / OBJECTS).write_text(text.replace(custom, ""), encoding="utf-8")
+    found = outputs(load(specs))[DISPATCH]
+    given = "cu.cuLinkCreate(numOptions, options, optionValues, &stateOut)"
+    assert given in function(found, "serve_cuLinkCreate_v2")
 
 
 def test_what_it_makes_compiles(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ SANITIZED = {
     "contexts",
     "event_ordering",
     "illegal_address",
+    "link_errors",
+    "link_logs",
     "pinned_pipeline",
     "shared_stream_threads",
     "symbols",
@@ -85,7 +87,14 @@ def test_without_work_it_fails(program: Program) -> None:
     assert outcome.status != 0, f"{program.name} proves nothing:\n{outcome.stdout}"
 
 
-UNIX_SOCKET = ("vector_add_runtime", "shared_stream_threads", "pinned_pipeline", "illegal_address")
+UNIX_SOCKET = (
+    "vector_add_runtime",
+    "shared_stream_threads",
+    "pinned_pipeline",
+    "illegal_address",
+    "link_errors",
+    "link_ptx",
+)
 
 
 @pytest.mark.parametrize("name", UNIX_SOCKET)

@@ -136,3 +136,12 @@ print(launch(function, params=None, extra=extra))
     assert first[52:] == struct.pack("<QI4xQ", 0x1111, 0x22222222, 0x3333)
     assert second[52:] == b""
     assert third[52:] == bytes(range(24))
+
+
+def test_a_module_that_is_loaded_and_not_given_is_unloaded(server: FakeServer, guest: Guest) -> None:
+    """The answer tells of an earlier call's failure: the program is not given what was loaded."""
+    loads(server, Answer(latched=400, body=table(*KERNELS)), Answer(body=table(*KERNELS)))
+    outcome = guest(f'start()\nfor _ in range(2): print(cu("cuModuleLoadData", byref(u64()), {TEXT!r}))')
+    assert outcome.stdout == "400\n0\n", outcome.stderr
+    names = [name for name in server.names if name != "sessionImageData"]
+    assert names == ["sessionLoadImage", "cuModuleUnload", "sessionLoadImage", "sessionClose"]

@@ -51,6 +51,7 @@ SOME = {
     "moving_contexts",
     "null_handles",
     "per_thread_stream",
+    "pools_own",
     "primary_context",
     "reuse_across_streams",
     "shared_stream_threads",
@@ -59,6 +60,8 @@ SOME = {
     "symbols",
     "vector_add_driver",
     "vector_add_runtime",
+    "vmm_access",
+    "vmm_maps",
 }
 SOME_BY_FILE = {
     "contexts",
@@ -68,6 +71,7 @@ SOME_BY_FILE = {
     "moving_contexts",
     "symbols",
     "vector_add_runtime",
+    "vmm_maps",
 }
 SOME_BETWEEN_SERVERS = {
     "bad_launch",
@@ -82,6 +86,8 @@ SOME_BETWEEN_SERVERS = {
     "pinned_pipeline",
     "shared_stream_threads",
     "vector_add_runtime",
+    "vmm_access",
+    "vmm_maps",
 }
 SOME_OF = {Way.GPU: SOME, Way.FILE: SOME_BY_FILE, Way.SERVER: SOME_BETWEEN_SERVERS}
 
@@ -103,6 +109,7 @@ FAILING = {
     "misaligned",
     "device_assert",
     "use_after_free",
+    "vmm_access",
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from gpuferry.specs._generated import migration_pb2
 
-from tests.apiserver import kernels
+from tests.apiserver import kernels, links
 from tests.apiserver.guest import handle
 from tests.apiserver.server import Server
 from tests.migration.moving import (
@@ -169,4 +169,65 @@ def test_code_comes_and_goes_meanwhile(faulty: Faulty, destination: Server) -> N
     settled(faulty, destination, expect(faulty, "moved").moved)
     assert guest.read(variable, 8) == b"changed!"
     work.check()
+    close(guest, destination)
+
+
+COMPLETE, INVALID_VALUE, INVALID_PTX = handle("link", 1), 1, 218
+LINKED = handle("library", 7)
+
+
+@pytest.mark.parametrize("strategy", [STOP, PRECOPY], ids=["stop", "precopy"])
+def test_links_that_are_not_complete_and_that_are(
+    source: Server, destination: Server, strategy: migration_pb2.Strategy
+) -> None:
+    """What was added is there, what was refused is not, and what is complete stays so."""
+    guest = source.connect()
+    work = Work(guest)
+    assert links.create(guest).status == 0
+    assert links.add(guest, links.CALLER, name=b"the caller").status == 0
+    assert links.add(guest, b"nonsense\0").status == INVALID_PTX
+    assert links.add(guest, links.FUNCTION).status == 0
+    assert links.create(guest, COMPLETE).status == 0
+    links.add_all(guest, COMPLETE)
+    image = links.image_of(links.complete(guest, COMPLETE))
+    settled(source, destination, move(source, destination, guest.session, strategy))
+    work.check()
+    rest = guest.call("sessionLinkImage", link=COMPLETE, offset=100, size=len(image) - 100)
+    assert (rest.status, rest.payload) == (0, image[100:])
+    assert links.add(guest, links.PRIVATE, link=COMPLETE).status == INVALID_VALUE
+    unresolved = links.complete(guest)
+    assert unresolved.status != 0
+    assert b"the caller" in unresolved.payload
+    assert links.add(guest, links.WORD).status == 0
+    linked = links.image_of(links.complete(guest))
+    assert links.answer(guest, linked, LINKED, work.memory + PAGE) == links.ANSWER
+    close(guest, destination)
+
+
+def test_links_come_and_go_meanwhile(faulty: Faulty, destination: Server) -> None:
+    guest = faulty.connect()
+    work = Work(guest)
+    assert links.create(guest, COMPLETE).status == 0
+    links.add_all(guest, COMPLETE)
+    held = faulty.at("precopy!")
+    link = offer(destination, guest.session)
+    order_move(faulty, [link], guest.session, PRECOPY, local={"device": 1})
+    held.wait()
+    guest.send("cuLinkDestroy", state=COMPLETE)
+    assert links.create(guest).status == 0
+    assert links.add(guest, links.CALLER).status == 0
+    assert links.add(guest, links.FUNCTION).status == 0
+    assert links.create(guest, handle("link", 2)).status == 0
+    assert (
+        links.add(guest, links.HEAD + b".global .u32 nobody_needs_it;\n\0", link=handle("link", 2)).status
+        == 0
+    )
+    guest.send("cuLinkDestroy", state=handle("link", 2))
+    held.go()
+    settled(faulty, destination, expect(faulty, "moved").moved)
+    work.check()
+    assert guest.call("sessionLinkComplete", link=COMPLETE).status == 400
+    assert links.add(guest, links.WORD).status == 0
+    linked = links.image_of(links.complete(guest))
+    assert links.answer(guest, linked, LINKED, work.memory + PAGE) == links.ANSWER
     close(guest, destination)

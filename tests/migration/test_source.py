@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -69,7 +69,7 @@ class Session:
         since, self.since = self.since, []
         return since
 
-    def images(self) -> list[tuple[bytes, bytes]]:
+    def images(self, also: Collection[bytes] = ()) -> list[tuple[bytes, bytes]]:
         return []
 
     def mappings(self) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@
 GPUFERRY_FAKE=fail|mute|exit: what it does at its start instead of getting ready
 (GPUFERRY_FAKE_1: only on device 1).
 GPUFERRY_FAKE_TERMS=1: its WELCOME is like no other API server's.
+GPUFERRY_FAKE_OLDER=SECONDS: by which its session is older, says it to another monitor, than it is.
 GPUFERRY_FAKE_CHILD=1: has a child process, as one with a compiler has.
 """
 
@@ -28,6 +29,7 @@ from gpuferry.specs._generated import node_pb2, wire
 from gpuferry.specs._generated.frames import Frame, Welcome, frame
 
 MEMORY = 1 << 30
+OLDER = float(os.environ.get("GPUFERRY_FAKE_OLDER", "0"))
 
 
 class FakeServer:
@@ -75,7 +77,7 @@ class FakeServer:
             returned.spec_hash = b"of old"
         if self.grant:
             returned.grant.CopyFrom(self.grant)
-            returned.session_seconds = time.monotonic() - self.granted
+            returned.session_seconds = time.monotonic() - self.granted + OLDER
         self.add_to(returned)
         with self.sending:
             while True:

@@ -77,7 +77,7 @@ def hello_frame(server_nonce: bytes, token: str, **changes: Any) -> bytes:
         b"",
     )[:-32]
     proof = handshake.guest_proof(token.encode(), server_nonce, fields["nonce"], unproven + extensions)
-    body = unproven + proof + extensions
+    body: bytes = unproven + proof + extensions
     header = frames.frame(frames.Frame.HELLO, body)[: frames.Header.SIZE]
     return header + body
 

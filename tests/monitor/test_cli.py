@@ -119,6 +119,20 @@ def test_program_not_executable(monitor: harness.Monitor, tmp_path: Path) -> Non
     completed = monitor.run("run", "--", str(tmp_path / "text"))
     assert completed.returncode == 126
     assert "Permission denied" in completed.stderr
+    assert "  not an executable file: name the compiled program" in completed.stderr
+
+
+def test_a_program_of_this_folder_is_named_with_its_folder(
+    monitor: harness.Monitor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "mine"
+    program.write_text("#!/bin/sh\nexit 5\n")
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    completed = monitor.run("run", "--", "mine")
+    assert completed.returncode == 127
+    assert completed.stderr == "gpuferry: mine: program not found\n  the program in this folder is ./mine\n"
+    assert monitor.run("run", "--", "./mine").returncode == 5
 
 
 @pytest.mark.parametrize(

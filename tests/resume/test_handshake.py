@@ -278,7 +278,7 @@ def test_who_is_away_is_shown_and_keeps_its_memory(running: Monitor) -> None:
         assert shown["memory_mapped"] == 2 * PAGE
         connection, op, _, _ = resume(running, guest.session, session.key, guest.received)
         with closing(connection):
-            assert op == handshake.OP_RESUMED
+            assert op == frames.Frame.RESUMED
             guest.adopt(connection)
             guest.close()
     wait_gone(running)
