@@ -230,7 +230,7 @@ def monitor(
     cli: Sequence[str] | None = None,
     **changes: str | None,
 ) -> Iterator[Monitor]:
-    """A monitor whose pool has one API server ready. Nothing of it is left afterwards. `cli`: another one's."""
+    """A monitor whose pool has one API server ready. Nothing of it is left afterwards. `cli`: of another."""
     with _started(*options, server=server, cli=cli or CLI, **changes) as made:
         if ready:
             line = first_line(made.parent)
