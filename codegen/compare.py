@@ -50,9 +50,7 @@ def check_function(header: Header, variant: Variant) -> list[str]:
 
 
 def check_twin(header: Header, variant: Variant, found: Prototype) -> list[str]:
-    declared = [
-        s for s in header.functions if PER_THREAD_SUFFIX.sub("", s) == variant.symbol and s != variant.symbol
-    ]
+    declared = header.twins.get(variant.symbol, [])
     twin = variant.per_thread
     if ([twin.symbol] if twin else []) != declared:
         return [

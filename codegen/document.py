@@ -132,8 +132,13 @@ class Mapping(Value):
 
 def read(path: Path, shown: str) -> Mapping:
     """The document in a file; `shown` is how messages name the file. Raises SpecError if it is no YAML."""
+    return parse(path.read_text(encoding="utf-8"), shown)
+
+
+def parse(text: str, shown: str) -> Mapping:
+    """The same of the text of a file."""
     try:
-        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=Loader)
+        node = yaml.compose(text, Loader=Loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise SpecError(

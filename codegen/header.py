@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pycparser import CParser, c_ast, c_generator
 
-from .model import Where
+from .model import PER_THREAD_SUFFIX, Where
 from .signature import spell
 
 # GNU words of the C library's headers that pycparser does not read.
@@ -39,6 +39,7 @@ class Header:
     include: Path
     version: int = 0
     functions: dict[str, Prototype] = field(default_factory=dict)
+    twins: dict[str, list[str]] = field(default_factory=dict)  # per-thread ones, by the symbol without suffix
     enumerators: dict[str, str] = field(default_factory=dict)
     macros: set[str] = field(default_factory=set)
     typedefs: dict[str, str] = field(default_factory=dict)
@@ -121,6 +122,9 @@ def read(include: Path) -> Header:
                 header.functions[node.name] = prototype(node.type)
             elif isinstance(node, c_ast.Typedef):
                 note_typedef(header, node)
+    for symbol in header.functions:
+        if (base := PER_THREAD_SUFFIX.sub("", symbol)) != symbol:
+            header.twins.setdefault(base, []).append(symbol)
     return header
 
 

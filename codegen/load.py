@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
-from .document import Mapping, Value, read
+from .document import Mapping, Value, parse
 from .expression import Call, ExpressionError, parse_call
 from .load_nesting import load_enum, load_nesting
 from .model import (
@@ -37,6 +40,7 @@ from .results import load_results
 from .signature import parse_signature
 from .validate import validate
 
+T = TypeVar("T")
 SPECS = Path(__file__).resolve().parent.parent / "specs"
 TYPES = "cuda/types.yaml"
 OBJECTS = "cuda/objects.yaml"
@@ -267,15 +271,14 @@ def load_function(base: str, value: Value) -> Function:
     return Function(base, group, variants, keys.where)
 
 
-def load_library(path: Path, shown: str) -> Library:
-    keys = read(path, shown)
+def load_library(keys: Mapping) -> Library:
     header, retired = keys.get("header"), keys.get("retired")
     ids = [item.integer() for item in keys.need("ids").items()]
     if len(ids) != 2:
         raise keys.fail("'ids' is not a range", "Write ids: [first, last]")
     library = Library(
         name=keys.need("library").text(),
-        file=shown,
+        file=keys.where.file,
         header=header.text() if header else None,
         version=keys.need("version").integer(),
         ids=(ids[0], ids[1]),
@@ -286,8 +289,7 @@ def load_library(path: Path, shown: str) -> Library:
     return library
 
 
-def load_types(path: Path, shown: str) -> Types:
-    keys = read(path, shown)
+def load_types(keys: Mapping) -> Types:
     where: dict[str, Where] = {}
 
     def words(name: str) -> dict[str, Value]:
@@ -306,8 +308,7 @@ def load_types(path: Path, shown: str) -> Types:
     return Types(scalars, wires, handles, aliases, where, nesting)
 
 
-def load_device(path: Path, shown: str) -> tuple[Override, ...]:
-    keys = read(path, shown)
+def load_device(keys: Mapping) -> tuple[Override, ...]:
     overrides = tuple(load_override(name, item) for name, item in keys.need("overrides").mapping().all())
     keys.done()
     return overrides
@@ -320,13 +321,24 @@ def load_override(name: str, value: Value) -> Override:
     return override
 
 
+@lru_cache(maxsize=32)
+def once(load_file: Callable[[Mapping], T], shown: str, text: str) -> T:
+    """What a file's text means: who loads the spec again reads again only what changed."""
+    return load_file(parse(text, shown))
+
+
 def load(specs: Path = SPECS) -> Spec:
     """The whole spec, checked as far as that is possible without cuda.h. Raises SpecError."""
-    types = load_types(specs / TYPES, f"specs/{TYPES}")
-    overrides = load_device(specs / DEVICE, f"specs/{DEVICE}")
-    objects = load_objects(specs / OBJECTS, f"specs/{OBJECTS}")
-    results = load_results(specs / RESULTS, f"specs/{RESULTS}")
-    libraries = tuple(load_library(specs / file, f"specs/{file}") for file in LIBRARIES)
+
+    def of(load_file: Callable[[Mapping], T], file: str) -> T:
+        found: T = once(load_file, f"specs/{file}", (specs / file).read_text(encoding="utf-8"))
+        return found
+
+    types = of(load_types, TYPES)
+    overrides = of(load_device, DEVICE)
+    objects = of(load_objects, OBJECTS)
+    results = of(load_results, RESULTS)
+    libraries = tuple(of(load_library, file) for file in LIBRARIES)
     by_symbol = {v.symbol: v for library in libraries for v in library.variants}
     spec = Spec(types, libraries, objects, overrides, results, by_symbol)
     validate(spec)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from .document import Value, read
+from .document import Mapping, Value
 from .model import (
     SESSION,
     Assignment,
@@ -136,9 +134,8 @@ def check(kinds: dict[str, ObjectKind]) -> None:
             raise SpecError(kind.where, f"{kind.name}: it owns itself", "Owners lead to the session")
 
 
-def load_objects(path: Path, shown: str) -> Objects:
+def load_objects(keys: Mapping) -> Objects:
     """The kinds in `objects.yaml`. Raises SpecError with file and line."""
-    keys = read(path, shown)
     found = [load_kind(name, item) for name, item in keys.need("objects").mapping().all()]
     keys.done()
     kinds = {kind.name: kind for kind in sorted(found, key=lambda kind: kind.id)}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-from .document import Value, read
+from .document import Mapping, Value
 from .model import Destroys, Result
 
 PLAIN = re.compile(r"[ !#-\[\]-~]+")
@@ -26,8 +25,7 @@ def load_result(name: str, value: Value) -> Result:
     return found
 
 
-def load_results(path: Path, shown: str) -> tuple[Result, ...]:
-    keys = read(path, shown)
+def load_results(keys: Mapping) -> tuple[Result, ...]:
     found = tuple(load_result(name, item) for name, item in keys.need("results").mapping().all())
     keys.done()
     return found

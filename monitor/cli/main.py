@@ -17,6 +17,10 @@ DAEMONS = {"monitor", "registry", "apiserver"}  # whose log is the place for a t
 def main() -> int:
     """The console script. Returns the exit status."""
     arguments = sys.argv[1:]
+    if arguments[:1] and arguments[0] in DAEMONS:
+        # They fork to execute something else. gRPC would start its threads in the child meanwhile, and such a
+        # child died of them now and then. It reads this when it is imported.
+        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:
         status = _run(arguments)
         if sys.stdout:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import hmac
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
-
-# We fork only to execute something else, which gRPC need not know of; it would complain each time.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
 from gpuferry.specs._generated import control_pb2, control_pb2_grpc

@@ -112,7 +112,7 @@ def test_sessions_outlive_their_monitor() -> None:
             monitor.process.kill()
             monitor.process.wait(harness.DEADLINE)
             at_rest.is_fine()
-            monitor = monitor.succeed(*options, patient=True)
+            monitor = monitor.succeed(*options, constants=harness.PATIENT)
             status = monitor.wait_for(
                 lambda status: len(status.sessions) == 2 and status.devices[0].pool_idle == 1, "adoption"
             )
@@ -144,7 +144,7 @@ def test_a_session_that_ends_without_a_monitor_is_reported_to_the_next() -> None
             Bystander(guest).is_fine()
             monitor.process.kill()
             monitor.process.wait(harness.DEADLINE)
-        monitor = monitor.succeed(*options, patient=True)
+        monitor = monitor.succeed(*options, constants=harness.PATIENT)
         assert monitor.wait_idle(1).servers[0].pid == server
         harness.wait_until(lambda: '"session ended"' in monitor.log.read_text(), "report")
 

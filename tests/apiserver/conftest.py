@@ -7,14 +7,33 @@ import pytest
 
 from tests.apiserver.engine import Engine
 from tests.apiserver.guest import Guest
-from tests.apiserver.server import Server
+from tests.apiserver.server import Server, Shared
+
+
+def start(folder: Path) -> Server:
+    """An API server on a device whose new physical memory is not zero (and little: that takes time)."""
+    server = Server(folder / "server.log", GPUFERRY_SIM_DIRTY="1", GPUFERRY_SIM_MEMORY="256MiB")
+    server.ready()
+    return server
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    with Shared(lambda: start(tmp_path_factory.mktemp("server"))) as shared:
+        yield shared
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    """A warm API server, on a device whose new physical memory is not zero (and little: that takes time)."""
-    with Server(tmp_path / "server.log", GPUFERRY_SIM_DIRTY="1", GPUFERRY_SIM_MEMORY="256MiB") as server:
-        server.ready()
+def server(shared: Shared) -> Iterator[Server]:
+    """A warm API server: that of the test before, if it is idle and clean again."""
+    yield shared.take()
+    shared.give_back()
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[Server]:
+    """One that has served nobody."""
+    with start(tmp_path) as server:
         yield server
 
 

@@ -8,6 +8,7 @@ import select
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
@@ -17,6 +18,7 @@ from gpuferry.specs._generated import node_pb2
 from tests.apiserver.guest import Guest
 
 DEADLINE = 120.0
+REST_SECONDS = 5.0  # then another one is started
 GIB = 1 << 30
 Self = TypeVar("Self", bound="Process")
 
@@ -72,6 +74,23 @@ class Server(Process):
         environment = {"LD_PRELOAD": preload} | environment
         super().__init__(log, [*self.command, f"--device={device}"], environment)
         self._guests: list[Guest] = []
+        self._ready = 0  # times that it said so
+
+    def message(self, seconds: float = DEADLINE) -> node_pb2.FromServer:
+        message = super().message(seconds)
+        self._ready += message.HasField("ready")
+        return message
+
+    def rests(self) -> bool:
+        """Whether it is ready for another session, once the guests that are left have gone."""
+        for guest in self._guests:
+            guest.socket.close()
+        try:
+            while self._ready <= len(self._guests):
+                self.message(REST_SECONDS)
+        except (AssertionError, OSError):  # it is gone, or something keeps it
+            return False
+        return self.process.poll() is None and not select.select([self.control], [], [], 0)[0]
 
     def __exit__(self, *_: object) -> None:
         for guest in self._guests:
@@ -112,3 +131,31 @@ class Server(Process):
         message = self.message()
         assert message.WhichOneof("message") == "stats", message
         return message.stats
+
+
+class Shared:
+    """One API server for test after test, as for guest after guest. Use as a context manager."""
+
+    def __init__(self, start: Callable[[], Server]) -> None:
+        self._start = start
+        self._server: Server | None = None
+
+    def take(self) -> Server:
+        self._server = self._server or self._start()
+        return self._server
+
+    def give_back(self) -> None:
+        """One that is not ready for another session is ended."""
+        if self._server and not self._server.rests():
+            self._end()
+
+    def _end(self) -> None:
+        server, self._server = self._server, None
+        if server:
+            server.__exit__()
+
+    def __enter__(self) -> Shared:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()

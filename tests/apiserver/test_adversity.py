@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 
+import pytest
 from gpuferry.specs._generated import node_pb2
 
 from tests.apiserver import kernels
@@ -17,6 +18,12 @@ ILLEGAL_ADDRESS = 700
 PAGE = 2 << 20
 CHUNK = 4 << 20
 EXIT_LIMIT = 120.0  # far above the second that is promised: no test asserts a time
+
+
+@pytest.fixture
+def server(own_server: Server) -> Server:
+    """What it was before a session is looked at, or nothing is left of it."""
+    return own_server
 
 
 def endless(guest: Guest) -> None:

@@ -45,10 +45,9 @@ def build(source: str, output: Path, *flags: str) -> Path:
     return output
 
 
-@pytest.mark.parametrize("sanitizer", ["none", "address,undefined", "thread"])
+@pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_interop(sanitizer: str, tmp_path: Path) -> None:
-    flags = [] if sanitizer == "none" else [f"-fsanitize={sanitizer}"]
-    program = build("interop.c", tmp_path / "interop", "-rdynamic", *flags)
+    program = build("interop.c", tmp_path / "interop", "-rdynamic", f"-fsanitize={sanitizer}")
     subprocess.run([str(program)], check=True, timeout=240)
 
 

@@ -186,6 +186,7 @@ def test_options_are_given_to_the_driver(tmp_path: Path) -> None:
     assert given in function(found, "serve_cuLinkCreate_v2")
 
 
+@pytest.mark.slow
 def test_what_it_makes_compiles(tmp_path: Path) -> None:
     """With a family of which not a line is written by hand: the engine for Cython, the guest for C."""
     engine = tmp_path / "apiserver"

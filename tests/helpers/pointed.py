@@ -1,9 +1,10 @@
-"""Runs a module of ours in which a test has named points: `pointed.py MODULE ARGUMENT…`.
+"""Runs a module of ours in which a test has named points or changed constants: `pointed.py MODULE ARGUMENT…`.
 
 A point is a function of ours, named `package.module:Class.function`; with a `!` behind it, its end. Their
 names are in GPUFERRY_TEST_AT, between spaces. Who comes to one says so to the socket that
-GPUFERRY_TEST_POINTS names, and waits for the answer (points.py), which is what to do there. The modules
-themselves know nothing of it.
+GPUFERRY_TEST_POINTS names, and waits for the answer (points.py), which is what to do there. A constant is
+named in the same way; GPUFERRY_TEST_SET says what it is instead (JSON): how long something waits, so that no
+test waits as long. The modules themselves know nothing of it.
 """
 
 from __future__ import annotations
@@ -89,6 +90,9 @@ def make_point(where: str) -> None:
 if __name__ == "__main__":
     del sys.path[0]  # this folder: its modules are nobody else's
     del sys.argv[0]
-    for each in os.environ["GPUFERRY_TEST_AT"].split():
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # the CLI says it before it imports anything
+    for constant, value in json.loads(os.environ.get("GPUFERRY_TEST_SET", "{}")).items():
+        assign(constant, value)
+    for each in os.environ.get("GPUFERRY_TEST_AT", "").split():
         make_point(each)
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

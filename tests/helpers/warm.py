@@ -2,18 +2,19 @@
 
 To import takes a command longer than what most tests want of it. `Popen` is subprocess's, except that a
 command that begins with `CLI` is not executed but forked, with the descriptors and the environment that it
-would have. It is a child of whoever asks, as any other. Daemons are executed: what they start themselves died
-now and then between fork and exec where they had been forked too. So is all where a sanitizer's runtime must
-be loaded first.
+would have. It is a child of whoever asks, as any other. Only where a sanitizer's runtime must be loaded first
+it is executed.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import gc
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -28,7 +29,6 @@ from typing import Any
 
 MODULE = "gpuferry.monitor.cli.main"
 CLI = [sys.executable, "-m", MODULE]
-DAEMONS = {"monitor", "registry"}
 PR_SET_CHILD_SUBREAPER = 36
 HIGH = 200  # above any descriptor that is asked for
 MOST = 64  # descriptors
@@ -43,8 +43,7 @@ class Popen(subprocess.Popen[Any]):
         p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite = rest[9:15]
         start_new_session = rest[20]
         command = [os.fspath(each) for each in args] if isinstance(args, Sequence) else []
-        is_ours = command[: len(CLI)] == CLI and not DAEMONS & {*command[len(CLI) : len(CLI) + 1]}
-        if not is_ours or os.environ.get("GPUFERRY_SANITIZER"):
+        if command[: len(CLI)] != CLI or os.environ.get("GPUFERRY_SANITIZER"):
             super()._execute_child(args, *rest)  # type: ignore[misc]
             return
         assert executable is None
@@ -106,10 +105,13 @@ def _end(server: socket.socket, process: subprocess.Popen[bytes]) -> None:
 def serve(control: socket.socket) -> None:
     """Returns in each process that is forked, ready to be the command; ends with whoever asks."""
     before = dict(os.environ)
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # as daemons say, for which it is too late then
     package = importlib.import_module(MODULE.rpartition(".cli")[0])
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if not found.name.endswith("__main__"):
             importlib.import_module(found.name)
+    rehearse()
+    del os.environ["GRPC_ENABLE_FORK_SUPPORT"]  # programs need not know
     added = {name: value for name, value in os.environ.items() if name not in before}
     gc.collect()
     gc.freeze()
@@ -136,6 +138,14 @@ def serve(control: socket.socket) -> None:
             os.close(fd)
 
 
+def rehearse() -> None:
+    """A command whose options are parsed: Typer imports what it needs for that, which is much, no sooner."""
+    sys.argv = [MODULE, "version"]
+    with contextlib.redirect_stdout(io.StringIO()):
+        status = importlib.import_module(MODULE).main()
+    assert status == 0
+
+
 def _become(request: Mapping[str, Any], fds: Sequence[int], added: Mapping[str, str]) -> None:
     """The descriptors, environment and arguments that it would have been executed with."""
     if request["session"]:
@@ -152,7 +162,16 @@ def _become(request: Mapping[str, Any], fds: Sequence[int], added: Mapping[str, 
     sys.argv = [MODULE, *request["arguments"]]
 
 
+def leave(status: int) -> None:
+    """As Python ends, but that nothing is taken down, which takes longer than most commands."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
     serve(socket.socket(fileno=int(sys.argv[1])))
-    sys.exit(importlib.import_module(MODULE).main())
+    leave(importlib.import_module(MODULE).main())

@@ -77,9 +77,9 @@ def hello_frame(server_nonce: bytes, token: str, **changes: Any) -> bytes:
         b"",
     )[:-32]
     proof = handshake.guest_proof(token.encode(), server_nonce, fields["nonce"], unproven + extensions)
-    body: bytes = unproven + proof + extensions
-    header = frames.frame(frames.Frame.HELLO, body)[: frames.Header.SIZE]
-    return header + body
+    body = unproven + proof + extensions
+    hello: bytes = frames.frame(frames.Frame.HELLO, body)[: frames.Header.SIZE] + body
+    return hello
 
 
 def outcome(connection: socket.socket) -> bytes:

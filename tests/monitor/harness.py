@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,24 +21,27 @@ import grpc
 from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 
 from tests.helpers.logs import shown_on_failure
+from tests.helpers.points import Points
 from tests.helpers.ports import lasting_ports
 from tests.helpers.warm import CLI, Popen
 
 HERE = Path(__file__).parent
 FAKE_SERVER = f"{sys.executable} {HERE / 'fake_apiserver.py'}"
-# A monitor that waits for API servers of the one before for as long as any machine may be busy.
-PATIENT = """
-import sys
-from gpuferry.monitor import daemon
-from gpuferry.monitor.cli.main import main
-daemon.RETURN_SECONDS = 3600.0
-sys.exit(main())
-"""
+# Of a monitor that waits for API servers of the one before for as long as any machine may be busy.
+PATIENT = {"gpuferry.monitor.daemon:RETURN_SECONDS": 3600.0}
+NONE: Mapping[str, float] = {}
 DEADLINE = 120.0
 # What few tests look at: they ask for it.
 QUIET = ("--http", "none", "--sample", "0")
 # A busy machine is no reason to give anybody up.
 LIVENESS = ("--handshake-timeout", "60", "--start-timeout", "60", "--ready-timeout", "120")
+
+
+def daemon(constants: Mapping[str, float], cli: Sequence[str] = CLI) -> tuple[Sequence[str], dict[str, str]]:
+    """A command of the CLI in which these constants of our modules are other, and its environment for it."""
+    if not constants:
+        return cli, {}
+    return Points.command(CLI[-1]), {"GPUFERRY_TEST_SET": json.dumps(constants)}
 
 
 def environment(runtime: str, **changes: str | None) -> dict[str, str]:
@@ -183,18 +187,18 @@ class Monitor:
     def run(self, *arguments: str, **changes: str | None) -> subprocess.CompletedProcess[str]:
         return gpuferry(self.runtime, *arguments, **changes)
 
-    def succeed(self, *options: str, patient: bool = False) -> Monitor:
-        """Another monitor in its place, after its end; a token was given to both. A patient one starts no API
-        server, and finds all that there are."""
+    def succeed(self, *options: str, constants: Mapping[str, float] = NONE) -> Monitor:
+        """Another monitor in its place, after its end; a token was given to both. With `PATIENT` constants it
+        starts no API server, and finds all that there are."""
         self.channel.close()
         self.process.wait(DEADLINE)
         Path(self.runtime, "endpoint").unlink(missing_ok=True)
         with self.log.open("a") as stderr:
-            cli = [sys.executable, "-c", PATIENT] if patient else CLI
+            cli, settings = daemon(constants)
             command = [*cli, "monitor", "--grace", "0", "--listen", self.tcp, *QUIET, *LIVENESS, *options]
             process = Popen(
                 command,
-                env=self._environment,
+                env=self._environment | settings,
                 stdin=subprocess.DEVNULL,
                 stderr=stderr,
                 text=True,
@@ -227,11 +231,12 @@ def monitor(
     *options: str,
     server: str | None = FAKE_SERVER,
     ready: bool = True,
-    cli: Sequence[str] = CLI,
+    cli: Sequence[str] | None = None,
+    constants: Mapping[str, float] = NONE,
     **changes: str | None,
 ) -> Iterator[Monitor]:
-    """A monitor whose pool has one API server ready. Nothing of it is left afterwards."""
-    with _started(*options, server=server, cli=cli, **changes) as made:
+    """A monitor whose pool has one API server ready. Nothing of it is left afterwards. `cli`: of another."""
+    with _started(*options, server=server, cli=daemon(constants, cli or CLI), **changes) as made:
         if ready:
             line = first_line(made.parent)
             assert line == "ready", f"{line!r}; log:\n{made.log.read_text()}"
@@ -249,13 +254,13 @@ def failing(
     *options: str, server: str | None = FAKE_SERVER, **changes: str | None
 ) -> Iterator[tuple[str, subprocess.Popen[str], Path]]:
     """One that cannot start: what it tells its parent, its process, and its log."""
-    with _started(*options, server=server, cli=CLI, **changes) as made:
+    with _started(*options, server=server, cli=daemon(NONE), **changes) as made:
         yield first_line(made.parent), made.process, made.log
 
 
 @contextlib.contextmanager
 def _started(
-    *options: str, server: str | None, cli: Sequence[str], **changes: str | None
+    *options: str, server: str | None, cli: tuple[Sequence[str], dict[str, str]], **changes: str | None
 ) -> Iterator[Started]:
     folder = tempfile.mkdtemp(prefix="gf-", dir="/tmp")  # short: it holds Unix sockets
     runtime = os.path.join(folder, "run")
@@ -270,9 +275,10 @@ def _started(
     defaults += ["--parent-fd", str(theirs.fileno())]
     with theirs, log.open("w") as stderr:
         settings = environment(runtime, GPUFERRY_APISERVER=server, **changes)
+        command, more = cli
         process = Popen(
-            [*cli, "monitor", *defaults, *options],
-            env=settings,
+            [*command, "monitor", *defaults, *options],
+            env=settings | more,
             stdin=subprocess.DEVNULL,
             stderr=stderr,
             pass_fds=(theirs.fileno(),),

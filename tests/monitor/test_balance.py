@@ -9,6 +9,9 @@ import pytest
 from tests.monitor.fake_guest import FakeGuest
 from tests.monitor.test_migration import MIB, STATE, TOKEN, start
 
+TICK = 0.02  # seconds
+TICKS = {"gpuferry.monitor.broker.balance:TICK": TICK}
+
 
 def devices(status: object) -> list[int]:
     return sorted(one.device for one in status.sessions)  # type: ignore[attr-defined]
@@ -16,7 +19,7 @@ def devices(status: object) -> list[int]:
 
 @pytest.mark.parametrize("migration", ["dgsf", "auto"])
 def test_one_of_two_on_a_device_moves_to_the_empty_one(migration: str) -> None:
-    with start("--pool", "2", "--migration", migration, "--policy", "best-fit") as monitor:
+    with start("--pool", "2", "--migration", migration, "--policy", "best-fit", constants=TICKS) as monitor:
         monitor.wait_idle(4)
         with (
             FakeGuest(monitor.address, TOKEN, function=b"busy", memory=100 * MIB) as one,
@@ -35,19 +38,21 @@ def test_one_of_two_on_a_device_moves_to_the_empty_one(migration: str) -> None:
 
 def test_idle_sessions_stay_and_are_not_asked_again() -> None:
     """DGSF moves whoever launches: a session that does not is left alone."""
-    with start("--pool", "2", "--migration", "dgsf", "--policy", "best-fit") as monitor:
+    with start("--pool", "2", "--migration", "dgsf", "--policy", "best-fit", constants=TICKS) as monitor:
         monitor.wait_idle(4)
         with FakeGuest(monitor.address, TOKEN, memory=MIB), FakeGuest(monitor.address, TOKEN, memory=MIB):
-            monitor.wait_for(lambda s: s.sessions and s.sessions[-1].age_seconds > 2, "eight ticks")
+            monitor.wait_for(lambda s: s.sessions and s.sessions[-1].age_seconds > 8 * TICK, "eight ticks")
             status = monitor.status()
             assert devices(status) == [0, 0]
             assert not status.migrations
 
 
 def test_off_is_off() -> None:
-    with start("--pool", "2", "--policy", "best-fit") as monitor:
+    with start("--pool", "2", "--policy", "best-fit", constants=TICKS) as monitor:
         monitor.wait_idle(4)
         busy: dict[str, Any] = {"function": b"busy", "memory": MIB}
         with FakeGuest(monitor.address, TOKEN, **busy), FakeGuest(monitor.address, TOKEN, **busy):
-            status = monitor.wait_for(lambda s: s.sessions and s.sessions[-1].age_seconds > 1, "four ticks")
+            status = monitor.wait_for(
+                lambda s: s.sessions and s.sessions[-1].age_seconds > 4 * TICK, "four ticks"
+            )
             assert devices(status) == [0, 0]

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +24,27 @@ FAKE = f"{sys.executable} -m tests.monitor.fake_mover"
 TOKEN = "a token that both monitors are given"
 MIB = 1 << 20
 STATE = control_pb2
+SURPLUS = {"gpuferry.monitor.pool.pool:SURPLUS_SECONDS": 0.2}
 
 
-def start(*options: str, devices: int = 2, **changes: str | None) -> Any:
+def start(
+    *options: str,
+    devices: int = 2,
+    constants: Mapping[str, float] = harness.NONE,
+    **changes: str | None,
+) -> Any:
     settings: dict[str, Any] = {
         "GPUFERRY_SIM_DEVICES": str(devices),
         "GPUFERRY_KEEPER": FAKE,
         "GPUFERRY_TOKEN": TOKEN,
         "PYTHONPATH": str(Path(__file__).parents[2]),
     }
-    return harness.monitor(*options, server=FAKE, **settings | changes)
+    return harness.monitor(*options, server=FAKE, constants=constants, **settings | changes)
 
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[harness.Monitor]:
-    with start("--pool", "1") as running:
+    with start("--pool", "1", constants=SURPLUS) as running:
         yield running
 
 

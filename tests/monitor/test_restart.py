@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import sys
@@ -17,6 +18,8 @@ from tests.monitor.fake_guest import FakeGuest
 
 TOKEN = "a token that both monitors are given"
 GRACE = ("--orphan-grace", "60")
+SURPLUS = "gpuferry.monitor.pool.pool:SURPLUS_SECONDS"
+DISMISSED = re.compile(r'"event": "server ended".*"server": (\d+),.*"reason": "not needed any more"')
 
 
 @pytest.fixture
@@ -52,7 +55,7 @@ def test_sessions_and_idle_servers_are_adopted(monitor: harness.Monitor) -> None
         (old,) = monitor.wait_for(lambda s: s.sessions, "a session").sessions
         kill(monitor)
         assert guest.echo(b"nobody watches") == b"nobody watches"
-        successor = monitor.succeed("--pool", "3", *GRACE, patient=True)
+        successor = monitor.succeed("--pool", "3", *GRACE, constants=harness.PATIENT)
         status = successor.wait_for(
             lambda s: len(s.sessions) == 1 and s.devices[0].pool_idle == 2, "adoption"
         )
@@ -137,17 +140,18 @@ def test_one_that_comes_late_is_one_too_many(monitor: harness.Monitor) -> None:
         late = next(s.pid for s in monitor.status().servers if s.pid != guest.server_pid)
         os.kill(late, signal.SIGSTOP)
         kill(monitor)
-        successor = monitor.succeed("--pool", "3", *GRACE)
-        successor.wait_for(lambda s: len(s.sessions) == 1 and s.devices[0].pool_idle == 2, "adoption")
+        successor = monitor.succeed("--pool", "3", *GRACE, constants={SURPLUS: 0.2})
+        two = successor.wait_for(lambda s: len(s.sessions) == 1 and s.devices[0].pool_idle == 2, "adoption")
+        assert late not in {server.pid for server in two.servers}
         os.kill(late, signal.SIGCONT)
-        crowd = successor.wait_for(lambda s: s.devices[0].pool_idle == 3, "one too many").servers
-        assert late in {server.pid for server in crowd}
+        dismissed = harness.wait_until(lambda: DISMISSED.search(successor.log.read_text()), "one too many")
         left = successor.wait_for(lambda s: len(s.servers) == 3, "as many as there should be").servers
+        crowd = {late, *(server.pid for server in two.servers)}
+        assert len(crowd) == 4
+        assert crowd - {server.pid for server in left} == {int(dismissed[1])}
         assert guest.server_pid in {server.pid for server in left}
         assert guest.echo(b"on") == b"on"
-        (gone,) = {server.pid for server in crowd} - {server.pid for server in left}
-        harness.wait_until(lambda: not harness.alive({gone}), "its end")
-        assert "not needed any more" in successor.log.read_text()
+        harness.wait_until(lambda: not harness.alive({int(dismissed[1])}), "its end")
     successor.wait_idle(3)
 
 
