@@ -2,8 +2,8 @@
 
 To import takes a command longer than what most tests want of it. `Popen` is subprocess's, except that a
 command that begins with `CLI` is not executed but forked, with the descriptors and the environment that it
-would have. It is a child of whoever asks, as any other. It is executed only where a sanitizer's runtime must be
-loaded first, or modules are to be found elsewhere (PYTHONPATH).
+would have. It is a child of whoever asks, as any other. It is executed only where a sanitizer's runtime must
+be loaded first, or modules are to be found elsewhere (PYTHONPATH).
 """
 
 from __future__ import annotations
