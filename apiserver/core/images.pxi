@@ -329,7 +329,6 @@ cdef void run_load(Session *s, Task *task) noexcept nogil:
     cdef int status = cu.CUDA_SUCCESS
     cdef gf_req_sessionLoadImage request
     cdef uint64_t told
-    cdef uint32_t size
     cdef size_t i
     if prove_bytes(source) != cu.CUDA_SUCCESS:
         status = cu.CUDA_ERROR_INVALID_IMAGE
@@ -341,37 +340,37 @@ cdef void run_load(Session *s, Task *task) noexcept nogil:
     if status == cu.CUDA_SUCCESS:
         for i in range(image.kernels.size()):
             status = status or describe(s, &image.kernels[0][i], &table)
-    status = status or put(s, task.handle, kind, &image.base, task.frame.context if kind == MODULE else NULL)
-    if status != cu.CUDA_SUCCESS:
-        table.clear()
-        unload(image)
-        image.kernels.clear()
     out.known = 1
     out.kernel_count = <uint32_t>image.kernels.size()
     out.table_size = <uint32_t>table.size()
-    out.log_size = <uint32_t>strnlen(log, LOG_SIZE)
-    task.frame.reply_size = sizeof(gf_rep_sessionLoadImage)
+    out.log_size = 0        # what the compiler has to say is no part of what there is
     if status == cu.CUDA_SUCCESS:
         memcpy(request.hash, source.hash, GF_HASH_SIZE)
         request.handle = task.handle
         request.size = source.size
-        size = out.log_size
-        out.log_size = 0        # what the compiler has to say is no part of what there is
         told = digest_of(status, out, sizeof(gf_rep_sessionLoadImage), table.data(), table.size())
+        hold_source(s, source)
+        image.source = source
+        # From here on its guest may end it, also before it is answered.
+        status = put(s, task.handle, kind, &image.base, task.frame.context if kind == MODULE else NULL)
+        if status != cu.CUDA_SUCCESS:
+            leave_source(s, source)
+    task.frame.reply_size = sizeof(gf_rep_sessionLoadImage)
+    if status == cu.CUDA_SUCCESS:
         keep(s, &task.frame, &request, sizeof(request), told)
-        out.log_size = size
+    else:
+        unload(image)
+        free_image(image)
+        table.clear()
+        out.kernel_count = out.table_size = 0
+    out.log_size = <uint32_t>strnlen(log, LOG_SIZE)
     append(&table, log, out.log_size)
     payload.slot = -1
     payload.data = <uint8_t *>malloc(table.size() + 1)
     if not table.empty():
         memcpy(payload.data, table.data(), table.size())
-    if status != cu.CUDA_SUCCESS:
-        free_image(image)
     free(log)
     cu.cuCtxSetCurrent(s.device.primary.cu)
-    if status == cu.CUDA_SUCCESS:
-        hold_source(s, source)
-        image.source = source
     give_back_bytes(s, source)
     reply(s, &task.frame, status, table.size(), payload)
 
