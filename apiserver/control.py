@@ -1,4 +1,6 @@
-"""The channel to the monitor, and to the next one if it is gone. API servers and keepers share it."""
+"""The control channel of an API server or a keeper to its monitor, and to the next monitor if that one is
+gone.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ PR_SET_PDEATHSIG = 1
 
 
 class Control:
-    """Messages to and from the monitor, one per packet. A monitor that is gone may be followed by another."""
+    """Messages to and from the monitor, one per packet (node.proto). A monitor that is gone may be
+    followed by another.
+    """
 
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
@@ -33,11 +37,14 @@ class Control:
         return self._socket.fileno()
 
     def settle(self, home: node_pb2.Home) -> None:
-        """From here on the end of the monitor need not be ours."""
+        """Accept a Home: from here on this process outlives its monitor, and looks for another one there."""
         self._home = home
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)
 
     def send(self, message: node_pb2.FromServer) -> None:
+        """Send a message. With no monitor, what the next one must know is kept for it; the rest is
+        dropped.
+        """
         if self.lost_at is None:
             try:
                 self._socket.send(message.SerializeToString())
@@ -48,7 +55,9 @@ class Control:
             self._unsent.append(message)
 
     def receive(self) -> tuple[node_pb2.ToServer | None, list[socket.socket]]:
-        """The next message and the sockets beside it; None for the message at the end of the connection."""
+        """The next message and the sockets beside it. None for the message if the monitor is gone; without
+        a Home that ends the process.
+        """
         try:
             data, descriptors, _, _ = socket.recv_fds(self._socket, PACKET, DESCRIPTORS)
         except ConnectionResetError:
@@ -68,14 +77,16 @@ class Control:
             self._alone_since = self._alone_since or self.lost_at
 
     def forsaken(self) -> bool:
-        """No monitor came in the time that it has."""
+        """Whether no monitor came within the grace that the Home gives."""
         assert self._home
         return (
             self._alone_since is not None and time.monotonic() > self._alone_since + self._home.grace_seconds
         )
 
     def look_for_monitor(self, returned: node_pb2.Returned) -> bool:
-        """Whether there is one; it knows everything then."""
+        """Look for another monitor at home, at most every 50 ms. If there is one, tell it `returned` and
+        what was kept for it. Returns whether there is.
+        """
         assert self._home
         if time.monotonic() < self._retry:
             return False

@@ -1,4 +1,4 @@
-"""Why a session ended: what is acted upon, and what people read."""
+"""Why a session ended: a cause, which is acted upon, and a text, which is only read."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ MOVED = End(node_pb2.CAUSE_MOVED, "moved")
 
 
 def revoked(why: str) -> End:
-    """Somebody wants it to end, or a limit was reached."""
+    """The end of a session that somebody ended from outside, or that reached a limit."""
     return End(node_pb2.CAUSE_REVOKED, f"revoked: {why}")

@@ -45,7 +45,7 @@ Custody = handover_pb2.Custody
 
 
 class Keeper:
-    """One session's guest, from the hand-over to its end."""
+    """Holds the guest of one session, from the hand-over to the session's end."""
 
     def __init__(self, control_fd: int) -> None:
         self._control = Control(control_fd)
@@ -66,7 +66,7 @@ class Keeper:
         )
 
     def run(self) -> int:
-        """Until the session is over, or the monitor says otherwise."""
+        """Work until the session is over or the monitor says otherwise. Returns the exit status."""
         self._control.send(node_pb2.FromServer(ready=self._description()))
         while self._over is None or (self._control.lost_at is not None and not self._control.forsaken()):
             found = dict(self._poll())
@@ -347,7 +347,7 @@ class Keeper:
 
 
 class Playing:
-    """The thread that plays the file."""
+    """The thread that plays a suspended session from its file to an API server."""
 
     def __init__(
         self, play: node_pb2.Play, link: socket.socket, guest: socket.socket, custody: handover_pb2.Handover
@@ -362,6 +362,7 @@ class Playing:
         self._thread.start()
 
     def close(self) -> None:
+        """Wait for the thread to end, and close what it tells its progress with."""
         self._thread.join()
         self.progress.close()
 
@@ -390,12 +391,14 @@ class Playing:
 
 
 def refusal(reason: int, text: str) -> bytes:
-    """The REFUSED frame."""
+    """A REFUSED frame for a guest whose session cannot go on."""
     return frames.frame(Frame.REFUSED, frames.Refused(reason, DEVICE_UNAVAILABLE).pack() + text.encode())
 
 
 def certain(remote: migration_pb2.RemoteTarget) -> bool:
-    """Nobody answered TAKE OVER: asks the destination's monitor, until it knows, or nobody does."""
+    """Whether the destination has the session, when it did not answer TAKE OVER: asks its monitor for 30
+    s; False if nobody knows.
+    """
     until = time.monotonic() + ASK_SECONDS
     while time.monotonic() < until:
         found = follow.ask(remote.address, remote.key, follow.session_of(remote.welcome))

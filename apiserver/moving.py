@@ -21,7 +21,7 @@ from .progress import Progress
 
 
 class Mover:
-    """One order, carried out or given up."""
+    """Carries out one order to move the session, on a thread of its own, or gives it up."""
 
     def __init__(
         self,
@@ -44,24 +44,27 @@ class Mover:
         self._thread = threading.Thread(target=self._run, name="mover", daemon=True)
 
     def start(self) -> None:
+        """Start the thread."""
         self._thread.start()
 
     def fileno(self) -> int:
-        """Readable when there are messages for the monitor."""
+        """A descriptor that is readable when there are messages for the monitor."""
         return self._progress.fileno()
 
     def messages(self) -> list[node_pb2.FromServer]:
+        """The messages for the monitor since this was last asked; the last one is Moved."""
         return self._progress.messages()
 
     def cancel(self, reason: str) -> None:
-        """Gives up, if that is still possible."""
+        """Give the migration up, for this reason, if that is still possible."""
         self._progress.cancel(reason)
 
     def join(self) -> None:
+        """Wait until the thread is over."""
         self._thread.join()
 
     def close(self) -> None:
-        """After its last message."""
+        """Wait until the thread is over, and close. To be called after its last message was sent."""
         self.join()
         self._progress.close()
 

@@ -1,4 +1,4 @@
-"""About this process."""
+"""What this process takes of the machine."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import os
 
 
 def rss() -> int:
-    """Resident memory in bytes."""
+    """Resident memory of this process, in bytes."""
     with open("/proc/self/statm", encoding="ascii") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")

@@ -1,4 +1,4 @@
-"""Between a thread that moves a session and the main one: what it says, and how it is stopped."""
+"""How a thread that moves a session tells the main thread how far it is, and how the main thread stops it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TELL_SECONDS = 0.2  # between reports of how far a phase is
 
 
 class Progress:
-    """Of one migration."""
+    """How far one migration is. `stop` becomes readable when it shall stop, and `cancelled` says why."""
 
     def __init__(self, session: int) -> None:
         self._session = session
@@ -28,10 +28,13 @@ class Progress:
         self._closed = False
 
     def fileno(self) -> int:
+        """A descriptor that is readable when there are messages."""
         return self._bell
 
     def phase(self, phase: migration_pb2.Phase, done: int = 0, total: int = 0) -> None:
-        """On the thread: goes on, unless it was stopped meanwhile."""
+        """Note a phase and the bytes done of those in total; told to the monitor every 0.2 s. Raises
+        Cancelled if the migration was stopped. For the moving thread.
+        """
         if self.cancelled:
             raise Cancelled(self.cancelled)
         before, when = self._told
@@ -44,18 +47,19 @@ class Progress:
             self.say(node_pb2.FromServer(moving=moving))
 
     def say(self, message: node_pb2.FromServer) -> None:
+        """Put a message for the monitor into the queue. For the moving thread."""
         self._messages.put(message)
         os.eventfd_write(self._bell, 1)
 
     def cancel(self, reason: str) -> None:
-        """The first reason counts."""
+        """Stop the migration. The first reason given counts."""
         with self._lock:
             if not self.cancelled and not self._closed:
                 self.cancelled = reason
                 os.eventfd_write(self.stop, 1)
 
     def messages(self) -> list[node_pb2.FromServer]:
-        """What was said since this was last asked."""
+        """The messages that were put into the queue since this was last asked."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._bell)
         found = []
@@ -65,6 +69,7 @@ class Progress:
         return found
 
     def close(self) -> None:
+        """Close the descriptors; a later `cancel` does nothing."""
         with self._lock:
             self._closed = True
             os.close(self._bell)

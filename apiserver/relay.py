@@ -14,11 +14,13 @@ RECEIVE = 256 << 10
 
 
 class Malformed(Exception):
-    """What was to be passed on are no frames."""
+    """Raised if the bytes to be passed on are no frames."""
 
 
 class Frames:
-    """Finds the ends of frames in a stream that may begin within one."""
+    """Finds the ends of frames in a stream. `head`: bytes of a header that came already; `missing`: bytes
+    of the frame in which the stream begins.
+    """
 
     def __init__(self, head: bytes = b"", missing: int = 0) -> None:
         self._head = bytearray(head)
@@ -27,10 +29,13 @@ class Frames:
 
     @property
     def between(self) -> bool:
+        """Whether the stream stands between two frames."""
         return not self._head and self._missing == 0
 
     def feed(self, data: bytes) -> Iterator[tuple[int, int]]:
-        """Where frames end in this, and their operations (0 for one that began before)."""
+        """Offsets in `data` at which frames end, each with its operation (0 for a frame that began before
+        the stream). Raises Malformed.
+        """
         at = 0
         while at < len(data):
             if self._missing == 0:
@@ -53,7 +58,7 @@ class Frames:
 
 
 class Direction:
-    """From one socket to another, with a bounded number of bytes under way."""
+    """Passes bytes on from one socket to another, with at most 1 MiB under way."""
 
     def __init__(self, source: socket.socket, sink: socket.socket, frames: Frames) -> None:
         self.source = source
@@ -71,7 +76,7 @@ class Direction:
         return bool(self._bytes)
 
     def receive(self) -> bytes:
-        """What came; nothing at the end."""
+        """The bytes that came, without waiting; none at the end, after which `over` is set."""
         try:
             data = self.source.recv(RECEIVE, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -82,10 +87,11 @@ class Direction:
         return data
 
     def put(self, data: bytes) -> None:
+        """Add bytes to those that are to be written."""
         self._bytes += data
 
     def send(self) -> bool:
-        """Writes what is taken; False: the sink is gone."""
+        """Write what the socket takes, without waiting. Returns False if the sink is gone."""
         try:
             sent = self.sink.send(self._bytes, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         except BlockingIOError:
@@ -97,7 +103,9 @@ class Direction:
 
 
 class Relay:
-    """Both directions. The guest is told where its session is as soon as it is between two replies."""
+    """Passes requests and replies on between guest and link. `moved`: the MOVED frame, which the guest
+    gets as soon as it is between two replies.
+    """
 
     def __init__(
         self, guest: socket.socket, link: socket.socket, requests: Frames, replies: Frames, moved: bytes
@@ -109,7 +117,7 @@ class Relay:
         self._tell()
 
     def events(self) -> dict[int, int]:
-        """What to poll for."""
+        """The poll events to wait for, by descriptor."""
         wanted: dict[int, int] = {}
         for direction in (self._requests, self._replies):
             for end, flag, wants in (
@@ -121,7 +129,7 @@ class Relay:
         return wanted
 
     def move(self) -> bool:
-        """Passes on what can be; False: it is over."""
+        """Pass on what can be passed on without waiting. Returns False when the relay is over."""
         try:
             if self._requests.wants_bytes:
                 self._take_requests(self._requests.receive())

@@ -37,7 +37,9 @@ SCRUB_SECONDS = 10.0  # to reset a context takes a real driver a while
 
 
 class Session:
-    """One grant, from WELCOME to the scrub; the engine's dispatcher runs on its thread."""
+    """One session of this API server, from its Grant to the scrub. The engine's dispatcher serves it on a
+    thread of its own.
+    """
 
     def __init__(
         self, core: Core, grant: node_pb2.Grant, guest: socket.socket, log: Log, started: float
@@ -74,10 +76,13 @@ class Session:
 
     @property
     def guest(self) -> socket.socket:
+        """The guest's socket."""
         return self._guest
 
     def end(self, end: End) -> None:
-        """As soon as it is certain that the session is ours: one that just moved is none of our business."""
+        """End the session for this reason. One that is being moved is stopped first, and ends if it then
+        is still here.
+        """
         if self.mover is not None:
             self.mover.cancel(end.reason)
             self._end_after = self._end_after or end
@@ -87,16 +92,16 @@ class Session:
 
     @property
     def restoring(self) -> bool:
-        """Whether the session is still another's."""
+        """Whether the session is still another API server's, from which it comes."""
         return self.grant.restore and not self._core.taken_over
 
     @property
     def ours(self) -> bool:
-        """Whether nobody else has it, or is about to."""
+        """Whether this API server has the session, and nobody else is about to."""
         return not self.left and not self.restoring
 
     def taken_over(self) -> bool:
-        """Whether a session that was restored here has just become ours."""
+        """Whether a session that was restored here has just become this API server's. True once."""
         if not (self.grant.restore and self._core.taken_over):
             return False
         self.grant.restore = False
@@ -104,7 +109,7 @@ class Session:
         return True
 
     def moving_over(self) -> None:
-        """The migration is over, and the session was left, or stays."""
+        """Close the mover, which has said how the migration ended; the session was left, or goes on here."""
         mover, self.mover = self.mover, None
         assert mover is not None
         mover.close()
@@ -115,7 +120,7 @@ class Session:
             self.end(self._end_after)
 
     def hung_up(self) -> None:
-        """The connection is broken; a guest that asked for it may come back with another."""
+        """The connection is broken. A session that may be resumed waits for its guest; another one ends."""
         if self.mover is not None:
             self.mover.cancel("its program ended, or lost its connection")
         if self.grant.restore:  # the engine sees it after what came before it, which may be TAKE OVER
@@ -130,7 +135,9 @@ class Session:
             self.away_until = time.monotonic() + grace
 
     def resume(self, guest: socket.socket, resume: node_pb2.Resume) -> bool:
-        """Goes on with this connection; it takes the place, and the number, of the first."""
+        """Go on with this connection in place of the one before. Returns False if the guest's proof or its
+        count of bytes is wrong.
+        """
         if not self._core.resume(guest.fileno(), resume.proof, resume.received):
             return False
         self.away_until = None
@@ -138,23 +145,27 @@ class Session:
         return True
 
     def leave(self) -> None:
-        """The guest is gone, or must go: the session has this long to end."""
+        """Start the deadline for the session's end: the guest is gone, or must go."""
         if self.deadline is None:
             self._leaving = time.monotonic()
             self.deadline = self._leaving + LEAVE_SECONDS
 
     def may_take_longer(self) -> bool:
-        """After the deadline: whether there is nothing that would have to be stopped."""
+        """Whether to wait beyond the deadline: only copies are under way, which end by themselves, for 10
+        s at most.
+        """
         late = self.stats or time.monotonic() > self._leaving + COPY_SECONDS
         return not late and not self._core.stats()["launches"]
 
     def launched(self) -> None:
-        """It may print, and its guest may ask nothing."""
+        """A kernel was launched, which may print: look for output soon."""
         self._pause = PAUSE_LEAST
         self._look = time.monotonic() + self._pause
 
     def look_for_output(self) -> None:
-        """If it is time: ever more rarely, until the next launch."""
+        """Send the guest what kernels printed, if it is time to look: half a second after a launch, then
+        ever more rarely.
+        """
         if time.monotonic() < self._look:
             return
         self._core.forward_output()
@@ -163,7 +174,7 @@ class Session:
         self._look = time.monotonic() + self._pause
 
     def enforce_limits(self) -> None:
-        """Ends the session when it has lived, or been silent, for as long as it may."""
+        """End the session if it has lived, or made no call, for as long as its Grant allows."""
         now = time.monotonic()
         wall, idle = self.grant.wall_seconds, self.grant.idle_seconds
         if idle:
@@ -188,12 +199,13 @@ class Session:
         return max(0.0, min(waits))
 
     def close(self) -> None:
+        """Close the guest's socket and log how the session ended."""
         self._guest.close()
         assert self.ended
         self._log.info("session ended", reason=self.ended.reason, clean=self.clean)
 
     def serve(self) -> None:
-        """From the first call to the scrub; on the dispatcher's thread."""
+        """Serve the guest until the session ends, then scrub. On the dispatcher's thread."""
         self.ended = self._core.serve()
         mover = self.mover  # the main thread takes it away when it is over
         if mover is not None:
@@ -206,7 +218,9 @@ class Session:
 
 
 class Dispatcher:
-    """The thread that serves sessions, one after the other; started ahead, so that no guest waits for it."""
+    """The thread that serves sessions, one after the other. It is started ahead, so that no guest waits
+    for it.
+    """
 
     def __init__(self) -> None:
         self._over, self._tell = socket.socketpair()
@@ -214,14 +228,15 @@ class Dispatcher:
         threading.Thread(target=self._run, name="dispatcher", daemon=True).start()
 
     def fileno(self) -> int:
-        """Readable when a session is over and scrubbed."""
+        """A descriptor that is readable when a session is over and scrubbed."""
         return self._over.fileno()
 
     def serve(self, session: Session) -> None:
+        """Serve this session next."""
         self._sessions.put(session)
 
     def over(self) -> None:
-        """Takes note that the session is over."""
+        """Take note that a session is over."""
         self._over.recv(1)
 
     def _run(self) -> None:
@@ -247,7 +262,7 @@ class Server:
         self._poller = select.poll()
 
     def run(self) -> int:
-        """Serves until the monitor says otherwise; returns the exit status."""
+        """Serve sessions until the monitor says otherwise. Returns the exit status."""
         try:
             self._core = Core(self._device)
         except DeviceError as error:

@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def micro(server: Monitor) -> list[Row]:
-    """Single driver calls and copies, from inside a program."""
+    """Rows of single driver calls and copies, measured from inside a program."""
     probe = toolchain.program(MICRO / "probe.c")
     twin = toolchain.program(MICRO / "twin.c")
     native = measured(run([probe], native_environment()))
@@ -74,7 +74,7 @@ def micro(server: Monitor) -> list[Row]:
 
 
 def kmeans(server: Monitor) -> Row:
-    """A whole program, on a quarter of the demo's photograph."""
+    """The row of a whole program: k-means on a quarter of the demo's photograph."""
     photograph = picture.photograph()
     source = OUT / "photograph.ppm"
     photograph.resize((photograph.width // 2, photograph.height // 2)).save(source)
@@ -93,13 +93,13 @@ def timed(go: Callable[[], Outcome]) -> float:
 
 
 def floor(twin: Path, *arguments: object) -> float:
-    """The best of three runs of the C twin."""
+    """Seconds that the C twin needs for the least that anyone could do: the best of three runs."""
     command = [str(word) for word in (twin, *arguments)]
     return min(float(subprocess.check_output(command, text=True)) for _ in range(3))
 
 
 def measured(outcome: Outcome) -> dict[str, float]:
-    """The lines `measured NAME VALUE` of the probe."""
+    """Values by name from a probe's lines `measured NAME VALUE`."""
     require(outcome)
     lines = (line.split() for line in outcome.stdout.splitlines())
     return {words[1]: float(words[2]) for words in lines if words[:1] == ["measured"]}
@@ -111,7 +111,7 @@ def require(outcome: Outcome) -> None:
 
 
 def show(rows: list[Row], device: str) -> None:
-    """One line per row, and below it what its floor is."""
+    """Print one line per row, and below it what its floor is."""
     table = Table(title=f"gpuferry on the {device} device of this machine", title_justify="left", box=None)
     table.add_column("measured", no_wrap=True)
     for column in ("value", "floor", "times", "target", "holds"):

@@ -20,7 +20,9 @@ ROUNDS = 3  # the best one counts: the machine is shared, and what disturbs only
 
 
 def rows() -> list[Row]:
-    """The 99th percentile, of the slowest of all fits; an event counts with the decision it brings."""
+    """Rows of the 99th percentile of a decision, of the slowest of all fits; an event counts with the
+    decision that it brings.
+    """
     floor = min(scan() for _ in range(ROUNDS)) * 1e6
     fcfs, backfill = (max(best(fit, queue) for fit in FITS) * 1e6 for queue in ("fcfs", "backfill"))
     return [cost("decision_fcfs", fcfs, floor, "µs"), cost("decision_backfill", backfill, floor, "µs")]
@@ -35,7 +37,7 @@ def percentile(costs: Iterator[float]) -> float:
 
 
 def scan() -> float:
-    """Finding the roomiest of the GPUs, once."""
+    """Seconds to find the roomiest of the GPUs once: the floor."""
     gpus = [Gpu(index, index * GIB) for index in range(GPUS)]
     began = thread_time()
     for _ in range(1000):
@@ -44,7 +46,9 @@ def scan() -> float:
 
 
 def decisions(policy: Scheduler) -> Iterator[float]:
-    """Seconds of the thread's own time; sessions end and requests arrive, and the queue keeps its length."""
+    """Seconds of each decision, in the thread's own time. Sessions end and requests arrive, so that the
+    queue keeps its length.
+    """
     chance = random.Random(0)
     numbers = count()
     for index in range(GPUS):
@@ -78,7 +82,7 @@ def decisions(policy: Scheduler) -> Iterator[float]:
 
 
 def placed(policy: Scheduler, decision: object = None) -> Iterator[Place]:
-    """That decision and those that follow, as far as they place someone."""
+    """Take this decision and those that follow, as far as they place someone."""
     decision = decision or policy.next()
     while decision:
         if isinstance(decision, Place):

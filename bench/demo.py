@@ -38,7 +38,7 @@ progress = Console(stderr=True, highlight=False)
 
 
 class Failed(Exception):
-    """A run that did not end well."""
+    """Raised by a run that did not end well."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,13 @@ class Run:
 
     @property
     def iterations(self) -> int:
+        """Iterations of k-means, from the program's report."""
         found = re.search(r"(\d+) iterations", self.report)
         return int(found[1]) if found else 0
 
     @property
     def launches(self) -> int:
-        """Of kernels, by the guest's own count."""
+        """Kernels that were launched, by the guest's own count."""
         calls: dict[str, int] = self.stats["functions"]
         return sum(count for name, count in calls.items() if name.startswith("cuLaunchKernel"))
 
@@ -110,7 +111,7 @@ def main() -> int:
 
 @contextmanager
 def step(what: str) -> Iterator[None]:
-    """Says what is going on: live on a terminal, as a line elsewhere."""
+    """Say what is going on within this context: live on a terminal, as a line elsewhere."""
     began = time.monotonic()
     if progress.is_terminal:
         with progress.status(f"{what} …"):
@@ -128,7 +129,7 @@ def run(
     settings: Mapping[str, str] | None = None,
     stats: Path | None = None,
 ) -> Run:
-    """The program on the photograph, to the end."""
+    """Run the program on the photograph, to its end. Raises Failed."""
     output = OUT / f"{name}.ppm"
     output.unlink(missing_ok=True)
     command = [*prefix, kmeans, OUT / "photograph.ppm", output, *arguments]
@@ -144,7 +145,7 @@ def run(
 
 
 def run_remote(server: Monitor, kmeans: Path, name: str, *arguments: str) -> Run:
-    """Through the monitor, as `gpuferry run` does it."""
+    """Run the program through the monitor, as `gpuferry run` does. Raises Failed."""
     stats = OUT / f"{name}.stats.json"
     return run(
         [GPUFERRY, "run", "--stats", stats, "--"],
@@ -157,7 +158,7 @@ def run_remote(server: Monitor, kmeans: Path, name: str, *arguments: str) -> Run
 
 
 def summary(device: str, native: Run, remote: Run, few: Run) -> dict[str, Any]:
-    """What result.json holds."""
+    """What result.json holds of the runs that did not move."""
     stats = remote.stats
     steps = remote.iterations - few.iterations
     return {
@@ -176,7 +177,7 @@ def summary(device: str, native: Run, remote: Run, few: Run) -> dict[str, Any]:
 
 
 def migration(native: Run, moved: Run, moves: timeline.Timeline) -> dict[str, Any]:
-    """The part of result.json on the run that moved."""
+    """What result.json holds of the run that moved."""
     reports = [move.report for move in moves.moves]
     return {
         "identical": bool(reports) and native.report == moved.report and native.image == moved.image,
@@ -196,7 +197,7 @@ def migration(native: Run, moved: Run, moves: timeline.Timeline) -> dict[str, An
 
 
 def show(result: dict[str, Any], palette: list[str]) -> None:
-    """The tables, for people."""
+    """Print the tables."""
     calls, trips, seconds, size = (result[key] for key in ("calls", "round_trips", "seconds", "bytes"))
     verdict = "[bold green]identical[/]" if result["identical"] else "[bold red]NOT identical[/]"
     console.print()
@@ -250,7 +251,7 @@ def show(result: dict[str, Any], palette: list[str]) -> None:
 
 
 def facts(title: str) -> Table:
-    """Two columns: what, and how much."""
+    """A table of two columns: what, and how much."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False)
     table.add_column(min_width=30)
     table.add_column(justify="right")

@@ -58,7 +58,7 @@ CONFIGURATIONS = (*PUBLISHED, ("best-fit", "auto"))
 
 @dataclass(frozen=True)
 class Lived:
-    """One function; seconds from the first launch, but for the last."""
+    """One function's run. Times in seconds from the first launch of the mix, but for `waited`."""
 
     name: str
     process: int
@@ -68,13 +68,15 @@ class Lived:
     devices: list[tuple[float, int]]  # since when on which
 
     def kept(self) -> dict[str, Any]:
-        """What is of interest later."""
+        """What is recorded of it."""
         return {name: value for name, value in asdict(self).items() if name != "process"}
 
 
 @dataclass(frozen=True)
 class Run:
-    """One configuration, once. Seconds from the first launch to the last end; `total` over all functions."""
+    """One run of a configuration. Seconds from the first launch to the last end; `total` is the sum over
+    all functions.
+    """
 
     end_to_end: float
     total: float
@@ -85,7 +87,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Spread:
-    """Of some rounds."""
+    """Median, least and most of a figure over some rounds."""
 
     median: float
     least: float
@@ -120,12 +122,14 @@ def main() -> int:
 
 
 def jobs() -> list[Job]:
-    """The mix, in the order of its launches."""
+    """The functions of the mix, in the order of their launches."""
     return [dgsf.job(name, 0.0) for name in MIX]
 
 
 def simulated(fit: str, migration: str) -> float:
-    """What the simulator says of it, end to end."""
+    """Seconds from the first launch to the last end, as the simulator foretells them for this
+    configuration.
+    """
     workload = Workload("", jobs(), Server(gpus=GPUS, memory=MEMORY, workers=WORKERS))
     return Simulation(build(fit, migration=migration), workload, workload.server).run().summary().end_to_end
 
@@ -134,7 +138,7 @@ def simulated(fit: str, migration: str) -> float:
 
 
 def measure(program: Path, fit: str, migration: str) -> Run:
-    """All functions at once, under one policy."""
+    """Run all functions of the mix at once under one policy."""
     options = ("--policy", fit, "--migration", migration, "--pool", str(WORKERS), "--headroom", "0")
     with tempfile.TemporaryDirectory() as turns:
         environment = {
@@ -165,12 +169,12 @@ def measure(program: Path, fit: str, migration: str) -> Run:
 
 
 def warm(server: Monitor, program: Path) -> None:
-    """So that no run pays for compiling the kernel."""
+    """Run one function before the others, so that no run pays for compiling the kernel."""
     run_function(server, program, "warm", 0, 0.0, 0.02, 0.5, 1)
 
 
 def function(server: Monitor, program: Path, job: Job, begin: float) -> Lived:
-    """Runs one to its end. Its download includes what it takes to start the program."""
+    """Run one function to its end. Its download includes what it takes to start the program."""
     content = (job.content or job.memory) / MIB / SMALLER
     ready, memory = begin + job.before, job.memory // MIB
     said = run_function(server, program, job.function, memory, ready, job.work, job.load, content)
@@ -205,7 +209,9 @@ def run_function(
 
 @contextmanager
 def whereabouts(server: Monitor) -> Iterator[dict[int, list[tuple[float, int]]]]:
-    """By process: since when its session was on which device. Complete when the context ends."""
+    """Within this context, note where sessions are: by process, since when it was on which device.
+    Complete when the context ends.
+    """
     places: dict[int, list[tuple[float, int]]] = {}
 
     def watch(port: Control) -> None:
@@ -223,7 +229,7 @@ def whereabouts(server: Monitor) -> Iterator[dict[int, list[tuple[float, int]]]]
 
 
 def processor_seconds() -> float:
-    """That this machine's cores were busy since it started, whoever kept them so."""
+    """Seconds of processor time that this machine's cores spent on anything since it started."""
     with open("/proc/stat") as file:
         user, nice, system, _idle, _wait, interrupt, soft, steal = map(int, file.readline().split()[1:9])
     return (user + nice + system + interrupt + soft + steal) / os.sysconf("SC_CLK_TCK")
@@ -233,7 +239,7 @@ def processor_seconds() -> float:
 
 
 def summary(rounds: Sequence[Sequence[Run]]) -> dict[str, Any]:
-    """As it is kept."""
+    """The result as it is recorded."""
     rows = []
     for (fit, migration), runs in zip(CONFIGURATIONS, zip(*rounds, strict=True), strict=True):
         middle = sorted(runs, key=lambda run: run.end_to_end)[len(runs) // 2]

@@ -23,11 +23,12 @@ READY_SECONDS = 120.0
 
 
 def rows() -> list[Row]:
-    """Half of the guests have their lease within the median; nearly all within the 99th percentile.
+    """Rows of the time until guests have their lease, when many arrive at once: median, 99th percentile, and
+    the last.
 
-    Guests and servers share this machine: how long it takes until the last one has its lease is compared with
-    a C server that does only what it must. That one keeps up with the crowd, so that nobody waits in line
-    there: its median would say how fast guests come, not how fast it is.
+    Guests and servers share this machine, so the last is compared with a C server that does only what it
+    must. That one keeps up with the crowd, so that nobody waits in line there: its median would say how fast
+    guests come, not how fast it is.
     """
     program = built(CROWD)
     null = {"GPUFERRY_DEVICE": "sim", "GPUFERRY_SIM_LIBRARY": str(NULL_LIBRARY)}
@@ -58,12 +59,12 @@ class Times(NamedTuple):
 
 
 def best(rounds: list[Times]) -> Times:
-    """Of each column."""
+    """The smallest of each figure over some runs."""
     return Times(*map(min, zip(*rounds, strict=True)))
 
 
 def built(source: Path) -> Path:
-    """A program that speaks the handshake."""
+    """Compile a C program that speaks the handshake."""
     generated = ROOT / "native" / "_generated"
     inputs = [ROOT / "native" / "wire" / "sha256.c", generated / "gpuferry" / "messages.h"]
     return toolchain.program(source, [str(inputs[0]), f"-I{generated}", "-O2"], inputs=inputs)
@@ -71,7 +72,7 @@ def built(source: Path) -> Path:
 
 @contextmanager
 def lender(token: str) -> Iterator[str]:
-    """The C twin's address, while it runs."""
+    """The address of the C twin, which runs within this context."""
     with subprocess.Popen(
         [built(LENDER), str(GUESTS)],
         env={"GPUFERRY_TOKEN": token},
@@ -84,7 +85,7 @@ def lender(token: str) -> Iterator[str]:
 
 
 def measure(program: Path, *where: str) -> Times:
-    """One crowd; `where` is an address and a token, or `plain`."""
+    """Times of one crowd. `where`: an address and a token, or `plain` for mere connects."""
     address, *token = where
     output = subprocess.check_output(
         [program, address, str(GUESTS)], env={"GPUFERRY_TOKEN": token[0]} if token else {}, text=True
@@ -93,7 +94,7 @@ def measure(program: Path, *where: str) -> Times:
 
 
 def wait_until_idle(server: Monitor, count: int) -> None:
-    """Until so many API servers wait for guests."""
+    """Wait until so many API servers wait for guests."""
     deadline = time.monotonic() + READY_SECONDS
     while sum(device["pool_idle"] for device in server.status()["devices"]) < count:
         if time.monotonic() > deadline:

@@ -36,7 +36,9 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 def rows() -> list[Row]:
-    """The pause of `stop`, which is linear in bytes, and of `precopy`, which hardly grows with them."""
+    """Rows of the pause of a move: of `stop`, which is linear in bytes, and of `precopy`, which hardly
+    grows with them.
+    """
     with monitor("--pool", "1", "--log-level", "warning", environment=DEVICES) as server:
         return [
             cost("migrate_stop_256m", *pause(server, 256 * MIB), "ms"),
@@ -47,9 +49,10 @@ def rows() -> list[Row]:
 
 
 def pause(server: Monitor, size: int, hot: int = 0) -> tuple[float, float]:
-    """Milliseconds that a program's loop stands still, by its own clock, when it moves; and the floor.
+    """Milliseconds that a program's loop stands still when it moves, by its own clock, and the floor in
+    milliseconds.
 
-    Each move comes right after the floor: a virtual machine's host may take free memory back, and to give it
+    Each move comes right after its floor: a virtual machine's host may take free memory back, and to give it
     anew takes longer than copying.
     """
     floors, pauses = [], []
@@ -68,14 +71,16 @@ def pause(server: Monitor, size: int, hot: int = 0) -> tuple[float, float]:
 
 
 def floor(what: str, size: int) -> float:
-    """Seconds to read so much memory once, or to copy it to new memory in as large chunks, with all cores."""
+    """Seconds to read so many bytes once, or to copy them to new memory in chunks as large, with all
+    cores.
+    """
     program = toolchain.program(ROOT / "bench" / "micro" / "memory.c", ["-O3", "-march=native"])
     command = [str(program), what, str(size), str(CHUNK), str(THREADS)]
     return float(subprocess.check_output(command, text=True))
 
 
 def prepared(stub: Any, metadata: Metadata, strategy: migration_pb2.Strategy) -> control_pb2.MigrateRequest:
-    """The order to move the only session to the other device, once that has an idle API server."""
+    """The command that moves the only session to the other device, once that has an idle API server."""
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         status = stub.Status(control_pb2.StatusRequest(), metadata=metadata)
@@ -89,7 +94,7 @@ def prepared(stub: Any, metadata: Metadata, strategy: migration_pb2.Strategy) ->
 
 @contextmanager
 def resident(server: Monitor, size: int, hot: int) -> Iterator[subprocess.Popen[str]]:
-    """The program, which must find its memory right at the end."""
+    """Within this context, the program whose memory moves; it must find that memory right at the end."""
     command = [str(toolchain.program(ROOT / "bench" / "micro" / "resident.c")), str(size), str(hot)]
     environment = guest_environment(server.settings())
     pipe = subprocess.PIPE
@@ -105,7 +110,7 @@ def resident(server: Monitor, size: int, hot: int) -> Iterator[subprocess.Popen[
 
 
 def stood_still(program: subprocess.Popen[str]) -> float:
-    """Seconds, since this was asked last."""
+    """Seconds that the program stood still since this was asked last."""
     assert program.stdin
     assert program.stdout
     program.stdin.write("\n")

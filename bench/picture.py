@@ -16,13 +16,13 @@ def photograph() -> Image.Image:
 
 
 def colours(report: str) -> list[str]:
-    """The cluster colours in a k-means report, brightest first."""
+    """The cluster colours in a k-means report as (red, green, blue), brightest first."""
     found = re.findall(r"#[0-9a-f]{6}", report)
     return sorted(found, key=lambda colour: -sum(bytes.fromhex(colour[1:])))
 
 
 def side_by_side(before: Image.Image, after: Image.Image, palette: list[str]) -> Image.Image:
-    """Before, after, and a strip of the colours found."""
+    """A picture of before, after, and a strip of the colours found."""
     strip = 40
     sheet = Image.new("RGB", (before.width + after.width, before.height + strip), "white")
     sheet.paste(before, (0, 0))

@@ -17,7 +17,7 @@ PROMISES = Path(__file__).with_name("promises.toml")
 
 @dataclass(frozen=True)
 class Promise:
-    """One entry of promises.toml."""
+    """One entry of promises.toml: what a row must cost at most."""
 
     title: str
     floor: str
@@ -47,17 +47,17 @@ class Row:
 
 
 def promises() -> dict[str, Promise]:
-    """promises.toml; an unknown key is an error."""
+    """The promises of promises.toml by the names of their rows; an unknown key is an error."""
     return {name: Promise(**entry) for name, entry in tomllib.loads(PROMISES.read_text()).items()}
 
 
 def cost(name: str, value: float, floor: float, unit: str) -> Row:
-    """A time: less is better."""
+    """The row of a time, in `unit`: less is better."""
     return _row(name, value, floor, unit, value / floor)
 
 
 def rate(name: str, value: float, floor: float, unit: str) -> Row:
-    """A bandwidth: more is better."""
+    """The row of a bandwidth, in `unit`: more is better."""
     return _row(name, value, floor, unit, floor / value)
 
 

@@ -22,7 +22,7 @@ INTERVAL = 0.1  # seconds between looks; the monitor allows no less
 
 @dataclass(frozen=True)
 class Look:
-    """What the monitor said of the session."""
+    """What the monitor said of the session at one moment."""
 
     time: float  # time.monotonic()
     device: int
@@ -39,21 +39,21 @@ class Move:
 
 @dataclass
 class Timeline:
-    """Everything about one session."""
+    """All looks at one session, and its moves."""
 
     looks: list[Look] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
 
 
 class Control:
-    """The monitor's gRPC service."""
+    """A client of the monitor's gRPC service."""
 
     def __init__(self, server: Monitor, channel: grpc.Channel) -> None:
         self._stub = control_pb2_grpc.MonitorStub(channel)
         self._metadata = (("authorization", f"Bearer {server.token}"),)
 
     def watch(self) -> Iterator[Any]:
-        """Replies for as long as the channel is open."""
+        """Replies of WatchStatus for as long as the channel is open."""
         request = control_pb2.WatchStatusRequest(interval_seconds=INTERVAL)
         try:
             yield from self._stub.WatchStatus(request, metadata=self._metadata)
@@ -62,7 +62,7 @@ class Control:
                 raise
 
     def migrate(self, session: int, device: int) -> Any:
-        """Its last word: a control_pb2.Migration."""
+        """Move a session, and return the monitor's last word: a control_pb2.Migration."""
         request = control_pb2.MigrateRequest(session=session, device=device)
         steps = list(self._stub.Migrate(request, metadata=self._metadata))
         return steps[-1] if steps else None
@@ -70,14 +70,16 @@ class Control:
 
 @contextmanager
 def control(server: Monitor) -> Iterator[Control]:
-    """While it lasts."""
+    """A Control for this monitor, within this context."""
     with grpc.insecure_channel(server.control) as channel:
         yield Control(server, channel)
 
 
 @contextmanager
 def follow_and_move(server: Monitor, at: int) -> Iterator[Timeline]:
-    """Watches the only session, and moves it to device 1 once it has launched so many kernels."""
+    """Within this context, watch the only session, and move it to device 1 once it has launched so many
+    kernels.
+    """
     timeline = Timeline()
 
     def watch(port: Control) -> None:
@@ -107,7 +109,7 @@ def follow_and_move(server: Monitor, at: int) -> Iterator[Timeline]:
 
 
 def draw(path: Path, timeline: Timeline, title: str) -> None:
-    """A PNG: kernels launched over time, a colour for each device, the pause of each move as a bar."""
+    """Write a PNG: kernels launched over time, a colour for each device, the pause of each move as a bar."""
     begin = timeline.looks[0].time
     figure = Figure(figsize=(9, 4.2), layout="constrained")
     axes = figure.subplots()

@@ -1,4 +1,6 @@
-"""`python -m codegen`: generate; `--check`, `show NAME`, `coverage`, `next-id`."""
+"""`python -m codegen`: generates code from specs/; `--check`, `show NAME`, `coverage`, `release NAME`,
+`next-id`.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ INVALID_DEVICE = "CUDA_ERROR_INVALID_DEVICE"
 
 
 class What(Enum):
-    """What a check looks at."""
+    """What a check looks at, in the order in which checks are made."""
 
     PAYLOAD = "the payload is as long as announced"
     ANSWER = "the answer fits into one frame"
@@ -47,7 +47,9 @@ FRAMING = {What.PAYLOAD, What.ANSWER}
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that must hold. `error` is the call's CUresult if it does not; None: the session ends."""
+    """One thing that must hold of a request. `error` is the call's CUresult if it does not; None: the
+    session ends.
+    """
 
     what: What
     arg: Arg | None
@@ -78,7 +80,9 @@ def _enum(spec: Spec, arg: Arg) -> Iterator[Check]:
 
 
 def handle_error(spec: Spec, arg: Arg) -> str:
-    """What a call returns that is given a handle of none of these kinds."""
+    """The CUresult of a call that is given a handle of none of the argument's kinds. SpecError if the
+    kinds differ in it.
+    """
     errors = {spec.objects[name].error for name in arg.of}
     if len(errors) != 1:
         cause = f"{arg.name}: the kinds {', '.join(arg.of)} are refused with different errors"
@@ -161,7 +165,7 @@ def stated(spec: Spec, message: Message) -> tuple[Check, ...]:
 
 
 def names_in(size: str, arg: Arg) -> set[str]:
-    """The arguments that a size refers to; a mistake in it is a SpecError."""
+    """The arguments that a size refers to. Raises SpecError if it is no size."""
     try:
         return expression.names(size)
     except expression.ExpressionError as error:

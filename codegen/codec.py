@@ -89,9 +89,8 @@ def pointee(arg: Arg) -> str:
 
 
 def form(types: Types, arg: Arg, reply: bool = False) -> Form:
-    """Of an argument behind a pointer, in the request or in the reply.
-
-    A null pointer for an answer stays with the guest: only an array's is told to the server.
+    """Where an argument behind a pointer travels, in the request or (`reply`) in the reply. A null pointer
+    for an answer stays with the guest: only an array's is told to the server.
     """
     struct = types.nesting.find(pointee(arg))
     if not travels_behind(arg):
@@ -117,7 +116,7 @@ def in_reply(arg: Arg) -> bool:
 
 
 def tells_presence(arg: Arg) -> bool:
-    """Whether the request says if there is room for an array that is answered: one byte behind the struct."""
+    """Whether the request says if there is room for an answered array: one byte behind the struct."""
     return arg.kind is Kind.OUT and arg.nullable and (arg.count or arg.size) is not None
 
 
@@ -150,13 +149,13 @@ class ArgCodec:
 
     @property
     def struct(self) -> str:
-        """The nested type's name; empty for numbers, handles and bytes."""
+        """Name of the nested type; empty for numbers, handles and bytes."""
         found = self.types.nesting.find(pointee(self.arg))
         return found.name if found else ""
 
     @property
     def handles(self) -> str:
-        """The kind that an array of handles is of; empty if it is none."""
+        """Kind of object that an array of handles is of; empty if it is none."""
         return self.types.handles.get(self.types.aliases.get(pointee(self.arg), pointee(self.arg)), "")
 
     @property
@@ -178,7 +177,7 @@ class ArgCodec:
 
     @property
     def cython(self) -> str:
-        """The element's type in Cython."""
+        """Type of an element in Cython."""
         ctype = "char" if pointee(self.arg) == "void" else pointee(self.arg)
         return f"cu.{ctype}" if ctype.startswith("CU") else ctype
 
@@ -272,7 +271,7 @@ class ArgCodec:
 
 
 def check_types(types: Types, objects: Objects) -> None:
-    """Handles in structs name objects that there are."""
+    """Raise SpecError if a handle in a struct is of a kind that does not exist."""
     for struct in types.nesting.structs.values():
         for member in types.nesting.walk(struct.members):
             for name in member.of:
@@ -300,7 +299,7 @@ def check_options(types: Types, variant: Variant) -> None:
 
 
 def check(types: Types, variant: Variant) -> None:
-    """Refuses what cannot travel; called for every operation with a message."""
+    """Raise SpecError for what cannot travel; called for every operation with a message."""
     check_options(types, variant)
     for arg in variant.args:
         if arg.kind not in BEHIND_POINTER:

@@ -14,7 +14,7 @@ from .signature import spell, usable
 
 
 def plain(header: Header, types: tuple[str, ...]) -> list[str]:
-    """Types to compare those of cudaTypedefs.h with, which differ from cuda.h's in top-level const only."""
+    """Types without what tells cudaTypedefs.h from cuda.h: top-level const."""
     return [re.sub(r"^const (?!.*\*)", "", resolve(header, t)) for t in types]
 
 
@@ -97,7 +97,7 @@ def check_enumerators(header: Header, spec: Spec) -> list[str]:
 
 
 def check(spec: Spec, include: Path) -> list[str]:
-    """Everything in which the spec and the header differ."""
+    """Messages about everything in which the spec and the header differ."""
     header = read(include)
     problems = []
     if header.version != spec.driver.version:

@@ -24,6 +24,7 @@ class Value:
         self.where = Where(file, node.start_mark.line + 1)
 
     def fail(self, cause: str, remedy: str) -> SpecError:
+        """The SpecError for a mistake at this place."""
         return SpecError(self.where, cause, remedy)
 
     def _scalar(self, tag: str, what: str) -> str:
@@ -43,7 +44,7 @@ class Value:
         return self._scalar("str", "a text")
 
     def word(self) -> str:
-        """A text or a number, as it is written."""
+        """The text or number here, as it is written."""
         if not isinstance(self.node, yaml.ScalarNode):
             raise self.fail("expected a text or a number", "Write one here")
         return str(self.node.value)
@@ -74,7 +75,7 @@ class Value:
         return [Value(node, self.where.file) for node in self.node.value]
 
     def texts(self) -> tuple[str, ...]:
-        """A text or a list of texts."""
+        """The text or the list of texts here."""
         if isinstance(self.node, yaml.ScalarNode):
             return (self.text(),)
         return tuple(item.word() for item in self.items())
@@ -104,22 +105,25 @@ class Mapping(Value):
             self.left[name] = key.where
 
     def get(self, name: str) -> Value | None:
+        """The value of a key, or None; the key counts as asked for."""
         self.asked.append(name)
         self.left.pop(name, None)
         return self.keys.get(name)
 
     def need(self, name: str) -> Value:
+        """The value of a key. Raises SpecError if it is missing."""
         value = self.get(name)
         if value is None:
             raise self.fail(f"missing key {name!r}", f"Add '{name}: …'")
         return value
 
     def all(self) -> Iterator[tuple[str, Value]]:
-        """Every entry, for mappings whose keys are names."""
+        """Every entry, for a mapping whose keys are names."""
         self.left.clear()
         yield from self.keys.items()
 
     def done(self) -> None:
+        """Raise SpecError if a key is left that nobody asked for."""
         for name, where in self.left.items():
             near = difflib.get_close_matches(name, self.asked, 1)
             hint = f"Did you mean {near[0]!r}?" if near else f"Known here: {', '.join(sorted(self.asked))}"
@@ -127,12 +131,12 @@ class Mapping(Value):
 
 
 def read(path: Path, shown: str) -> Mapping:
-    """The document in a file; `shown` is how messages call it."""
+    """The document in a file; `shown` is how messages name the file. Raises SpecError if it is no YAML."""
     return parse(path.read_text(encoding="utf-8"), shown)
 
 
 def parse(text: str, shown: str) -> Mapping:
-    """The document that a file's text is."""
+    """The same of the text of a file."""
     try:
         node = yaml.compose(text, Loader=Loader)
     except yaml.MarkedYAMLError as error:

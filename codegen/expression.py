@@ -31,7 +31,7 @@ class ExpressionError(ValueError):
 
 @dataclass(frozen=True)
 class Call:
-    """`function(argument, …)`."""
+    """A call of another function, with an expression for each of its arguments."""
 
     function: str
     arguments: tuple[str, ...]
@@ -69,7 +69,7 @@ def _size(node: ast.expr, name: Callable[[str], str]) -> str:
 
 
 def translate(text: str, name: Callable[[str], str] = str) -> str:
-    """A size as C (and Cython) text; `name` says how an argument is spelled there."""
+    """A size as C and Cython text; `name` spells an argument there. Raises ExpressionError."""
     tree = parse(text)
     return _bare(_size(tree, name), tree)
 
@@ -78,7 +78,7 @@ CALLS: dict[type[ast.operator], str] = {ast.Add: "gf_plus", ast.Sub: "gf_minus",
 
 
 def saturating(text: str, name: Callable[[str], str] = str) -> str:
-    """The expression as calls that saturate (native/wire/codec.h): for numbers that nobody has checked."""
+    """A size as calls that saturate (native/wire/codec.h), for numbers that nobody has checked."""
 
     def walk(node: ast.expr) -> str:
         if isinstance(node, ast.BinOp) and type(node.op) in CALLS:
@@ -90,7 +90,7 @@ def saturating(text: str, name: Callable[[str], str] = str) -> str:
 
 
 def names(text: str) -> set[str]:
-    """The arguments that a size refers to."""
+    """The arguments that a size refers to. Raises ExpressionError."""
     found: set[str] = set()
 
     def note(name: str) -> str:
@@ -138,13 +138,15 @@ def _value(node: ast.expr, resolve: Callable[[Path], str]) -> str:
 
 
 def c_text(text: str, resolve: Callable[[Path], str]) -> str:
-    """An answer or a condition as C; `resolve` spells what stands for `name` or `name.member.member`."""
+    """An answer or a condition as C; `resolve` spells `name` and `name.member.member`. Raises
+    ExpressionError.
+    """
     tree = parse(text)
     return _bare(_value(tree, resolve), tree)
 
 
 def paths(text: str) -> set[Path]:
-    """Everything that an answer or a condition refers to."""
+    """Every `name` and `name.member` that an answer or a condition refers to."""
     found: set[Path] = set()
 
     def note(path: Path) -> str:
@@ -156,7 +158,7 @@ def paths(text: str) -> set[Path]:
 
 
 def parse_call(text: str) -> Call:
-    """`function(argument, …)`, each argument an expression."""
+    """The Call that `function(argument, …)` means. Raises ExpressionError."""
     tree = parse(text)
     if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.keywords:
         raise ExpressionError(f"{text!r} is no call: write function(argument, …)")

@@ -22,7 +22,7 @@ TYPE = re.compile(r"(?P<type>\w+)(?:\[(?P<count>\w+)\])?")
 
 
 class Sender(Enum):
-    """Who says it."""
+    """Which side sends a frame."""
 
     GUEST = "guest"
     SERVER = "server"
@@ -39,7 +39,7 @@ class Content(Enum):
 
 @dataclass(frozen=True)
 class Constant:
-    """A number, or a text."""
+    """A constant of the wire: a number, or a text."""
 
     name: str
     value: int | str
@@ -62,12 +62,12 @@ class Member:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return SIZES[self.type] * self.count
 
     @property
     def is_bytes(self) -> bool:
-        """Whether Python has it as one bytes object."""
+        """Whether Python has the field as one bytes object."""
         return is_bytes(self)
 
 
@@ -83,17 +83,17 @@ class Struct:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes, without what follows."""
         return sum(member.size for member in self.members)
 
     @property
     def format(self) -> str:
-        """As the module `struct` writes it."""
+        """The struct's format for Python's module `struct`."""
         return layout(self.members)
 
     @property
     def has_numbers(self) -> bool:
-        """Whether a member is an array of numbers, which Python must cut out."""
+        """Whether a member is an array of numbers, which Python must cut out of the struct."""
         return any(member.count > 1 and not member.is_bytes for member in self.members)
 
 
@@ -144,7 +144,7 @@ class Extension:
 
 @dataclass(frozen=True)
 class Frames:
-    """The whole file."""
+    """All that frames.yaml says."""
 
     version: int
     constants: tuple[Constant, ...]

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def outputs(spec: Spec) -> dict[str, str]:
-    """Every generated file, by its path from the root."""
+    """The text of every generated file, by its path from the root."""
     found: dict[str, str] = {}
     for module in sorted(info.name for info in pkgutil.iter_modules(emit.__path__)):
         for path, text in importlib.import_module(f"{emit.__name__}.{module}").outputs(spec).items():
@@ -26,7 +26,7 @@ def outputs(spec: Spec) -> dict[str, str]:
 
 
 def stale(files: dict[str, str], root: Path = ROOT) -> list[str]:
-    """Paths whose file is missing or other than it should be."""
+    """Paths of generated files that are missing or not what the spec yields."""
 
     def current(path: str) -> str | None:
         file = root / path
@@ -36,7 +36,7 @@ def stale(files: dict[str, str], root: Path = ROOT) -> list[str]:
 
 
 def write(files: dict[str, str], root: Path = ROOT) -> list[str]:
-    """Writes what changed, so that a build only compiles that; a reader sees the old file or the new one."""
+    """Write the files that changed, and return their paths. A reader sees the old file or the new one."""
     changed = stale(files, root)
     for path in changed:
         file = root / path

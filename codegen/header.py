@@ -34,7 +34,7 @@ class Prototype:
 
 @dataclass
 class Header:
-    """What is read of cuda.h and cudaTypedefs.h."""
+    """What was read of cuda.h and cudaTypedefs.h."""
 
     include: Path
     version: int = 0
@@ -48,7 +48,7 @@ class Header:
 
 
 def find(include: Path | None) -> Path:
-    """The folder of cuda.h: the one given, or the toolkit wheel's."""
+    """The folder of cuda.h: the one given, or that of the toolkit's wheel. Raises HeaderError."""
     roots = [Path(sysconfig.get_paths()[key]) for key in ("platlib", "purelib")]
     candidates = [include] if include else [root / "nvidia" / "cu13" / "include" for root in roots]
     for folder in candidates:
@@ -68,7 +68,7 @@ def compiler() -> str:
 
 
 def run(command: list[str], text: str = "") -> subprocess.CompletedProcess[str]:
-    """The compiler, speaking English: its messages are read."""
+    """Run the compiler in English, because its messages are read. Returns what it printed."""
     environment = {**os.environ, "LC_ALL": "C"}
     return subprocess.run(
         command, input=text, capture_output=True, text=True, check=False, timeout=60, env=environment

@@ -14,7 +14,7 @@ ENDS = re.compile(r"must be terminated and relaunched|context cannot be used any
 
 
 def destroying(include: Path) -> set[str]:
-    """Enumerators after which, says the comment in front of them, nothing works any more."""
+    """Enumerators of CUresult after which, by the comment in front of them, nothing works any more."""
     text = (include / "cuda.h").read_text(encoding="utf-8", errors="replace")
     found = set()
     for match in COMMENTED.finditer(text):

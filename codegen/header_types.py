@@ -19,7 +19,7 @@ NO_VALUE = re.compile(r"_(MAX|INVALID|NUM_OPTIONS)$")
 
 
 def declared(node: c_ast.Node) -> list[tuple[str | None, c_ast.Node]]:
-    """The members of a struct or union as parsed: name (None: anonymous) and type."""
+    """Name (None: anonymous) and type of each member of a struct or union, as parsed."""
     return [(decl.name, decl.type) for decl in node.decls]
 
 
@@ -28,14 +28,14 @@ def named(names: list[str | None]) -> str:
 
 
 def definition(node: c_ast.Node) -> c_ast.Node | None:
-    """The struct or union that a member defines in place."""
+    """The struct or union that a member defines in place; None if it does not."""
     while isinstance(node, c_ast.ArrayDecl | c_ast.TypeDecl):
         node = node.type
     return node if isinstance(node, c_ast.Struct | c_ast.Union) and node.decls else None
 
 
 def check_names(node: c_ast.Node, members: tuple[Member, ...], owner: str, where: Where) -> list[str]:
-    """Members that are missing, that cuda.h does not have, or that stand in another order."""
+    """Messages about members that are missing, that cuda.h does not have, or that stand in another order."""
     theirs = declared(node)
     mine = [None if m.anonymous else m.name for m in members]
     there = [name for name, _ in theirs]
@@ -98,7 +98,9 @@ def check_composites(header: Header, nesting: Nesting) -> list[str]:
 
 
 def check_values(header: Header, nesting: Nesting) -> list[str]:
-    """Enumerators that do not exist, are of another enum, or are not listed where all must be."""
+    """Messages about enumerators that do not exist, are of another enum, or are not listed where all must
+    be.
+    """
     problems = []
 
     def wrong(where: Where, cause: str, remedy: str) -> None:
@@ -151,7 +153,9 @@ def assertion(where: Where, condition: str, text: str) -> list[str]:
 
 
 def places(nesting: Nesting, owner: str, members: tuple[Member, ...], way: str, overlay: bool) -> list[str]:
-    """Each member is where the codecs think, as large, and of the type that the table gives."""
+    """C assertions that each member is where the codecs think, as large, and of the type that the table
+    gives.
+    """
     lines: list[str] = []
     base = f"offsetof({owner}, {way[:-1]})" if way else "0"
     for member, place in nesting.places(members, overlay):
@@ -252,7 +256,9 @@ def check_layouts(header: Header, spec: Spec) -> list[str]:
 
 
 def check_types(header: Header, spec: Spec) -> list[str]:
-    """Everything in which types.yaml and the header differ; places are compared once the names agree."""
+    """Messages about everything in which types.yaml and the header differ; places are compared once the
+    names agree.
+    """
     nesting = spec.types.nesting
     names = check_composites(header, nesting)
     return check_values(header, nesting) + (names or check_layouts(header, spec))

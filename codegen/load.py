@@ -238,7 +238,7 @@ def load_twin(value: Value) -> PerThread:
 
 
 def load_replay(value: Value) -> Replay:
-    """A word, or `{set: ARG, by: [ARGS]}` or `{add: ARG}`."""
+    """What `replay` says: a word, `{set: ARG, by: [ARGS]}` or `{add: ARG}`."""
     if value.is_word:
         lasting = value.choice(Lasting)
         if lasting is Lasting.SET:
@@ -328,7 +328,7 @@ def once(load_file: Callable[[Mapping], T], shown: str, text: str) -> T:
 
 
 def load(specs: Path = SPECS) -> Spec:
-    """The whole spec, checked as far as that is possible without cuda.h."""
+    """The whole spec, checked as far as that is possible without cuda.h. Raises SpecError."""
 
     def of(load_file: Callable[[Mapping], T], file: str) -> T:
         found: T = once(load_file, f"specs/{file}", (specs / file).read_text(encoding="utf-8"))

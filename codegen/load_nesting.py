@@ -59,7 +59,7 @@ class Known:
     aliases: dict[str, str]
 
     def kind(self, ctype: str) -> Kind | None:
-        """What a member of this type means if nothing else is said."""
+        """The kind that a member of this type has if nothing else is said."""
         name = self.aliases.get(ctype, ctype)
         if name in self.scalars:
             return Kind.SCALAR
@@ -76,7 +76,7 @@ class Known:
 
 
 class Reader:
-    """Reads members of structs and unions."""
+    """Reads the members of structs and unions."""
 
     def __init__(self, known: Known) -> None:
         self.known = known
@@ -205,7 +205,7 @@ def fault(member: Member, cause: str, remedy: str) -> SpecError:
 
 
 def check_expressions(member: Member, siblings: tuple[Member, ...]) -> None:
-    """A size or a count is made of numbers that stand beside the pointer."""
+    """Raise SpecError unless sizes and counts are made of numbers that stand beside the pointer."""
     numbers = {m.name for m in siblings if m.kind in NUMBERS and m.length == 1}
     for what, text in (("size", member.size), ("count", member.count)):
         if text is None:
@@ -220,7 +220,9 @@ def check_expressions(member: Member, siblings: tuple[Member, ...]) -> None:
 
 
 def check_union(nesting: Nesting, member: Member, siblings: tuple[Member, ...]) -> None:
-    """Every value of the tag selects one case, and no case waits for a value that the tag never has."""
+    """Raise SpecError unless every value of the tag selects one case, and no case waits for a value that
+    the tag never has.
+    """
     tag = next((m for m in siblings if m.name == member.tag and m.kind is Kind.ENUM), None)
     if tag is None:
         known = ", ".join(m.name for m in siblings if m.kind is Kind.ENUM) or "none"
@@ -268,7 +270,7 @@ def check_finite(nesting: Nesting, name: str, path: tuple[str, ...]) -> None:
 
 
 def load_enum(name: str, value: Value) -> EnumType:
-    """A wire type, or `{wire: …, allow: […], refuse: […]}`."""
+    """An enum's entry: its wire type, or `{wire: …, allow: […], refuse: […]}`."""
     if value.is_word:
         return EnumType(name, value.text(), value.where)
     keys = value.mapping()

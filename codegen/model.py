@@ -186,7 +186,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class Early:
-    """A result that is known without more ado, where a condition holds."""
+    """A result that a call has at once where a condition holds."""
 
     condition: str
     result: str
@@ -195,7 +195,7 @@ class Early:
 
 @dataclass(frozen=True)
 class Assignment:
-    """`target` becomes the value of an expression, or a struct of such by member."""
+    """`target` becomes the value of an expression, or a struct of such values by member."""
 
     target: str
     value: str | tuple[Assignment, ...]
@@ -385,13 +385,13 @@ class Objects:
         return tuple(self.kinds.values())
 
     def owned_by(self, name: str) -> tuple[ObjectKind, ...]:
-        """The kinds that end with one of this kind (or with the session)."""
+        """The kinds that end with one of this kind, or with the session."""
         return tuple(kind for kind in self.all if name in kind.owners)
 
 
 @dataclass(frozen=True)
 class Types:
-    """How C types travel, from `types.yaml`."""
+    """How C types travel, as types.yaml says."""
 
     scalars: dict[str, str]
     enums: dict[str, str]
@@ -403,7 +403,7 @@ class Types:
 
 @dataclass(frozen=True)
 class Library:
-    """One spec file."""
+    """One spec file: the functions of a library with their range of wire ids."""
 
     name: str
     file: str
@@ -430,7 +430,7 @@ class Override:
 
 
 class Destroys(Enum):
-    """Who says that a result ends its context."""
+    """What says that a result ends its context."""
 
     HEADER = "header"
     PRACTICE = "practice"
@@ -438,7 +438,7 @@ class Destroys(Enum):
 
 @dataclass(frozen=True)
 class Result:
-    """A CUresult."""
+    """A CUresult: its name, its text, and whether it ends its context."""
 
     name: str
     text: str

@@ -99,7 +99,7 @@ class Member:
 
     @property
     def element(self) -> str:
-        """What an array is of: the pointer's type without its star."""
+        """Type of an array's elements: the pointer's type without its star."""
         return self.ctype[:-1].strip().removeprefix("const ").strip()
 
 
@@ -123,7 +123,7 @@ class Union:
 
 
 class OptionKind(Enum):
-    """What becomes of an option whose value is in an array of `void *` beside the array of options."""
+    """What becomes of a just-in-time compiler's option."""
 
     VALUE = "value"  # a number, in the pointer itself: it travels
     LOCAL = "local"  # the program's memory: the guest answers it
@@ -156,7 +156,7 @@ class OptionList:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a member lies, and how much room it takes."""
+    """Where a member lies in its struct, and its size; both in bytes."""
 
     offset: int
     size: int
@@ -178,7 +178,7 @@ class Nesting:
     where: dict[str, Where] = field(default_factory=dict)
 
     def name(self, ctype: str) -> str:
-        """The name under which a type is defined here."""
+        """The name under which types.yaml defines a type; aliases are followed."""
         return self.aliases.get(ctype, ctype)
 
     def find(self, ctype: str) -> Struct | None:
@@ -225,13 +225,13 @@ class Nesting:
         return member.members or self.unions[self.name(member.ctype)].cases
 
     def drops(self, member: Member) -> tuple[str, ...]:
-        """Tags that say of a whole element of an array that it has no effect."""
+        """Values of a tag with which a whole element of an array has no effect."""
         if member.kind is not Kind.UNION:
             return ()
         return member.drop or (() if member.members else self.unions[self.name(member.ctype)].drop)
 
     def inner(self, member: Member) -> tuple[Member, ...]:
-        """What a struct or union member consists of."""
+        """The members of a struct or union member."""
         if member.kind is Kind.UNION:
             return self.cases(member)
         if member.kind is Kind.STRUCT:
@@ -239,7 +239,7 @@ class Nesting:
         return ()
 
     def walk(self, members: tuple[Member, ...]) -> Iterator[Member]:
-        """Every member, also of what is embedded; not of what is behind a pointer."""
+        """Every member, also of what is embedded, but not of what is behind a pointer."""
         for member in members:
             yield member
             yield from self.walk(self.inner(member))

@@ -54,7 +54,7 @@ def load_attribute(name: str, value: Value) -> Attribute:
 
 
 def load_server(name: str, value: Value | None, ends: bool) -> ServerObject:
-    """A word, or what is written by hand in apiserver/core."""
+    """What `server` says of a kind: a word, or what is written by hand in apiserver/core."""
     if value is None or (value.is_word and value.choice(ServerSide) is ServerSide.GENERATED):
         made = [f"find_{name}", f"adopt_{name}", f"drop_{name}"] + [f"retire_{name}"] * ends
         camel = "".join(map(str.capitalize, name.split("_")))
@@ -111,7 +111,7 @@ def load_kind(name: str, value: Value) -> ObjectKind:
 
 
 def check(kinds: dict[str, ObjectKind]) -> None:
-    """What kinds say together: ids are unique, owners exist and lead to the session."""
+    """Raise SpecError unless ids are unique, and owners exist and lead to the session."""
     ids: dict[int, ObjectKind] = {}
     for kind in kinds.values():
         if kind.id in ids:
@@ -135,7 +135,7 @@ def check(kinds: dict[str, ObjectKind]) -> None:
 
 
 def load_objects(keys: Mapping) -> Objects:
-    """The kinds in `objects.yaml`; a mistake is a SpecError with file and line."""
+    """The kinds in `objects.yaml`. Raises SpecError with file and line."""
     found = [load_kind(name, item) for name, item in keys.need("objects").mapping().all()]
     keys.done()
     kinds = {kind.name: kind for kind in sorted(found, key=lambda kind: kind.id)}

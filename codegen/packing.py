@@ -29,7 +29,7 @@ class Typed(Protocol):
 
 
 def is_bytes(field: Typed) -> bool:
-    """Whether Python has it as one bytes object."""
+    """Whether Python has the field as one bytes object."""
     return field.type == "char" or (field.type == "u8" and field.count > 1)
 
 

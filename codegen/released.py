@@ -23,7 +23,7 @@ HEAD = """\
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation, and its canonical layout in a line."""
+    """One operation of a release, with its layout as one line of text."""
 
     id: int
     symbol: str
@@ -36,16 +36,16 @@ class Operation:
 
 
 def spec_hash(spoken: dict[int, Operation]) -> bytes:
-    """What tells a build that speaks these operations from another one."""
+    """The hash by which HELLO tells a build that speaks these operations from any other, 32 bytes."""
     text = "".join(f"{operation.layout}\n" for _, operation in sorted(spoken.items()))
     return hashlib.sha256(text.encode()).digest()
 
 
 @dataclass(frozen=True)
 class Release:
-    """A set of operations, and the frames of a version of the protocol.
-
-    `functions` are the first and the last wire id of the driver's functions then."""
+    """The operations of a release, and the frames of its version of the protocol. `functions` are the
+    first and the last wire id of the driver's functions then.
+    """
 
     name: str
     functions: tuple[int, int]
@@ -56,7 +56,7 @@ class Release:
 
     @property
     def spec_hash(self) -> bytes:
-        """As a build of it says it in HELLO."""
+        """The spec hash that a build of the release says in HELLO, 32 bytes."""
         return spec_hash(self.operations)
 
 
@@ -66,13 +66,13 @@ def _operation(layout: str) -> Operation:
 
 
 def operations(spec: Spec) -> dict[int, Operation]:
-    """Those that a build of the spec speaks, by wire id."""
+    """The operations that a build of the spec speaks, by wire id."""
     found = [_operation(line) for line in canonical(spec).splitlines()]
     return {each.id: each for each in found if spec.only is None or each.id in spec.only}
 
 
 def current(spec: Spec, frames: Frames, name: str = "") -> Release:
-    """What the spec says now."""
+    """The present spec as a release."""
     ids = [variant.id for variant in spec.driver.variants]
     where = {variant.id: variant.where for variant in spec.operations}
     return Release(name, (min(ids), max(ids)), operations(spec), where, frames.version, lines(frames))
@@ -121,12 +121,12 @@ def load(specs: Path = SPECS) -> list[Release]:
 
 
 def restricted(spec: Spec, release: Release) -> Spec:
-    """The same spec, of which only the operations of a release are spoken."""
+    """The same spec, speaking only the operations of a release."""
     return replace(spec, only=frozenset(release.operations))
 
 
 def by_name(name: str, specs: Path = SPECS) -> Release:
-    """LookupError if there is no such release."""
+    """The release of this name. Raises LookupError if there is none."""
     found = {release.name: release for release in load(specs)}
     if name not in found:
         raise LookupError(f"no release {name!r}; known: {', '.join(found)}")
@@ -134,7 +134,7 @@ def by_name(name: str, specs: Path = SPECS) -> Release:
 
 
 def changes(spec: Spec, frames: Frames, releases: list[Release]) -> list[str]:
-    """What a release has and the spec lays out otherwise, or does not have any more."""
+    """Messages about what a release has and the spec lays out otherwise, or does not have any more."""
     now = current(spec, frames)
     return _changed_operations(now, releases) + _changed_frames(now, releases)
 
@@ -187,7 +187,7 @@ def _changed_frames(now: Release, releases: list[Release]) -> list[str]:
 
 
 def as_text(release: Release) -> str:
-    """Its file."""
+    """The contents of a release's file."""
     text = [
         HEAD.format(name=release.name) + f'release: "{release.name}"',
         f'spec_hash: "{release.spec_hash.hex()}"',
@@ -202,7 +202,9 @@ def as_text(release: Release) -> str:
 
 
 def write(spec: Spec, frames: Frames, name: str, specs: Path = SPECS) -> Path:
-    """The file of a new release; FileExistsError if there is one: what was released stays."""
+    """Write the file of a new release and return its path. Raises FileExistsError: what was released
+    stays.
+    """
     if not NAME.fullmatch(name):
         raise LookupError(f"{name!r} is no release: write 0.2 or 0.2.1")
     path = specs / FOLDER / f"{name}.yaml"

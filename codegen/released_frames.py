@@ -45,10 +45,10 @@ def _lines(frames: Frames) -> Iterator[tuple[str, str, Where]]:
 
 
 def lines(frames: Frames) -> dict[str, Line]:
-    """By name, in the order of the file."""
+    """The lines of framing and handshake by name, in the order of frames.yaml."""
     return {name: Line(name, f"{name} {text}", where) for name, text, where in _lines(frames)}
 
 
 def named(layout: str) -> str:
-    """The name that a line begins with."""
+    """The name of the thing that a line is about, with which it begins."""
     return " ".join(layout.split(" ", 2)[:2])

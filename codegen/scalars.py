@@ -1,4 +1,4 @@
-"""The numbers of which everything on the wire is made."""
+"""The scalar types of the wire and their sizes: everything else is made of them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,9 @@ MALFORMED = {
 
 @dataclass(frozen=True)
 class Test:
-    """The call is refused with `error` (None: the session ends, with `text`) if `condition` holds."""
+    """A condition in Cython under which the call is refused with `error`; None: the session ends, with
+    `text`.
+    """
 
     condition: str
     error: str | None
@@ -26,7 +28,7 @@ class Test:
 
 
 def size_of(size: str, arg: Arg) -> str:
-    """A size as Cython; one that does not fit into 64 bits is the largest there is."""
+    """A size as Cython; one that does not fit into 64 bits becomes the largest there is."""
     names_in(size, arg)
     return expression.saturating(size, lambda name: f"<uint64_t>q.{name}")
 
@@ -92,7 +94,7 @@ def _condition(text: str) -> str:
 
 
 def test(message: Message, check: Check) -> Test | None:
-    """None: there is nothing to ask here; a handle is refused where it is looked up."""
+    """The test of a check. None for a handle, which is refused where it is looked up."""
     if check.what is What.CONTEXT:
         return Test("f.context == NULL", check.error)
     if check.what is What.EARLY:

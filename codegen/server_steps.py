@@ -23,7 +23,7 @@ BEHIND = {Kind.IN, Kind.OUT, Kind.INOUT}
 
 @dataclass(frozen=True)
 class Lookup:
-    """A handle to find: `<finder>(s, f, q.<name>, &<name>)`. `optional`: 0 is no object."""
+    """A handle to find, by `<finder>(s, f, q.<name>, &<name>)`. `optional`: 0 is no object."""
 
     name: str
     struct: str
@@ -33,7 +33,7 @@ class Lookup:
 
 @dataclass(frozen=True)
 class Made:
-    """A new object: `<adopter>(s, f, q.<name>, <name><owner>)`."""
+    """A new object to adopt, by `<adopter>(s, f, q.<name>, <name><owner>)`."""
 
     name: str
     adopter: str
@@ -42,7 +42,9 @@ class Made:
 
 @dataclass(frozen=True)
 class Codec:
-    """What is decoded from behind the request, and encoded into the answer; empty: nothing nests."""
+    """What is decoded from behind the request and encoded into the answer, as lines of Cython; empty:
+    nothing nests.
+    """
 
     begin: str = ""
     decode: tuple[str, ...] = ()
@@ -56,7 +58,7 @@ class Codec:
 
 @dataclass(frozen=True)
 class Handler:
-    """One operation: `locals` are declarations, `copies` what is set from the request before the call."""
+    """All that the template needs of one operation. `copies` is set from the request before the call."""
 
     message: Message
     bulk: bool
@@ -102,7 +104,7 @@ def pointee(arg: Arg) -> str:
 
 
 def function(spec: Spec, arg: Arg, name: str) -> str:
-    """A function of the engine for the kind of an argument, which must be there."""
+    """Name of the engine's function for the kind of an argument. Raises SpecError if the engine has none."""
     kind = spec.objects[arg.of[0]]
     if kind.server.side is ServerSide.NONE:
         raise wrong(arg, f"the server has no {kind.name}", "Say in objects.yaml what it has: 'server'")
@@ -130,7 +132,7 @@ def lookup(spec: Spec, variant: Variant, arg: Arg) -> Lookup:
 
 
 def translated(spec: Spec, arg: Arg) -> str:
-    """What a found object is to the driver: of several kinds, the one whose type the parameter has."""
+    """What the driver is given for a found object; of several kinds, the one whose type the parameter has."""
     kinds = [spec.objects[name] for name in arg.of]
     fitting = [kind for kind in kinds if kind.ctype == arg.param.ctype]
     if not fitting:
@@ -143,7 +145,7 @@ def translated(spec: Spec, arg: Arg) -> str:
 
 
 def nests(spec: Spec, arg: Arg) -> ArgCodec | None:
-    """None: it is one number or handle, in the request or reply itself."""
+    """The codec of an argument; None if it is one number or handle, in the request or reply itself."""
     if not travels_behind(arg):
         return None
     found = ArgCodec(spec.types, arg)
@@ -152,7 +154,7 @@ def nests(spec: Spec, arg: Arg) -> ArgCodec | None:
 
 
 def payload(message: Message) -> list[tuple[str, str, str]]:
-    """What follows the request as it is: type, name and value of where it lies and how long it is."""
+    """What follows the request as it is: type, name and value of its address and of its size."""
     fixed = f"sizeof(gf_req_{message.variant.symbol})" if message.request else "0"
     found = []
     for arg in message.request_payload:
@@ -214,7 +216,7 @@ def single(spec: Spec, arg: Arg) -> bool:
 
 
 def argument(spec: Spec, arg: Arg) -> str:
-    """What the driver is given for one parameter."""
+    """What the driver is given for one parameter, as Cython."""
     nested = nests(spec, arg)
     if arg.kind is Kind.OPTIONS:
         return arg.name
@@ -235,7 +237,9 @@ def argument(spec: Spec, arg: Arg) -> str:
 
 
 def binding(spec: Spec, variant: Variant) -> str:
-    """The driver's function. Its binding has the newest interface of each, under the base name."""
+    """The name of the driver's function in the binding, which has the newest interface of each under its
+    base name. Raises SpecError for an older one.
+    """
     library = next(library for library in spec.libraries if variant in library.variants)
     if library.header is None:
         cause = f"{variant.symbol}: the driver has no such function"
@@ -248,7 +252,9 @@ def binding(spec: Spec, variant: Variant) -> str:
 
 
 def alone(spec: Spec, variant: Variant, arg: Arg | None, verb: str) -> str:
-    """The engine's function that waits for an object, or ends it; nothing else may be asked of it."""
+    """The call of the engine's function that waits for an object, or ends it. Raises SpecError if the
+    operation takes anything else.
+    """
     if len(variant.args) > (arg is not None) or (arg is not None and len(arg.of) > 1):
         cause = f"{variant.symbol}: to {verb} takes one handle, or none, and nothing else"
         raise SpecError(variant.where, cause, "Override the server's step 'call'")
@@ -259,7 +265,9 @@ def alone(spec: Spec, variant: Variant, arg: Arg | None, verb: str) -> str:
 
 
 def call(spec: Spec, variant: Variant) -> str:
-    """The generated call: what ends an object, what waits for one, or the driver's function."""
+    """The generated call of an operation: what ends an object, what waits for one, or the driver's
+    function.
+    """
     handles = [a for a in variant.args if a.kind is Kind.HANDLE]
     ended = next((a for a in handles if a.use is Use.DESTROY), None)
     if ended is not None:
@@ -301,7 +309,7 @@ def made(spec: Spec, variant: Variant, arg: Arg) -> Made:
 
 
 def handler(spec: Spec, message: Message) -> Handler:
-    """All steps of one operation; what cannot be generated is a SpecError."""
+    """All steps of one operation. Raises SpecError for what cannot be generated."""
     variant, args = message.variant, message.variant.args
     custom = variant.server is By.CUSTOM
     written = custom or Step.CALL in variant.server_steps

@@ -1,4 +1,4 @@
-"""Everything that one function or one type yields, for the eye."""
+"""Prints everything that one function or one type yields, for a developer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fields(found: tuple[Field, ...]) -> str:
 
 
 def pieces(text: str, names: set[str], others: set[str]) -> list[str]:
-    """The paragraphs of a generated file that name one of the symbols; of a table, its rows."""
+    """The paragraphs of a generated file that name one of the symbols; of a table, only its rows."""
     word = re.compile(
         r"(?<![A-Za-z0-9])(?:\w*_)?(" + "|".join(map(re.escape, sorted(names))) + r")(?![A-Za-z0-9_])"
     )

@@ -1,4 +1,6 @@
-"""What an operation means on the server, for the eye: checks, steps, teardown, migration, a test's stub."""
+"""Tells a developer what an operation means on the server: checks, steps, teardown, migration, a stub of
+its test.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def migration(variant: Variant) -> list[str]:
 
 
 def value(arg: Arg) -> str:
-    """A placeholder in a test: what is known to be fine, else what is to be filled in."""
+    """A value for a test's stub: one that is right, else a placeholder to be filled in."""
     if arg.kind is Kind.HANDLE:
         return f'handle("{arg.of[0]}", 0)'
     if arg.kind is Kind.SCALAR and arg.min is not None:
@@ -72,7 +74,7 @@ def value(arg: Arg) -> str:
 
 
 def stub(spec: Spec, variant: Variant) -> list[str]:
-    """For tests/apiserver; that it is refused what the guest refuses is tested without it."""
+    """A test of the operation to begin with, for tests/apiserver."""
     m = message(spec.types, variant)
     by_name = {arg.name: arg for arg in variant.args}
     given = [f'"{variant.symbol}"', *(f"{f.name}={value(by_name[f.name])}" for f in m.request)]
@@ -87,7 +89,7 @@ def stub(spec: Spec, variant: Variant) -> list[str]:
 
 
 def describe(spec: Spec, variant: Variant) -> list[str]:
-    """Nothing of what has no message."""
+    """Lines about the operation's server side; none if it has no message."""
     if not variant.on_wire:
         return []
     return [

@@ -61,7 +61,7 @@ def check_ids(spec: Spec) -> None:
 
 
 def next_id(library: Library) -> int:
-    """The lowest id that no entry ever had."""
+    """The lowest wire id in the library's range that no entry ever had."""
     return max([library.ids[0] - 1, *library.retired, *(v.id for v in library.variants)]) + 1
 
 
@@ -151,7 +151,9 @@ def check_stream(variant: Variant) -> None:
 
 
 def check_replay(variant: Variant, found: Message | None) -> None:
-    """What a session that moves must know of every operation that a server implements."""
+    """Raise SpecError unless `replay` says of every operation of the server what a session that moves must
+    know.
+    """
     replay = variant.replay
     if found is None:
         for key, given in (("replay", replay is not None), ("restore", variant.restore)):

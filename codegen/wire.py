@@ -19,7 +19,9 @@ class UnknownType(LookupError):
 
 @dataclass(frozen=True)
 class Message:
-    """One operation on the wire. A payload is the argument whose bytes follow the struct, in this order."""
+    """The request and the reply of one operation. A payload is an argument whose bytes follow the struct,
+    in this order.
+    """
 
     variant: Variant
     request: tuple[Field, ...]
@@ -36,7 +38,7 @@ class Message:
         return size_of(self.reply)
 
     def place(self, name: str) -> tuple[int, int | None]:
-        """Where an argument lies in the request: offset and size; None: the rest of the frame."""
+        """Offset of an argument in the request, and its size in bytes; None: it is the rest of the frame."""
         at = 0
         for member in self.request:
             size = size_of((member,))
@@ -53,7 +55,7 @@ def size_of(fields: tuple[Field, ...]) -> int:
 
 
 def wire_field(types: Types, param: Param) -> Field:
-    """The member that carries a parameter, or what it points to."""
+    """The struct member that carries a parameter, or what it points to."""
     ctype = (param.pointee or param.ctype).removeprefix("const ")
     ctype = types.aliases.get(ctype, ctype)
     if ctype in types.scalars:
@@ -106,7 +108,7 @@ def line(types: Types, m: Message) -> str:
 
 
 def canonical(spec: Spec) -> str:
-    """Every layout as text, in wire id order: two builds that agree on it understand each other."""
+    """Every operation's line, in wire id order: two builds that agree on a line lay it out alike."""
     return "".join(f"{line(spec.types, m)}\n" for m in messages(spec))
 
 

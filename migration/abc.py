@@ -1,4 +1,4 @@
-"""What the mechanism needs of others."""
+"""What the mechanism needs of others: the session, an observer, a wire to the destination, its memory."""
 
 from __future__ import annotations
 
@@ -57,33 +57,41 @@ class Movable(Protocol):
 
 
 class Observer(Protocol):
-    """Is told how it goes, and says when to stop."""
+    """Hears how a migration goes, and may stop it."""
 
     def phase(self, phase: migration_pb2.Phase, done: int = 0, total: int = 0) -> None:
-        """Raises Cancelled if it shall not go on."""
+        """The migration is in this phase, with so many bytes done of those in total. Raises Cancelled if
+        it shall stop.
+        """
 
 
 class Wire(Protocol):
     """Where frames go: a link to another API server, or a file."""
 
     def replay(self, kept: Kept, what: str) -> None:
-        """Sends a frame; its answer, once it is there, must have the digest."""
+        """Send a frame that made the session's state. Its answer, once it is there, must have the digest
+        that `kept` says. `what`: for messages.
+        """
 
     def tell(self, op: str, body: bytes = b"", payload: bytes | memoryview = b"", context: int = 0) -> None:
-        """Sends a frame that must succeed."""
+        """Send a frame that must succeed."""
 
     def settle(self) -> None:
-        """Waits until all that was sent has succeeded."""
+        """Wait until all that was sent has succeeded. Raises MigrationError."""
 
 
 class Memory(Protocol):
-    """How contents of device memory come to the other side."""
+    """How the contents of device memory get to the other side. Mappings are (address, size), pages are
+    addresses.
+    """
 
     def add(self, mappings: Sequence[tuple[int, int]]) -> None:
-        """These are mapped on both sides."""
+        """Note that these mappings are there on both sides."""
 
     def copy(self, pages: Sequence[int], advance: Callable[[int], None]) -> int:
-        """Brings pages there, and says how far it is; returns how many bytes that took."""
+        """Bring the contents of these pages there, and tell `advance` how many bytes are done. Returns the
+        bytes that were copied.
+        """
 
     def hashes(self, pages: Sequence[int]) -> bytes | None:
-        """16 bytes for each page as it is there; None: nobody can say."""
+        """16 bytes for each of these pages as it is on the other side; None: nobody can say."""

@@ -31,7 +31,9 @@ Advance = Callable[[int], None]
 
 
 class Shared:
-    """On this machine: the destination maps the source's memory aside and copies it on its device."""
+    """Memory for a destination on this machine, which maps the source's memory aside and copies it on its
+    device.
+    """
 
     def __init__(self, core: Movable, link: Link) -> None:
         self._core = core
@@ -39,7 +41,9 @@ class Shared:
         self._starts: frozenset[int] = frozenset()
 
     def add(self, mappings: Sequence[mapped.Mapping]) -> bool:
-        """Shares physical memory, again where it is other than before. Whether the destination reaches it."""
+        """Share physical memory with the destination, anew where it has changed. Returns whether its
+        device reaches it.
+        """
         statuses: list[int] = []
         for address, size in mappings:
             descriptor = self._core.share(address)
@@ -68,7 +72,9 @@ class Shared:
 
 
 class Streamed:
-    """To another machine: contents are ordinary copies to the device. Pages of zeroes are there already."""
+    """Memory for a destination on another machine: contents travel as ordinary copies to the device, pages
+    of zeroes not at all.
+    """
 
     def __init__(self, core: Movable, link: Link) -> None:
         self._reader = ReadAhead(core)
@@ -76,7 +82,7 @@ class Streamed:
         self.written: set[int] = set()  # pages that may be other than zero there
 
     def add(self, mappings: Sequence[mapped.Mapping]) -> None:
-        """New memory is zero."""
+        """Note new mappings, which are zero on the other side."""
         self.written.difference_update(mapped.pages(mappings))
 
     def copy(self, pages: Sequence[int], advance: Advance) -> int:
@@ -102,7 +108,9 @@ class Streamed:
 
 
 class Nearby:
-    """On this machine: shared, or staged in host memory once a device does not reach the other's."""
+    """Memory for a destination on this machine: shared, or staged in host memory where one device does not
+    reach the other's.
+    """
 
     def __init__(self, core: Movable, link: Link) -> None:
         self._shared = Shared(core, link)
@@ -124,14 +132,14 @@ class Nearby:
 
 
 class Filed:
-    """Into a file, once: what is written cannot be compared with what came later."""
+    """Memory that goes into a file, once: what is written cannot be compared with what came later."""
 
     def __init__(self, core: Movable, writer: Writer) -> None:
         self._reader = ReadAhead(core)
         self._writer = writer
 
     def add(self, mappings: Sequence[mapped.Mapping]) -> None:
-        """Nothing to do before there are contents."""
+        """Do nothing: a file holds contents only."""
 
     def copy(self, pages: Sequence[int], advance: Advance) -> int:
         copied = 0
@@ -146,14 +154,16 @@ class Filed:
 
 
 class ReadAhead:
-    """Reads the next ranges while somebody uses one."""
+    """Reads device memory into pinned buffers ahead of whoever uses it."""
 
     def __init__(self, core: Movable) -> None:
         self._core = core
         self._buffers: list[memoryview] = []
 
     def read(self, ranges: Iterable[mapped.Mapping]) -> Iterator[tuple[int, memoryview]]:
-        """Contents of ranges of at most a chunk, each until the next is asked for."""
+        """Address and contents of each of these ranges, of at most a chunk; contents hold until the next
+        is asked for.
+        """
         if not self._buffers:
             self._buffers = [memoryview(mmap.mmap(-1, CHUNK)) for _ in range(BUFFERS)]
             for buffer in self._buffers:
@@ -176,7 +186,7 @@ def _first(waiting: list[tuple[int, memoryview, Future[None]]]) -> tuple[int, me
 
 
 def remote_hashes(link: Link, pages: Sequence[int]) -> bytes:
-    """As the destination's device has them."""
+    """16 bytes for each of these pages, hashed on the destination's device. Raises LinkBroken or Refused."""
     found: list[bytes] = []
 
     def take(status: int, body: memoryview) -> None:
@@ -193,7 +203,7 @@ def remote_hashes(link: Link, pages: Sequence[int]) -> bytes:
 
 
 class Contents:
-    """What the destination holds of the session's memory, as it said itself, and what it lacks."""
+    """What the destination said that it holds of the session's memory, and what it lacks."""
 
     def __init__(self, core: Movable, memory: Memory, progress: Progress) -> None:
         self._core = core
@@ -202,11 +212,12 @@ class Contents:
         self._there: dict[int, bytes] = {}  # page and its hash
 
     def forget(self, ranges: Iterable[mapped.Mapping]) -> None:
-        """Other memory lies there now."""
+        """Note that other memory lies in these ranges now."""
         for page in mapped.pages(ranges):
             self._there.pop(page, None)
 
     def send(self, pages: Sequence[int]) -> None:
+        """Bring the contents of these pages to the destination."""
         total, done = len(pages) * PAGE, 0
 
         def advance(size: int) -> None:
@@ -218,13 +229,13 @@ class Contents:
         self._progress.copied(self._memory.copy(pages, advance))
 
     def compare(self, pages: Sequence[int]) -> None:
-        """Asks the destination what it holds."""
+        """Ask the destination for hashes of these pages, and remember them."""
         hashes = self._memory.hashes(pages)
         if hashes is not None:
             self._there.update(zip(pages, split(hashes), strict=True))
 
     def lacking(self, pages: list[int]) -> list[int]:
-        """The pages that are not there as they are here."""
+        """Those of the pages whose contents here differ from what the destination holds."""
         return [
             page
             for page, ours in zip(pages, split(self._core.hashes(pages)), strict=True)
@@ -233,14 +244,14 @@ class Contents:
 
 
 class Precopy:
-    """When to stop: what is left is next to nothing, or shrinks no more."""
+    """Decides when to stop copying while the program runs: little is left, or it shrinks no more."""
 
     def __init__(self) -> None:
         self.rounds = 0
         self._before = float("inf")
 
     def goes_on(self, left: int) -> bool:
-        """After a round that left so many pages."""
+        """Whether another round is worth it, after one that left so many pages."""
         self.rounds += 1
         shrinks = left < self._before * SHRINKING
         self._before = left
@@ -252,7 +263,9 @@ def split(hashes: bytes) -> Iterator[bytes]:
 
 
 def choose(wanted: migration_pb2.Strategy, mapped_bytes: int, comparable: bool) -> migration_pb2.Strategy:
-    """The strategy that is used."""
+    """The strategy to use: `stop` if contents cannot be compared, if it is wanted, or up to 64 MiB; else
+    precopy.
+    """
     if not comparable or wanted == migration_pb2.STRATEGY_STOP:
         return migration_pb2.STRATEGY_STOP
     if wanted != migration_pb2.STRATEGY_PRECOPY and mapped_bytes <= SMALL:
@@ -261,6 +274,6 @@ def choose(wanted: migration_pb2.Strategy, mapped_bytes: int, comparable: bool) 
 
 
 def hot_last(pages: Sequence[int], hot: Sequence[int], mappings: Sequence[mapped.Mapping]) -> list[int]:
-    """Pages of mappings that kernels use right now come last: they would change again."""
+    """The pages in order, those of mappings that kernels use right now last: they would change again."""
     warm = set(mapped.pages([each for each in mappings if each[0] in set(hot)]))
     return sorted(pages, key=lambda page: (page in warm, page))

@@ -1,4 +1,4 @@
-"""Whether a session of one device can go on on another: its guest keeps what WELCOME told it."""
+"""Whether a session of one device can go on on another: its guest keeps what WELCOME told it of the first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLACES = {
 
 @dataclass(frozen=True)
 class Terms:
-    """What a guest knows of its session and device."""
+    """What a guest knows of its session and its device."""
 
     session: int
     window: tuple[int, int]
@@ -38,7 +38,7 @@ class Terms:
 
 
 def of_welcome(body: bytes) -> Terms:
-    """By the body of a WELCOME."""
+    """The Terms in the body of a WELCOME."""
     if len(body) < Welcome.SIZE + Device.SIZE:
         raise LinkBroken("the destination's WELCOME is cut short")
     said, device = Welcome.unpack(body), Device.unpack(body, Welcome.SIZE)
@@ -56,7 +56,7 @@ def of_welcome(body: bytes) -> Terms:
 
 
 def welcome(core: Movable, session: int) -> bytes:
-    """What the guest of a session was told, as a body of WELCOME."""
+    """The body of a WELCOME as the session's guest got it."""
     base, size = core.window
     quota = core.stats()["memory_quota"]
     told = Welcome(b"", session, base, size, quota, PAGE, core.driver_version, 1, 0, 0, 0)
@@ -64,7 +64,7 @@ def welcome(core: Movable, session: int) -> bytes:
 
 
 def compare(here: Terms, there: Terms) -> None:
-    """Raises if a program could tell the difference."""
+    """Raise Refused if a program could tell the one device from the other."""
     for what, ours, theirs in (
         ("device", here.name, there.name),
         ("address window", here.window, there.window),

@@ -14,7 +14,7 @@ class MigrationError(Exception):
 
 
 class Refused(MigrationError):
-    """The session cannot be moved, or not there."""
+    """The session cannot be moved at all, or not to this destination."""
 
 
 class LinkBroken(MigrationError):
@@ -22,12 +22,12 @@ class LinkBroken(MigrationError):
 
 
 class Cancelled(MigrationError):
-    """Somebody, or the end of the session, stopped it."""
+    """Somebody stopped the migration, or the session ended."""
 
 
 class SnapshotError(MigrationError):
-    """The file is damaged, or none of ours."""
+    """The file is damaged, or no snapshot of gpuferry."""
 
 
 class Lost(MigrationError):
-    """Past the point of no return, and nobody said that he has the session."""
+    """The migration is past the point of no return, and nobody said that it has the session."""

@@ -37,7 +37,7 @@ def page_digest(page: bytes | memoryview) -> bytes:
 
 
 class Writer:
-    """Writes beside the name; nothing is there under the name before `finish`."""
+    """Writes a snapshot beside its name: nothing is there under the name before `finish`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,17 +53,17 @@ class Writer:
         self._digest = hashlib.sha256()
 
     def replay(self, kept: Kept, what: str) -> None:
-        """Keeps a frame and what its answer must be; nobody answers here."""
+        """Write a frame and the digest that its answer must have."""
         self._frame(kept.answer, kept.frame, b"")
 
     def tell(self, op: str, body: bytes = b"", payload: bytes | memoryview = b"", context: int = 0) -> None:
         self._frame(0, frames.pack(op, body, len(payload), context), payload)
 
     def settle(self) -> None:
-        """It is all written."""
+        """Do nothing: what is written needs no answer."""
 
     def page(self, address: int, page: memoryview) -> bool:
-        """Keeps a page; False: it is zero, and need not be kept."""
+        """Write a page of device memory. Returns False for one that is zero, which is left out."""
         if page == ZEROES:
             return False
         if not self._parts or self._parts[-1].kind != Part.PAGES:
@@ -84,7 +84,7 @@ class Writer:
         return True
 
     def finish(self, snapshot: snapshot_pb2.Snapshot) -> None:
-        """Everything is there: it gets its name once it is on the disk."""
+        """Sync the file to the disk, then give it its name."""
         self._close_frames()
         snapshot.bytes_per_page = PAGE
         snapshot.parts.extend(self._parts)
@@ -106,7 +106,7 @@ class Writer:
             self._partial.unlink()
 
     def withdraw(self) -> None:
-        """The session did not leave after all: what was finished must not be resumed."""
+        """Remove the finished file: the session did not leave after all, and must not be resumed from it."""
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()
 
@@ -138,7 +138,9 @@ class Writer:
 
 
 class Reader:
-    """A snapshot, opened: what it is about is checked, and the rest by `check` before anybody uses it."""
+    """An open snapshot whose description was checked. The rest is checked by `check`. Raises
+    SnapshotError.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -163,12 +165,14 @@ class Reader:
         self.close()
 
     def check(self) -> None:
-        """Reads all of it; raises if a single bit is not what was written."""
+        """Read all of the file. Raises SnapshotError if a single bit is not what was written."""
         for item in self.contents():
             del item
 
     def contents(self) -> Iterator[Kept | tuple[int, bytes]]:
-        """Frames, and pages with their addresses, in the order in which they are played; each is checked."""
+        """Frames, and pages with their addresses, in the order in which they are played. Each is checked
+        again.
+        """
         at = HEAD_SIZE
         for part in self.snapshot.parts:
             if part.kind == Part.FRAMES:

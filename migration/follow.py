@@ -19,12 +19,12 @@ def _mac(key: bytes, *parts: bytes) -> bytes:
 
 
 def session_of(welcome: bytes) -> int:
-    """The number that whoever sent WELCOME gave to the session."""
+    """The session's number in this body of a WELCOME."""
     return frames.Welcome.unpack(welcome).session
 
 
 def moved_frame(old_key: bytes, key: bytes, session: int, address: str) -> bytes:
-    """MOVED for the guest; only who holds the session's key so far can read the new one in it."""
+    """The MOVED frame for a guest. Only who holds the session's key so far can read the new key in it."""
     nonce, where = secrets.token_bytes(frames.NONCE_SIZE), address.encode()
     mask = _mac(old_key, frames.KEY_MOVED, nonce)
     hidden = bytes(a ^ b for a, b in zip(key, mask, strict=True))
@@ -33,7 +33,9 @@ def moved_frame(old_key: bytes, key: bytes, session: int, address: str) -> bytes
 
 
 def ask(address: str, key: bytes, session: int) -> bool | None:
-    """Whether the GPU server there has the session; None: it does not know yet, or does not answer."""
+    """Whether the GPU server at this address has the session; None: it does not know yet, or does not
+    answer.
+    """
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), ASK_SECONDS) as connection:

@@ -30,7 +30,7 @@ KIND_LIBRARY = 3
 
 
 class Kept(NamedTuple):
-    """A frame that a session's state consists of, and the digest of its answer (0: it had none)."""
+    """A frame that is part of a session's state, with the digest of its answer (0: it had none)."""
 
     frame: bytes
     answer: int
@@ -41,7 +41,7 @@ def name(op: int) -> str:
 
 
 def describe(frame: bytes) -> str:
-    """What a frame asks for, for people."""
+    """What a frame asks for, as a text for messages."""
     head = header(frame)
     if head.op == OPERATIONS["sessionGetGlobal"]:
         return f"the address of the variable {frame[HEADER.size + HANDLE.size :].decode(errors='replace')}"
@@ -53,13 +53,13 @@ def header(frame: bytes | bytearray | memoryview) -> Header:
 
 
 def pack(op: str, body: bytes, payload_size: int = 0, context: int = 0, request: int = 0) -> bytes:
-    """A frame up to its payload."""
+    """The header and body of a frame; its payload, of so many bytes, follows."""
     size = HEADER.size + len(body) + payload_size
     return Header(size, OPERATIONS[op], 0, request, context).pack() + body
 
 
 def digest(op: int, status: int, body: bytes | memoryview) -> int:
-    """What the journal of a session remembers of an answer; what JIT and linker said is no part of it."""
+    """The digest of an answer that a session's journal keeps. What JIT and linker said is no part of it."""
     if op in LINKED and len(body) >= LINKED[op].size:
         *told, _, _ = LINKED[op].unpack_from(body)
         body = LINKED[op].pack(*told, 0, 0)
@@ -70,7 +70,7 @@ def digest(op: int, status: int, body: bytes | memoryview) -> int:
 
 
 def of(kept: Iterable[Kept], *names: str) -> Iterator[tuple[Header, bytes]]:
-    """Header and body of the frames of these operations."""
+    """Header and body of each frame of these operations, in order."""
     wanted = {OPERATIONS[name] for name in names}
     for frame, _ in kept:
         head = header(frame)
@@ -79,7 +79,9 @@ def of(kept: Iterable[Kept], *names: str) -> Iterator[tuple[Header, bytes]]:
 
 
 def owners(kept: list[Kept]) -> list[tuple[int, int, bytes]]:
-    """Handle, context and image's hash: of modules, and of libraries once per context that has used them."""
+    """(handle, context, image's hash) of each module, and of each library once for every context that has
+    used it.
+    """
     modules: list[tuple[int, int, bytes]] = []
     images: dict[int, bytes] = {}
     for head, body in of(kept, "sessionLoadImage"):

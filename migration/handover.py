@@ -1,4 +1,6 @@
-"""The source gives the guest's socket to a keeper, which takes over in its place where there is a link."""
+"""How the source of a migration gives the guest's socket to a keeper, which takes over in its place where
+there is a link.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ Custody = handover_pb2.Custody
 def give(
     pair: socket.socket, handover: handover_pb2.Handover, descriptors: list[int], patience: float = PATIENCE
 ) -> None:
-    """Returns once the keeper has the session; Lost: perhaps it has."""
+    """Give the keeper the guest's socket, and the link if there is one. Returns once it has the session.
+    Raises Lost if that is not certain.
+    """
     try:
         socket.send_fds(pair, [handover.SerializeToString()], descriptors, socket.MSG_NOSIGNAL)
     except OSError as error:
@@ -62,7 +66,7 @@ def _last_word(pair: socket.socket) -> handover_pb2.Custody | None:
 
 
 def take(pair: socket.socket) -> tuple[handover_pb2.Handover, list[socket.socket]] | None:
-    """At the keeper: what the source gives; None if it gives nothing any more."""
+    """What the source gives this keeper; None if it gives nothing any more."""
     try:
         packet, descriptors, _, _ = socket.recv_fds(pair, PACKET, DESCRIPTORS)
     except OSError:
@@ -78,7 +82,7 @@ def take(pair: socket.socket) -> tuple[handover_pb2.Handover, list[socket.socket
 
 
 def say(pair: socket.socket, stage: handover_pb2.Custody.Stage, reason: str = "") -> bool:
-    """At the keeper; False: the source cannot hear it."""
+    """Tell the source a step. Returns False if it cannot hear it any more."""
     try:
         pair.send(Custody(stage=stage, reason=reason[:1000]).SerializeToString(), socket.MSG_NOSIGNAL)
     except OSError:

@@ -34,14 +34,16 @@ Answer = Callable[[int, memoryview], None]  # takes status and what follows the 
 
 @dataclass(frozen=True)
 class Expected:
-    """An answer that is still to come."""
+    """An answer that is still to come, and who takes it."""
 
     op: int
     take: Answer
 
 
 class Link:
-    """One end of the connection, for one thread."""
+    """One end of the connection between source and destination, for one thread. Raises LinkBroken, and
+    Cancelled once it is woken.
+    """
 
     def __init__(self, connection: socket.socket, wake: int | None = None) -> None:
         """`wake` becomes readable when everything shall be dropped."""
@@ -58,7 +60,7 @@ class Link:
 
     @contextlib.contextmanager
     def patient(self, seconds: float) -> Iterator[None]:
-        """Silence may last so long meanwhile."""
+        """Let the other side be silent for so many seconds within this context."""
         before, self.patience = self.patience, seconds
         try:
             yield
@@ -66,14 +68,16 @@ class Link:
             self.patience = before
 
     def welcome(self) -> bytes:
-        """The body of the WELCOME with which the destination begins."""
+        """The body of the WELCOME with which the destination begins; waits for it."""
         while self._welcome is None:
             self._wait(select.POLLIN)
             self._read()
         return self._welcome
 
     def replay(self, kept: Kept, what: str) -> None:
-        """Sends a kept frame; its answer must have the digest that the source remembers."""
+        """Send a kept frame. Its answer must have the digest that the source remembers, else Refused is
+        raised when it comes.
+        """
         frame = bytearray(kept.frame)
         op, expected = frames.header(kept.frame).op, kept.answer
         self._let_load(op)
@@ -88,7 +92,7 @@ class Link:
         self._send(frame)
 
     def tell(self, op: str, body: bytes = b"", payload: bytes | memoryview = b"", context: int = 0) -> None:
-        """Sends a frame that must succeed."""
+        """Send a frame that must succeed."""
         self.ask(op, body, lambda status, _: require(status, op), payload, context)
 
     def ask(
@@ -100,7 +104,7 @@ class Link:
         context: int = 0,
         descriptors: Sequence[int] = (),
     ) -> None:
-        """Sends a frame whose answer somebody takes."""
+        """Send a frame; `take` gets the status of its answer and what follows the prefix."""
         self._let_load(frames.OPERATIONS[op])
         request = self._expect(frames.OPERATIONS[op], take)
         head = frames.pack(op, body, len(payload), context, request)
@@ -114,14 +118,14 @@ class Link:
             self._send(head, payload)
 
     def settle(self) -> None:
-        """Waits until everything that was sent has its answer."""
+        """Wait until everything that was sent has its answer."""
         self._flush()
         while self._expected:
             self._wait(select.POLLIN)
             self._read()
 
     def commit(self) -> None:
-        """From here on nobody can stop it."""
+        """Let nobody stop the migration from here on."""
         self._wake = None
 
     def _expect(self, op: int, take: Answer) -> int:
@@ -242,7 +246,7 @@ def context_of(frame: bytes | bytearray) -> int:
 
 
 def require(status: int, what: str) -> None:
-    """The destination must have done it."""
+    """Raise Refused unless the destination did what it was asked, which `what` names."""
     if status == OUT_OF_MEMORY:
         raise Refused("the destination has not enough free memory")
     if status != 0:

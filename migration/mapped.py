@@ -11,14 +11,14 @@ Mapping = tuple[int, int]  # address, size
 
 
 class Mapped:
-    """By the frames so far."""
+    """The mappings that the frames so far make. A mapping is (address, size) in bytes."""
 
     def __init__(self) -> None:
         self._sizes: dict[int, int] = {}
         self._fresh: set[int] = set()
 
     def apply(self, kept: Iterable[Kept]) -> list[Mapping]:
-        """Takes note of maps and unmaps; returns the ranges whose contents are other ones now."""
+        """Note maps and unmaps among these frames. Returns the ranges whose contents are other ones now."""
         changed = []
         for head, body in frames.of(kept, "sessionMemMap", "sessionMemUnmap"):
             address, size = RANGE.unpack_from(body)
@@ -33,26 +33,30 @@ class Mapped:
         return changed
 
     def fresh(self, within: Iterable[Mapping]) -> list[Mapping]:
-        """Mappings that were made since this was last asked, as far as they are among these."""
+        """Those of the mappings `within` that were made since this was last asked."""
         known = set(within)
         found = [(a, self._sizes[a]) for a in sorted(self._fresh) if (a, self._sizes[a]) in known]
         self._fresh.difference_update(address for address, _ in found)
         return found
 
     def mappings(self) -> list[Mapping]:
+        """All mappings, by address."""
         return sorted(self._sizes.items())
 
     def total(self) -> int:
+        """Bytes that are mapped in all."""
         return sum(self._sizes.values())
 
 
 def pages(mappings: Iterable[Mapping]) -> list[int]:
-    """The addresses of their pages."""
+    """The addresses of all pages of these mappings."""
     return [page for address, size in mappings for page in range(address, address + size, PAGE)]
 
 
 def runs(addresses: Iterable[int], longest: int, starts: frozenset[int] = frozenset()) -> Iterator[Mapping]:
-    """Neighbouring pages as ranges: none longer than this, none across one of these addresses."""
+    """Neighbouring pages put together to ranges of at most `longest` bytes, none of which goes on beyond
+    one of `starts`.
+    """
     begin = end = 0
     for address in addresses:
         if address == end and end - begin < longest and address not in starts:

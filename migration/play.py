@@ -1,4 +1,4 @@
-"""A session out of its file, into a link."""
+"""Plays a session out of its file, over a link to an API server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .targets import DONE, take_over
 
 
 class Player:
-    """One attempt. The program waits all the time, so nothing is a pause."""
+    """One attempt to play a snapshot. The program waits all the time, so no part of it counts as a pause."""
 
     def __init__(
         self,
@@ -36,7 +36,9 @@ class Player:
         self._lacks = lacks
 
     def run(self, welcome: bytes | None, guest: list[int], relayed: bool = False) -> migration_pb2.Report:
-        """Without a welcome the link begins with it. With the guest's socket the destination gets that."""
+        """Play the snapshot and return the report. `welcome`: the destination's, where it was read
+        already; `guest`: the guest's socket, if the destination shall have it. Raises MigrationError.
+        """
         self._prepare(welcome)
         with self._link.patient(REBUILD_PATIENCE):
             self._rebuild()
@@ -51,7 +53,7 @@ class Player:
         return self._progress.finish()
 
     def report(self) -> migration_pb2.Report:
-        """As far as it came."""
+        """The report as far as the attempt came."""
         return self._progress.finish()
 
     def _prepare(self, welcome: bytes | None) -> None:

@@ -1,4 +1,4 @@
-"""How long each phase took and how much was copied, for whoever asked."""
+"""Measures how long each phase of a migration took and how many bytes it copied."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAUSED = {
 
 
 class Progress:
-    """Goes from phase to phase and remembers when."""
+    """The phases of one migration, their times, and the bytes that were copied."""
 
     def __init__(self, observer: Observer, pauses: Set[migration_pb2.Phase] = PAUSED) -> None:
         """`pauses`: the phases in which the program waits and would not otherwise."""
@@ -32,26 +32,27 @@ class Progress:
 
     @property
     def paused(self) -> bool:
-        """Whether the program waits."""
+        """Whether the program waits in this phase."""
         return self.phase in self._pauses
 
     def enter(self, phase: migration_pb2.Phase, total: int = 0) -> None:
-        """The next phase begins; raises Cancelled if it shall not."""
+        """Begin the next phase, in which `total` bytes are to be copied. Raises Cancelled."""
         self._leave()
         self.phase = phase
         self._observer.phase(phase, 0, total)
 
     def advance(self, done: int, total: int) -> None:
-        """Within the phase; likewise."""
+        """Tell how many bytes of the phase are done. Raises Cancelled."""
         self._observer.phase(self.phase, done, total)
 
     def copied(self, count: int) -> None:
+        """Count bytes that were copied."""
         self.report.copied_bytes += count
         if self.paused:
             self.report.pause_bytes += count
 
     def finish(self) -> migration_pb2.Report:
-        """It is over, one way or the other."""
+        """End the last phase and return the report, whether the migration succeeded or not."""
         self._leave()
         self.phase = migration_pb2.PHASE_UNSPECIFIED
         report = self.report

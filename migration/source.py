@@ -30,7 +30,7 @@ VARIABLE_FOUND = REPLIES["sessionGetGlobal"]
 
 @dataclass
 class Order:
-    """What is wanted of it."""
+    """What the source is asked to do: the strategy, and how long draining may take."""
 
     strategy: migration_pb2.Strategy = migration_pb2.STRATEGY_AUTO
     drain_seconds: float = 0.0
@@ -38,7 +38,7 @@ class Order:
 
 @dataclass
 class Code:
-    """The images of the session, and whose they are."""
+    """The images of the session, and the modules and libraries that were made of them."""
 
     names: dict[bytes, set[str]] = field(default_factory=dict)  # by hash
     sent: set[bytes] = field(default_factory=set)
@@ -59,7 +59,9 @@ class Source:
         self._journal: list[Kept] = []
 
     def run(self) -> migration_pb2.Report:
-        """The session is elsewhere when this returns. If it raises, it goes on here, unless it is Lost."""
+        """Move the session and return the report. Raises MigrationError: the session goes on here, unless
+        it is Lost.
+        """
         with contextlib.ExitStack() as undo:
             undo.callback(self._target.undo)
             self._prepare()
@@ -76,7 +78,7 @@ class Source:
         return self._progress.finish()
 
     def report(self) -> migration_pb2.Report:
-        """As far as it came."""
+        """The report as far as the attempt came."""
         return self._progress.finish()
 
     def _prepare(self) -> None:
@@ -274,5 +276,7 @@ def names_of_variables(image: bytes) -> set[str]:
 
 
 def is_constant(name: str) -> bool:
-    """Whether a compiler made it for a text that nobody writes to; drivers do not find those by name."""
+    """Whether the variable is one that a compiler made for a text that nobody writes to; drivers do not
+    find those by name.
+    """
     return name.startswith(("$str", "__unnamed_", ".str"))

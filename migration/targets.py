@@ -1,4 +1,4 @@
-"""Where a session goes: over a link on this machine, over a link to another one, or into a file."""
+"""Where a session goes: over a link to another device, over a link to another machine, or into a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DONE = REQUESTS["sessionRestoreDone"]
 
 
 class Target(Protocol):
-    """One way to go."""
+    """One way to move a session, with what the source needs of its other end."""
 
     @property
     def wire(self) -> Wire: ...
@@ -33,26 +33,26 @@ class Target(Protocol):
     def memory(self) -> Memory: ...
     @property
     def lacks(self) -> Collection[int]:
-        """Operations of this build that it has not, or lays out otherwise."""
+        """Wire ids of operations of this build that the target lacks or lays out otherwise."""
 
     @property
     def comparable(self) -> bool:
-        """Whether it can say what it holds."""
+        """Whether the target can say what memory it holds."""
 
     def prepare(self, core: Movable) -> None:
-        """Raises unless the session could live there."""
+        """Raise MigrationError unless the session could live there."""
 
     def done(self, mapped_bytes: int) -> None:
-        """Everything was sent; raises unless it is there and well."""
+        """Say that everything was sent. Raises MigrationError unless all is there and well."""
 
     def take_over(self, guest: int, unread: bytes, reply_begun: int) -> None:
-        """The point of no return lies in here."""
+        """Give the session away. The point of no return lies in here: raises Lost past it."""
 
     def undo(self) -> None:
-        """The session stayed."""
+        """Undo what was prepared: the session stays where it is."""
 
     def patient(self, seconds: float) -> AbstractContextManager[None]:
-        """For as long as this the other side may be silent."""
+        """Let the other side be silent for so many seconds within this context."""
 
 
 class _Linked:
@@ -89,7 +89,7 @@ class Local(_Linked):
 
 
 class Remote(_Linked):
-    """Another machine. The keeper takes over, so that a source that dies meanwhile loses nothing."""
+    """Another machine. A keeper takes over there, so that a source that dies meanwhile loses nothing."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class Remote(_Linked):
 
 
 class Suspended:
-    """In a file; a keeper holds the guest's socket until somebody plays it."""
+    """A file. A keeper holds the guest's socket until somebody plays it."""
 
     comparable = False
     lacks: Collection[int] = ()
@@ -137,7 +137,7 @@ class Suspended:
         snapshot.welcome = devices.welcome(core, snapshot.grant.session)
 
     def prepare(self, core: Movable) -> None:
-        """Any device will do that is like this one: whoever plays the file compares."""
+        """Do nothing: any device like this one will do, and whoever plays the file compares."""
 
     def done(self, mapped_bytes: int) -> None:
         self._snapshot.mapped_bytes = mapped_bytes
@@ -159,8 +159,9 @@ class Suspended:
 
 
 def take_over(link: Link, guest: list[int], relayed: bool = False) -> None:
-    """Asks the destination to have the session; with the guest's socket, or with the link for it. If it is
-    relayed, the guest has yet to leave where it was before, and will say so."""
+    """Ask the destination to have the session: with the guest's socket beside the frame, or with the link
+    in its place. `relayed`: the guest has yet to leave where it was before, and will say so.
+    """
     sent = link.sent
     flags = (TakeOverFlag.SOCKET if guest else 0) | (TakeOverFlag.RELAYED if relayed else 0)
     link.commit()
@@ -188,7 +189,9 @@ def custody(session: int, unread: bytes, reply_begun: int) -> handover_pb2.Hando
 
 
 def begun(stream: bytes) -> tuple[bytes, int]:
-    """Of the frame that a stream ends in: what there is of its header, or how many bytes are missing."""
+    """How the frame stands in which a stream ends: the bytes of its header so far, or how many bytes of it
+    are missing.
+    """
     at = 0
     while len(stream) - at >= HEADER.size:
         at += max(HEADER.size, HEADER.unpack_from(stream, at)[0])

@@ -1,4 +1,4 @@
-"""The module variables of an image, by name: nobody but the image knows them."""
+"""The module variables of an image by name, read from the image: nothing else knows them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _EXTERN_FUNCTION = re.compile(r"\.extern\s+\.func\b[^;{]*?\b(\w+)\s*(?:\([^;{)]*
 
 @dataclass
 class Variables:
-    """Of one image."""
+    """The variables of one image."""
 
     names: set[str] = field(default_factory=set)
     heap: bool = False  # its kernels allocate memory
 
 
 def find(image: bytes) -> Variables:
-    """All variables of an image, wherever they come from."""
+    """All variables of an image, from its PTX texts and its ELF files."""
     found = Variables()
     for part in images.parts(image):
         if part.startswith(images.ELF):

@@ -1,4 +1,4 @@
-"""Between servers of different builds: what is told in the layout of the other one, and what a file needs."""
+"""Moves between builds that differ: what is told in the layout of the other one, and what a file needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ COUNT = struct.Struct("<Q")
 
 
 def counters(state: bytes, lacks: Collection[int]) -> tuple[str, bytes]:
-    """The operation that brings the counters, and its body, to a destination that lacks these operations."""
+    """The operation that brings a session's counters, and its body, to a destination that lacks these
+    operations.
+    """
     if COUNTERS not in lacks:
         return "sessionRestoreCounters", state
     return "sessionRestoreState", _of_first_release(state)
@@ -49,7 +51,9 @@ def _of_first_release(state: bytes) -> bytes:
 
 
 def stamp(snapshot: snapshot_pb2.Snapshot) -> None:
-    """What whoever plays the file must lay out as this build does: what is in it, what its guest may use."""
+    """What a file says of the operations in it and of those that its guest may use: whoever plays it must
+    lay them out as this build does.
+    """
     promised = (
         frozenset(snapshot.grant.operations) if snapshot.grant.limited else frozenset(operations.SPOKEN)
     )
@@ -72,7 +76,9 @@ def _needed(snapshot: snapshot_pb2.Snapshot) -> tuple[dict[int, int], str]:
 
 
 def check(snapshot: snapshot_pb2.Snapshot, lacks: Collection[int]) -> None:
-    """Raises SnapshotError if it is not for this build, or for a destination that lacks these operations."""
+    """Raise SnapshotError if this build, or a destination that lacks these operations, cannot play the
+    file.
+    """
     try:
         needed, version = _needed(snapshot)
     except struct.error:

@@ -1,6 +1,6 @@
-# Physical memory a second time, at the same offset of another range: of a session that is about to move its own, so
-# that the guest may unmap what is being read; of one that comes from another server that server's. Only one thread at a
-# time comes here: whoever moves the session away, under s.move.lock, or the dispatcher of one that is being restored.
+# Physical memory mapped a second time, at the same offset of another range. Of a session that moves away it is the
+# session's own, so that the guest may unmap what is being read; of one that arrives it is the other server's. Only one
+# thread at a time comes here: whoever moves the session away, under s.move.lock, or the dispatcher of one that is being restored.
 
 
 cdef int prepare_aside(Session *s) noexcept nogil:

@@ -1,4 +1,4 @@
-# What comes from C.
+# Declarations of C: system calls, hashes, codecs; nothing of the session.
 
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t

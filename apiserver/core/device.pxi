@@ -1,4 +1,4 @@
-# The device: context, window and staging of this process, made once; and what a guest is told of it.
+# The device: the context, window and staging that this process makes once, and what WELCOME tells a guest of it.
 
 cdef enum:
     MINIMUM_DRIVER = 12080      # every driver function used here exists since then

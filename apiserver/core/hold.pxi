@@ -1,5 +1,5 @@
-# A session stands still between two frames, so that it can be taken elsewhere: the dispatcher, the device, what goes to
-# the guest. What is called here is called by another thread than the dispatcher (`move.lock`, DESIGN.md).
+# How a session stands still between two frames, so that it can be taken elsewhere: the dispatcher stops, the device is
+# drained, nothing more goes to the guest. What is called here is called by another thread than the dispatcher (`move.lock`, DESIGN.md).
 
 cdef enum:
     SIGNAL_EVERY = 1000         # microseconds: between two attempts to wake a dispatcher from recv

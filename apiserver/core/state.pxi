@@ -1,4 +1,5 @@
-# How a session stands: its end, its latched failure.
+# How a session stands: whether it is served or ending, why it ended, and the first failure of a call that nobody waited
+# for, which the next reply tells.
 
 cdef int ONGOING = node_pb2.CAUSE_UNSPECIFIED
 cdef int CLOSED = node_pb2.CAUSE_CLOSED

@@ -1,4 +1,4 @@
-# What is counted of every call.
+# Counters: calls by operation and their times, bytes, launches.
 
 
 cdef inline uint64_t now() noexcept nogil:

@@ -22,7 +22,7 @@ TYPES = "specs/cuda/types.yaml"
 
 @dataclass(frozen=True)
 class Handles:
-    """Handles of one C type: what an array of them, or a member, is translated by."""
+    """Handles of one C type, and what translates them."""
 
     of: tuple[str, ...]
     ctype: str
@@ -37,7 +37,7 @@ def operations(spec: Spec) -> list[Variant]:
 
 
 def closure(nesting: Nesting, names: set[str]) -> set[str]:
-    """The structs and all that they consist of or lead to."""
+    """These structs, and all that they consist of or lead to."""
     found: set[str] = set()
     left = sorted(names)
     while left:
@@ -50,7 +50,7 @@ def closure(nesting: Nesting, names: set[str]) -> set[str]:
 
 @dataclass(frozen=True)
 class Needed:
-    """The types whose codecs are made; of the structs, those that are answered."""
+    """The types whose codecs are made: all structs, those of them that are answered, and option lists."""
 
     structs: tuple[str, ...]
     answered: tuple[str, ...]
@@ -58,7 +58,7 @@ class Needed:
 
 
 def needed(spec: Spec) -> Needed:
-    """What operations carry, and what code written by hand asks for."""
+    """The types that operations carry, and those that code written by hand asks for."""
     nesting = spec.types.nesting
     args = [a for v in operations(spec) for a in v.args if a.kind in BEHIND_POINTER]
 
@@ -76,7 +76,7 @@ def needed(spec: Spec) -> Needed:
 
 
 class Text:
-    """What the templates ask of a type."""
+    """What the templates ask of the types, as C text."""
 
     def __init__(self, spec: Spec, needed: Needed) -> None:
         self.types = spec.types
@@ -110,7 +110,7 @@ class Text:
         return any(m.kind.value == kind for s in self.structs for m in self.walk(s))
 
     def has(self, struct: Struct, kind: str) -> bool:
-        """Whether the struct itself, not one with a name within it, has such a member."""
+        """Whether the struct itself, not one within it, has such a member."""
 
         def within(members: tuple[Member, ...]) -> bool:
             return any(
@@ -123,7 +123,7 @@ class Text:
         return within(struct.members)
 
     def is_element(self, struct: Struct) -> bool:
-        """Whether an array behind a pointer is of it."""
+        """Whether the type is the element of an array behind a pointer."""
         return any(
             m.kind is Kind.ARRAY and self.nesting.name(m.element) == struct.name
             for s in self.structs
@@ -131,7 +131,7 @@ class Text:
         )
 
     def dropped(self, struct: Struct) -> tuple[str, tuple[str, ...]] | None:
-        """The tag, and its values with which an element of an array has no effect."""
+        """The tag, and its values with which an element of an array has no effect and is left out."""
         for member in struct.members:
             drops = self.nesting.drops(member)
             if drops:
@@ -154,7 +154,9 @@ class Text:
         return found
 
     def in_order(self, members: tuple[Member, ...]) -> list[Member]:
-        """As cuda.h has them; a kernel's parameters last, since the kernel says how many there are."""
+        """The members in the order of cuda.h; a kernel's parameters last, since the kernel says how many
+        there are.
+        """
         return sorted(members, key=lambda m: m.kind is Kind.PARAMS)
 
     def number(self, text: str, way: str) -> str:
@@ -173,7 +175,7 @@ class Text:
         return self.nesting.name(member.element)
 
     def function(self, member: Member, way: str) -> str:
-        """Whose parameters they are: the first that is given."""
+        """The kernel whose parameters they are: the first member that is not null."""
         *first, last = (f"v->{way}{name}" for name in member.function)
         choices = "".join(f"{name} != NULL ? (CUfunction){name} : " for name in first)
         return f"{choices}(CUfunction){last}"
@@ -191,7 +193,7 @@ class Text:
         return f"gf_append_plain(behind, {value}, {count}, sizeof *{value}, false)"
 
     def taken(self, member: Member, way: str) -> str:
-        """The server's call that takes it in."""
+        """The server's call that takes in what an array member leads to."""
         count, element = self.number(member.count or "1", way), self.element(member)
         if self.nesting.find(element):
             return f"take_{element}(d, {count}, &found)"
@@ -201,7 +203,7 @@ class Text:
 
 
 def indented(text: str) -> str:
-    """C text as deep as its braces are: the parts of a template do not know where they will stand."""
+    """C text indented by its braces: the parts of a template do not know where they will stand."""
     lines = []
     depth, single = 0, False
     for line in text.splitlines():
@@ -215,7 +217,7 @@ def indented(text: str) -> str:
 
 
 def codecs(spec: Spec, needed: Needed) -> dict[str, str]:
-    """Both halves for these types."""
+    """The generated files with both halves for these types, by path."""
     text = Text(spec, needed)
     asked = "has is_element dropped counted in_order number bits kinds access element function appended taken"
     values = {name: getattr(text, name) for name in (*asked.split(), "uses")}

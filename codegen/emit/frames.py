@@ -10,12 +10,12 @@ from ..render import render
 
 
 def class_name(name: str) -> str:
-    """As Python spells it."""
+    """A spec's name as a Python class is named."""
     return "".join(word.capitalize() for word in name.split("_"))
 
 
 def documented(struct: Struct) -> str:
-    """The docstring of a class."""
+    """The docstring of a generated class."""
     return f"{struct.doc} After it: {struct.then}." if struct.then else struct.doc
 
 
@@ -24,7 +24,7 @@ def outputs(spec: Spec) -> dict[str, str]:
 
 
 def of(frames: Frames) -> dict[str, str]:
-    """The three files, by their paths."""
+    """The three generated files, for C, Python and Cython, by path."""
     values: dict[str, Any] = {"frames": frames, "class_name": class_name, "documented": documented}
     return {
         "native/_generated/gpuferry/frames.h": render("shared_frames.h.j2", __file__, SHOWN, **values),

@@ -63,7 +63,7 @@ def refuse(condition: str, result: str) -> list[str]:
 
 
 class Body:
-    """The statements of one function."""
+    """The statements of one function of the guest, step by step."""
 
     def __init__(self, spec: Spec, variant: Variant) -> None:
         self.spec = spec
@@ -84,7 +84,7 @@ class Body:
     # Expressions
 
     def expressions(self) -> list[tuple[str, Where]]:
-        """Every expression of the entry, with its place."""
+        """Every expression of the function's entry, with its place in the spec."""
         found = [(e.condition, e.where) for e in self.variant.early]
         left = [*self.variant.answer, *self.variant.effect]
         while left:
@@ -112,7 +112,7 @@ class Body:
         return [self.spec.objects[name] for name in arg.of]
 
     def member(self, arg: Arg, path: Path, where: Where) -> str:
-        """A member of the object that a handle names."""
+        """C text of a member of the object that a handle argument names."""
         name = path[1]
         if name == "self":
             return f"{arg.name}_object"
@@ -171,7 +171,7 @@ class Body:
     # Check
 
     def look_up(self, arg: Arg) -> list[str]:
-        """Finds the object of a handle, and what the wire calls it."""
+        """Statements that find the object of a handle, and what the wire calls it."""
         kinds, name = self.kinds(arg), arg.name
         first = kinds[0]
         asked = name in self.asked or arg is self.ended
@@ -303,13 +303,15 @@ class Body:
         return [*lines, f"CUresult result = gf_call_struct(GF_OP_{v.symbol}, {request}, {reply});"]
 
     def nested(self) -> list[ArgCodec]:
-        """Arguments of which more travels than their value."""
+        """The arguments of which more travels than their value."""
         types = self.spec.types
         found = [ArgCodec(types, arg) for arg in self.variant.args if codec.travels_behind(arg)]
         return [c for c in found if Form.PLAIN not in (c.form(), c.form(True))]
 
     def send_nested(self, m: Message) -> list[str]:
-        """With a codec for each argument that needs one; the first that refuses its value says why."""
+        """Statements that send a request with a codec for each argument that needs one; the first that
+        refuses its value says why.
+        """
         v, types = self.variant, self.spec.types
         lines = [*self.request(), "CUresult result = CUDA_SUCCESS;"]
         behind = codec.behind_request(types, v)
@@ -333,7 +335,7 @@ class Body:
         return [*lines, *(["gf_bytes_end(&behind);"] if behind else [])]
 
     def fetch(self) -> list[str]:
-        """Answers behind the reply struct, to where the program wants them."""
+        """Statements that give the program the answers behind the reply struct."""
         behind = codec.behind_reply(self.spec.types, self.variant)
         lines = []
         for c in self.nested():
@@ -347,7 +349,7 @@ class Body:
         return [*lines, "free(call.payload);"]
 
     def create(self) -> list[str]:
-        """Before the request: the new object, whose handle the request carries."""
+        """Statements before the request: the new object, whose handle the request carries."""
         if self.created is None:
             return []
         name = self.created.name
@@ -392,7 +394,7 @@ class Body:
         return ["    if (call.done && call.status == CUDA_SUCCESS)", send]
 
     def end(self) -> list[str]:
-        """Before the request: the handle, and those of what it owns, are no one's any more."""
+        """Statements before the request: the handle, and those of what its object owns, become no one's."""
         if self.ended is None:
             return []
         name, error = self.ended.name, self.kinds(self.ended)[0].error
@@ -520,7 +522,7 @@ class Body:
 
 
 def check_use(spec: Spec, variant: Variant) -> None:
-    """Nothing that the entry says is without effect."""
+    """Raise SpecError if something that the entry says would be without effect."""
 
     def fail(cause: str, remedy: str) -> SpecError:
         return SpecError(variant.where, f"{variant.symbol}: {cause}", remedy)
@@ -568,7 +570,7 @@ def check_use(spec: Spec, variant: Variant) -> None:
 
 
 def said_of(arg: Arg) -> bool:
-    """Whether a check alone is all that an argument means."""
+    """Whether checking an argument is all that its entry asks for."""
     return bool(arg.allow or arg.min or arg.max or arg.kind in (Kind.FLAGS, Kind.ENUM, Kind.DEVICE))
 
 

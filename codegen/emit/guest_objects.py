@@ -9,7 +9,7 @@ FILE = "specs/cuda/objects.yaml"
 
 
 def struct(kind: ObjectKind) -> str:
-    """What the guest's object of a kind is in C."""
+    """The C type of a kind's object in the guest."""
     return f"struct {kind.struct or 'gf_' + kind.name}"
 
 

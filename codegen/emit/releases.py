@@ -23,7 +23,7 @@ def package_version() -> str:
 
 
 def text_of(name: str, release: Release) -> str:
-    """How messages call a build."""
+    """How messages name a build: its version and the start of its spec hash."""
     return f"gpuferry {name} ({release.spec_hash.hex()[:8]})"
 
 
@@ -33,7 +33,7 @@ def build_of(release: Release) -> int:
 
 
 def needs(spec: Spec) -> list[tuple[str, int]]:
-    """Functions of the guest, each with an operation without which it cannot do its work."""
+    """Pairs of a function of the guest and an operation without which it cannot do its work."""
     ids = {variant.symbol: variant.id for variant in spec.operations}
     return [
         (variant.symbol, number)

@@ -15,8 +15,9 @@ from ..wire import Message, messages
 
 @dataclass(frozen=True)
 class Kept:
-    """Of an operation that leaves something behind: where its handle lies (None: the current context), what
-    is kept once each, and which context must be current when it is replayed."""
+    """What the server keeps of an operation that leaves something behind: where its handle lies (None: the
+    current context), what tells calls apart, and which context must be current when it is replayed.
+    """
 
     message: Message
     handle: int | None
@@ -29,13 +30,13 @@ class Kept:
 
 
 def in_context(spec: Spec, name: str) -> bool:
-    """Whether objects of a kind are a context's, by whatever way."""
+    """Whether objects of a kind end with a context, directly or by way of their owners."""
     owners = spec.objects[name].owners
     return "context" in owners or any(in_context(spec, o) for o in owners if o in spec.objects)
 
 
 def kept(spec: Spec, message: Message) -> Kept | None:
-    """None: the frame itself need not be kept."""
+    """What is kept of an operation; None: the frame itself need not be kept."""
     variant, replay = message.variant, message.variant.replay
     if replay is None or replay.lasting in (Lasting.NONE, Lasting.CUSTOM):
         return None

@@ -18,8 +18,9 @@ SOURCE = "specs/cuda/objects.yaml"
 
 @dataclass(frozen=True)
 class Plain:
-    """A plain kind. `destroy`: the driver's call that ends it; `owner`: the kind that is named when one is
-    made; `owns`: others end with it."""
+    """A plain kind: `destroy` is the driver's call that ends one, `owner` the kind that is named when one
+    is made, `owns` whether others end with it.
+    """
 
     kind: ObjectKind
     driver: str
@@ -53,7 +54,7 @@ def plain(spec: Spec, kind: ObjectKind) -> Plain:
 
 
 def drop(kind: ObjectKind) -> str:
-    """The function that ends an object of a kind."""
+    """Name of the function that ends an object of this kind on the server."""
     found = [name for name in kind.server.functions if name.startswith("drop_")]
     if len(found) != 1:
         raise wrong(kind, "nobody ends it when its owner goes", "List one drop_… under 'functions'")

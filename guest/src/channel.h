@@ -46,12 +46,14 @@ CUresult gf_send(uint16_t op, const struct iovec *parts, int count);
 /* The same with a payload of any size up to GF_CHUNK, which is captured when the call returns. */
 CUresult gf_send_rows(uint16_t op, const void *request, size_t size, const struct gf_rows *rows);
 
+/* Sends the request; gf_call_wait takes the answer, unless `completed` is set. */
 CUresult gf_call_start(struct gf_call *call, const struct iovec *parts, int count);
 /* Waits; the call's own failure, else an earlier one that was latched. */
 CUresult gf_call_wait(struct gf_call *call);
 /* Starts and waits; what came behind the reply struct is in `payload`, to be freed; nothing if memory is at
  * an end. */
 CUresult gf_call_parts(struct gf_call *call, const struct iovec *parts, int count);
+/* The same for a request and a reply of fixed size. */
 CUresult gf_call_struct(uint16_t op, const void *request, size_t size, void *reply, size_t reply_size);
 
 /* Reads whatever is needed until *flag is set by a `completed` callback. False: the server is lost. */
@@ -59,4 +61,5 @@ bool gf_channel_wait_flag(const _Atomic bool *flag);
 /* Remembers the failure of a call that nobody waits for; the next gf_call_wait returns it. */
 void gf_channel_latch(CUresult error);
 
+/* Whether the server is gone for good. */
 bool gf_channel_lost(void);

@@ -68,7 +68,8 @@ static void set_top(uint64_t handle) {
     gf_thread.context_id = gf_handle_slot(handle) + 1;
 }
 
-static CUresult push(uint64_t handle) {
+/* Room on this thread's stack for one more context, so that `push` cannot fail. */
+static CUresult make_room(void) {
     if (gf_thread.stack == NULL) {
         gf_thread.stack = gf_thread.first;
         gf_thread.capacity = GF_CONTEXT_DEPTH;
@@ -87,9 +88,12 @@ static CUresult push(uint64_t handle) {
         gf_thread.stack = stack;
         gf_thread.capacity = (uint16_t)capacity;
     }
+    return CUDA_SUCCESS;
+}
+
+static void push(uint64_t handle) {
     gf_thread.depth++;
     set_top(handle);
-    return CUDA_SUCCESS;
 }
 
 static uint64_t pop(void) {
@@ -125,7 +129,7 @@ CUresult gf_cuCtxCreate_v2(CUcontext *pctx, unsigned flags, CUdevice dev) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     uint64_t handle;
-    struct gf_context *context = gf_context_new(&handle);
+    struct gf_context *context = make_room() == CUDA_SUCCESS ? gf_context_new(&handle) : NULL;
     if (context == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -134,12 +138,12 @@ CUresult gf_cuCtxCreate_v2(CUcontext *pctx, unsigned flags, CUdevice dev) {
     atomic_store(&context->active, true);
     struct gf_req_cuCtxCreate_v2 request = {.pctx = handle, .flags = flags, .dev = dev};
     CUresult result = gf_send_struct(GF_OP_cuCtxCreate_v2, &request);
-    result = result == CUDA_SUCCESS ? push(handle) : result;
     if (result != CUDA_SUCCESS) {
         gf_object_discard(context);
         return result;
     }
     gf_object_publish(context, handle, NULL);
+    push(handle);
     *pctx = (CUcontext)handle;
     return CUDA_SUCCESS;
 }
@@ -247,7 +251,11 @@ CUresult gf_cuCtxPushCurrent_v2(CUcontext ctx) {
     if (gf_context_find(ctx) == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    return push((uint64_t)ctx);
+    CUresult result = make_room();
+    if (result == CUDA_SUCCESS) {
+        push((uint64_t)ctx);
+    }
+    return result;
 }
 
 CUresult gf_cuCtxPopCurrent_v2(CUcontext *pctx) {
@@ -272,7 +280,7 @@ CUresult gf_cuCtxSetCurrent(CUcontext ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     if (gf_thread.depth == 0) {
-        return push((uint64_t)ctx);
+        return gf_cuCtxPushCurrent_v2(ctx);
     }
     set_top((uint64_t)ctx);
     return CUDA_SUCCESS;

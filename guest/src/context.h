@@ -1,12 +1,15 @@
+/* Contexts: the primary one, which exists from WELCOME on, and which is current on the calling thread. */
 #pragma once
 #include "guest.h"
 #include "objects.h"
 
-/* Makes the primary context's handle (inactive). */
+/* Makes the primary context's object, which is inactive until it is retained. False: no memory. */
 bool gf_context_open(void);
+/* Its handle. */
 uint64_t gf_context_primary(void);
 /* The context that is current and fine, after gf_context_check. */
 struct gf_context *gf_context_current(void);
+/* Its handle, whether or not it may be used; 0: none is current. */
 uint64_t gf_context_current_handle(void);
-/* Whether it may be used: it is active and has not failed. */
+/* CUDA_SUCCESS if the context is active and has not failed; else what every call in it returns. */
 CUresult gf_context_usable(const struct gf_context *context);

@@ -1,3 +1,4 @@
+/* Which device memory the program may name. Copies themselves are in calls.h. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -26,6 +26,7 @@ struct gf_extensions {
     uint8_t data[GF_EXTENSIONS_MAX];
 };
 
+/* From GPUFERRY_TOKEN or GPUFERRY_TOKEN_FILE; false: the file cannot be read, which was said. */
 bool gf_credential_read(struct gf_credential *credential);
 /* The proof that goes into HELLO, which is complete but for it. */
 void gf_credential_prove(const struct gf_credential *credential, const struct gf_greeting *greeting,

@@ -1,3 +1,4 @@
+/* What launches and occupancy have in common. */
 #pragma once
 #include "driver_interop/cuda_driver.h"
 #include "gpuferry/frames.h"

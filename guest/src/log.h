@@ -1,3 +1,4 @@
+/* Lines on stderr, or in GPUFERRY_LOG_FILE, for the program's user: never on stdout. */
 #pragma once
 #include <stdatomic.h>
 
@@ -11,6 +12,7 @@ enum gf_log_level {
 /* Until the environment was read it lets everything through to gf_log_write, which reads it. */
 extern _Atomic int gf_log_level;
 
+/* Writes a line, unless GPUFERRY_LOG asks for less than this level. */
 void gf_log_write(enum gf_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #define gf_log(level, ...)                                                                                   \

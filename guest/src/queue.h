@@ -11,6 +11,7 @@ struct gf_queue {
     bool broken; /* and is gone */
 };
 
+/* A program begins to look for a session. */
 void gf_queue_begin(struct gf_queue *queue);
 /* A monitor says what place is ours. */
 void gf_queue_joined(struct gf_queue *queue, uint32_t position, uint32_t length);

@@ -35,6 +35,7 @@ extern struct gf_session gf_session;
 CUresult gf_session_connect(void);
 /* What a call gets in a state in which nothing works. */
 CUresult gf_session_error(void);
+/* The server is gone: from here on every call says so. */
 void gf_session_lost(void);
 /* An asynchronous failure that destroys the context stays with it. */
 void gf_session_sticky(CUresult error);

@@ -1,3 +1,4 @@
+/* Counts of calls, round trips, bytes and times of this process, for GPUFERRY_STATS. */
 #pragma once
 #include <stdatomic.h>
 #include <stdint.h>
@@ -22,6 +23,7 @@ static inline void gf_stat_add(enum gf_stat stat, uint64_t value) {
     atomic_fetch_add_explicit(&gf_stat_values[stat], value, memory_order_relaxed);
 }
 
+/* Nanoseconds of the monotonic clock. */
 static inline uint64_t gf_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);

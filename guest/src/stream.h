@@ -1,7 +1,9 @@
+/* Streams by their handles: the program's own, the default ones, and each thread's. */
 #pragma once
 #include "guest.h"
 
 /* What the wire calls a stream: 0 for the legacy default stream; a per-thread default stream is a stream of
  * its own, made when a thread first uses it. */
 CUresult gf_wire_stream(CUstream stream, uint64_t *wire);
+/* Destroys the per-thread default streams of a thread that ends. */
 void gf_stream_thread_end(struct gf_thread *thread);

@@ -11,6 +11,7 @@ struct gf_mapping {
     CUmemAccess_flags access;
 };
 
+/* The mapping that holds an address; false: none does. */
 bool gf_mapping_find(uint64_t address, struct gf_mapping *mapping);
 /* Whether every byte of a range is mapped, and may be read or written. */
 bool gf_mapping_allows(uint64_t address, uint64_t size, bool write);

@@ -11,6 +11,7 @@ struct gf_allocation {
     uint64_t pool; /* handle; 0: it is of none */
 };
 
+/* Reserves the window's addresses in this process, once the session is known. False: no memory. */
 bool gf_window_open(void);
 /* pool: handle, or 0. stream: for stream-ordered memory, the wire id of its stream; 0: the whole session. */
 CUresult gf_window_alloc(uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, uint64_t *address);
@@ -20,15 +21,20 @@ CUresult gf_window_home(uint64_t size, uint64_t *address);
 /* Addresses without anything behind them. */
 CUresult gf_window_reserve(uint64_t size, uint64_t alignment, uint64_t *address);
 CUresult gf_window_unreserve(uint64_t address, uint64_t size);
+/* Whether all of a range is reserved by gf_window_reserve. */
 bool gf_window_is_reserved(uint64_t address, uint64_t size);
+/* Frees all device memory that a context owns. */
 void gf_window_free_context(uint64_t owner);
+/* The allocation that holds an address; false: none does. */
 bool gf_window_find(uint64_t address, struct gf_allocation *allocation);
 /* Whether a range is within the window at all: what tells a device pointer from a host pointer. */
 bool gf_window_contains(uint64_t address);
+/* Bytes of the quota that are free, and all of it. */
 void gf_window_info(uint64_t *free, uint64_t *total);
 
 /* Counts device work, so that memory freed behind it is not reused before it is done. */
 void gf_window_work_enqueued(void);
+/* How much device work was enqueued so far. */
 uint64_t gf_window_work(void);
 /* Everything up to `work` is done. */
 void gf_window_synchronized(uint64_t work);

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 import structlog
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
+from ..door.agreement import agree
 from ..door.guests import Farewells, Guest
 from ..door.handshake import CudaError, Hello, Reason, Refusal, Resume, resumed, welcome
 from ..moves.custody import Custody
@@ -301,7 +302,7 @@ class Broker(PoolListener):
         session = Session(grant.session, hello, grant.peer, None)
         session.server = server
         session.wall_limit, session.idle_limit = grant.wall_seconds, grant.idle_seconds
-        session.grant = grant
+        session.grant = _limited(grant, returned.spec_hash)
         session.enter_phase(Phase.RUNNING)
         session.arrived = session.phase_began = time.monotonic() - returned.session_seconds
         self.sessions[session.id] = session
@@ -528,3 +529,15 @@ class Broker(PoolListener):
     def running(self) -> list[Session]:
         """Sessions that have an API server, or a keeper."""
         return [session for session in self.sessions.values() if session.server]
+
+
+def _limited(grant: node_pb2.Grant, spec_hash: bytes) -> node_pb2.Grant:
+    """What its guest may use, said in full: release 0.1 granted all that it had, and had not to say so."""
+    agreement = agree(spec_hash, {})
+    if agreement is None or agreement.spoken is None or grant.limited:
+        return grant
+    found = node_pb2.Grant()
+    found.CopyFrom(grant)
+    found.limited, found.guest_version = True, agreement.version
+    found.operations.extend(sorted(agreement.spoken))
+    return found

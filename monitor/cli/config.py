@@ -1,4 +1,4 @@
-"""`gpuferry config`: what is set, and by whom."""
+"""`gpuferry config`: what is set, and where each setting comes from."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _entries(program: str, file: str | None) -> list[dict[str, Any]]:
 
 @config_app.command()
 def show(program: Program = "monitor", config: ConfigFile = None, as_json: Json = False) -> None:
-    """Each setting, its value here, and where that comes from."""
+    """Print each setting, its value, and where that comes from."""
     entries = _entries(program, config)
     if as_json:
         print(json.dumps({"schema": SCHEMA, "program": program, "settings": entries}, indent=2))
@@ -78,7 +78,7 @@ def show(program: Program = "monitor", config: ConfigFile = None, as_json: Json 
 
 @config_app.command()
 def path(program: Program = "monitor", config: ConfigFile = None, as_json: Json = False) -> None:
-    """The files that are read; a later one goes before an earlier one."""
+    """Print the files that are read, in order: a later one wins."""
     _table(program)
     candidates, _ = chosen_files(program, config)
     if as_json:

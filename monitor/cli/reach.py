@@ -39,7 +39,7 @@ def locate(flag: str | None, token_file: str | None, variable: str = "GPUFERRY_M
 
 
 def unreachable(found: Endpoint, reason: str) -> CliError:
-    """The same words wherever a monitor does not answer."""
+    """The error for a monitor that does not answer, in the same words everywhere."""
     return CliError(
         Exit.UNREACHABLE,
         f"cannot reach the monitor at {found.address} (from {found.source}): {reason}",
@@ -48,7 +48,7 @@ def unreachable(found: Endpoint, reason: str) -> CliError:
 
 
 def connect(address: str) -> socket.socket:
-    """A connection to a monitor's session port."""
+    """Connect to a monitor's session port. Raises OSError after 3 s without an answer."""
     target = endpoint.split_address(address)
     if not isinstance(target, str):
         return socket.create_connection(target, SECONDS)
@@ -70,7 +70,7 @@ def read_greeting(connection: socket.socket) -> Greeting | None:
 
 
 def greet(found: Endpoint) -> Greeting:
-    """Connect and read GREETING; or CliError."""
+    """Connect and read GREETING. Raises CliError."""
     try:
         with connect(found.address) as connection:
             greeting = read_greeting(connection)

@@ -85,7 +85,9 @@ def command_of(options: argparse.ArgumentParser, program: list[str]) -> list[str
 
 
 def main(arguments: list[str]) -> int:
-    """Does not return, except with --local."""
+    """Become the program that the arguments name, as a remote one. Returns only with --local, or if it
+    cannot begin.
+    """
     options = parser()
     chosen = options.parse_args(arguments)
     command = command_of(options, chosen.program)

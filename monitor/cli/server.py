@@ -115,7 +115,7 @@ def register(
     key: KeyFile = None,
     timeout: Timeout = 5.0,
 ) -> None:
-    """Make a GPU server known. Once more with other labels: change them."""
+    """Make a GPU server known to the registry. Once more with other labels: change them."""
     from gpuferry.specs._generated import registry_pb2
 
     request = registry_pb2.RegisterRequest(address=address)
@@ -143,7 +143,7 @@ def list_servers(
     watch: Annotated[bool, typer.Option("--watch", help="Again at every change, until interrupted")] = False,
     timeout: Timeout = 5.0,
 ) -> None:
-    """All GPU servers and how they are."""
+    """Print all GPU servers and how they are."""
     from gpuferry.specs._generated import registry_pb2
 
     if watch:
@@ -168,7 +168,7 @@ def show(
     as_json: Json = False,
     timeout: Timeout = 5.0,
 ) -> None:
-    """One GPU server, with its devices."""
+    """Print one GPU server with its devices."""
     plain = _plain(_call("Show", _one(address), registry, key, timeout))
     if as_json:
         print(json.dumps({"schema": SCHEMA_ONE} | plain, indent=2))
@@ -204,7 +204,7 @@ def drain(
         float, typer.Option("--timeout", metavar="SECONDS", help="For an answer; with --wait: in all")
     ] = 60.0,
 ) -> None:
-    """No new sessions for a GPU server; those it has may end."""
+    """Give a GPU server no new sessions; those that it has may end."""
     from gpuferry.specs._generated import registry_pb2
 
     from .cluster import Cluster
@@ -222,7 +222,7 @@ def drain(
 
 @app.command()
 def undrain(address: Address, registry: Registry = None, key: KeyFile = None, timeout: Timeout = 5.0) -> None:
-    """New sessions for a GPU server again."""
+    """Give a GPU server new sessions again."""
     _call("Undrain", _one(address), registry, key, timeout)
 
 

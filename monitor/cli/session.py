@@ -45,7 +45,7 @@ def _fetch(control: str | None, token_file: str | None) -> list[dict[str, Any]]:
 
 @app.command("list")
 def show_all(control: Control = None, token_file: TokenFile = None, as_json: Json = False) -> None:
-    """All of them."""
+    """Print all sessions, and those that wait."""
     from rich.console import Console
     from rich.table import Table
 
@@ -68,7 +68,7 @@ def show_all(control: Control = None, token_file: TokenFile = None, as_json: Jso
 def show(
     session: Number, control: Control = None, token_file: TokenFile = None, as_json: Json = False
 ) -> None:
-    """Everything that is known of one."""
+    """Print everything that is known of one session."""
     found = [one for one in _fetch(control, token_file) if one["id"] == session]
     if not found:
         raise CliError(Exit.NOT_FOUND, f"there is no session {session}", "see `gpuferry session list`")
@@ -86,7 +86,7 @@ def kill(
     control: Control = None,
     token_file: TokenFile = None,
 ) -> None:
-    """End one. Its program gets a CUDA error, and the reason on stderr."""
+    """End a session. Its program gets a CUDA error, and the reason on stderr."""
     from gpuferry.specs._generated import control_pb2
 
     from .client import monitor_client
@@ -106,7 +106,7 @@ def suspend(
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
-    """Put one into a file. Its GPU is free, and its program waits at its next CUDA call."""
+    """Put a session into a file. Its GPU is free, and its program waits at its next CUDA call."""
     from .migrate import suspend as put_away
 
     put_away(session, file, timeout, control, token_file, as_json)
@@ -126,7 +126,7 @@ def resume(
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
-    """Let a suspended one go on."""
+    """Let a session that is suspended in a file go on."""
     from .migrate import resume as take_up
 
     take_up(file, to, timeout, control, token_file, as_json)

@@ -16,7 +16,9 @@ def _count(text: str) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Does not return."""
+    """Become the program that the arguments name, on the simulated device. Returns only if it cannot
+    begin.
+    """
     options = argparse.ArgumentParser(
         prog="gpuferry sim",
         usage="gpuferry sim [--devices N] -- PROGRAM [ARGUMENT ...]",

@@ -102,7 +102,7 @@ def revoke(
     state: State = None,
     timeout: Timeout = 5.0,
 ) -> None:
-    """No new sessions with a tenant's tokens. Those that run may end, unless --kill."""
+    """Let a tenant's tokens begin no new sessions. Those that run may end by themselves, unless --kill."""
     from gpuferry.specs._generated import registry_pb2
 
     _check(tenant)
@@ -131,7 +131,7 @@ def list_tokens(
     quiet: Annotated[bool, typer.Option("-q", help="Ids only")] = False,
     timeout: Timeout = 5.0,
 ) -> None:
-    """Tenants, ids and dates; never the tokens."""
+    """Print tenants, ids and dates of all tokens; never the tokens."""
     tokens = _tokens(registry, key, state, timeout)
     if as_json:
         plain = [{"tenant": one.tenant, "id": one.id, "created": one.created} for one in tokens]

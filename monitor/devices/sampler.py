@@ -46,7 +46,7 @@ def _name_of(pid: int) -> str:
 
 
 class Gpu:
-    """One device; what never changes is asked once."""
+    """One device as NVML knows it. What never changes is asked once."""
 
     def __init__(self, index: int) -> None:
         self._index = index

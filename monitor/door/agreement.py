@@ -15,19 +15,19 @@ VERSION_MOST = 128  # characters
 
 
 class Malformed(ValueError):
-    """What a guest says of its operations is nothing that a build says."""
+    """Raised if what a guest says of its operations is nothing that a build would say."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What both speak: wire ids; None: all that this build does."""
+    """Which operations this build and the other side lay out alike, by wire id; None: all of this build."""
 
     spoken: frozenset[int] | None = None
     version: str = operations.VERSION  # of the other side
     welcome: bytes = field(default=b"", repr=False)  # what WELCOME tells of it
 
     def lacks(self, wanted: Collection[int]) -> list[int]:
-        """Those that were not agreed on."""
+        """The wire ids among `wanted` that were not agreed on, in ascending order."""
         return [] if self.spoken is None else sorted(set(wanted) - self.spoken)
 
 
@@ -79,9 +79,9 @@ def _released(spec_hash: bytes) -> Agreement | None:
 
 
 def agree(spec_hash: bytes, extensions: Mapping[Extension, bytes]) -> Agreement | None:
-    """With whoever said so in HELLO; None: it is of another build, and told nothing of its operations.
-
-    Raises Malformed if what it told is no list of operations."""
+    """What a HELLO leads to: an Agreement with its guest. None if the guest is of an unknown build and
+    lists no operations. Raises Malformed if what it says is no list of operations.
+    """
     offer = extensions.get(Extension.OPERATIONS)
     if offer is not None:
         return _offered(offer, extensions.get(Extension.VERSION, b""))
@@ -90,7 +90,7 @@ def agree(spec_hash: bytes, extensions: Mapping[Extension, bytes]) -> Agreement 
 
 @dataclass(frozen=True)
 class Offer:
-    """What this build says in its own HELLO to a server."""
+    """What this build says of its operations in its own HELLO to another server."""
 
     spec_hash: bytes
     extensions: bytes
@@ -98,7 +98,9 @@ class Offer:
     server: operations.Release | None = None  # that is known without being told
 
     def agreed(self, told: bytes) -> Agreement | None:
-        """What the server made of it, by what follows the image hashes of WELCOME; None: nonsense."""
+        """The Agreement that the server's answer means. `told`: what follows the image hashes of its
+        WELCOME. None if that is malformed.
+        """
         if self.server is not None:
             return Agreement(_common(self.server.spoken), self.server.version) if not told else None
         if not self.listed:
@@ -115,7 +117,9 @@ class Offer:
 
 
 def offer(build: int, wanted: Collection[int] | None = None) -> Offer:
-    """For a server whose GREETING tells this build. `wanted`: only these are asked for; None: all."""
+    """The Offer to a server whose GREETING tells this build number. `wanted`: offer these wire ids only;
+    None: all.
+    """
     if build == UNTOLD:
         first = operations.RELEASES[0]
         return Offer(first.spec_hash, b"", server=first)
@@ -130,7 +134,9 @@ def offer(build: int, wanted: Collection[int] | None = None) -> Offer:
 
 
 def names(numbers: Collection[int]) -> str:
-    """For people; those that this build has no name for by their wire ids."""
+    """Up to five of these operations by name, for a message; one that this build does not know by its wire
+    id.
+    """
     found = [wire.OPERATIONS.get(number, f"operation {number}") for number in sorted(numbers)]
     more = f" and {len(found) - NAMED_MOST} more" if len(found) > NAMED_MOST else ""
     return ", ".join(found[:NAMED_MOST]) + more

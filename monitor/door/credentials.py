@@ -20,10 +20,10 @@ log = structlog.get_logger()
 
 
 class Authority(Protocol):
-    """Says who made a claim, or None. How long a No takes tells nothing about what it knows."""
+    """Knows one kind of proof. How long a No takes tells nothing about which tokens exist."""
 
     def at_once(self, claim: Claim) -> Proven | None:
-        """Who made the claim, as far as nothing must be looked up; None may still become a Yes."""
+        """Who made the claim, as far as nothing must be looked up. None: perhaps `judge` knows."""
 
     async def judge(self, claim: Claim) -> Proven | None:
         """Who made the claim, or None. Raises StoreError (it cannot tell now) or Refusal (why not)."""
@@ -51,7 +51,7 @@ class Tenants:
         self._book = book
 
     def at_once(self, claim: Claim) -> Proven | None:
-        """None: tokens are in a store, and looking there takes time."""
+        """Always None: tokens are in a store, and looking there takes time."""
         return None
 
     async def judge(self, claim: Claim) -> Proven | None:
@@ -79,7 +79,7 @@ class LocalTenants:
         return TokenBook(self._store) if self._store else None
 
     def at_once(self, claim: Claim) -> Proven | None:
-        """None: tokens are in a file, and looking there takes time."""
+        """Always None: tokens are in a file, and looking there takes time."""
         return None
 
     async def judge(self, claim: Claim) -> Proven | None:
@@ -133,20 +133,20 @@ def _holds(claim: Claim, key: bytes) -> bool:
 
 
 class AnyOf:
-    """Several authorities: the first Yes counts."""
+    """Several authorities as one: the first that knows who made a claim decides."""
 
     def __init__(self, authorities: Sequence[Authority]) -> None:
         self._authorities = authorities
 
     def at_once(self, claim: Claim) -> Proven | None:
-        """The first Yes for which nothing has to be looked up."""
+        """The first answer for which nothing has to be looked up."""
         for authority in self._authorities:
             if proven := authority.at_once(claim):
                 return proven
         return None
 
     async def judge(self, claim: Claim) -> Proven | None:
-        """The first Yes; they are asked one after another, and a No needs all of them."""
+        """The first answer; the authorities are asked one after another, and a No needs all of them."""
         for authority in self._authorities:
             if proven := await authority.judge(claim):
                 return proven
@@ -154,7 +154,9 @@ class AnyOf:
 
 
 async def look_up(authority: Authority, claim: Claim) -> Proven | None:
-    """Who made the claim, where that takes time. Raises Refusal if it cannot be found out."""
+    """Who made the claim, where that must be looked up. Raises Refusal if nobody knows, or it cannot be
+    found out now.
+    """
     try:
         return await authority.judge(claim)
     except StoreError as error:

@@ -46,7 +46,7 @@ _ERRORS = {
 
 
 class Refusal(Exception):
-    """The guest gets no session, and is told why."""
+    """Raised where a guest gets no session. `text` is for its user, `error` is what its program gets."""
 
     def __init__(self, reason: Reason, text: str, error: CudaError | None = None) -> None:
         super().__init__(text)
@@ -55,7 +55,7 @@ class Refusal(Exception):
         self.error = error or _ERRORS[reason]
 
     def frame(self) -> bytes:
-        """The REFUSED frame."""
+        """The REFUSED frame that tells the guest; its text is cut to 1024 bytes."""
         said = self.text.encode()[: frames.REFUSAL_TEXT_MAX]
         return frames.frame(Frame.REFUSED, frames.Refused(self.reason, self.error).pack() + said)
 
@@ -64,7 +64,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Claim(NamedTuple):
-    """A HELLO that was read and is not believed yet."""
+    """A HELLO that was read, whose proof was not checked yet."""
 
     body: bytes
     fields: frames.Hello
@@ -73,24 +73,24 @@ class Claim(NamedTuple):
 
     @property
     def tenant(self) -> bytes:
-        """Who the guest says it is."""
+        """The tenant that the guest says it is, without padding; empty: it names none."""
         return self.fields.tenant.partition(b"\0")[0]
 
     @property
     def proof(self) -> bytes:
-        """That it holds a token."""
+        """The 32 bytes with which the guest wants to prove that it holds a token."""
         return self.fields.proof
 
     @property
     def message(self) -> bytes:
-        """What the proof is over."""
+        """The bytes that the proof is over."""
         unproven = self.body[: frames.Hello.SIZE - frames.HASH_SIZE] + self.body[frames.Hello.SIZE :]
         return guest_message(self.server_nonce, self.fields.nonce, unproven)
 
 
 @dataclass(frozen=True)
 class Proven:
-    """Who made the claim."""
+    """Who made a claim whose proof was right."""
 
     tenant: str | None  # None: as the guest says
     key: bytes = field(repr=False)  # the server proves itself with it
@@ -99,7 +99,7 @@ class Proven:
 
 @dataclass(frozen=True)
 class Restore:
-    """A session that comes from another GPU server."""
+    """What another GPU server says of a session that it hands over."""
 
     session: int  # its number there
     age: float  # seconds
@@ -125,7 +125,7 @@ class Hello(NamedTuple):
 
 @dataclass(frozen=True)
 class Resume:
-    """The wish to go on with a session on another connection; nobody believed it yet."""
+    """A guest's wish to go on with its session on this connection. The proof was not checked yet."""
 
     body: bytes
     server_nonce: bytes
@@ -134,7 +134,7 @@ class Resume:
     asks: bool = False  # only whether there is such a session
 
     def answer(self, key: bytes) -> bytes | None:
-        """The proof for RESUMED, if the guest holds the session's key."""
+        """The proof for RESUMED, 32 bytes, if the guest's own proof was made with `key`; else None."""
         unproven, proof = self.body[: -frames.HASH_SIZE], self.body[-frames.HASH_SIZE :]
         claimed = hmac.digest(key, frames.PROOF_RESUME + self.server_nonce + unproven, hashlib.sha256)
         if not hmac.compare_digest(claimed, proof):
@@ -143,7 +143,7 @@ class Resume:
 
 
 def read_resume(body: bytes, server_nonce: bytes) -> Resume:
-    """What a guest wants that says RESUME."""
+    """Read the body of a RESUME. Raises Refusal if its size or protocol version is wrong."""
     if len(body) != frames.Resume.SIZE:
         raise Refusal(Reason.MALFORMED, f"RESUME body of {len(body)} bytes: it has {frames.Resume.SIZE}")
     said = frames.Resume.unpack(body)
@@ -158,14 +158,16 @@ def _taken_in(key: bytes) -> hmac.HMAC:
 
 
 def mac(key: bytes, message: bytes) -> bytes:
-    """An HMAC. To take the key in is half of its cost, and the key is mostly this monitor's own."""
+    """HMAC-SHA-256, 32 bytes. Keys are remembered in their prepared form, which saves half of the time."""
     copy = _taken_in(key).copy()
     copy.update(message)
     return copy.digest()
 
 
 def resume_key(key: bytes, nonces: bytes) -> bytes:
-    """What only a session's two ends know; `key` is the one that the server proved itself with."""
+    """The key that only a session's two ends know, 32 bytes. `key`: the one with which the server proved
+    itself.
+    """
     return mac(key, frames.KEY_RESUME + nonces)
 
 
@@ -175,7 +177,7 @@ _GREETING = frames.frame(
 
 
 def greeting(nonce: bytes) -> bytes:
-    """The GREETING frame."""
+    """The GREETING frame with this nonce of 32 bytes."""
     return _GREETING + nonce
 
 
@@ -204,12 +206,14 @@ def _text(field: bytes, name: str) -> str:
 
 
 def guest_message(server_nonce: bytes, guest_nonce: bytes, unproven: bytes) -> bytes:
-    """What a guest proves; `unproven` is the HELLO body without the proof."""
+    """The bytes that a guest's proof is over; `unproven` is the body of HELLO without the proof."""
     return frames.PROOF_GUEST + server_nonce + guest_nonce + unproven
 
 
 def guest_proof(token: bytes, server_nonce: bytes, guest_nonce: bytes, unproven: bytes) -> bytes:
-    """What the guest sends to show that it holds the token."""
+    """A guest's proof that it holds the token, a monitor's or a tenant's; 32 bytes. `unproven`: as in
+    guest_message.
+    """
     message = guest_message(server_nonce, guest_nonce, unproven)
     text = token.decode(errors="replace")
     if tenant_proof.tenant_of(text):
@@ -218,7 +222,7 @@ def guest_proof(token: bytes, server_nonce: bytes, guest_nonce: bytes, unproven:
 
 
 def hello(token: bytes, greeting: frames.Greeting, nonce: bytes, devices: int, program: str) -> bytes:
-    """A HELLO frame: `gpuferry doctor` is the one guest that is written in Python."""
+    """A HELLO frame as the guest library would send it, for `gpuferry doctor`, which asks as a guest does."""
     offered = offer(greeting.build)
     fields = frames.Hello(
         version=frames.PROTOCOL_VERSION,
@@ -239,14 +243,17 @@ def hello(token: bytes, greeting: frames.Greeting, nonce: bytes, devices: int, p
 
 
 def server_proof(token: bytes, server_nonce: bytes, guest_nonce: bytes) -> bytes:
-    """What WELCOME carries to show the same of the server."""
+    """The proof in WELCOME that the server holds the token too, 32 bytes."""
     return mac(token, frames.PROOF_SERVER + server_nonce + guest_nonce)
 
 
 def welcome(
     template: bytes, proof: bytes, session: int, quota: int, resume_ms: int, agreed: bytes = b""
 ) -> bytes:
-    """The WELCOME frame; the template is the API server's. `agreed`: what it says of the agreement."""
+    """The WELCOME frame of a session, from the API server's template. `quota` in bytes, `resume_ms` in
+    milliseconds; `agreed`: the bytes of struct gf_agreement and what follows, empty if nothing must be
+    said.
+    """
     begin, end = frames.Header.SIZE, frames.Header.SIZE + frames.Welcome.SIZE
     terms = frames.Welcome.unpack(template, begin)
     granted = terms._replace(proof=proof, session=session, quota=quota, resume_ms=resume_ms)
@@ -266,7 +273,7 @@ def redirect(key: bytes, nonces: bytes, session_key: bytes, ticket: bytes, addre
 
 
 def resumed(proof: bytes) -> bytes:
-    """The RESUMED frame for somebody who only asked."""
+    """The RESUMED frame for somebody who only asked whether there is such a session."""
     return frames.frame(Frame.RESUMED, frames.Resumed(proof, 0).pack())
 
 
@@ -293,12 +300,12 @@ def restoring_hello(
 
 
 def extension(kind: Extension, value: bytes) -> bytes:
-    """As it stands in HELLO."""
+    """An extension of HELLO: its head and its value."""
     return frames.ExtensionHead(kind, len(value)).pack() + value
 
 
 def queued(position: int, length: int) -> bytes:
-    """The QUEUED frame: the guest waits in this place of so many."""
+    """The QUEUED frame: the guest stands in this place, from 1, of so many."""
     return frames.frame(Frame.QUEUED, frames.Queued(position, length).pack())
 
 
@@ -317,7 +324,9 @@ def _extensions(data: bytes) -> dict[Extension, bytes]:
 
 
 def read_hello(body: bytes, server_nonce: bytes) -> Claim:
-    """What the guest claims, or the Refusal it earns. Nothing but the version is judged without proof."""
+    """Read the body of a HELLO. Raises Refusal if it is malformed or of another protocol version; all else
+    is judged by accept_hello, once the proof was checked.
+    """
     version = int.from_bytes(body[:2], "little")
     if version != frames.PROTOCOL_VERSION:
         raise Refusal(

@@ -21,29 +21,35 @@ def _mac(cluster_key: bytes, ticket: bytes) -> bytes:
 
 
 def session_key(cluster_key: bytes, ticket: bytes) -> bytes:
-    """What the guest proves to hold when it shows the ticket: seeing a ticket go by is not enough."""
+    """The key that a guest must hold to use this ticket, 32 bytes: whoever only saw the ticket cannot make
+    it.
+    """
     return hmac.digest(cluster_key, frames.KEY_TICKET + ticket, hashlib.sha256)
 
 
 def restore_key(cluster_key: bytes, ticket: bytes) -> bytes:
-    """Likewise for a GPU server that hands a session over: no guest ever gets one of these."""
+    """The key with which a GPU server, not a guest, uses this ticket to hand a session over; 32 bytes."""
     return hmac.digest(cluster_key, frames.KEY_RESTORE + ticket, hashlib.sha256)
 
 
 def number_of(ticket: bytes) -> bytes:
-    """What tells it from all others."""
+    """The ticket's number, 16 random bytes that no other ticket has."""
     return Ticket.unpack(ticket).id
 
 
 def issue(cluster_key: bytes, incarnation: bytes, tenant: str, now: float | None = None) -> bytes:
-    """A ticket for the monitor that called itself `incarnation` at its start. `now`: Unix time."""
+    """Make a ticket that is good for 30 s, for the monitor that called itself `incarnation` at its start.
+    `now`: Unix time, in seconds.
+    """
     expires = int(time.time() if now is None else now) + LIFETIME
     unsigned = Ticket(secrets.token_bytes(16), incarnation, expires, tenant.encode(), b"").pack()
     return unsigned[:-MAC_SIZE] + _mac(cluster_key, unsigned)
 
 
 class TicketDesk:
-    """Where one monitor takes tickets. One that restarted is another incarnation, and takes no old ones."""
+    """Takes the tickets that were issued for this start of one monitor, each once. `clock`: Unix time in
+    seconds.
+    """
 
     def __init__(self, cluster_key: bytes, clock: Callable[[], float] = time.time) -> None:
         self.incarnation = secrets.token_bytes(16)
@@ -52,7 +58,7 @@ class TicketDesk:
         self._used: dict[bytes, int] = {}  # when each expires, which is when it may be forgotten
 
     def outdated(self, ticket: bytes) -> bool:
-        """Whether the ticket is genuine, but came too late, or after a restart."""
+        """Whether the ticket is genuine, but expired, or for an earlier start of this monitor."""
         if not self._genuine(ticket):
             return False
         said = Ticket.unpack(ticket)
@@ -62,7 +68,9 @@ class TicketDesk:
         return len(ticket) == Ticket.SIZE and hmac.compare_digest(ticket[-MAC_SIZE:], _mac(self._key, ticket))
 
     def read(self, ticket: bytes, restore: bool = False) -> tuple[str, bytes] | None:
-        """The tenant and the session key, if this ticket is genuine, for here, fresh and not used up."""
+        """The tenant and the session key of a ticket that may be used; None if it is not genuine, for
+        another monitor, expired or used up. With `restore` the key is that of a GPU server.
+        """
         if not self._genuine(ticket):
             return None
         said = Ticket.unpack(ticket)
@@ -71,17 +79,17 @@ class TicketDesk:
         return said.tenant.partition(b"\0")[0].decode(), self.key(ticket, restore)
 
     def key(self, ticket: bytes, restore: bool = False) -> bytes:
-        """The session key of a genuine ticket."""
+        """The session key of a genuine ticket; with `restore`, a GPU server's."""
         return (restore_key if restore else session_key)(self._key, ticket)
 
     def use(self, ticket: bytes) -> None:
-        """Note that the ticket's bearer proved to hold its key: nobody can use it again."""
+        """Note that the ticket was used with a right proof: nobody can use it again."""
         self._forget_expired()
         said = Ticket.unpack(ticket)
         self._used[said.id] = said.expires
 
     def used(self) -> list[bytes]:
-        """The numbers of those that are used up, until they expire."""
+        """The numbers of the tickets that were used and have not expired, for the next heartbeat."""
         self._forget_expired()
         return list(self._used)
 

@@ -13,7 +13,9 @@ from .interface import Request
 
 @dataclass(frozen=True)
 class Fit:
-    """The smallest `rank` wins, among equals the lowest index; `alone`: nobody else may be there."""
+    """How to choose among the GPUs where a request fits: the smallest `rank` wins, among equals the lowest
+    index. `alone`: only a GPU that nobody else has.
+    """
 
     rank: Callable[[Gpu], int]
     alone: bool = False

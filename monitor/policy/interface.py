@@ -66,7 +66,7 @@ Decision = Place | Migrate | Refuse
 
 
 class Declined(Exception):
-    """What an operator wants cannot be, as things are now; the text says why."""
+    """Raised where an operator's wish cannot be carried out as things are now; the text says why."""
 
 
 class Policy(Protocol):
@@ -82,7 +82,7 @@ class Policy(Protocol):
         """Time passed; what each GPU measured since the last tick, from 0 to 1."""
 
     def next(self) -> Decision | None:
-        """One decision, already entered in the policy's own books."""
+        """The next decision, entered in the policy's own books already; None: there is none now."""
 
     # What happens to the server itself.
 
@@ -116,19 +116,23 @@ class Policy(Protocol):
         """
 
     def request_migration(self, session: int, target: int) -> None:
-        """An operator wants the session on this GPU: the decision is among the next ones. Declined."""
+        """Move the session to this GPU, as an operator wants: the decision is among the next ones. Raises
+        Declined.
+        """
 
     def adopt_move(self, session: int, gpu: int) -> None:
-        """A monitor before this one let it move there; room or not."""
+        """Enter a move that an earlier monitor let begin, whether there is room or not."""
 
     def on_return(self, request: Request, gpu: int) -> int:
-        """A suspended session comes back to this GPU. Returns its worker there. Declined."""
+        """Place a suspended session on this GPU again. Returns its worker there. Raises Declined."""
 
     def imbalance(self) -> tuple[int, int] | None:
-        """(source, target) while the next launch on `source` may bring a migration; else nobody need tell."""
+        """(source, target) while the next launch on `source` may bring a migration; else None, and no
+        launch need be told.
+        """
 
     def waiting(self) -> Sequence[Request]:
-        """In the order in which they stand in the queue."""
+        """The requests in the order in which they stand in the queue."""
 
     def __len__(self) -> int:
         """How many requests wait."""

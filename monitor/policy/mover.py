@@ -27,21 +27,23 @@ class Mover(Protocol):
         """
 
     def on_launch(self, session: Session, now: float) -> Gpu | None:
-        """Where a session that is about to launch should go instead."""
+        """The GPU to which a session that is about to launch a kernel should move instead, or None."""
 
     def on_complete(self, session: Session, now: float) -> None:
-        """The session ended."""
+        """Note that the session ended."""
 
     def on_moved(self, session: Session, seconds: float) -> None:
-        """The session has moved, and stood still for so many seconds."""
+        """Note that the session has moved, and stood still for so many seconds."""
 
     def gone(self, gpu: Gpu) -> None:
-        """The GPU failed or left."""
+        """Note that the GPU failed or left."""
 
 
 @dataclass
 class Trigger:
-    """DGSF's: a tick finds an imbalance; the next launch on the crowded GPU resolves it, whosever it is."""
+    """DGSF's rule: a tick finds an imbalance; the next launch on the crowded GPU resolves it, whosever it
+    is.
+    """
 
     cooldown: float = COOLDOWN
     pending: tuple[Gpu, Gpu] | None = None

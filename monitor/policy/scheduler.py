@@ -114,7 +114,9 @@ class Scheduler:
             self._move(found, target)
 
     def request_migration(self, session: int, target: int) -> None:
-        """The decision is among the next ones. Declined."""
+        """Move the session to this GPU, as an operator wants: the decision is among the next ones. Raises
+        Declined.
+        """
         found, gpu = self._sessions.get(session), self._gpus.get(target)
         if not found:
             raise Declined(f"there is no session {session}")
@@ -163,7 +165,7 @@ class Scheduler:
             found.gpus = [source]
 
     def adopt_move(self, session: int, gpu: int) -> None:
-        """A monitor before this one let it move there; room or not."""
+        """Enter a move that an earlier monitor let begin, whether there is room or not."""
         found, target = self._sessions[session], self._gpus[gpu]
         (source,) = found.gpus
         source.busy -= 1
@@ -172,7 +174,7 @@ class Scheduler:
         found.gpus, found.leaving = [target], source
 
     def on_return(self, request: Request, gpu: int) -> int:
-        """A session that was on no GPU comes back to this one. Returns its worker there. Declined."""
+        """Place a suspended session on this GPU again. Returns its worker there. Raises Declined."""
         home = self._gpus.get(gpu)
         if not home:
             raise Declined(f"there is no GPU {gpu} in service")

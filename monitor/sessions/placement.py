@@ -139,7 +139,9 @@ class Placer:
     # -- migration
 
     def request_migration(self, session: int, device: int) -> None:
-        """An operator wants the session on this device: the decision is among the next ones. Declined."""
+        """Move the session to this device, as an operator wants: the decision is among the next ones.
+        Raises Declined.
+        """
         self._policy.request_migration(session, device)
 
     def adopt_move(self, session: int, device: int) -> None:
@@ -147,7 +149,7 @@ class Placer:
         self._policy.adopt_move(session, device)
 
     def on_return(self, session: int, device: int, quota: int, function: str = "") -> int:
-        """A suspended session comes back to this device. Returns its API server there. Declined."""
+        """Place a suspended session on this device again. Returns its API server there. Raises Declined."""
         return self._policy.on_return(Request(session, quota, function), device)
 
     def on_migrated(self, session: int, done: bool, seconds: float = 0.0) -> None:

@@ -83,13 +83,13 @@ class Session:
         self.file, self._suspended_at = "", None
 
     def enter_phase(self, phase: Phase) -> None:
-        """Phases have time limits of their own: each starts without one."""
+        """Begin a phase, which may have a time limit of its own: the timer of the one before is stopped."""
         self.phase = phase
         self.phase_began = time.monotonic()
         self.stop_timer()
 
     def stop_timer(self) -> None:
-        """Whatever was to happen did not have to."""
+        """Cancel what was to happen at the end of the present phase's time."""
         if self.timer:
             self.timer.cancel()
             self.timer = None

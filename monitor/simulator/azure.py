@@ -43,7 +43,9 @@ class _Function:
 
 
 def read(calls: Path, part: Slice, *, durations: Path | None = None, memory: Path | None = None) -> Workload:
-    """A day's file. What its functions need is in the other two; else they are image models (models.py)."""
+    """Read one day of the trace: calls per function and minute. Run times and memory are in the two other
+    files; without them functions get those of image models (models.py). Raises TraceError.
+    """
     functions = nlargest(part.functions, _functions(calls, part), key=lambda function: sum(function.calls))
     seconds = {row[:3]: value / 1000 for row, value in _values(durations, DURATIONS)}
     megabytes = {row[:2]: value for row, value in _values(memory, MEMORY)}
@@ -62,7 +64,9 @@ def read(calls: Path, part: Slice, *, durations: Path | None = None, memory: Pat
 
 
 def scaled(counts: Sequence[int], total: int | None) -> Sequence[int]:
-    """Whole numbers of that sum in those ratios; what rounding leaves goes to the largest remainders."""
+    """Whole numbers that add up to this sum in these ratios; what rounding leaves goes to the largest
+    remainders.
+    """
     before = sum(counts)
     if total is None or not before:
         return counts

@@ -16,7 +16,9 @@ HEAVY, LIGHT = 2.0, 3.0  # mean seconds between launches
 
 @dataclass(frozen=True)
 class Function:
-    """Table II: run time through DGSF and peak memory; what its stack.yml asks for. MB as printed."""
+    """One of DGSF's six functions (Table II): its run time through DGSF in seconds, peak memory, and what
+    its stack.yml asks for; MB as printed.
+    """
 
     seconds: float
     peak: int
@@ -37,7 +39,9 @@ SMALL = ("bert", "resnet", "faceid", "kmeans")
 
 
 def job(name: str, launch: float, *, held: float = HELD) -> Job:
-    """One call of the function; it holds a GPU for this share of its run time."""
+    """One call of the function with this name, launched at `launch` seconds; it holds a GPU for the share
+    `held` of its run time.
+    """
     function = FUNCTIONS[name]
     return Job(
         launch,
@@ -51,7 +55,9 @@ def job(name: str, launch: float, *, held: float = HELD) -> Job:
 
 
 def poisson(gap: float, names: tuple[str, ...] = ALL) -> list[Job]:
-    """Tables III and IV: legacy numpy with seed 0 shuffles ten copies of each, then draws the gaps."""
+    """The workload of Tables III and IV: ten copies of each function, shuffled by legacy numpy with seed
+    0, which then draws the gaps.
+    """
     random = RandomState(0)
     order = [name for name in names for _ in range(COPIES)]
     random.shuffle(order)
@@ -60,12 +66,12 @@ def poisson(gap: float, names: tuple[str, ...] = ALL) -> list[Job]:
 
 
 def burst() -> list[Job]:
-    """All six at once, ten times, every two seconds."""
+    """The workload of the bursts: all six functions at once, ten times, every two seconds."""
     return [job(name, 2.0 * number) for number in range(COPIES) for name in ALL]
 
 
 def consolidation() -> list[Job]:
-    """Figure 8: two BERT and two ResNet, launched together in this order."""
+    """The workload of figure 8: two BERT and two ResNet, launched together in this order."""
     return [job(name, 0.0) for name in ("bert", "bert", "resnet", "resnet")]
 
 

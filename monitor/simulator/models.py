@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Model:
-    """What it occupies on a GPU, and how long it takes to load it there and to infer with it."""
+    """An image model: the memory that it occupies on a GPU, and the seconds to load it there and to infer
+    with it.
+    """
 
     name: str
     megabytes: int
@@ -47,7 +49,7 @@ LARGE = (
 
 
 def spread(rank: int) -> Model:
-    """Functions by popularity, evenly over small, medium and large models."""
+    """Give functions models by popularity, evenly over small, medium and large ones."""
     sizes: Sequence[Sequence[Model]] = (SMALL, MEDIUM, LARGE)
     models = sizes[rank % len(sizes)]
     return models[rank // len(sizes) % len(models)]

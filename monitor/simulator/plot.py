@@ -13,7 +13,9 @@ from .workload import Workload
 
 
 def draw(path: Path, workload: Workload, runs: Sequence[Run]) -> None:
-    """A PNG: above, each GPU's utilisation as shades of a row; below, how many wait."""
+    """Write a PNG, a column for each policy: above, each GPU's utilisation as shades of a row; below, how
+    many wait.
+    """
     figure = Figure(figsize=(1.5 + 4.5 * len(runs), 6), layout="constrained")
     figure.suptitle(workload.name)
     axes = figure.subplots(2, len(runs), sharex=True, sharey="row", squeeze=False)

@@ -18,7 +18,7 @@ SCHEMA = "gpuferry.simulate/1"
 
 @dataclass(frozen=True)
 class Run:
-    """One policy's result."""
+    """One policy's result on a workload."""
 
     fit: str
     queue: str

@@ -13,7 +13,7 @@ from .workload import Job
 
 @dataclass
 class Record:
-    """One job's fate; times from the start of the simulation."""
+    """What became of one job. Times in seconds from the start of the simulation."""
 
     job: Job
     asked: float = math.nan
@@ -26,7 +26,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Sample:
-    """A tick: what it found, and what happened since the one before."""
+    """What one tick found, and what happened since the tick before."""
 
     time: float
     utilisation: Sequence[float]  # of each GPU
@@ -53,7 +53,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Result:
-    """Everything about one run."""
+    """All that a simulation recorded: every job, every tick."""
 
     records: Sequence[Record]
     samples: Sequence[Sample]

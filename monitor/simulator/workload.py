@@ -1,4 +1,4 @@
-"""What a simulation is fed."""
+"""What a simulation is given: jobs, and the GPU server that they run on."""
 
 from __future__ import annotations
 

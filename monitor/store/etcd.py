@@ -95,17 +95,19 @@ class EtcdStore:
         )
 
     async def get(self, key: str) -> Entry | None:
-        """The newest value, which most members agree on."""
+        """The newest value of the key, which most members agree on; None: there is no such key."""
         found = (await self._range(_key(key))).kvs
         return Entry(found[0].value, found[0].mod_revision) if found else None
 
     async def read(self, prefix: str) -> dict[str, Entry]:
-        """All keys that begin like this, in order."""
+        """All keys with this prefix in order, with their entries."""
         found = (await self._range(*_range(prefix))).kvs
         return {_name(item.key): Entry(item.value, item.mod_revision) for item in found}
 
     async def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
-        """Write. Each write with `ttl` has a lease of its own: no replica has to remember another's."""
+        """Write a value. Each write with `ttl` has a lease of its own: no replica has to remember
+        another's.
+        """
 
         async def write(member: Member) -> None:
             lease = 0
@@ -119,7 +121,9 @@ class EtcdStore:
         await self._ask(write)
 
     async def swap(self, key: str, value: bytes | None, version: int) -> bool:
-        """Write, or delete with None, if the key still has this version."""
+        """Write a value, or with None delete the key, if the key still has this version; else return
+        False.
+        """
         full = _key(key)
         unchanged = etcd_pb2.Compare(target=etcd_pb2.Compare.MOD, key=full, mod_revision=version)
         if value is None:
@@ -137,7 +141,7 @@ class EtcdStore:
         return (entry.value if entry else None) == value
 
     async def watch(self, prefix: str) -> AsyncIterator[Mapping[str, bytes]]:
-        """All keys and values now, and again after every change."""
+        """All keys with this prefix and their values now, and again after every change."""
         seen: Mapping[str, bytes] | None = None
         while True:
             try:
@@ -168,5 +172,5 @@ class EtcdStore:
                 yield dict(state)
 
     async def close(self) -> None:
-        """Closes the connections."""
+        """Close the connections to all members."""
         await asyncio.gather(*(member.channel.close(None) for member in self._members))

@@ -16,13 +16,13 @@ _STILL_THERE = etcd_pb2.WatchRequest(progress_request=etcd_pb2.WatchProgressRequ
 
 
 class WatchBroke(Exception):
-    """There may have been changes that this watch did not show."""
+    """Raised where changes may have happened that the watch did not show."""
 
 
 async def events(
     stub: etcd_pb2_grpc.WatchStub, wanted: etcd_pb2.WatchCreateRequest, metadata: tuple[tuple[str, str], ...]
 ) -> AsyncGenerator[Sequence[etcd_pb2.Event], None]:
-    """Changes, in order and complete, until WatchBroke."""
+    """The changes, in order and complete, until it raises WatchBroke."""
     stream = stub.Watch(metadata=metadata)
     reading: asyncio.Task[object] | None = None
     try:

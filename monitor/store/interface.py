@@ -25,19 +25,23 @@ class Store(Protocol):
     """Keys are text, values bytes. Once a write returns, no crash of anything loses it (but see `ttl`)."""
 
     async def get(self, key: str) -> Entry | None:
-        """The newest value."""
+        """The newest value of the key with its version; None: there is no such key."""
 
     async def read(self, prefix: str) -> dict[str, Entry]:
-        """All keys that begin like this, in order."""
+        """All keys with this prefix in order, with their entries."""
 
     async def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
-        """Write. With `ttl` the key is gone so many seconds later, unless it is written again."""
+        """Write a value. With `ttl` the key is gone so many seconds later, unless it is written again."""
 
     async def swap(self, key: str, value: bytes | None, version: int) -> bool:
-        """Write, or delete with None, if the key still has this version; else change nothing: False."""
+        """Write a value, or with None delete the key, if the key still has this version. Returns False,
+        and changes nothing, if it has another.
+        """
 
     def watch(self, prefix: str) -> AsyncIterator[Mapping[str, bytes]]:
-        """All keys and values now, and again after every change: states, not events. Outlives failures."""
+        """All keys with this prefix and their values now, and again after every change: states, not
+        events. It outlives failures.
+        """
 
     async def close(self) -> None:
-        """Watches must have been cancelled before."""
+        """Close the store. Watches must have been cancelled before."""

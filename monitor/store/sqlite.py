@@ -64,20 +64,20 @@ class SqliteStore:
             raise StoreError(str(error)) from None
 
     async def get(self, key: str) -> Entry | None:
-        """The newest value."""
+        """The newest value of the key; None: there is no such key."""
         query = f"SELECT value, version FROM entries WHERE key = ? AND {_NOW}"
         row = await self._do(lambda sql: sql.execute(query, (key, time.time())).fetchone())
         return Entry(*row) if row else None
 
     async def read(self, prefix: str) -> dict[str, Entry]:
-        """All keys that begin like this, in order."""
+        """All keys with this prefix in order, with their entries."""
         query = f"SELECT key, value, version FROM entries WHERE key >= ? AND key < ? AND {_NOW} ORDER BY key"
         bounds = (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1))
         rows = await self._do(lambda sql: sql.execute(query, (*bounds, time.time())).fetchall())
         return {key: Entry(value, version) for key, value, version in rows}
 
     async def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
-        """Write. What ends by itself need not survive a power failure, so the disk is not waited for."""
+        """Write a value. One with `ttl` need not survive a power failure, so the disk is not waited for."""
         now = time.time()
         expires = None if ttl is None else now + ttl
 
@@ -93,7 +93,9 @@ class SqliteStore:
         self._changed()
 
     async def swap(self, key: str, value: bytes | None, version: int) -> bool:
-        """Write, or delete with None, if the key still has this version."""
+        """Write a value, or with None delete the key, if the key still has this version; else return
+        False.
+        """
         now = time.time()
 
         def write(sql: sqlite3.Connection) -> bool:
@@ -120,7 +122,7 @@ class SqliteStore:
             event.set()
 
     async def watch(self, prefix: str) -> AsyncIterator[Mapping[str, bytes]]:
-        """All keys and values now, and again after every change."""
+        """All keys with this prefix and their values now, and again after every change."""
         event = asyncio.Event()
         self._watches.add(event)
         seen: dict[str, bytes] | None = None
@@ -139,7 +141,7 @@ class SqliteStore:
             self._watches.discard(event)
 
     async def close(self) -> None:
-        """Waits for what is being written."""
+        """Close the file once what is being written is there."""
         await self._do(lambda sql: sql.close())
         self._worker.shutdown()
 

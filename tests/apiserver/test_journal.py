@@ -9,13 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.apiserver import migrant
+from tests.apiserver import links, migrant
 from tests.apiserver.engine import Engine
 from tests.apiserver.guest import Guest, Reply, handle
 from tests.apiserver.kernels import PTX
 
 Call = tuple[str, dict[str, Any]]
 HASH = hashlib.sha256(PTX).digest()
+INPUT = hashlib.sha256(links.PRIVATE).digest()
 SLOTS = st.integers(0, 2)
 CONTEXTS = st.sampled_from([1, 1, 2, 3])
 SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -53,6 +54,18 @@ CALLS = st.one_of(
     call("sessionGetModule", module=of("module"), library=of("library")),
     call("sessionGetGlobal", owner=owners(), payload=st.just(b"variable")),
     call("cuModuleUnload", hmod=of("module")),
+    call("cuLinkCreate_v2", stateOut=of("link"), payload=st.just(links.NO_OPTIONS)),
+    call(
+        "sessionLinkAdd",
+        link=of("link"),
+        hash=st.just(INPUT),
+        size=st.just(len(links.PRIVATE)),
+        type=st.sampled_from([links.PTX, links.CUBIN]),  # the second one is refused
+        name_size=st.just(0),
+        payload=st.just(links.NO_OPTIONS),
+    ),
+    call("sessionLinkComplete", link=of("link")),
+    call("cuLinkDestroy", state=of("link")),
     call("cuLibraryUnload", library=of("library")),
     call("cuCtxSetLimit", limit=st.sampled_from([STACK, 1]), value=st.sampled_from([1024, 2048])),
     call("cuCtxSetCacheConfig", config=st.integers(0, 2)),
@@ -98,6 +111,9 @@ def answers(guest: Guest) -> list[tuple[int, dict[str, Any], bytes]]:
                         context=context,
                     )
                 )
+        for generation in range(2):
+            link = handle("link", slot, generation)
+            asked.append(guest.call("sessionLinkImage", link=link, offset=0, size=64))
         for kind in ("module", "library"):
             asked.append(guest.call("sessionGetGlobal", owner=handle(kind, slot), payload=b"variable"))
     for page in range(5):
@@ -120,6 +136,8 @@ def test_frames_make_the_same_session(
     guest, link = source.session(), target.session(restore=True)
     guest.send("sessionImageData", hash=HASH, size=len(PTX), offset=0, payload=PTX)
     link.send("sessionImageData", hash=HASH, size=len(PTX), offset=0, payload=PTX)
+    for one in (guest, link):
+        links.ship(one, links.PRIVATE)
     make(guest, before)
     migrant.rebuild(source, link)
     make(guest, after)

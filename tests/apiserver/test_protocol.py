@@ -14,7 +14,7 @@ from gpuferry.specs._generated.frames import CHUNK, Frame, Hello
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.apiserver import kernels
+from tests.apiserver import kernels, links
 from tests.apiserver.engine import Engine
 from tests.apiserver.guest import HEADER, PRIMARY, Ended, Guest, encode, handle, operations
 from tests.apiserver.server import Server
@@ -243,7 +243,7 @@ def chatter(seed: int) -> bytes:
     generator = random.Random(seed)
     numbers = [0, 1, 2, 3, 4, 7, 0x2000_0000_0000, 1 << 21, 1 << 63, (1 << 64) - 1]
     numbers += [handle(kind, slot) for kind in ("stream", "event", "module", "library") for slot in range(2)]
-    numbers += [handle(kind, slot) for kind in ("kernel", "function", "context") for slot in range(2)]
+    numbers += [handle(kind, slot) for kind in ("kernel", "function", "context", "link") for slot in range(2)]
     frames = b""
     allowed = [op for op, m in operations().items() if op != "sessionClose" and not m.variant.restore]
     for _ in range(60):
@@ -268,6 +268,13 @@ def chatter(seed: int) -> bytes:
                 values["params"], payload = [12], bytes(12)
         elif op == "sessionImageData":
             values["size"], values["offset"], payload = [64], [0], bytes(64)
+        elif op == "sessionLinkImage":
+            values["size"] = [generator.choice([0, 1, 4096])]
+        elif op == "sessionLinkAdd":
+            values["name_size"] = [generator.choice([0, 8])]
+            payload = bytes(values["name_size"][0]) + links.NO_OPTIONS
+        elif op == "cuLinkCreate_v2":
+            payload = links.NO_OPTIONS
         context = generator.choice([0, 1, 1, 1, 2, 3])
         frames += encode(op, generator.randrange(1, 1 << 32), context, payload, values)
     return frames

@@ -41,7 +41,7 @@ void *realloc(void *old, size_t size) {
         failed += tries - 1;                                                                                 \
     } while (0)
 
-enum { MOST = 50, MANY = 300, PAGE = 2 << 20 };
+enum { MOST = 50, MANY = 300, PAGE = 2 << 20, DEEP = 7 };
 
 // More than a chunk of handles and a slab of blocks hold, so that the tables grow.
 static void make_many(void) {
@@ -130,6 +130,21 @@ static void make_context(void) {
     EXPECT(current == context);
 }
 
+// The stack of contexts must grow for it. What could not be pushed the server never had.
+static void make_context_on_full_stack(void) {
+    CUcontext made, current;
+    for (int i = 0; i < DEEP; i++) {
+        OK(cuCtxPushCurrent(context));
+    }
+    MADE(cuCtxCreate(&made, NULL, 0, device));
+    OK(cuCtxDestroy(made));
+    OK(cuCtxSynchronize());
+    for (int i = 0; i < DEEP; i++) {
+        OK(cuCtxPopCurrent(&current));
+    }
+    EXPECT(current == context);
+}
+
 int main(int count, char **arguments) {
     CUstream stream;
     size_t before, after, total;
@@ -146,6 +161,7 @@ int main(int count, char **arguments) {
         make_link();
         make_memory(stream);
         make_context();
+        make_context_on_full_stack();
     }
     OK(cuStreamSynchronize(stream));
     OK(cuMemGetInfo(&after, &total));

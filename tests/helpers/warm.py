@@ -2,8 +2,8 @@
 
 To import takes a command longer than what most tests want of it. `Popen` is subprocess's, except that a
 command that begins with `CLI` is not executed but forked, with the descriptors and the environment that it
-would have. It is a child of whoever asks, as any other. Only where a sanitizer's runtime must be loaded first
-it is executed.
+would have. It is a child of whoever asks, as any other. It is executed only where a sanitizer's runtime must
+be loaded first, or modules are to be found elsewhere (PYTHONPATH).
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class Popen(subprocess.Popen[Any]):
         p2cread, p2cwrite, c2pread, c2pwrite, errread, errwrite = rest[9:15]
         start_new_session = rest[20]
         command = [os.fspath(each) for each in args] if isinstance(args, Sequence) else []
-        if command[: len(CLI)] != CLI or os.environ.get("GPUFERRY_SANITIZER"):
+        elsewhere = (os.environ if env is None else env).get("PYTHONPATH") != os.environ.get("PYTHONPATH")
+        if command[: len(CLI)] != CLI or elsewhere or os.environ.get("GPUFERRY_SANITIZER"):
             super()._execute_child(args, *rest)  # type: ignore[misc]
             return
         assert executable is None

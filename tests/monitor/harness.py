@@ -231,12 +231,12 @@ def monitor(
     *options: str,
     server: str | None = FAKE_SERVER,
     ready: bool = True,
-    cli: Sequence[str] = CLI,
+    cli: Sequence[str] | None = None,
     constants: Mapping[str, float] = NONE,
     **changes: str | None,
 ) -> Iterator[Monitor]:
-    """A monitor whose pool has one API server ready. Nothing of it is left afterwards."""
-    with _started(*options, server=server, cli=daemon(constants, cli), **changes) as made:
+    """A monitor whose pool has one API server ready. Nothing of it is left afterwards. `cli`: of another."""
+    with _started(*options, server=server, cli=daemon(constants, cli or CLI), **changes) as made:
         if ready:
             line = first_line(made.parent)
             assert line == "ready", f"{line!r}; log:\n{made.log.read_text()}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shlex
@@ -14,9 +15,15 @@ from pathlib import Path
 
 from tests.helpers.paths import BUILD, ROOT
 
+from .once import made_once
+
 OBJECTS = BUILD / "native"
 HERE = Path(__file__).parent
+MADE = BUILD / "versions"
+SOURCES = (ROOT / "codegen", ROOT / "specs")
+KINDS = {".c", ".h", ".S", ".map", ".py", ".j2", ".yaml"}
 AT_ONCE = 2
+PARTS = ("wire", "driver_interop")
 
 
 @dataclass(frozen=True)
@@ -27,48 +34,86 @@ class Edit:
     old: str
     new: str
 
+    def make(self, specs: Path) -> None:
+        """Raises ValueError if the text is not there once."""
+        path = specs / self.file
+        text = path.read_text(encoding="utf-8")
+        if text.count(self.old) != 1:
+            raise ValueError(f"{self.file}: {self.old!r} is there {text.count(self.old)} times")
+        path.write_text(text.replace(self.old, self.new), encoding="utf-8")
 
-def generate(into: Path, *arguments: str, root: Path = ROOT) -> None:
-    """All that `python -m codegen` writes; `--release NAME`: speaking only what that release did."""
+
+def as_of(release: str) -> Path:
+    """The folder of all that `python -m codegen` writes, speaking only what that release did."""
+    folder = MADE / f"generated-{_contents(*SOURCES, note=release)}"
+    with made_once(folder / "done") as missing:
+        if missing:
+            _generate(ROOT, folder, "--release", release)
+    return folder
+
+
+def edited(*edits: Edit) -> Path:
+    """The same of a copy of the spec that says something else, which is in its folder `source`."""
+    folder = MADE / f"edited-{_contents(*SOURCES, note=repr(edits))}"
+    with made_once(folder / "done") as missing:
+        if missing:
+            source = folder / "source"
+            for part in SOURCES:
+                ignored = shutil.ignore_patterns("_generated", "__pycache__")
+                shutil.copytree(part, source / part.name, ignore=ignored, dirs_exist_ok=True)
+            shutil.copy(ROOT / "pyproject.toml", source)
+            for edit in edits:
+                edit.make(source / "specs")
+            _generate(source, folder)
+    return folder
+
+
+def _generate(root: Path, into: Path, *arguments: str) -> None:
     command = [sys.executable, "-m", "codegen", *arguments, "--into", str(into)]
     subprocess.run(command, cwd=root, check=True, timeout=240)
 
 
-def generate_edited(folder: Path, *edits: Edit) -> Path:
-    """The same of a copy of the spec that says something else; `--check` is not asked."""
-    root = folder / "source"
-    for part in ("codegen", "specs"):
-        shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("_generated", "__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", root)
-    for edit in edits:
-        path = root / "specs" / edit.file
-        text = path.read_text(encoding="utf-8")
-        assert text.count(edit.old) == 1, f"{edit.old!r} is there {text.count(edit.old)} times"
-        path.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
-    generate(folder / "generated", root=root)
-    return folder / "generated"
-
-
 def guest_library(generated: Path) -> Path:
     """The guest library of these generated files, compiled as the build compiles its own, unoptimised."""
+    commands = (OBJECTS / "compile_commands.json").read_text(encoding="utf-8")
+    ours = [ROOT / "guest" / "src", *(ROOT / "native" / part for part in PARTS)]
+    theirs = [generated / part / "_generated" for part in ("guest", "native")]
+    made = _contents(*theirs, *ours, note=commands)
+    folder = MADE / f"guest-{made}"
+    with made_once(folder / "done") as missing:
+        if missing:
+            _build_guest(generated, folder)
+    return folder / "libcuda.so.1"
+
+
+def _contents(*folders: Path, note: str) -> str:
+    """A hash of all sources in these folders, and of what else made the difference."""
+    found = hashlib.sha256(note.encode() + (ROOT / "pyproject.toml").read_bytes())
+    for folder in folders:
+        for file in sorted(each for each in folder.rglob("*") if each.suffix in KINDS):
+            if "_generated" not in file.relative_to(folder).parts[:-1]:
+                found.update(f"{file.relative_to(folder)}\n".encode() + file.read_bytes())
+    return found.hexdigest()[:16]
+
+
+def _build_guest(generated: Path, folder: Path) -> None:
     commands = json.loads((OBJECTS / "compile_commands.json").read_text(encoding="utf-8"))
     own = [entry for entry in commands if Path(entry["output"]).is_relative_to(OBJECTS / "guest")]
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        objects = list(pool.map(lambda entry: _compiled(entry, generated), own))
-    output = generated / "libcuda.so.1"
-    archives = sorted(OBJECTS.glob("wire/*.a")) + sorted(OBJECTS.glob("driver_interop/*.a"))
+        objects = list(pool.map(lambda entry: _compiled(entry, generated, folder), own))
+    output = folder / "libcuda.so.1"
+    archives = sorted(file for part in PARTS for file in (OBJECTS / part).glob("*.a"))
     exports = generated / "guest/_generated/libcuda.map"
     link = ["-shared", f"-Wl,--version-script={exports}", "-Wl,-Bsymbolic", "-Wl,-z,nodelete", "-Wl,-z,defs"]
     link += ["-Wl,--exclude-libs,ALL", "-Wl,-soname,libcuda.so.1"]
     command = ["gcc", *link, "-o", str(output), *map(str, objects)]
     command += ["-Wl,--whole-archive", *map(str, archives), "-Wl,--no-whole-archive", "-ldl", "-lpthread"]
     subprocess.run(command, check=True, timeout=240)
-    return output
 
 
-def _compiled(entry: dict[str, str], generated: Path) -> Path:
+def _compiled(entry: dict[str, str], generated: Path, folder: Path) -> Path:
     source = Path(entry["file"])
-    made = generated / f"{source.stem}.o"
+    made = folder / f"{source.stem}.o"
     if "_generated" in source.parts:
         source = generated / source.relative_to(ROOT)
     words = [word for word in shlex.split(entry["command"]) if word not in ("-Werror", "-O2", "-g")]

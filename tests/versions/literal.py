@@ -10,15 +10,14 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from fcntl import LOCK_EX, flock
 from io import BytesIO
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.paths import BUILD, ROOT
+
+from .once import made_once
 
 COMMIT = "11ccbfd8f12fa075cd84eaefb6029ad8fcf90277"
 SOURCES = BUILD / "released" / COMMIT[:7]
@@ -29,7 +28,7 @@ SECONDS = 600.0
 
 def sources() -> Path:
     """Its files. Skips the test where the history is not at hand, as in a shallow clone."""
-    with _made_once(SOURCES / "unpacked") as missing:
+    with made_once(SOURCES / "unpacked") as missing:
         if missing:
             command = ["git", "-C", str(ROOT), "archive", COMMIT]
             archive = subprocess.run(command, capture_output=True, check=False, timeout=SECONDS)
@@ -44,7 +43,7 @@ def guest_library() -> Path:
     """Its libcuda.so.1, unoptimised."""
     root = sources()
     built = root / "build" / "guest-alone"
-    with _made_once(root / "guest-built") as missing:
+    with made_once(root / "guest-built") as missing:
         if missing:
             kind = f"-DPython_EXECUTABLE={sys.executable}", "-DCMAKE_BUILD_TYPE=Debug"
             _run("cmake", "-S", str(root / "native"), "-B", str(built), "-G", "Ninja", *kind)
@@ -56,7 +55,7 @@ def server_python() -> Path:
     """The Python of an environment that has its packages; `-m gpuferry.monitor.cli.main` is its CLI."""
     root = sources()
     python = root / ".venv" / "bin" / "python"
-    with _made_once(root / "server-built") as missing:
+    with made_once(root / "server-built") as missing:
         if missing:
             _run(sys.executable, "-m", "venv", "--clear", "--without-pip", str(root / ".venv"))
             (packages,) = (root / ".venv").glob("lib/*/site-packages")
@@ -75,14 +74,3 @@ def _run(*command: str, cwd: Path = ROOT) -> None:
         command, cwd=cwd, env={**environment, "PATH": path}, capture_output=True, text=True, timeout=SECONDS
     )
     assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
-
-
-@contextmanager
-def _made_once(mark: Path) -> Iterator[bool]:
-    """Whether it is to be made; marked as made unless that fails. Two pytest workers wait for each other."""
-    SOURCES.mkdir(parents=True, exist_ok=True)
-    with (SOURCES / "lock").open("w") as lock:
-        flock(lock, LOCK_EX)
-        missing = not mark.exists()
-        yield missing
-        mark.touch()

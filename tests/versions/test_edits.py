@@ -24,7 +24,8 @@ from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.running import Outcome
 from tests.monitor.fake_guest import connect, read_frame
 
-from .builds import Edit, generate_edited, guest_library, server_environment
+from . import builds
+from .builds import Edit, guest_library, server_environment
 from .suite import lacking
 
 pytestmark = pytest.mark.timeout(240)
@@ -83,9 +84,9 @@ NOT_SUPPORTED = 801
 
 
 @pytest.fixture(scope="module")
-def edited(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the edited spec yields, beside the copy of it."""
-    return generate_edited(tmp_path_factory.mktemp("edited"), *EDITS)
+def edited() -> Path:
+    """What the edited spec yields, and the copy of it."""
+    return builds.edited(*EDITS)
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +147,7 @@ def test_the_rest_works(name: str, their_guest: Path, our_server: Monitor, their
 
 def test_the_check_refuses_these_edits(edited: Path) -> None:
     """An addition is none; the others are told with place and remedy."""
-    specs = edited.parent / "source" / "specs"
+    specs = edited / "source" / "specs"
     problems = released.changes(load(specs), codegen_frames.load(specs), released.load(specs))
     assert len(problems) == 3
     for number, symbol in ((309, MOVED), (312, REMOVED)):

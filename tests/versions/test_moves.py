@@ -38,15 +38,13 @@ def new() -> Iterator[Monitor]:
 
 
 @pytest.fixture(scope="module", params=["contract", pytest.param("literal", marks=pytest.mark.slow)])
-def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Monitor]:
+def old(request: pytest.FixtureRequest) -> Iterator[Monitor]:
     """A server of the release."""
     cli, settings = [sys.executable], dict(SETTINGS)
     if request.param == "literal":
         cli = [str(literal.server_python())]
     else:
-        folder = tmp_path_factory.mktemp("release")
-        builds.generate(folder, "--release", "0.1")
-        settings |= builds.server_environment(folder)
+        settings |= builds.server_environment(builds.as_of("0.1"))
     cli += ["-m", "gpuferry.monitor.cli.main"]
     with harness.monitor("--pool", "1", server=None, cli=cli, **settings) as running:
         yield running

@@ -26,10 +26,8 @@ FIRST = operations.RELEASES[0]
 
 
 @pytest.fixture(scope="module")
-def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp(f"release-{RELEASE}")
-    builds.generate(folder, "--release", RELEASE)
-    return folder
+def generated() -> Path:
+    return builds.as_of(RELEASE)
 
 
 @pytest.fixture(scope="module")

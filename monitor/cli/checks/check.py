@@ -20,7 +20,9 @@ class Check:
 
 
 def python(code: str, environment: dict[str, str], interpreter: str = sys.executable) -> tuple[int, str]:
-    """Exit status and what it printed; of what went wrong, the guest library's word or the last line."""
+    """Run Python code as a child process. Returns its exit status and what it printed; if it failed, what
+    the guest library said, else the last line.
+    """
     try:
         done = subprocess.run(
             [interpreter, "-c", code],

@@ -86,7 +86,7 @@ class Redirector:
         task.add_done_callback(self._tasks.discard)
 
     def quiet(self) -> None:
-        """Nothing: no guest waits for company here."""
+        """Do nothing: a registry places each guest at once, and waits for no crowd."""
 
     def resume(self, connection: socket.socket, peer: str, _: Resume) -> None:
         """Refuse: sessions are at the GPU servers, and their guests know which."""

@@ -1,7 +1,7 @@
-"""A tenant's token and its proof (specs/WIRE.md §2).
+"""A tenant's token, and how a guest proves that it holds one (specs/WIRE.md §2).
 
-After SCRAM (RFC 5802), but without stretching: the secret in a token has 256 random bits. What a server keeps
-lets it check a proof and prove itself, but not make a proof.
+As in SCRAM (RFC 5802), but without stretching: the secret in a token has 256 random bits. With what a server
+stores it can check a proof and prove itself, but not make a guest's proof.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ID_DIGITS = 8
 
 @dataclass(frozen=True)
 class Verifier:
-    """What is stored of a token."""
+    """What a server stores of a token: enough to check a guest's proof and to prove itself. 32 bytes each."""
 
     stored_key: bytes = field(repr=False)
     server_key: bytes = field(repr=False)
@@ -34,24 +34,24 @@ NOBODY = Verifier(secrets.token_bytes(32), secrets.token_bytes(32))
 
 
 def is_tenant(name: str) -> bool:
-    """Whether a tenant can have this name."""
+    """Whether this is a name that a tenant may have: a to z, digits, - and _, at most 63 characters."""
     return bool(re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,62}", name))
 
 
 def make(tenant: str) -> str:
-    """A new token for the tenant."""
+    """A new token of the tenant: `gft.TENANT.SECRET`, with 256 random bits."""
     secret = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode().rstrip("=")
     return f"{PREFIX}.{tenant}.{secret}"
 
 
 def tenant_of(token: str) -> str | None:
-    """Whose token this is; None: it is no tenant's, but a monitor's own."""
+    """The tenant that a token names; None if the text is no tenant's token, but a monitor's own."""
     match = TOKEN.fullmatch(token)
     return match.group(1) if match else None
 
 
 def digest(key: bytes, *parts: bytes) -> bytes:
-    """HMAC-SHA-256 of the parts, one after another."""
+    """HMAC-SHA-256 of the parts put together, 32 bytes."""
     return hmac.digest(key, b"".join(parts), hashlib.sha256)
 
 
@@ -60,28 +60,28 @@ def _xor(one: bytes, other: bytes) -> bytes:
 
 
 def verifier(token: str) -> Verifier:
-    """What a server needs to know of a token."""
+    """What a server must store of this token."""
     client_key = digest(token.encode(), KEY_CLIENT)
     return Verifier(hashlib.sha256(client_key).digest(), server_key(token))
 
 
 def server_key(token: str) -> bytes:
-    """With this the server proves itself."""
+    """The key with which a server proves that it knows this token, 32 bytes."""
     return digest(token.encode(), KEY_SERVER)
 
 
 def prove(token: str, message: bytes) -> bytes:
-    """The guest's proof: only the token's owner can make it."""
+    """A guest's proof that it holds the token, over this message; 32 bytes."""
     client_key = digest(token.encode(), KEY_CLIENT)
     return _xor(client_key, digest(hashlib.sha256(client_key).digest(), message))
 
 
 def check(known: Verifier, message: bytes, proof: bytes) -> bool:
-    """Whether the proof was made with the token behind this verifier."""
+    """Whether the proof of this message was made with the token that `known` was made from."""
     client_key = _xor(proof, digest(known.stored_key, message))
     return hmac.compare_digest(hashlib.sha256(client_key).digest(), known.stored_key)
 
 
 def token_id(known: Verifier) -> str:
-    """The token's name for listings. It is made from the stored key, so it tells no more than that."""
+    """The token's name in listings, 8 hexadecimal digits. Nobody can find the token or its keys from it."""
     return digest(known.stored_key, b"gpuferry token id 1").hex()[:ID_DIGITS]

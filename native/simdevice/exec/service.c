@@ -20,6 +20,9 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
 
 #ifndef SIM_PYTHON
 #define SIM_PYTHON "python3"
@@ -261,6 +264,9 @@ static int start_process(struct start *start) {
         while (waitpid(pid, NULL, __WALL) < 0 && errno == EINTR)
             ;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
+#if defined(__SANITIZE_ADDRESS__) /* functions that never returned left its marks there */
+    __asan_unpoison_memory_region(stacks, 2 * STACK);
+#endif
     munmap(stacks, 2 * STACK);
     return start->error;
 }

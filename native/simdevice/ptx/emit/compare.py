@@ -61,9 +61,8 @@ def _halves(e: FunctionEmitter, kind: Type, operand: Operand) -> list[tuple[Type
     return [(kind, e.read(operand, kind))]
 
 
-@opcode("setp")
-def setp(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
-    kind = m.type()
+def _compared(e: FunctionEmitter, m: Modifiers, kind: Type) -> tuple[Operand, list[str], str, str]:
+    """Destination, results of one or two comparisons, and how and with which predicate to combine them."""
     comparison, combine, ftz = m.need(*_ALL), m.choice("and", "or", "xor"), m.flag("ftz")
     operands = e.operands(4 if combine else 3)
     d, x, y = operands[:3]
@@ -71,12 +70,20 @@ def setp(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
         _compare(e, comparison, part, ftz, a, b)
         for (part, a), (_, b) in zip(_halves(e, kind, x), _halves(e, kind, y), strict=True)
     ]
+    return d, results, combine or "", e.predicate(operands[3]) if combine else ""
+
+
+def _combined(e: FunctionEmitter, results: list[str], combine: str, other: str) -> list[str]:
+    return [e.op(f"{combine} i1 {each}, {other}") for each in results] if combine else results
+
+
+@opcode("setp")
+def setp(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    d, results, combine, other = _compared(e, m, m.type())
     first, second = (d.first, d.second) if isinstance(d, Pair) else (d, None)
-    other = e.predicate(operands[3]) if combine else ""
     if len(results) == 1:
         results.append(e.op(f"xor i1 {results[0]}, true"))
-    if combine:
-        results = [e.op(f"{combine} i1 {each}, {other}") for each in results]
+    results = _combined(e, results, combine, other)
     e.write(first, PRED, results[0])
     if second is not None:
         e.write(second, PRED, results[1])
@@ -85,16 +92,8 @@ def setp(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
 @opcode("set")
 def set_(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     to, kind = m.type(), m.type()
-    comparison, combine, ftz = m.need(*_ALL), m.choice("and", "or", "xor"), m.flag("ftz")
-    operands = e.operands(4 if combine else 3)
-    d, x, y = operands[:3]
-    results = [
-        _compare(e, comparison, part, ftz, a, b)
-        for (part, a), (_, b) in zip(_halves(e, kind, x), _halves(e, kind, y), strict=True)
-    ]
-    if combine:
-        other = e.predicate(operands[3])
-        results = [e.op(f"{combine} i1 {each}, {other}") for each in results]
+    d, results, combine, other = _compared(e, m, kind)
+    results = _combined(e, results, combine, other)
     ones = {"f16": 0x3C00, "bf16": 0x3F80, "f32": 0x3F800000, "f16x2": 0x3C00, "bf16x2": 0x3F80}
     packed = len(results) == 2
     bits = 16 if packed else to.bits
