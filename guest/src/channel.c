@@ -384,6 +384,9 @@ static void *io_main(void *unused) {
             quiet = 0;
             flush_locked();
         }
+        if (ch.moving == GF_TOLD && !ch.writing && !ch.resuming) {
+            leave_locked();
+        }
         if (quiet++ < LINGER_ROUNDS) {
             pthread_mutex_unlock(&ch.send_lock);
             nanosleep(&(struct timespec){.tv_nsec = LINGER_NS}, NULL);
@@ -487,7 +490,12 @@ void gf_channel_moved(void) {
     pthread_mutex_lock(&ch.send_lock);
     if (ch.moving == GF_HERE) {
         ch.moving = GF_TOLD;
-        if (!ch.writing) {
+        /* Who calls has the reader's role: where the socket is full it would wait and not read, and the
+         * server may be waiting for just that. Then the I/O thread answers. */
+        struct pollfd socket = {.fd = ch.fd, .events = POLLOUT};
+        if (ch.writing || poll(&socket, 1, 0) <= 0) {
+            gf_channel_wake();
+        } else {
             leave_locked();
         }
     }

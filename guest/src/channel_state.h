@@ -68,7 +68,8 @@ void gf_channel_wake(void);
 /* Replaces a broken connection if that is allowed and possible, and sends again what was lost on the way. The
  * caller has the reader's role and no lock. False: there is none, and the channel is lost or about to be. */
 bool gf_channel_resume(void);
-/* The server said that the session is elsewhere: answers, now or when the present writer is done. */
+/* The server said that the session is elsewhere: answers, or where it would have to wait lets others do so.
+ */
 void gf_channel_moved(void);
 /* Notes what the server has, so that the ring can be filled again; false if it cannot be true. */
 bool gf_channel_acknowledged(uint64_t received);

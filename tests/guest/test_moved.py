@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,7 +16,8 @@ from gpuferry.specs._generated.frames import Frame as Op
 from tests.guest.conftest import run_guest
 from tests.guest.fake_server import REPLY_SIZE, Answer, Frame
 from tests.guest.moving_server import MovingServer
-from tests.helpers.running import Outcome
+from tests.helpers.paths import ROOT
+from tests.helpers.running import Outcome, guest_environment
 
 Program = Callable[..., Outcome]
 UNAVAILABLE = 46
@@ -131,6 +133,37 @@ print("joined")
     assert server.names.count("cuCtxSynchronize") == 240
     assert server.names.count("sessionCopyOut") == 240
     assert server.connections == 9
+
+
+BEHIND = """
+start()
+memory, event = made("cuMemAlloc_v2", 1 << 20), made("cuEventCreate", 0)
+ok("cuCtxSynchronize")
+back = ctypes.create_string_buffer(200_000)
+ok("cuEventRecord", event, 0)
+ok("cuMemcpyDtoH_v2", back, memory, 200_000)
+print(len(set(back.raw)))
+"""
+
+
+def test_a_full_socket_keeps_nobody_from_reading(
+    server: MovingServer, program: Program, tmp_path: Path
+) -> None:
+    """MOVED cannot be answered before what is behind it is read: who read once waited, and read nothing."""
+    server.answer = copy_back
+    assert program(BEHIND).stdout == "1\n"
+    at = server.names.index("sessionCopyOut")
+    shim = tmp_path / "full_socket.so"
+    source = Path(__file__).with_name("full_socket.c")
+    command = ["gcc", "-shared", "-fPIC", "-Wall", "-Werror", f"-I{ROOT / 'native' / '_generated'}"]
+    subprocess.run([*command, str(source), "-ldl", "-o", str(shim)], check=True, timeout=240)
+    server.moves = lambda n: at if n == 2 else None
+    server.received = server.sent = 0  # of the session that comes now
+    preload = f"{shim}:{guest_environment({})['LD_PRELOAD']}"
+    outcome = program(BEHIND, LD_PRELOAD=preload, GPUFERRY_TEST_READ="200000")
+    assert (outcome.stdout, outcome.stderr) == ("1\n", "")
+    assert server.answered
+    assert server.connections == 3
 
 
 def test_a_guest_that_does_not_call_is_not_waited_for(server: MovingServer, program: Program) -> None:

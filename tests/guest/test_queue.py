@@ -55,8 +55,8 @@ def test_a_refusal_is_final(server: FakeServer, guest: Guest) -> None:
 
 
 def test_no_longer_than_the_program_wants_to_wait(server: FakeServer, guest: Guest) -> None:
-    server.leave = [(1, 0.5)] * 100
-    outcome = guest(LINES, GPUFERRY_MAX_WAIT="5")
+    server.leave = [(1, 0.25)] * 100
+    outcome = guest(LINES, GPUFERRY_MAX_WAIT="2")
     assert outcome.stdout == f"{UNAVAILABLE}\n"
     assert "went away while this program waited" in outcome.stderr
     assert len(outcome.stderr.splitlines()) == 1

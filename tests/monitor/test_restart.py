@@ -157,6 +157,7 @@ def test_one_that_comes_late_is_one_too_many(monitor: harness.Monitor) -> None:
 
 HALF_DEAD = """
 import asyncio, os
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # as the CLI says before it imports anything
 from gpuferry.monitor.cli.main import main
 from gpuferry.monitor.cluster.membership import Membership
 
@@ -170,14 +171,14 @@ main()
 """
 
 
-def test_a_monitor_of_which_a_part_failed_makes_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_monitor_of_which_a_part_failed_makes_way(tmp_path: Path) -> None:
     """It does not go on half dead: it ends as if killed, and says why."""
     flag = tmp_path / "flag"
+    cli = [sys.executable, "-c", HALF_DEAD]
     with contextlib.ExitStack() as stack:
-        with monkeypatch.context() as changed:
-            changed.setattr(harness, "CLI", [sys.executable, "-c", HALF_DEAD])
-            failing = harness.monitor("--pool", "3", *GRACE, GPUFERRY_TOKEN=TOKEN, FLAG=str(flag))
-            monitor = stack.enter_context(failing)
+        monitor = stack.enter_context(
+            harness.monitor("--pool", "3", *GRACE, cli=cli, GPUFERRY_TOKEN=TOKEN, FLAG=str(flag))
+        )
         monitor.wait_idle(3)
         guest = stack.enter_context(FakeGuest(monitor.tcp, TOKEN))
         flag.touch()
