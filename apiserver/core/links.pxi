@@ -5,7 +5,6 @@ cdef enum:
     LINK_LIMIT = 512 << 20      # bytes, as charged, of all links of a session
     LINK_CHARGE = 128 << 10     # at least, for a link or an input
     LINK_LOG = 64 << 10
-    FATBIN_WRAPPER = 0x466243b1 # names an address where the fatbin is to be
 
 
 cdef void begin_links(Session *s) noexcept nogil:
@@ -149,12 +148,8 @@ cdef int sessionLinkImage_call(Session *s, Frame *f, gf_req_sessionLinkImage *q,
 cdef int add_input(Session *s, Task *task) noexcept nogil:
     cdef LinkInput *input = task.input
     cdef Link *link = task.link
-    cdef uint32_t magic = 0
     cdef const char *name = NULL
     cdef int status = prove_bytes(task.image)
-    memcpy(&magic, task.image.data, min(task.image.size, <uint64_t>sizeof(magic)))
-    if magic == FATBIN_WRAPPER:
-        status = status or cu.CUDA_ERROR_INVALID_IMAGE
     if input.name[0] != 0:
         name = input.name
     status = status or cu.cuLinkAddData(link.cu, input.type, task.image.data, task.image.size, name, input.count,

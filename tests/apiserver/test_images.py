@@ -85,6 +85,15 @@ def test_images_that_are_none(guest: Guest, image: bytes) -> None:
     assert guest.sync().status == 0
 
 
+@pytest.mark.parametrize("owner", [LIBRARY, MODULE])
+def test_an_address_of_this_process_is_no_image(guest: Guest, owner: int) -> None:
+    """A fatbin wrapper: whoever follows it reads what the guest wants."""
+    wrapper = struct.pack("<IIQQ", 0x466243B1, 1, 0xDEAD0000, 0)
+    reply, _, log = guest.load(wrapper, owner, hashlib.sha256(wrapper).digest())
+    assert (reply.status, b"wrapper" in log) == (INVALID_IMAGE, True)
+    assert guest.sync().status == 0
+
+
 def test_library_kernel(guest: Guest) -> None:
     assert scaled(guest, kernels.bind(guest, "scale"))
 
