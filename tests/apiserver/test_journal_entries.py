@@ -318,6 +318,7 @@ def test_ages_count_from_one_moment(pair: tuple[Engine, Engine]) -> None:
     must(link, "sessionRestoreEvent", event=first, flags=0, age=7_000_000_000)
     time.sleep(0.05)  # the destination hears of the next at another moment
     must(link, "sessionRestoreEvent", event=second, flags=0, age=5_000_000_000)
+    began = time.monotonic()
     must(link, "cuEventRecordWithFlags", hEvent=third, hStream=0, flags=0)
     link.sync()
 
@@ -331,6 +332,6 @@ def test_ages_count_from_one_moment(pair: tuple[Engine, Engine]) -> None:
     assert elapsed(second, third) >= 5050
     must(link, "cuEventRecordWithFlags", hEvent=first, hStream=0, flags=0)
     link.sync()
-    assert 0 <= elapsed(third, first) < 5000
+    assert 0 <= elapsed(third, first) <= 1000 * (time.monotonic() - began)
     link.close()
     assert target.ended() == ("closed", True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -38,9 +39,9 @@ sys.exit(main.main())
 
 
 def alone(command: str) -> bool:
-    done = subprocess.run(
-        [sys.executable, "-c", PROBE, command], capture_output=True, text=True, check=True, timeout=120
-    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GRPC_")}
+    program = [sys.executable, "-c", PROBE, command]
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=True, timeout=120)
     return done.stdout == "1"
 
 
