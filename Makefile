@@ -5,7 +5,9 @@ PY     := $(VENV)/bin/python
 STAMP  := build/.setup
 LOCK   := flock build/.lock
 # A worker gets tests that follow each other, so that what a module shares is made once, and takes what is left.
-PYTEST := $(PY) -m pytest -n 2 --dist worksteal --durations 15
+# Tests wait for other processes a third of the time: three workers for two cores.
+WORKERS := $(shell echo $$((($$(nproc) * 3 + 1) / 2)))
+PYTEST := $(PY) -m pytest -n $(WORKERS) --dist worksteal --durations 15
 BEGAN  := $(shell date +%s)
 TOOK    = status=$$?; echo "make $@ took $$(($$(date +%s) - $(BEGAN))) s"; exit $$status
 
