@@ -44,7 +44,7 @@ class Mover:
         self._thread = threading.Thread(target=self._run, name="mover", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Begin the move, in a thread of its own."""
         self._thread.start()
 
     def fileno(self) -> int:

@@ -76,7 +76,7 @@ class Session:
 
     @property
     def guest(self) -> socket.socket:
-        """The guest's socket."""
+        """The connected socket over which this session's guest speaks."""
         return self._guest
 
     def end(self, end: End) -> None:
@@ -232,7 +232,7 @@ class Dispatcher:
         return self._over.fileno()
 
     def serve(self, session: Session) -> None:
-        """Serve this session next."""
+        """Queue a session; it begins when the one before is over and scrubbed."""
         self._sessions.put(session)
 
     def over(self) -> None:

@@ -197,7 +197,7 @@ def migration(native: Run, moved: Run, moves: timeline.Timeline) -> dict[str, An
 
 
 def show(result: dict[str, Any], palette: list[str]) -> None:
-    """Print the tables."""
+    """Print what was compared: results, calls, round trips, bytes and times."""
     calls, trips, seconds, size = (result[key] for key in ("calls", "round_trips", "seconds", "bytes"))
     verdict = "[bold green]identical[/]" if result["identical"] else "[bold red]NOT identical[/]"
     console.print()

@@ -68,7 +68,7 @@ class Lived:
     devices: list[tuple[float, int]]  # since when on which
 
     def kept(self) -> dict[str, Any]:
-        """What is recorded of it."""
+        """The fields for the results file: all but the process."""
         return {name: value for name, value in asdict(self).items() if name != "process"}
 
 

@@ -62,7 +62,7 @@ class Member:
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
+        """How many bytes the field takes on the wire."""
         return SIZES[self.type] * self.count
 
     @property
@@ -144,7 +144,7 @@ class Extension:
 
 @dataclass(frozen=True)
 class Frames:
-    """All that frames.yaml says."""
+    """The protocol version, constants, enums, frames, extensions and structs of frames.yaml."""
 
     version: int
     constants: tuple[Constant, ...]

@@ -30,7 +30,7 @@ _EXTERN_FUNCTION = re.compile(r"\.extern\s+\.func\b[^;{]*?\b(\w+)\s*(?:\([^;{)]*
 
 @dataclass
 class Variables:
-    """The variables of one image."""
+    """What the PTX texts and ELF files of one image say of its module variables."""
 
     names: set[str] = field(default_factory=set)
     heap: bool = False  # its kernels allocate memory

@@ -71,7 +71,7 @@ cdef void hold_source(Session *s, Bytes *image) noexcept nogil:
 
 
 cdef void leave_source(Session *s, Bytes *image) noexcept nogil:
-    """That is no more."""
+    """Undoes hold_source: what was made from the image is gone."""
     pthread_mutex_lock(&s.lock)
     image.loads -= 1
     if image.loads == 0 and image.data == NULL:

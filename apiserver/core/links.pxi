@@ -196,7 +196,7 @@ cdef uint32_t take_text(char *log, vector[uint8_t] *texts) noexcept nogil:
 
 
 cdef void run_link(Session *s, Task *task) noexcept nogil:
-    """A step, on a waiter."""
+    """Adds an input to a link or completes it, on a waiter, and answers the guest."""
     cdef Link *link = task.link
     cdef gf_rep_sessionLinkAdd *added = <gf_rep_sessionLinkAdd *>task.frame.reply
     cdef gf_rep_sessionLinkComplete *done = <gf_rep_sessionLinkComplete *>task.frame.reply

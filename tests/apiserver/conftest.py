@@ -44,6 +44,13 @@ def guest(server: Server) -> Guest:
 
 
 @pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """An engine without an API server around it, for all tests of a module."""
+    with Engine(tmp_path_factory.mktemp("engine") / "log") as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Engine, Engine]]:
     """A session's engine, and one that it may go to."""
     folder = tmp_path_factory.mktemp("engines")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -45,12 +44,6 @@ def expected(page: bytes) -> bytes:
         a = rotate((a ^ v) * np.uint64(0x9FB21C651E98DF25), 32)
         b = rotate((b ^ w) * np.uint64(0xD6E8FEB86659FD93), 32)
     return finish(a) + finish(b)
-
-
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with Engine(tmp_path_factory.mktemp("engine") / "log") as engine:
-        yield engine
 
 
 @pytest.fixture(scope="module")

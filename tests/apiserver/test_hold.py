@@ -23,12 +23,6 @@ from tests.monitor.harness import wait_until
 QUIET = 0.2  # seconds in which nothing comes
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with Engine(tmp_path_factory.mktemp("engine") / "log") as engine:
-        yield engine
-
-
 @contextlib.contextmanager
 def session(engine: Engine, resumable: bool = False) -> Iterator[Guest]:
     guest = engine.session(resumable=resumable)

@@ -20,12 +20,6 @@ MIB = 1 << 20
 LIMIT, LEAST = 512 * MIB, 128 << 10  # of what links may hold, and what a link or an input counts at least
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with Engine(tmp_path_factory.mktemp("engine") / "log") as engine:
-        yield engine
-
-
 @pytest.fixture
 def guest(engine: Engine) -> Iterator[Guest]:
     """Of a session with a second context, that must end without a trace."""

@@ -20,12 +20,6 @@ SILENT = 2  # the kernel `speak`, which takes no parameters
 DIGEST = hashlib.sha256(kernels.PTX).digest()
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with Engine(tmp_path_factory.mktemp("engine") / "log") as engine:
-        yield engine
-
-
 @pytest.fixture
 def guest(engine: Engine) -> Iterator[Guest]:
     guest = engine.session()
