@@ -22,6 +22,7 @@ class MovingServer(FakeServer):
     """After each `moves(n)` frames, n counting connections, it says MOVED; None: no more."""
 
     moves: Callable[[int], int | None] = lambda _: None
+    early: bool = False  # says it before it answers the last of these frames, not after
     resumable: bool = False
     forged: bool = False  # MOVED comes from somebody who does not know the session's key
     cut: int | None = None  # the connection breaks after so many bytes of MOVED, which then answers RESUME
@@ -53,6 +54,11 @@ class MovingServer(FakeServer):
         old = bytes(32) if self.forged else self.key
         self.key, self.number = new, self.number + 1
         return follow.moved_frame(old, new, self.number, f"unix:{self.path}")
+
+    def _tell(self) -> None:
+        assert self.connection
+        self.old_key = self.key
+        self.connection.sendall(self._moved()[: self.cut])
 
     def _session(self) -> None:
         self.send(Op.GREETING, greeting(self.nonce))
@@ -96,9 +102,7 @@ class MovingServer(FakeServer):
         while True:
             if served == until and not told:
                 told = True
-                self.old_key = self.key
-                moved = self._moved()
-                self.connection.sendall(moved[: self.cut])
+                self._tell()
                 if self.cut is not None:
                     self.connection.shutdown(socket.SHUT_RDWR)
                     return
@@ -119,6 +123,9 @@ class MovingServer(FakeServer):
             served += 1
             frame = Frame(NAMES[op], request, context, body)
             self.frames.append(frame)
+            if self.early and served == until:
+                told = True
+                self._tell()
             if request != 0:
                 answer = self.answer(frame)
                 if answer is not None:
