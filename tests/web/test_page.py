@@ -86,10 +86,8 @@ def test_rates_come_from_two_looks(browser: Browser, stage: Stage) -> None:
     browser.wait("document.querySelectorAll('#sessions tbody tr').length === 2", "sessions")
     # Whoever comes late finds the next look, in which nothing was called.
     rate = "document.querySelector('#sessions tbody tr').children[3].textContent"
-    watch = f"new MutationObserver(() => window.rates.push({rate}))"
-    browser.run(
-        f"window.rates = []; {watch}.observe(document, {{subtree: true, childList: true, characterData: true}})"
-    )
+    watch = f"window.rates = []; new MutationObserver(() => window.rates.push({rate}))"
+    browser.run(watch + ".observe(document, {subtree: true, childList: true, characterData: true})")
     stage.show(busy(102.0, calls=5000))
     browser.wait("window.rates.includes('2500')", "calls per second")
 
