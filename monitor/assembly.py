@@ -6,7 +6,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpuferry.specs._generated import node_pb2
 
@@ -25,6 +25,7 @@ from .pool.events import PoolEvents
 from .pool.losses import LostDevices
 from .pool.pool import Pool
 from .readiness import Readiness
+from .service.logs import hide
 from .service.runtime import RuntimeDirectory
 from .service.stopping import Stopping
 from .service.tls import Identity, identity_of
@@ -35,6 +36,7 @@ from .views.control import ControlServer, MonitorService
 from .views.stats.accounting import Accounting
 from .views.stats.observatory import Observatory
 from .views.status import StatusReporter
+from .views.web.key import page_key
 from .views.web.sockets import listen_http
 
 
@@ -64,7 +66,8 @@ class Monitor:
     readiness: Readiness
     balance: Balance | None
     membership: Membership
-    http_name: str
+    http_name: str  # HOST:PORT of the page, behind https:// where it has TLS; empty: there is none
+    page_key: str = field(repr=False)
 
 
 def occupy(config: Config, stack: contextlib.AsyncExitStack) -> Premises:
@@ -108,10 +111,14 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     for listener in (accounting, broker, readiness):  # in this order: a session is counted before it is over
         events.subscribe(listener)
 
+    key = page_key(config.page_key_file, config.token)
+    hide(key)
     membership = Membership(config, cluster, broker, pool)
     limit = config.handshake_timeout
     listeners = [Listener(end, membership.authority, limit, broker) for end in premises.guests]
     http_name = name_of(premises.http) if premises.http else ""
+    if http_name and premises.identity:
+        http_name = f"https://{http_name}"
     reporter = StatusReporter(config, pool, broker, [one.name for one in listeners], http_name, gpus)
     return Monitor(
         broker,
@@ -128,4 +135,5 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         Balance(broker, pool, gpus) if config.migration != "off" else None,
         membership,
         http_name,
+        key,
     )

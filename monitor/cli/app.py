@@ -130,6 +130,14 @@ def smi(
 
 
 @app.command()
+def page() -> None:
+    """The link to this machine's page, with the key that opens it. The key can only read."""
+    from .page import show_page
+
+    show_page()
+
+
+@app.command()
 def migrate(
     session: Annotated[int, typer.Argument(metavar="SESSION", help="Its id, as `session list` shows it")],
     to: Annotated[str, typer.Option("--to", metavar="gpu:N|SERVER", help="Another GPU, or GPU server")],

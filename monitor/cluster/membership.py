@@ -16,7 +16,7 @@ from ..door.credentials import AnyOf, Authority, LocalTenants, OwnToken, Tickets
 from ..door.tickets import TicketDesk
 from ..door.tokens.proof import is_tenant
 from ..pool.pool import Pool
-from ..service.dial import dial_async
+from ..service.dial import TLS, dial_async
 from ..settings.folders import state_directory, store_path
 from ..settings.monitor import Config, MonitorOptions
 from ..store.interface import StoreError
@@ -144,7 +144,7 @@ class Membership:
 
     def _load(self, address: str) -> registry_pb2.Load:
         load = describe(self._config, self._broker, self._pool)
-        load.address = self._config.advertise or address
+        load.address = (self._config.advertise or address).removeprefix(TLS)
         load.tls = bool(self._cluster.identity)
         if self._desk:
             load.incarnation = self._desk.incarnation

@@ -78,6 +78,7 @@ class Registry:
 
         That is the registry's view; what `servers` reads from its store may be newer.
         """
+        address = address.removeprefix("tls://")
         request = registry_pb2.WatchRequest()
         with grpc.insecure_channel(self.control) as channel:
             watching = answers(channel, Caller(self.key), self.control, "Watch", request, DEADLINE)

@@ -21,7 +21,7 @@ from gpuferry.monitor.service.tls import identity_of
 from gpuferry.monitor.settings.errors import ConfigError
 from gpuferry.monitor.settings.monitor import MonitorOptions
 
-from .certificates import Certificates
+from tests.helpers.certificates import Certificates
 
 
 @pytest.fixture

@@ -24,9 +24,7 @@ class RegistryOptions:
     """What a user may set; each line is a flag, a variable, a key of registry.toml, help and a check."""
 
     listen: str = option(options.address(unix=False), "127.0.0.1:7700", "Where guests connect")
-    control: str = option(
-        options.address(unix=False), DEFAULT_CONTROL, "gRPC for GPU servers and the CLI; calls are signed"
-    )
+    control: str = option(options.address(unix=False), DEFAULT_CONTROL, "gRPC for GPU servers and the CLI")
     store: str = option(
         options.Kind("STORE", _store), "sqlite", "sqlite, or etcd:HOST:PORT,HOST:PORT… for several replicas"
     )

@@ -25,7 +25,7 @@ from ...service.tls import Identity, identity_entries, identity_of
 from ...service.waiting import until
 from ...settings.errors import ConfigError
 from ...settings.folders import store_path
-from ...settings.monitor import is_loopback
+from ...settings.monitor import check_clear, is_loopback
 from ...store.choose import open_store
 from ...store.interface import StoreError
 from .client import SERVICE
@@ -85,7 +85,9 @@ class Registry:
             log.info("stopping")
 
     async def _check_exposure(self, book: TokenBook) -> None:
-        """Nothing is reachable from other machines unless somebody made a token."""
+        """Nothing is reachable from other machines in the clear, or unless somebody made a token."""
+        for flag, address in (("--listen", self._config.listen), ("--control", self._config.control)):
+            check_clear(flag, address, bool(self._config.tls_cert), self._config.insecure)
         if is_loopback(self._config.listen) or self._token_given:
             return
         try:

@@ -13,6 +13,7 @@ from gpuferry.specs._generated import registry_pb2, registry_pb2_grpc
 
 from ...door.tokens import proof
 from ...door.tokens.book import TokenBook, TooMany
+from ...service.dial import TLS
 from ...store.interface import StoreError
 from .directory import Directory, NotIdle, Unknown
 
@@ -25,6 +26,11 @@ NUMBER_SIZE = 16
 DEVICES_MOST = 256
 
 Method = Callable[[Any, Any, Any], Awaitable[Any]]
+
+
+def _bare(address: str) -> str:
+    """A server says itself whether it has TLS; who registers it may have copied that along."""
+    return address.removeprefix(TLS)
 
 
 def _check_address(address: str) -> None:
@@ -83,12 +89,13 @@ class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
     @_errors
     async def Register(self, request: registry_pb2.RegisterRequest, context: Any) -> registry_pb2.Server:
         """Register a GPU server; again, it may change its labels."""
-        _check_address(request.address)
+        address = _bare(request.address)
+        _check_address(address)
         for label in request.labels:
             if not (LABEL.fullmatch(label.name) and LABEL.fullmatch(label.value)):
                 raise ValueError(f"label {label.name}={label.value}: letters, digits, `.`, `_` and `-`")
-        await self._directory.register(request.address, list(request.labels))
-        return await self._directory.show(request.address)
+        await self._directory.register(address, list(request.labels))
+        return await self._directory.show(address)
 
     @_errors
     async def List(self, request: registry_pb2.ListRequest, context: Any) -> registry_pb2.ListReply:
@@ -107,24 +114,24 @@ class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
     @_errors
     async def Show(self, request: registry_pb2.ServerRequest, context: Any) -> registry_pb2.Server:
         """The GPU server with this address."""
-        return await self._directory.show(request.address)
+        return await self._directory.show(_bare(request.address))
 
     @_errors
     async def Drain(self, request: registry_pb2.ServerRequest, context: Any) -> registry_pb2.Server:
         """Give the GPU server no new sessions."""
-        await self._directory.set_drained(request.address, True)
-        return await self._directory.show(request.address)
+        await self._directory.set_drained(_bare(request.address), True)
+        return await self._directory.show(_bare(request.address))
 
     @_errors
     async def Undrain(self, request: registry_pb2.ServerRequest, context: Any) -> registry_pb2.Server:
         """Give the GPU server new sessions again."""
-        await self._directory.set_drained(request.address, False)
-        return await self._directory.show(request.address)
+        await self._directory.set_drained(_bare(request.address), False)
+        return await self._directory.show(_bare(request.address))
 
     @_errors
     async def Remove(self, request: registry_pb2.ServerRequest, context: Any) -> registry_pb2.Server:
         """Forget a drained GPU server; returns what it was."""
-        return await self._directory.remove(request.address)
+        return await self._directory.remove(_bare(request.address))
 
     @_errors
     async def Heartbeat(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuferry.monitor.service import authority
 from gpuferry.monitor.service.tls import Identity
 
 
@@ -13,6 +14,14 @@ class Certificates:
     """The folder of one authority."""
 
     folder: Path
+
+    @classmethod
+    def make(cls, folder: Path) -> Certificates:
+        """An authority, a server on loopback, and somebody who only calls."""
+        authority.make_authority(folder)
+        authority.issue(folder, "server", ["localhost", "127.0.0.1"])
+        authority.issue(folder, "client", [], client=True)
+        return cls(folder)
 
     @property
     def authority(self) -> Path:
