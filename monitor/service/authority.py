@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ipaddress
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
@@ -75,6 +77,62 @@ def issue(
     paths = folder / f"{name}.crt", folder / f"{name}.key"
     _write_pair(*paths, builder.sign(authority_key, hashes.SHA256()), key, replace)
     return paths
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a certificate says."""
+
+    name: str
+    purpose: str  # authority, server or client
+    hosts: Sequence[str]
+    ends: datetime.datetime
+    lifetime: datetime.timedelta
+
+    @property
+    def left(self) -> datetime.timedelta:
+        """How long it is still good."""
+        return self.ends - datetime.datetime.now(datetime.timezone.utc)
+
+    @property
+    def days_left(self) -> int:
+        """Whole days; negative: it has ended."""
+        return self.left.days
+
+    @property
+    def ends_soon(self) -> bool:
+        """Whether it is time for another: less than a third of its life is left, or than three weeks."""
+        return self.left < min(self.lifetime / 3, datetime.timedelta(days=21))
+
+
+def describe(certificate: x509.Certificate) -> Description:
+    """What a certificate says. One without a name has an empty one."""
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    extensions = certificate.extensions
+    hosts: list[str] = []
+    purpose = "client"
+    with contextlib.suppress(x509.ExtensionNotFound):
+        hosts = [
+            str(entry.value)
+            for entry in extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        ]
+    with contextlib.suppress(x509.ExtensionNotFound):
+        purposes = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        purpose = "server" if ExtendedKeyUsageOID.SERVER_AUTH in purposes else "client"
+    with contextlib.suppress(x509.ExtensionNotFound):
+        if extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
+            purpose = "authority"
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return Description(str(names[0].value) if names else "", purpose, hosts, ends, ends - begins)
+
+
+def as_host(name: str) -> bool:
+    """Whether others could call a machine by this name or address."""
+    try:
+        _general_name(name)
+    except ConfigError:
+        return False
+    return True
 
 
 def _new_key() -> Key:

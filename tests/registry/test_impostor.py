@@ -17,6 +17,7 @@ from gpuferry.monitor.cluster.registry.client import SERVICE
 from gpuferry.monitor.cluster.registry.signing import CHALLENGE, Call
 from gpuferry.specs._generated import registry_pb2
 
+from tests.helpers.tokens import token_of
 from tests.monitor import harness
 
 KEY = b"the key of the cluster, which is long"
@@ -111,7 +112,12 @@ def test_an_interval_is_one_that_can_be_lived_with(said: float, taken: float) ->
 def test_an_impostors_words_do_not_reach_the_operator(impostor: Impostor, tmp_path: Any) -> None:
     impostor.answers = [(grpc.StatusCode.NOT_FOUND, WORDS, ())]
     done = harness.gpuferry(
-        str(tmp_path), "server", "list", "--registry", impostor.address, GPUFERRY_CLUSTER_KEY="k1" * 40
+        str(tmp_path),
+        "server",
+        "list",
+        "--registry",
+        impostor.address,
+        GPUFERRY_CLUSTER_KEY=token_of("cluster"),
     )
     assert done.returncode == 6
     assert "does not hold the cluster key" in done.stderr

@@ -24,9 +24,7 @@ from ...service.runtime import RuntimeDirectory
 from ...service.tls import Identity, identity_entries, identity_of
 from ...service.waiting import until
 from ...settings.errors import ConfigError
-from ...settings.folders import store_path
 from ...settings.monitor import check_clear, is_loopback
-from ...store.choose import open_store
 from ...store.interface import StoreError
 from .client import SERVICE
 from .config import RegistryConfig
@@ -35,6 +33,7 @@ from .guard import RequireSignature
 from .redirect import Redirector
 from .service import RegistryService
 from .signing import Guard
+from .storage import store_of
 
 log = structlog.get_logger()
 
@@ -54,7 +53,7 @@ class Registry:
             identity = identity_of(config)
             runtime = RuntimeDirectory(config.runtime)
             stack.callback(runtime.close)
-            store = open_store(config.store, store_path(config.state))
+            store = store_of(config)
             stack.push_async_callback(store.close)
             directory, book = Directory(store, config.lease), TokenBook(store)
             await self._check_exposure(book)
