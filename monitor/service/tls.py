@@ -128,7 +128,7 @@ class Identity:
     def _read(self) -> _Material:
         stamp = self._stamp()  # first: what changes while it is read is looked at again
         certificate, key, authority = self._paths
-        _check_private(key)
+        check_private(key)
         chain, authorities = read_certificates(certificate), read_certificates(authority)
         _check_time(certificate, chain[0])
         _check_time(authority, authorities[0])
@@ -206,7 +206,8 @@ def _public(key: PublicKeyTypes) -> bytes:
     return key.public_bytes(serialization.Encoding.DER, form)
 
 
-def _check_private(path: Path) -> None:
+def check_private(path: Path) -> None:
+    """Raise ConfigError if others than the owner can read the key in this file."""
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError:

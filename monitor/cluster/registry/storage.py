@@ -7,6 +7,7 @@ from pathlib import Path
 from gpuferry.guest.endpoint import read_token
 
 from ...service.logs import hide
+from ...service.tls import check_private
 from ...settings.errors import ConfigError
 from ...settings.folders import store_path
 from ...store.choose import open_store
@@ -36,4 +37,6 @@ def access_of(config: RegistryOptions) -> Access:
     ca, certificate, key = (
         Path(path) if path else None for path in (config.etcd_ca, config.etcd_cert, config.etcd_key)
     )
+    if key:
+        check_private(key)
     return Access(config.etcd_prefix, ca, certificate, key, config.etcd_user or "", password)
