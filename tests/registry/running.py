@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from gpuferry.monitor.cli.identity import known_identity
 from gpuferry.monitor.cluster.registry.client import CallFailed, answers
 from gpuferry.monitor.cluster.registry.signing import Caller
+from gpuferry.monitor.service.dial import dial
 from gpuferry.specs._generated import registry_pb2
 
 from tests.helpers.ports import lasting_ports
@@ -45,6 +47,7 @@ class Registry:
         wait_until(lambda: endpoint.exists() or self.process.poll() is not None, "the registry")
         assert self.process.poll() is None, self.log.read_text()
         published = dict(line.split("=", 1) for line in endpoint.read_text().splitlines())
+        self._published = published
         self.address, self.control = published["GPUFERRY_MONITOR"], published["GPUFERRY_REGISTRY"]
         self.key_file = published["GPUFERRY_CLUSTER_KEY_FILE"]
         self.key = Path(self.key_file).read_text().strip().encode()
@@ -55,9 +58,13 @@ class Registry:
         self.process.wait()
 
     def call(self, method: str, request: Any) -> Any:
-        with grpc.insecure_channel(self.control) as channel:
+        with self._dial() as channel:
             (answer,) = answers(channel, Caller(self.key), self.control, method, request, DEADLINE)
             return answer
+
+    def _dial(self) -> grpc.Channel:
+        """With the registry's own certificate, if it has one."""
+        return dial(self.control, known_identity(self._published))
 
     def register(self, address: str, **labels: str) -> None:
         request = registry_pb2.RegisterRequest(address=address)
@@ -80,7 +87,7 @@ class Registry:
         """
         address = address.removeprefix("tls://")
         request = registry_pb2.WatchRequest()
-        with grpc.insecure_channel(self.control) as channel:
+        with self._dial() as channel:
             watching = answers(channel, Caller(self.key), self.control, "Watch", request, DEADLINE)
             try:
                 for view in watching:
