@@ -6,14 +6,15 @@ import contextlib
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpuferry.specs._generated import node_pb2
 
 from .broker.balance import Balance
 from .broker.broker import Broker
 from .broker.spare import SpareMemory
-from .cluster.membership import Membership, cluster_of
+from .cluster.cluster import cluster_of
+from .cluster.membership import Membership
 from .cluster.neighbours import Neighbours
 from .devices.choice import server_environment
 from .devices.gpus import GpuStats, gpu_stats
@@ -24,8 +25,10 @@ from .pool.events import PoolEvents
 from .pool.losses import LostDevices
 from .pool.pool import Pool
 from .readiness import Readiness
+from .service.logs import hide
 from .service.runtime import RuntimeDirectory
 from .service.stopping import Stopping
+from .service.tls import Identity, identity_of
 from .sessions.events import Announcer
 from .sessions.placement import Placer
 from .settings.monitor import Config
@@ -33,6 +36,7 @@ from .views.control import ControlServer, MonitorService
 from .views.stats.accounting import Accounting
 from .views.stats.observatory import Observatory
 from .views.status import StatusReporter
+from .views.web.key import page_key
 from .views.web.sockets import listen_http
 
 
@@ -44,6 +48,7 @@ class Premises:
     ledger: Ledger
     guests: Sequence[socket.socket]  # where guests connect; the last is the one for other machines, if any is
     http: socket.socket | None
+    identity: Identity | None  # for TLS, where it is used
 
 
 @dataclass(frozen=True)
@@ -61,11 +66,13 @@ class Monitor:
     readiness: Readiness
     balance: Balance | None
     membership: Membership
-    http_name: str
+    http_name: str  # HOST:PORT of the page, behind https:// where it has TLS; empty: there is none
+    page_key: str = field(repr=False)
 
 
 def occupy(config: Config, stack: contextlib.AsyncExitStack) -> Premises:
     """Take the runtime folder and the ports; `stack` gives them back. ConfigError: somebody else has them."""
+    identity = identity_of(config)
     runtime = RuntimeDirectory(config.runtime, private=config.status_descriptor is not None)
     stack.callback(runtime.close)
     ledger = Ledger(runtime)
@@ -80,7 +87,7 @@ def occupy(config: Config, stack: contextlib.AsyncExitStack) -> Premises:
     http = listen_http(config.http) if config.http else None
     if http:
         stack.callback(stop_listening, http)
-    return Premises(runtime, ledger, guests, http)
+    return Premises(runtime, ledger, guests, http, identity)
 
 
 def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
@@ -95,8 +102,8 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     environment = server_environment(config.simulated)
     pool = Pool(config, environment, home, SpareMemory(placer, gpus).of, events)
 
-    cluster = cluster_of(config)
-    neighbours = Neighbours(config.token, cluster.key, cluster.registries)
+    cluster = cluster_of(config, premises.identity)
+    neighbours = Neighbours(config.token, cluster)
     complete_at = time.monotonic() + LATEST_RETURN_SECONDS if ledger.inherited else 0.0
     broker = Broker(config, placer, announcer, pool, neighbours.connect, ledger.next_session, complete_at)
     accounting = Accounting(broker.came_from_elsewhere)
@@ -104,17 +111,23 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     for listener in (accounting, broker, readiness):  # in this order: a session is counted before it is over
         events.subscribe(listener)
 
+    key = page_key(config.page_key_file, config.token)
+    hide(key)
     membership = Membership(config, cluster, broker, pool)
     limit = config.handshake_timeout
     listeners = [Listener(end, membership.authority, limit, broker) for end in premises.guests]
     http_name = name_of(premises.http) if premises.http else ""
+    if http_name and premises.identity:
+        http_name = f"https://{http_name}"
     reporter = StatusReporter(config, pool, broker, [one.name for one in listeners], http_name, gpus)
     return Monitor(
         broker,
         pool,
         Door(door_path, ledger.secret, pool.adopt) if home else None,
         listeners,
-        ControlServer(MonitorService(reporter.report, stopping.pause, broker), config.token),
+        ControlServer(
+            MonitorService(reporter.report, stopping.pause, broker), config.token, premises.identity
+        ),
         Observatory(broker, pool, reporter, accounting, announcer),
         gpus,
         LostDevices(pool, gpus),
@@ -122,4 +135,5 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         Balance(broker, pool, gpus) if config.migration != "off" else None,
         membership,
         http_name,
+        key,
     )

@@ -17,6 +17,7 @@ from .assembly import Monitor, Premises, build, occupy
 from .pool.adoption import RETURN_SECONDS
 from .service.notify import Notifier
 from .service.stopping import Stopping
+from .service.tls import identity_entries
 from .service.waiting import until
 from .settings.monitor import Config
 
@@ -79,7 +80,7 @@ class Daemon:
         if premises.http:
             from .views.web.server import WebServer  # takes its time: only where it is wanted
 
-            server = WebServer(monitor.observatory, premises.http, self._config.token)
+            server = WebServer(monitor.observatory, premises.http, monitor.page_key, premises.identity)
             stack.push_async_callback(server.stop)
             await server.start()
 
@@ -109,7 +110,10 @@ class Daemon:
             "GPUFERRY_HTTP": monitor.http_name,
             "GPUFERRY_TOKEN_FILE": token,
             "GPUFERRY_MONITOR_PID": os.getpid(),
+            **identity_entries(self._config),
         }
+        if monitor.http_name:
+            entries["GPUFERRY_PAGE_KEY_FILE"] = premises.runtime.publish("page-key", monitor.page_key + "\n")
         premises.runtime.publish("endpoint", "".join(f"{key}={value}\n" for key, value in entries.items()))
         log.info(
             "listening",

@@ -7,11 +7,15 @@
 import os
 import signal
 from collections.abc import Generator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.helpers import logs
+
+if TYPE_CHECKING:
+    from tests.helpers.certificates import Certificates
 
 # In the background of a script, or under nohup, they are ignored, and what tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -23,6 +27,14 @@ settings.register_profile(
 )
 settings.register_profile("steady", settings.get_profile("fuzz"), derandomize=True, max_examples=50)
 settings.load_profile("fuzz" if os.environ.get("GPUFERRY_FUZZ") else "steady")
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> "Certificates":
+    """Those of one authority, for all tests that spoil none."""
+    from tests.helpers.certificates import Certificates  # which takes its time to import
+
+    return Certificates.make(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.hookimpl(wrapper=True)

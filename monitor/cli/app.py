@@ -21,6 +21,7 @@ from .server import app as server_app
 from .service import service_app
 from .session import app as session_app
 from .simulate import simulate
+from .tls import app as tls_app
 from .token import app as token_app
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own log lines would come between ours
@@ -130,6 +131,14 @@ def smi(
 
 
 @app.command()
+def page() -> None:
+    """The link to this machine's page, with the key that opens it. The key can only read."""
+    from .page import show_page
+
+    show_page()
+
+
+@app.command()
 def migrate(
     session: Annotated[int, typer.Argument(metavar="SESSION", help="Its id, as `session list` shows it")],
     to: Annotated[str, typer.Option("--to", metavar="gpu:N|SERVER", help="Another GPU, or GPU server")],
@@ -161,6 +170,7 @@ app.add_typer(config_app, name="config")
 app.add_typer(service_app, name="service")
 app.add_typer(server_app, name="server")
 app.add_typer(session_app, name="session")
+app.add_typer(tls_app, name="tls")
 app.add_typer(token_app, name="token")
 
 

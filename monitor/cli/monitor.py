@@ -58,7 +58,7 @@ def run_monitor(flags: Mapping[str, str | None], file: str | None, parent_fd: in
     token, given = choose_token(chosen.token_file)
     logs.hide(token.decode())
     given = given or lets_somebody_in(chosen)
-    check_exposure(chosen.listen, chosen.control, chosen.http, given)
+    check_exposure(chosen, given)
     simulated, devices = choose(chosen.device)
     run(
         Config(

@@ -65,6 +65,14 @@ def _check(tenant: str) -> None:
 
 
 @app.command()
+def new() -> None:
+    """Print a new token for a monitor, a registry or a cluster key, with 256 random bits. Nothing is kept."""
+    import secrets
+
+    print(secrets.token_hex(32))
+
+
+@app.command()
 def create(
     tenant: Tenant,
     registry: Registry = None,

@@ -9,8 +9,8 @@ from pathlib import Path
 from gpuferry.guest.endpoint import read_token
 
 from ..settings.errors import ConfigError
+from ..settings.tokens import check_strength
 
-SIZE_MIN = 32  # characters
 NAME = "cluster.key"
 
 
@@ -27,8 +27,7 @@ def read_cluster_key(file: str | None, state: Path) -> bytes | None:
         raise ConfigError(f"cluster key file {path}: {error.strerror}") from None
     if not key and not path:
         return None
-    if len(key) < SIZE_MIN:
-        raise ConfigError(f"the cluster key has {len(key)} characters: {SIZE_MIN} at least")
+    check_strength(f"the cluster key in {path}" if path else "the key in GPUFERRY_CLUSTER_KEY", key)
     return key.encode()
 
 

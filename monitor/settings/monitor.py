@@ -16,11 +16,11 @@ from ..policy.names import FITS, MOVERS, QUEUES
 from . import options
 from .errors import ConfigError
 from .options import option
+from .tokens import check_strength
 
 DEFAULT_LISTEN = "127.0.0.1:7700"
 DEFAULT_HTTP = "127.0.0.1:7780"
 AUTO = "auto"
-TOKEN_MIN = 16
 MIB = 1 << 20
 
 
@@ -46,9 +46,7 @@ class MonitorOptions:
     socket: str | None = option(
         options.optional(options.path("PATH")), default_socket, "Unix socket for guests; none: only TCP"
     )
-    control: str = option(
-        options.address(), default_control, "gRPC for the CLI: unix:PATH or loopback HOST:PORT"
-    )
+    control: str = option(options.address(), default_control, "gRPC for the CLI: unix:PATH or HOST:PORT")
     http: str | None = option(
         options.optional(options.text("HOST:PORT")),
         AUTO,
@@ -65,6 +63,9 @@ class MonitorOptions:
     )
     token_file: str | None = option(
         options.optional(options.path()), None, "The token's file, mode 0600", "GPUFERRY_TOKEN_FILE"
+    )
+    page_key_file: str | None = option(
+        options.optional(options.path()), None, "The page's key, mode 0600; none: it follows from the token"
     )
     registry: str | None = option(
         options.optional(options.text("HOST:PORT,…")),
@@ -119,6 +120,10 @@ class MonitorOptions:
         " (GPUFERRY_ON_LOSS=reconnect)",
     )
     grace: float = option(options.seconds(), 5.0, "What running sessions get when the monitor stops")
+    tls_cert: str | None = options.tls_cert()
+    tls_key: str | None = options.tls_key()
+    tls_ca: str | None = options.tls_ca()
+    insecure: bool = options.insecure()
     log_level: str = options.log_level()
     log_format: str = options.log_format()
 
@@ -177,24 +182,31 @@ def choose_token(token_file: str | None) -> tuple[bytes, bool]:
         raise ConfigError(f"token file {path}: {error.strerror}") from None
     if not given and path:
         raise ConfigError(f"token file {path}: its first line is empty")
-    if given and len(given) < TOKEN_MIN:
-        raise ConfigError(
-            f"the token has {len(given)} characters: {TOKEN_MIN} at least (`openssl rand -hex 32`)"
-        )
+    if given:
+        check_strength(f"the token in {path}" if path else "the token in GPUFERRY_TOKEN", given)
     return (given.encode(), True) if given else (secrets.token_hex(32).encode(), False)
 
 
-def check_exposure(listen: str | None, control: str, http: str | None, token_given: bool) -> None:
-    """Raise ConfigError if other machines could reach this one though nobody chose a token."""
-    for address in (listen, None if http == AUTO else http):
-        if address and not is_loopback(address) and not token_given:
+def check_clear(flag: str, address: str, tls: bool, insecure: bool) -> None:
+    """Raise ConfigError if what is said at this address could leave the machine in the clear."""
+    if not (tls or insecure or is_loopback(address)):
+        raise ConfigError(
+            f"{flag} {address} can be reached from other machines, and would speak in the clear",
+            "give --tls-cert, --tls-key and --tls-ca, which `gpuferry tls init` and `gpuferry tls issue NAME`"
+            " make, or listen on 127.0.0.1; --insecure does without",
+        )
+
+
+def check_exposure(options: MonitorOptions, token_given: bool) -> None:
+    """Raise ConfigError if other machines could reach this one in the clear, or with no token chosen."""
+    http = None if options.http == AUTO else options.http
+    for flag, address in (("--listen", options.listen), ("--control", options.control), ("--http", http)):
+        if not address:
+            continue
+        check_clear(flag, address, bool(options.tls_cert), options.insecure)
+        if not (token_given or is_loopback(address)):
             raise ConfigError(
                 f"{address} can be reached from other machines, and no token was given: "
                 "`gpuferry token create TENANT`, or set GPUFERRY_TOKEN or --token-file, "
                 "or listen on 127.0.0.1"
             )
-    if not is_loopback(control):
-        raise ConfigError(
-            f"--control {control}: the control port carries its token in the clear, and stays here: "
-            "use a loopback address or unix:PATH (from elsewhere: ssh -L)"
-        )

@@ -14,15 +14,13 @@ import grpc
 import structlog
 from gpuferry.specs._generated import etcd_pb2, etcd_pb2_grpc
 
+from .etcd_access import Access, Login, Metadata
 from .etcd_watch import WatchBroke, events
 from .interface import Entry, StoreError
 
-ROOT = "/gpuferry/"
 CALL_SECONDS = 2.0  # one member's answer
 PATIENCE_SECONDS = 10.0  # an election takes one or two seconds
 PAUSE_SECONDS = 0.1
-# A member that is cut off from the others shall say so, rather than answer from what it knew.
-METADATA = (("hasleader", "true"),)
 _OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -43,42 +41,50 @@ Answer = TypeVar("Answer")
 class Member:
     """One etcd process, and what it is asked."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
         self.address = address
-        self.channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        if credentials:
+            self.channel = grpc.aio.secure_channel(address, credentials, options=_OPTIONS)
+        else:
+            self.channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
         self.kv = etcd_pb2_grpc.KVStub(self.channel)
         self.lease = etcd_pb2_grpc.LeaseStub(self.channel)
         self.watch = etcd_pb2_grpc.WatchStub(self.channel)
 
 
-def _key(key: str) -> bytes:
-    return (ROOT + key).encode()
-
-
-def _range(prefix: str) -> tuple[bytes, bytes]:
-    first = _key(prefix)
-    return first, first[:-1] + bytes([first[-1] + 1])
-
-
-def _name(key: bytes) -> str:
-    return key.decode().removeprefix(ROOT)
-
-
 class EtcdStore:
     """Asks the member that answered last, and the others when it does not."""
 
-    def __init__(self, addresses: Sequence[str]) -> None:
-        self._members = [Member(address) for address in addresses]
+    def __init__(self, addresses: Sequence[str], access: Access = Access()) -> None:  # noqa: B008
+        try:
+            credentials = access.credentials()
+        except OSError as error:
+            raise StoreError(f"{error.filename}: {error.strerror}") from None
+        self._members = [Member(address, credentials) for address in addresses]
+        self._root = access.root
+        self._login = Login(access)
         self._next = 0
 
-    async def _ask(self, question: Callable[[Member], Awaitable[Answer]]) -> Answer:
+    def _key(self, key: str) -> bytes:
+        return (self._root + key).encode()
+
+    def _bounds(self, prefix: str) -> tuple[bytes, bytes]:
+        first = self._key(prefix)
+        return first, first[:-1] + bytes([first[-1] + 1])
+
+    def _name(self, key: bytes) -> str:
+        return key.decode().removeprefix(self._root)
+
+    async def _ask(self, question: Callable[[Member, Metadata], Awaitable[Answer]]) -> Answer:
         """Every question may be asked twice: a write that was lost on its way back is written again."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         for attempt in itertools.count(1):
             member = self._members[self._next]
             try:
-                return await question(member)
+                return await question(member, await self._login.metadata(member.channel))
             except grpc.aio.AioRpcError as error:
+                if self._login.forget(error.details() or "") and time.monotonic() <= deadline:
+                    continue
                 self._next = (self._next + 1) % len(self._members)
                 reason = f"etcd at {member.address}: {error.code().name}: {error.details()}"
                 if error.code() in _PERMANENT or time.monotonic() > deadline:
@@ -91,32 +97,32 @@ class EtcdStore:
     async def _range(self, key: bytes, end: bytes = b"") -> etcd_pb2.RangeResponse:
         request = etcd_pb2.RangeRequest(key=key, range_end=end)
         return await self._ask(
-            lambda member: member.kv.Range(request, timeout=CALL_SECONDS, metadata=METADATA)
+            lambda member, metadata: member.kv.Range(request, timeout=CALL_SECONDS, metadata=metadata)
         )
 
     async def get(self, key: str) -> Entry | None:
         """The newest value of the key, which most members agree on; None: there is no such key."""
-        found = (await self._range(_key(key))).kvs
+        found = (await self._range(self._key(key))).kvs
         return Entry(found[0].value, found[0].mod_revision) if found else None
 
     async def read(self, prefix: str) -> dict[str, Entry]:
         """All keys with this prefix in order, with their entries."""
-        found = (await self._range(*_range(prefix))).kvs
-        return {_name(item.key): Entry(item.value, item.mod_revision) for item in found}
+        found = (await self._range(*self._bounds(prefix))).kvs
+        return {self._name(item.key): Entry(item.value, item.mod_revision) for item in found}
 
     async def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
         """Write a value. Each write with `ttl` has a lease of its own: no replica has to remember
         another's.
         """
 
-        async def write(member: Member) -> None:
+        async def write(member: Member, metadata: Metadata) -> None:
             lease = 0
             if ttl is not None:
                 wanted = etcd_pb2.LeaseGrantRequest(TTL=math.ceil(ttl))
-                granted = await member.lease.LeaseGrant(wanted, timeout=CALL_SECONDS, metadata=METADATA)
+                granted = await member.lease.LeaseGrant(wanted, timeout=CALL_SECONDS, metadata=metadata)
                 lease = granted.ID
-            request = etcd_pb2.PutRequest(key=_key(key), value=value, lease=lease)
-            await member.kv.Put(request, timeout=CALL_SECONDS, metadata=METADATA)
+            request = etcd_pb2.PutRequest(key=self._key(key), value=value, lease=lease)
+            await member.kv.Put(request, timeout=CALL_SECONDS, metadata=metadata)
 
         await self._ask(write)
 
@@ -124,7 +130,7 @@ class EtcdStore:
         """Write a value, or with None delete the key, if the key still has this version; else return
         False.
         """
-        full = _key(key)
+        full = self._key(key)
         unchanged = etcd_pb2.Compare(target=etcd_pb2.Compare.MOD, key=full, mod_revision=version)
         if value is None:
             change = etcd_pb2.RequestOp(request_delete_range=etcd_pb2.DeleteRangeRequest(key=full))
@@ -132,7 +138,7 @@ class EtcdStore:
             change = etcd_pb2.RequestOp(request_put=etcd_pb2.PutRequest(key=full, value=value))
         request = etcd_pb2.TxnRequest(compare=[unchanged], success=[change])
         answer = await self._ask(
-            lambda member: member.kv.Txn(request, timeout=CALL_SECONDS, metadata=METADATA)
+            lambda member, metadata: member.kv.Txn(request, timeout=CALL_SECONDS, metadata=metadata)
         )
         if answer.succeeded:
             return True
@@ -151,24 +157,30 @@ class EtcdStore:
                             seen = state
                             yield dict(state)
             except (WatchBroke, StoreError) as error:
+                self._login.forget(str(error))
                 log.warning("watch of etcd broke, beginning anew", reason=str(error))
                 self._next = (self._next + 1) % len(self._members)
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _follow(self, prefix: str) -> AsyncGenerator[Mapping[str, bytes], None]:
         """Until the watch breaks: then whatever is there is the truth again."""
-        first, end = _range(prefix)
+        first, end = self._bounds(prefix)
         now = await self._range(first, end)
-        state = {_name(item.key): item.value for item in now.kvs}
+        state = {self._name(item.key): item.value for item in now.kvs}
         yield dict(state)
         wanted = etcd_pb2.WatchCreateRequest(key=first, range_end=end, start_revision=now.header.revision + 1)
-        async with contextlib.aclosing(events(self._members[self._next].watch, wanted, METADATA)) as changes:
+        member = self._members[self._next]
+        try:
+            metadata = await self._login.metadata(member.channel)
+        except grpc.aio.AioRpcError as error:
+            raise WatchBroke(f"{error.code().name}: {error.details()}") from None
+        async with contextlib.aclosing(events(member.watch, wanted, metadata)) as changes:
             async for change in changes:
                 for event in change:
                     if event.type == etcd_pb2.Event.PUT:
-                        state[_name(event.kv.key)] = event.kv.value
+                        state[self._name(event.kv.key)] = event.kv.value
                     else:
-                        state.pop(_name(event.kv.key), None)
+                        state.pop(self._name(event.kv.key), None)
                 yield dict(state)
 
     async def close(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.adversity.sessions import PAGE, Bystander, back_in_time, open_session, session
+from tests.helpers.tokens import token_of
 from tests.monitor import harness
 
 
@@ -94,7 +95,7 @@ def test_the_end_of_the_monitor_is_the_end_of_all(number: signal.Signals) -> Non
 
 def test_sessions_outlive_their_monitor() -> None:
     """Killed under load, and followed by another: nothing is lost, and the next guest finds a warm server."""
-    token = "the token of both monitors"
+    token = token_of("both monitors")
     options = ("--pool", "3", "--orphan-grace", "60")
     with harness.monitor(*options, server=None, GPUFERRY_TOKEN=token) as monitor:
         monitor.wait_idle(3)
@@ -136,7 +137,7 @@ def test_sessions_outlive_their_monitor() -> None:
 
 
 def test_a_session_that_ends_without_a_monitor_is_reported_to_the_next() -> None:
-    token = "the token of both monitors"
+    token = token_of("both monitors")
     options = ("--pool", "1", "--orphan-grace", "60")
     with harness.monitor(*options, server=None, GPUFERRY_TOKEN=token) as monitor:
         server = monitor.wait_idle(1).servers[0].pid

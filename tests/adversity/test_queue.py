@@ -13,9 +13,10 @@ import pytest
 from tests.adversity.sessions import Bystander, session
 from tests.helpers import programs, toolchain
 from tests.helpers.running import guest_environment
+from tests.helpers.tokens import token_of
 from tests.monitor import harness
 
-TOKEN = "the token of both monitors"
+TOKEN = token_of("both monitors")
 
 
 @contextlib.contextmanager

@@ -15,10 +15,11 @@ import grpc
 from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 
 from tests.helpers.ports import lasting_ports
+from tests.helpers.tokens import token_of
 from tests.helpers.warm import CLI
 from tests.monitor import harness
 
-TOKEN = "chaos" * 8
+TOKEN = token_of("chaos")
 MARK = "GPUFERRY_RUNTIME_DIR"
 WHOLE_SECONDS = 90.0
 MOVE_SECONDS = 40.0  # by then a migration has ended somehow

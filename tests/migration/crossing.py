@@ -20,12 +20,13 @@ from gpuferry.monitor.door import handshake
 from gpuferry.specs._generated import control_pb2, frames
 
 from tests.helpers.door import Door
+from tests.helpers.tokens import token_of
 from tests.migration.carriage import QUOTA, exactly
 from tests.migration.gate import SECONDS, TRY_AGAIN, Gate, Journey, Passage, Stop, Way, attempts
 from tests.migration.rounds import RUNNING, migrate
 from tests.monitor import harness
 
-TOKEN = "a token that both monitors are given"
+TOKEN = token_of("both monitors")
 
 
 class Node:

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from gpuferry.specs._generated import control_pb2
 
+from tests.helpers.tokens import token_of
 from tests.migration.rounds import migrate, native, program, resume, same_pointers, session_of
 from tests.monitor import harness
 
-TOKEN = "a token that both monitors are given"
+TOKEN = token_of("both monitors")
 PROGRAMS = (
     "moving_structures",
     "moving_functions",

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from gpuferry.monitor.cli.identity import known_identity
+from gpuferry.monitor.service.dial import dial
 from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 
 from tests.helpers.logs import shown_on_failure
@@ -156,7 +158,7 @@ class Monitor:
         self.tcp = published["GPUFERRY_TCP"]
         self.control = published["GPUFERRY_CONTROL"]
         self.token = Path(published["GPUFERRY_TOKEN_FILE"]).read_text().strip()
-        self.channel = grpc.insecure_channel(self.control)
+        self.channel = dial(self.control, known_identity(published))
         self.stub = control_pb2_grpc.MonitorStub(self.channel)
         self.metadata = (("authorization", f"Bearer {self.token}"),)
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,13 @@ from typing import Any
 import pytest
 from gpuferry.specs._generated import control_pb2
 
+from tests.helpers import page
+from tests.helpers.tokens import token_of
 from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest
 
 FAKE = f"{sys.executable} -m tests.monitor.fake_mover"
-TOKEN = "a token that both monitors are given"
+TOKEN = token_of("both monitors")
 MIB = 1 << 20
 STATE = control_pb2
 SURPLUS = {"gpuferry.monitor.pool.pool:SURPLUS_SECONDS": 0.2}
@@ -351,7 +352,7 @@ def test_metrics_and_timeline() -> None:
                 [STATE.MIGRATION_STATE_DONE, STATE.MIGRATION_STATE_FAILED],
                 [STATE.MIGRATION_STATE_FAILED, STATE.MIGRATION_STATE_DONE],
             )
-            metrics = urllib.request.urlopen(f"http://{status.monitor.http}/metrics").read().decode()
+            metrics = page.fetch(monitor.runtime, "/metrics")
             assert 'gpuferry_migrations_total{result="done"} 1.0' in metrics
             assert 'gpuferry_migrations_total{result="failed"} 1.0' in metrics
             assert "gpuferry_session_start_seconds_count 2.0" in metrics  # it did not start twice

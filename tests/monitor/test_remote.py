@@ -17,6 +17,7 @@ from gpuferry.migration import follow
 from gpuferry.monitor.door import agreement, handshake
 from gpuferry.specs._generated import control_pb2, frames, operations
 
+from tests.helpers.tokens import token_of
 from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest, Refused, connect, outcome, read_frame, read_greeting
 from tests.monitor.test_migration import MIB, STATE, guest, migrate, session, settled, start
@@ -111,7 +112,7 @@ def test_nobody_there(here: harness.Monitor) -> None:
 
 def test_another_token(here: harness.Monitor) -> None:
     with (
-        start("--pool", "1", devices=1, GPUFERRY_TOKEN="quite another token") as stranger,
+        start("--pool", "1", devices=1, GPUFERRY_TOKEN=token_of("another")) as stranger,
         guest(here) as one,
     ):
         done = migrate(here, session(here).id, "--to", stranger.tcp)
@@ -203,7 +204,7 @@ def cluster() -> Iterator[tuple[Registry, harness.Monitor, harness.Monitor]]:
         joined = ("--registry", running.control, "--cluster-key-file", running.key_file, "--http", "none")
         with (
             start("--pool", "1", *joined, devices=1) as one,
-            start("--pool", "1", *joined, devices=1, GPUFERRY_TOKEN="quite another token") as two,
+            start("--pool", "1", *joined, devices=1, GPUFERRY_TOKEN=token_of("another")) as two,
         ):
             for monitor in (one, two):
                 running.register(monitor.tcp)

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.tokens import token_of
 from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest
 
-TOKEN = "a token that both monitors are given"
+TOKEN = token_of("both monitors")
 GRACE = ("--orphan-grace", "60")
 SURPLUS = "gpuferry.monitor.pool.pool:SURPLUS_SECONDS"
 DISMISSED = re.compile(r'"event": "server ended".*"server": (\d+),.*"reason": "not needed any more"')

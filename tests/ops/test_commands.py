@@ -20,12 +20,13 @@ from gpuferry.monitor.cli.main import main
 from gpuferry.monitor.service.runtime import RuntimeDirectory
 from gpuferry.monitor.service.versions import spec_hash
 
+from tests.helpers.tokens import token_of
 from tests.helpers.warm import CLI
 from tests.monitor import harness
 
 NOWHERE = "127.0.0.1:9"
 NO_DESCRIPTOR = str(2**31 - 1)  # this process would become an API server if it were open
-TOKEN = "t" * 64
+TOKEN = token_of("the monitor")
 
 
 def verbs(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -10,10 +10,11 @@ import pytest
 import structlog
 from gpuferry.monitor.service import logs
 
+from tests.helpers.tokens import token_of
 from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest, Refused
 
-SECRET = "a-very-secret-token-of-somebody"
+SECRET = token_of("somebody")
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import urllib.request
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import programs, toolchain
+from tests.helpers import page, programs, toolchain
 from tests.helpers.paths import ROOT
 from tests.monitor.harness import wait_until
 
@@ -105,7 +104,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
 
 
 @pytest.fixture(scope="module")
-def page(installed: Installed) -> Iterator[str]:
+def runtime(installed: Installed) -> Iterator[Path]:
     """A running monitor: the address of its page."""
     command = ["gpuferry", "monitor", "--pool", "1", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     log = installed.folder / "log"
@@ -119,7 +118,7 @@ def page(installed: Installed) -> Iterator[str]:
     endpoint = installed.folder / "run/endpoint"
     try:
         wait_until(endpoint.exists, f"the monitor's endpoint; log: {log.read_text()}")
-        yield dict(line.split("=", 1) for line in endpoint.read_text().splitlines())["GPUFERRY_HTTP"]
+        yield endpoint.parent
     finally:
         process.terminate()
         assert process.wait(60) == 0, log.read_text()
@@ -139,7 +138,7 @@ def test_version(installed: Installed) -> None:
     assert wire.SPEC_HASH.hex()[:12] in installed.run("gpuferry", "version")
 
 
-def test_doctor_and_a_program(installed: Installed, page: str) -> None:
+def test_doctor_and_a_program(installed: Installed, runtime: Path) -> None:
     def whole() -> bool:
         return '"pool_idle": 1' in installed.run("gpuferry", "status", "--json")
 
@@ -154,12 +153,11 @@ def test_doctor_and_a_program(installed: Installed, page: str) -> None:
     assert remote == installed.run("gpuferry", "sim", "--", program)
 
 
-def test_the_page_has_all_its_parts(installed: Installed, page: str) -> None:
+def test_the_page_has_all_its_parts(installed: Installed, runtime: Path) -> None:
     def get(path: str) -> str:
-        with urllib.request.urlopen(f"http://{page}{path}", timeout=120) as answer:
-            return str(answer.read().decode())
+        return page.fetch(runtime, path)
 
-    parts = re.findall(r'(?:src|href)="(/[^"]*)"', get("/"))
+    parts = [part for place in ("/", "/login") for part in re.findall(r'(?:src|href)="(/[^"]*)"', get(place))]
     assert any(part.endswith(".js") for part in parts)
     modules = [
         f"/static/{name}"

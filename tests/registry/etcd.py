@@ -14,6 +14,7 @@ import grpc
 import pytest
 from gpuferry.specs._generated import etcd_pb2, etcd_pb2_grpc
 
+from tests.helpers.certificates import Certificates
 from tests.helpers.ports import lasting_ports
 from tests.monitor.harness import wait_until
 
@@ -23,18 +24,21 @@ SECONDS = 60.0
 class Member:
     """One etcd process; it can be killed and started again with what it had."""
 
-    def __init__(self, folder: Path, name: str, client: int, peer: int, cluster: str) -> None:
+    def __init__(
+        self, folder: Path, name: str, client: int, peer: int, cluster: str, flags: tuple[str, ...] = ()
+    ) -> None:
         self.address = f"127.0.0.1:{client}"
+        url = f"{'https' if flags else 'http'}://{self.address}"
         self._log = folder / f"{name}.log"
         self._command = [
             "etcd",
             *("--name", name, "--data-dir", str(folder / name)),
-            *("--listen-client-urls", f"http://127.0.0.1:{client}"),
-            *("--advertise-client-urls", f"http://127.0.0.1:{client}"),
+            *("--listen-client-urls", url, "--advertise-client-urls", url),
             *("--listen-peer-urls", f"http://127.0.0.1:{peer}"),
             *("--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}"),
             *("--initial-cluster", cluster, "--initial-cluster-state", "new"),
             *("--heartbeat-interval", "100", "--election-timeout", "1000"),
+            *flags,
         ]
         self.start()
 
@@ -102,3 +106,18 @@ def etcd(count: int) -> Iterator[Etcd]:
             yield cluster
         finally:
             cluster.stop()
+
+
+@contextlib.contextmanager
+def secured_etcd(certificates: Certificates) -> Iterator[str]:
+    """One member's address. It speaks TLS, with whoever has a certificate of the same authority."""
+    files = {"cert-file": "server.crt", "key-file": "server.key", "trusted-ca-file": "ca.crt"}
+    flags = [word for flag, file in files.items() for word in (f"--{flag}", str(certificates.folder / file))]
+    with tempfile.TemporaryDirectory(prefix="gf-etcd-") as folder, lasting_ports(2) as (client, peer):
+        alone = f"m0=http://127.0.0.1:{peer}"
+        cheap = ("--client-cert-auth", "--bcrypt-cost", "4")
+        member = Member(Path(folder), "m0", client, peer, alone, (*flags, *cheap))
+        try:
+            yield member.address
+        finally:
+            member.kill()

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from tests.helpers.tokens import token_of
 from tests.monitor import harness
 
 from .frame_cutter import FrameCutter
 
-TOKEN = "a token of both of them"
+TOKEN = token_of("both of them")
 OPTIONS = ("--pool", "1", "--resume-grace", "60")
 
 

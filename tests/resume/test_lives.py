@@ -9,13 +9,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.adversity.running import Program, digest, remote, zeros
+from tests.helpers.tokens import token_of
 from tests.monitor import harness
 from tests.registry.running import registry
 
 from .cutter import Cutter
 from .running import RECONNECT
 
-TOKEN = "a token that two monitors are given"
+TOKEN = token_of("two monitors")
 LONG = (
     "600"  # seconds, longer than any test waits: what is freed in time is not freed by the end of the grace
 )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.adversity.sessions import PAGE, session
 from tests.apiserver.guest import handle
-from tests.helpers import programs, toolchain
+from tests.helpers import page, programs, toolchain
 from tests.helpers.running import guest_environment, run
 from tests.monitor import harness
 
@@ -32,10 +30,7 @@ class Scrape:
     """What is known at one moment."""
 
     def __init__(self, monitor: harness.Monitor) -> None:
-        lines = Path(monitor.runtime, "endpoint").read_text().splitlines()
-        address = dict(line.split("=", 1) for line in lines)["GPUFERRY_HTTP"]
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=harness.DEADLINE) as answer:
-            text = answer.read().decode()
+        text = page.fetch(monitor.runtime, "/metrics")
         self.series: dict[str, Series] = {}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:

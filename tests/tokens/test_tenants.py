@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from gpuferry.monitor.settings.folders import STORE
 from gpuferry.monitor.store.sqlite import SqliteStore
 from gpuferry.specs._generated.frames import KEY_CLIENT
 
+from tests.helpers import page
 from tests.monitor import harness
 from tests.registry.guest import Guest, Identity, Refused, Request, ask
 
@@ -157,14 +157,14 @@ def test_wrong_usage(monitor: harness.Monitor) -> None:
 
 def test_tokens_open_a_port_to_other_machines(monitor: harness.Monitor) -> None:
     """Without one, a monitor refuses to listen there."""
-    arguments = ("monitor", "--listen", "0.0.0.0:0", "--socket", "none", "--http", "none")
+    arguments = ("monitor", "--listen", "0.0.0.0:0", "--insecure", "--socket", "none", "--http", "none")
     runtime = f"{monitor.runtime}-other"
     refused = harness.gpuferry(runtime, *arguments)
     assert refused.returncode == 1
     assert "token create" in refused.stderr
     assert harness.gpuferry(runtime, "token", "create", "acme").returncode == 0
     try:
-        with harness.monitor("--listen", "0.0.0.0:0", GPUFERRY_STATE_DIR=f"{runtime}-state"):
+        with harness.monitor("--listen", "0.0.0.0:0", "--insecure", GPUFERRY_STATE_DIR=f"{runtime}-state"):
             pass
     finally:
         (Path(f"{runtime}-state") / "gpuferry.db").unlink()
@@ -179,10 +179,7 @@ def test_no_secret_is_in_logs_arguments_or_metrics(monitor: harness.Monitor) -> 
     denied(monitor, Identity(token + "x"))
     with Guest(monitor.tcp, token):
         endpoint = Path(monitor.runtime, "endpoint").read_text()
-        http = dict(line.split("=", 1) for line in endpoint.splitlines())["GPUFERRY_HTTP"]
-        address = http if http.startswith("http") else f"http://{http}"
-        with urllib.request.urlopen(f"{address}/metrics", timeout=harness.DEADLINE) as answer:
-            metrics = answer.read().decode()
+        metrics = page.fetch(monitor.runtime, "/metrics")
         assert "gpuferry_" in metrics
         places = {"log": monitor.log.read_text(), "metrics": metrics, "endpoint": endpoint}
         places["status"] = str(monitor.status())

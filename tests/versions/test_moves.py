@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from gpuferry.specs._generated import control_pb2, operations, wire
 
+from tests.helpers.tokens import token_of
 from tests.migration.rounds import migrate, native, program, same_pointers
 from tests.monitor import harness
 from tests.monitor.harness import Monitor
@@ -21,7 +22,7 @@ FIRST = operations.RELEASES[0]
 SETTINGS: dict[str, Any] = {
     "GPUFERRY_SIM_MEMORY": "512MiB",
     "GPUFERRY_SIM_DIRTY": "1",
-    "GPUFERRY_TOKEN": "a token that both monitors are given",
+    "GPUFERRY_TOKEN": token_of("both monitors"),
 }
 DONE, FAILED = control_pb2.MIGRATION_STATE_DONE, control_pb2.MIGRATION_STATE_FAILED
 RUNNING = control_pb2.SESSION_STATE_RUNNING

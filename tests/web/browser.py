@@ -11,6 +11,8 @@ from typing import Any
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
+from tests.monitor.harness import wait_until
+
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -56,11 +58,12 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
 
     def open(self, url: str) -> None:
-        """A page, of which nothing is remembered."""
+        """A page, of which nothing is remembered; of a link with a key, what it opens."""
         self.driver.get("about:blank")
         self.requests()
         self.complaints()  # of a page whose monitor is gone, up to its very end
         self.driver.get(url)
+        wait_until(lambda: "/login" not in self.driver.current_url, "the page behind the login")
 
     def run(self, script: str, *arguments: Any) -> Any:
         """What the script returns."""

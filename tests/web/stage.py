@@ -8,6 +8,7 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+from gpuferry.monitor.service.tls import Identity
 from gpuferry.monitor.sessions.events import Announcer
 from gpuferry.monitor.views.stats.accounting import Accounting
 from gpuferry.monitor.views.stats.history import History
@@ -16,8 +17,10 @@ from gpuferry.monitor.views.web.server import WebServer
 from gpuferry.monitor.views.web.sockets import listen_http
 from gpuferry.specs._generated import control_pb2
 
+from tests.helpers.tokens import token_of
+
 GIB = 1 << 30
-TOKEN = b"a token for the tests"
+KEY = token_of("the page")
 
 
 class Stage:
@@ -26,19 +29,22 @@ class Stage:
     broker: Any
     pool: Any
 
-    def __init__(self, status: control_pb2.StatusReply, address: str = "127.0.0.1:0") -> None:
+    def __init__(
+        self, status: control_pb2.StatusReply, address: str = "127.0.0.1:0", identity: Identity | None = None
+    ) -> None:
         self._status = status
         self.problems: dict[int, str] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
-        self._call(self._open(address))
-        self.url = f"http://{self._server.name}"
+        self._call(self._open(address, identity))
+        self.url = f"{'https' if identity else 'http'}://{self._server.name}"
+        self.link = f"{self.url}/#{KEY}"
 
     def _call(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(120)
 
-    async def _open(self, address: str) -> None:
+    async def _open(self, address: str, identity: Identity | None) -> None:
         async def report() -> control_pb2.StatusReply:
             return self._status
 
@@ -47,7 +53,7 @@ class Stage:
         reporter: Any = SimpleNamespace(report=report, devices=lambda: list(self._status.devices))
         self.observatory = Observatory(self.broker, self.pool, reporter, Accounting(), Announcer())
         self._ticking = asyncio.ensure_future(self.observatory.run())
-        self._server = WebServer(self.observatory, listen_http(address), TOKEN)
+        self._server = WebServer(self.observatory, listen_http(address), KEY, identity)
         await self._server.start()
 
     def remember(self, seconds: int, make: Any) -> None:

@@ -6,18 +6,24 @@ import base64
 import http.client
 import json
 import socket
+import ssl
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from gpuferry.monitor.settings.errors import ConfigError
-from gpuferry.monitor.settings.monitor import check_exposure
+from gpuferry.monitor.settings.monitor import MonitorOptions, check_exposure
+from gpuferry.monitor.views.web.key import page_key
 from gpuferry.specs._generated import node_pb2, wire
 from prometheus_client.parser import text_string_to_metric_families
 
-from .stage import TOKEN, Stage, empty, server, session
+from tests.helpers.certificates import Certificates
+from tests.helpers.tokens import token_of
+
+from .stage import KEY, Stage, empty, server, session
 
 
 @pytest.fixture
@@ -29,7 +35,7 @@ def stage() -> Iterator[Stage]:
 def ask(url: str, path: str, method: str = "GET", **headers: str) -> tuple[int, Any, bytes]:
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=120)
     try:
-        connection.request(method, path, headers=headers)
+        connection.request(method, path, headers={"Authorization": f"Bearer {KEY}"} | headers)
         answer = connection.getresponse()
         return answer.status, answer.headers, answer.read()
     finally:
@@ -155,7 +161,7 @@ def test_status_is_that_of_the_command(stage: Stage) -> None:
 
 def test_events_begin_with_the_past_and_the_present(stage: Stage) -> None:
     connection = http.client.HTTPConnection(urlsplit(stage.url).netloc, timeout=120)
-    connection.request("GET", "/api/events")
+    connection.request("GET", "/api/events", headers={"Authorization": f"Bearer {KEY}"})
     answer = connection.getresponse()
     assert answer.headers.get_content_type() == "text/event-stream"
     names: list[str] = []
@@ -184,39 +190,101 @@ def test_names_of_this_machine(stage: Stage, host: str) -> None:
 
 
 def test_it_only_reads(stage: Stage) -> None:
+    """Whoever has the key: nothing else of a monitor takes it."""
+    paths = ("/", "/api/status", "/api/events", "/metrics", "/healthz", "/readyz", "/static/page.js")
     for method in ("POST", "PUT", "DELETE", "PATCH"):
-        assert ask(stage.url, "/api/status", method)[0] == 405
+        for path in paths:
+            assert ask(stage.url, path, method)[0] == 405
     for path in ("/static/../server.py", "/static/%2e%2e/server.py", "/static/", "/nothing"):
         assert ask(stage.url, path)[0] in (403, 404)
 
 
-def basic(password: bytes) -> str:
-    return "Basic " + base64.b64encode(b"prometheus:" + password).decode()
+def test_the_key_is_not_the_token_and_does_not_tell_it() -> None:
+    token = token_of("the monitor")
+    key = page_key(None, token.encode())
+    assert page_key(None, token.encode()) == key  # pages that are open outlive a restart
+    assert page_key(None, token_of("another").encode()) != key
+    assert key not in token
+    assert token not in key
 
 
-def test_beyond_this_machine_it_asks_for_the_token() -> None:
-    with Stage(empty(), "0.0.0.0:0") as stage:
+def test_a_key_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(KEY + "\n")
+    assert page_key(str(file), b"token") == KEY
+    file.write_text("open sesame\n")
+    with pytest.raises(ConfigError, match="can be guessed"):
+        page_key(str(file), b"token")
+    with pytest.raises(ConfigError, match="No such file"):
+        page_key(str(tmp_path / "none"), b"token")
+
+
+def basic(password: str) -> str:
+    return "Basic " + base64.b64encode(f"prometheus:{password}".encode()).decode()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "0.0.0.0:0"])
+def test_it_asks_for_the_key(address: str) -> None:
+    """Of neighbours on the machine too."""
+    with Stage(empty(), address) as stage:
         url = stage.url.replace("0.0.0.0", "127.0.0.1")
-        for path in ("/", "/metrics", "/api/status", "/api/events", "/static/page.js"):
-            status, headers, body = ask(url, path)
+        for path in ("/metrics", "/api/status", "/api/events", "/static/page.js", "/static/", "/nothing"):
+            status, headers, body = ask(url, path, Authorization="")
             assert status == 401
-            assert headers["WWW-Authenticate"].startswith("Basic ")
+            assert headers["WWW-Authenticate"].startswith("Bearer ")
             assert b"gpu-a" not in body
-        assert ask(url, "/healthz")[0] == 200
-        assert ask(url, "/readyz")[0] == 503
-        right = (f"Bearer {TOKEN.decode()}", f"bearer {TOKEN.decode()}", basic(TOKEN))
-        for header in right:
+        status, headers, _ = ask(url, "/", Authorization="")
+        assert (status, headers["Location"]) == (303, "/login")
+        assert ask(url, "/healthz", Authorization="")[0] == 200
+        assert ask(url, "/readyz", Authorization="")[0] == 503
+        for header in (f"Bearer {KEY}", f"bearer {KEY}", basic(KEY)):
             assert ask(url, "/metrics", Authorization=header)[0] == 200
-        for header in ("Bearer no", basic(b"no"), "Basic !", "Digest x", "Bearer", basic(TOKEN)[:-8]):
+        for header in ("Bearer no", basic("no"), "Basic !", "Digest x", "Bearer", basic(KEY)[:-8]):
             assert ask(url, "/metrics", Authorization=header)[0] == 401
+
+
+def test_a_login_leaves_a_cookie_that_no_script_and_no_other_page_can_use(stage: Stage) -> None:
+    assert ask(stage.url, "/login", Authorization="")[0] == 200
+    assert ask(stage.url, "/login", "POST", Authorization="Bearer no")[0] == 401
+    status, headers, _ = ask(stage.url, "/login", "POST")
+    assert status == 204
+    cookie, *attributes = headers["Set-Cookie"].split("; ")
+    assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(attributes)
+    assert KEY not in cookie
+    assert ask(stage.url, "/api/status", Authorization="", Cookie=cookie)[0] == 200
+    assert ask(stage.url, "/api/status", Authorization="", Cookie=cookie[:-1] + "x")[0] == 401
+
+
+def test_what_browsers_are_told(stage: Stage) -> None:
+    for path in ("/", "/login", "/nothing"):
+        headers = ask(stage.url, path)[1]
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        assert headers["Cache-Control"] == "no-store"
+
+
+def test_over_tls(certificates: Certificates) -> None:
+    """With a certificate that follows its files, and a cookie that never travels in the clear."""
+    identity = certificates.identity()
+    trusting = ssl.create_default_context(cafile=str(certificates.authority))
+    with Stage(empty(), identity=identity) as stage:
+        connection = http.client.HTTPSConnection(urlsplit(stage.url).netloc, timeout=120, context=trusting)
+        connection.request("POST", "/login", headers={"Authorization": f"Bearer {KEY}"})
+        answer = connection.getresponse()
+        assert (answer.status, connection.sock.version()) == (204, "TLSv1.3")
+        assert "Secure" in answer.headers["Set-Cookie"].split("; ")
+        connection.close()
+        with pytest.raises((OSError, http.client.HTTPException)):
+            ask(stage.url, "/healthz")
 
 
 @pytest.mark.parametrize("http_address", ["0.0.0.0:7780", "[::]:7780"])
 def test_beyond_this_machine_only_with_a_token(http_address: str) -> None:
+    options = MonitorOptions(http=http_address, insecure=True)
     with pytest.raises(ConfigError, match="no token was given"):
-        check_exposure(None, "unix:/control", http_address, False)
-    check_exposure(None, "unix:/control", http_address, True)
-    check_exposure(None, "unix:/control", "auto", False)
+        check_exposure(options, False)
+    check_exposure(options, True)
+    check_exposure(MonitorOptions(), False)
 
 
 def test_the_usual_port_may_be_taken() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
+from tests.helpers import page
 from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest
 
@@ -13,9 +13,7 @@ from .browser import Browser
 
 def test_a_session_comes_and_goes_and_the_monitor_stops(browser: Browser) -> None:
     with harness.monitor("--pool", "1", "--grace", "200", "--http", "127.0.0.1:0") as monitor:
-        lines = Path(monitor.runtime, "endpoint").read_text().splitlines()
-        address = dict(line.split("=", 1) for line in lines)["GPUFERRY_HTTP"]
-        browser.open(f"http://{address}")
+        browser.open(page.link(monitor.runtime))
         browser.wait("document.querySelectorAll('#servers li').length === 1", "the API server")
         browser.wait("document.querySelector('.gpu .pill').textContent === 'Up'", "the device")
         with FakeGuest(monitor.address, monitor.token, program=b"trainer", function=b"resnet") as guest:

@@ -47,7 +47,7 @@ def busy(uptime: float = 100.0, calls: int = 0) -> control_pb2.StatusReply:
 
 
 def test_empty(browser: Browser, stage: Stage) -> None:
-    browser.open(stage.url)
+    browser.open(stage.link)
     browser.wait(LIVE, "live page")
     assert browser.text("#link") == "Live"
     assert "gpu-a" in browser.text("#where")
@@ -61,7 +61,7 @@ def test_empty(browser: Browser, stage: Stage) -> None:
 
 
 def test_busy(browser: Browser, stage: Stage) -> None:
-    browser.open(stage.url)
+    browser.open(stage.link)
     browser.wait(LIVE, "live page")
     stage.show(busy())
     browser.wait("document.querySelectorAll('#sessions tbody tr').length === 2", "sessions")
@@ -80,7 +80,7 @@ def test_busy(browser: Browser, stage: Stage) -> None:
 
 
 def test_rates_come_from_two_looks(browser: Browser, stage: Stage) -> None:
-    browser.open(stage.url)
+    browser.open(stage.link)
     browser.wait(LIVE, "live page")
     stage.show(busy(100.0))
     browser.wait("document.querySelectorAll('#sessions tbody tr').length === 2", "sessions")
@@ -94,7 +94,7 @@ def test_rates_come_from_two_looks(browser: Browser, stage: Stage) -> None:
 
 def test_names_are_only_text(browser: Browser, stage: Stage) -> None:
     stage.show(busy())
-    browser.open(stage.url)
+    browser.open(stage.link)
     browser.wait("document.querySelectorAll('#sessions tbody tr').length === 2", "sessions")
     assert "<img src=x" in browser.text("#sessions")
     assert browser.run("return document.querySelectorAll('#sessions img').length") == 0
@@ -103,7 +103,7 @@ def test_names_are_only_text(browser: Browser, stage: Stage) -> None:
 
 def test_rows_stay_the_same_elements(browser: Browser, stage: Stage) -> None:
     stage.show(busy())
-    browser.open(stage.url)
+    browser.open(stage.link)
     browser.wait("document.querySelectorAll('#sessions tbody tr').length === 2", "sessions")
     browser.run("window.kept = document.querySelector('#sessions tbody tr:nth-child(2)')")
     later = busy(101.0)
@@ -119,7 +119,7 @@ def test_the_past_is_drawn(browser: Browser, stage: Stage) -> None:
         return [device(0, utilization=0.5 if known else None), device(1, utilization=1.0)]
 
     stage.remember(300, past)
-    browser.open(stage.url)
+    browser.open(stage.link)
     browser.wait("document.querySelectorAll('.chart .utilization').length >= 3", "charts")
     lines = browser.run("return document.querySelectorAll('.gpu[data-key=\"0\"] path.utilization').length")
     assert lines == 2  # nothing is known of ten seconds, and nothing is drawn there
@@ -133,7 +133,7 @@ def test_the_past_is_drawn(browser: Browser, stage: Stage) -> None:
 
 
 def test_a_device_lost(browser: Browser, stage: Stage) -> None:
-    browser.open(stage.url)
+    browser.open(stage.link)
     browser.wait(LIVE, "live page")
     lost = empty()
     gone = device(1, state=STATE.DEVICE_STATE_LOST, utilization=None, memory_used=None, power=None)
@@ -154,7 +154,7 @@ def test_a_device_without_api_servers(browser: Browser, stage: Stage) -> None:
     failing = empty(1)
     failing.devices[0].state = STATE.DEVICE_STATE_FAILING
     stage.show(failing)
-    browser.open(stage.url)
+    browser.open(stage.link)
     browser.wait("document.querySelector('.gpu[data-state=\"failing\"]')", "the failing device")
     assert "GPU 0 has no API server" in browser.text("#notices")
 
@@ -164,7 +164,7 @@ def test_no_figures(browser: Browser, stage: Stage) -> None:
     blind.monitor.gpu_stats_problem = "NVML Shared Library Not Found"
     blind.devices[0].CopyFrom(device(0, utilization=None, memory_used=None, temperature=None, power=None))
     stage.show(blind)
-    browser.open(stage.url)
+    browser.open(stage.link)
     browser.wait("document.querySelector('.notice')", "a notice")
     assert "NVML Shared Library Not Found" in browser.text("#notices")
     assert "– of 40 GiB" in browser.text(".gpu")
@@ -173,7 +173,7 @@ def test_no_figures(browser: Browser, stage: Stage) -> None:
 def test_drained(browser: Browser, stage: Stage) -> None:
     drained = busy()
     drained.monitor.draining = True
-    browser.open(stage.url)
+    browser.open(stage.link)
     browser.wait(LIVE, "live page")
     stage.show(drained)
     browser.wait("document.querySelector('#link').textContent === 'Draining'", "the state")
@@ -187,7 +187,7 @@ def test_the_monitor_goes_and_comes_back(browser: Browser) -> None:
     with lasting_ports(1) as (port,):
         address = f"127.0.0.1:{port}"
         with Stage(busy(), address) as stage:
-            browser.open(stage.url)
+            browser.open(stage.link)
             browser.wait("document.querySelectorAll('#sessions tbody tr').length === 2", "sessions")
         browser.wait("document.body.dataset.link === 'gone'", "the end")
         assert browser.text("#link") == "Monitor gone"
@@ -214,7 +214,7 @@ def test_migrations_are_a_timeline(browser: Browser, stage: Stage) -> None:
         bytes=3 * GIB,
     )
     stage.show(moved)
-    browser.open(stage.url)
+    browser.open(stage.link)
     browser.wait("document.querySelectorAll('.lane').length === 1", "the migration")
     assert "session 11: gpu 1 → gpu 0" in browser.text(".lane")
     assert "3 GiB, down 180 ms" in browser.text(".lane")
@@ -235,7 +235,7 @@ def test_why_a_migration_failed_can_be_read(browser: Browser, stage: Stage, widt
     )
     stage.show(moved)
     browser.look(width)
-    browser.open(stage.url)
+    browser.open(stage.link)
     browser.wait("document.querySelectorAll('.lane').length === 1", "the migration")
     clipped = """
         const edge = document.querySelector('#migrations').getBoundingClientRect().right;
@@ -249,7 +249,7 @@ def test_a_session_on_no_device(browser: Browser, stage: Stage) -> None:
     away = busy()
     away.sessions[0].ClearField("device")
     stage.show(away)
-    browser.open(stage.url)
+    browser.open(stage.link)
     browser.wait("document.querySelectorAll('#sessions tbody tr').length === 2", "sessions")
     cells = browser.run(
         "return [...document.querySelectorAll('#sessions [data-label=GPU]')].map((c) => c.textContent)"
@@ -263,7 +263,7 @@ def test_nothing_is_wider_than_the_screen(browser: Browser, stage: Stage, width:
     status.sessions[0].program = "a-name-without-a-single-space-" * 4
     stage.show(status)
     browser.look(width)
-    browser.open(stage.url)
+    browser.open(stage.link)
     browser.wait("document.querySelectorAll('#sessions tbody tr').length === 2", "sessions")
     assert browser.run("return document.documentElement.scrollWidth") <= width
     outside = """
@@ -287,7 +287,7 @@ def test_text_has_contrast(browser: Browser, stage: Stage, dark: bool) -> None:
     status.devices[1].state = STATE.DEVICE_STATE_FAILING
     stage.show(status)
     browser.look(1280, dark=dark)
-    browser.open(stage.url)
+    browser.open(stage.link)
     browser.wait("document.querySelectorAll('.notice').length === 2", "notices")
     script = """
         const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
@@ -319,7 +319,7 @@ def test_text_has_contrast(browser: Browser, stage: Stage, dark: bool) -> None:
 
 def test_what_is_drawn_is_also_said(browser: Browser, stage: Stage) -> None:
     stage.show(busy())
-    browser.open(stage.url)
+    browser.open(stage.link)
     browser.wait("document.querySelectorAll('#sessions tbody tr').length === 2", "sessions")
     drawings = "[...document.querySelectorAll('svg:not([aria-hidden])')]"
     unnamed = f"return {drawings}.filter((one) => one.role !== 'img' || !one.ariaLabel).length"
@@ -333,7 +333,7 @@ def test_what_is_drawn_is_also_said(browser: Browser, stage: Stage) -> None:
 
 
 def test_nothing_comes_from_outside(browser: Browser, stage: Stage) -> None:
-    browser.open(stage.url)
+    browser.open(stage.link)
     browser.wait(LIVE, "live page")
     asked = browser.requests()
     assert any(url.endswith("/api/events") for url in asked)

@@ -13,6 +13,7 @@ from gpuferry.specs._generated import registry_pb2, registry_pb2_grpc
 
 from ...door.tokens import proof
 from ...door.tokens.book import TokenBook, TooMany
+from ...service.dial import TLS
 from ...store.interface import StoreError
 from .directory import Directory, NotIdle, Unknown
 
@@ -20,9 +21,16 @@ BEATS_PER_LEASE = 4
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 KEY_SIZE = 32
 ADDRESS_MOST = 255
+TEXT_MOST = 255
+NUMBER_SIZE = 16
+DEVICES_MOST = 256
 
-SERVICE = registry_pb2.DESCRIPTOR.services_by_name["Registry"].full_name
 Method = Callable[[Any, Any, Any], Awaitable[Any]]
+
+
+def _bare(address: str) -> str:
+    """A server says itself whether it has TLS; who registers it may have copied that along."""
+    return address.removeprefix(TLS)
 
 
 def _check_address(address: str) -> None:
@@ -35,6 +43,17 @@ def _check_address(address: str) -> None:
         or not (isinstance(parts, str) or parts[1])
     ):
         raise ValueError(f"{address!r} is no address that a guest could connect to")
+
+
+def _check_load(load: registry_pb2.Load) -> None:
+    """What one server says, others read, and operators see on their terminals."""
+    texts = [load.address, load.version, *(device.name for device in load.devices)]
+    if not all(text.isprintable() and len(text) <= TEXT_MOST for text in texts):
+        raise ValueError("its texts are too long, or hold control characters")
+    if len(load.incarnation) not in (0, NUMBER_SIZE) or any(len(one) != NUMBER_SIZE for one in load.tickets):
+        raise ValueError(f"incarnation and tickets have {NUMBER_SIZE} bytes")
+    if len(load.devices) > DEVICES_MOST:
+        raise ValueError(f"{len(load.devices)} devices: at most {DEVICES_MOST} are believed")
 
 
 def _errors(method: Method) -> Method:
@@ -70,12 +89,13 @@ class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
     @_errors
     async def Register(self, request: registry_pb2.RegisterRequest, context: Any) -> registry_pb2.Server:
         """Register a GPU server; again, it may change its labels."""
-        _check_address(request.address)
+        address = _bare(request.address)
+        _check_address(address)
         for label in request.labels:
             if not (LABEL.fullmatch(label.name) and LABEL.fullmatch(label.value)):
                 raise ValueError(f"label {label.name}={label.value}: letters, digits, `.`, `_` and `-`")
-        await self._directory.register(request.address, list(request.labels))
-        return await self._directory.show(request.address)
+        await self._directory.register(address, list(request.labels))
+        return await self._directory.show(address)
 
     @_errors
     async def List(self, request: registry_pb2.ListRequest, context: Any) -> registry_pb2.ListReply:
@@ -94,30 +114,31 @@ class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
     @_errors
     async def Show(self, request: registry_pb2.ServerRequest, context: Any) -> registry_pb2.Server:
         """The GPU server with this address."""
-        return await self._directory.show(request.address)
+        return await self._directory.show(_bare(request.address))
 
     @_errors
     async def Drain(self, request: registry_pb2.ServerRequest, context: Any) -> registry_pb2.Server:
         """Give the GPU server no new sessions."""
-        await self._directory.set_drained(request.address, True)
-        return await self._directory.show(request.address)
+        await self._directory.set_drained(_bare(request.address), True)
+        return await self._directory.show(_bare(request.address))
 
     @_errors
     async def Undrain(self, request: registry_pb2.ServerRequest, context: Any) -> registry_pb2.Server:
         """Give the GPU server new sessions again."""
-        await self._directory.set_drained(request.address, False)
-        return await self._directory.show(request.address)
+        await self._directory.set_drained(_bare(request.address), False)
+        return await self._directory.show(_bare(request.address))
 
     @_errors
     async def Remove(self, request: registry_pb2.ServerRequest, context: Any) -> registry_pb2.Server:
         """Forget a drained GPU server; returns what it was."""
-        return await self._directory.remove(request.address)
+        return await self._directory.remove(_bare(request.address))
 
     @_errors
     async def Heartbeat(
         self, request: registry_pb2.HeartbeatRequest, context: Any
     ) -> registry_pb2.HeartbeatReply:
         """Note what a monitor says of itself; returns what it must know."""
+        _check_load(request.load)
         registration = await self._directory.beat(request.load)
         return registry_pb2.HeartbeatReply(
             interval_seconds=self._interval, drained=registration.drained, kills=await self._book.kills()

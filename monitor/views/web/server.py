@@ -1,12 +1,14 @@
-"""HTTP on the monitor's own loop. It only ever answers GET, and tells; it changes nothing."""
+"""HTTP on the monitor's own loop, with TLS where there is an identity. It tells, and changes nothing."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import hmac
 import ipaddress
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
@@ -15,11 +17,13 @@ from aiohttp import web
 from gpuferry.specs._generated import control_pb2
 
 from ...door.listener import name_of
+from ...service.tls import Identity
 from ...settings.monitor import is_loopback
 from ..stats.plain import status_json
 
 STATIC = Path(__file__).parent / "static"
-OPEN_PATHS = ("/healthz", "/readyz")  # for probes, which have no token
+PROBES = ("/healthz", "/readyz")  # they have no key
+OF_LOGIN = ("/login", "/static/login.js", "/static/page.css", "/static/icon.svg")
 HEADERS = {
     # Nothing from outside, nothing that runs but our own files, in nobody's frame.
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -28,6 +32,8 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+
+BEARER = {"WWW-Authenticate": 'Bearer realm="gpuferry"'}
 
 
 class Source(Protocol):
@@ -50,17 +56,25 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class WebServer:
-    """One listening socket. Beyond this machine it asks for the token: as bearer, or as a password."""
+    """One listening socket. It wants the page's key: as bearer, as a password, or as a login's cookie."""
 
-    def __init__(self, source: Source, listening: socket.socket, token: bytes) -> None:
+    def __init__(
+        self, source: Source, listening: socket.socket, key: str, identity: Identity | None = None
+    ) -> None:
         self._source = source
         self._listening = listening
         self.name = name_of(listening)
-        self._token = None if is_loopback(self.name) else token
+        self._local = is_loopback(self.name)
+        self._key = key.encode()
+        self._cookie = f"gpuferry-page-{listening.getsockname()[1]}"  # a browser has one jar for all ports
+        self._entered = hmac.digest(self._key, b"gpuferry page cookie 1", hashlib.sha256).hex()
+        self._tls = _following(identity) if identity else None
         application = web.Application(middlewares=[self._guard])
         application.add_routes(
             [
                 web.get("/", self._page),
+                web.get("/login", self._form),
+                web.post("/login", self._enter),
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),
                 web.get("/metrics", self._metrics),
@@ -75,7 +89,7 @@ class WebServer:
     async def start(self) -> None:
         """Answer requests on the listening socket, until `stop`."""
         await self._runner.setup()
-        await web.SockSite(self._runner, self._listening).start()
+        await web.SockSite(self._runner, self._listening, ssl_context=self._tls).start()
 
     async def stop(self) -> None:
         """Answer no more requests; pages notice, and say so."""
@@ -84,22 +98,39 @@ class WebServer:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if self._token is None:
-            # A page of somebody else's, whose name was made to point here, must not read ours.
-            if not _is_local(request.host):
-                raise web.HTTPForbidden(text=f"{request.host} is not a name of this machine\n")
-        elif request.path not in OPEN_PATHS and not _proves(request, self._token):
-            raise web.HTTPUnauthorized(
-                text="the token is needed: as bearer token, or as the password of any user\n",
-                headers={"WWW-Authenticate": 'Basic realm="gpuferry", charset="UTF-8"'},
-            )
-        return await handler(request)
+        # A page of somebody else's, whose name was made to point here, must not read ours.
+        if self._local and not _is_local(request.host):
+            raise web.HTTPForbidden(text=f"{request.host} is not a name of this machine\n")
+        open_to_all = request.path in (*PROBES, *OF_LOGIN) and request.method in ("GET", "HEAD")
+        if open_to_all or self._proves(request):
+            return await handler(request)
+        if request.path == "/":
+            raise web.HTTPSeeOther("/login")  # browsers take what is behind the # along
+        raise web.HTTPUnauthorized(
+            text="the page's key is needed, as bearer token or password: `gpuferry page`\n", headers=BEARER
+        )
+
+    def _proves(self, request: web.Request) -> bool:
+        if cookie := request.cookies.get(self._cookie):
+            return hmac.compare_digest(cookie.encode(), self._entered.encode())
+        return hmac.compare_digest(_shown(request), self._key)
 
     async def _add_headers(self, _: web.Request, response: web.StreamResponse) -> None:
         response.headers.update(HEADERS)
 
     async def _page(self, _: web.Request) -> web.StreamResponse:
         return web.FileResponse(STATIC / "index.html")
+
+    async def _form(self, _: web.Request) -> web.StreamResponse:
+        return web.FileResponse(STATIC / "login.html")
+
+    async def _enter(self, _: web.Request) -> web.StreamResponse:
+        """Give the browser a cookie, which no script reads and which comes from our own pages only."""
+        response = web.Response(status=204)
+        response.set_cookie(
+            self._cookie, self._entered, httponly=True, samesite="Strict", secure=self._tls is not None
+        )
+        return response
 
     async def _healthz(self, _: web.Request) -> web.StreamResponse:
         return web.Response(text="ok\n")
@@ -138,14 +169,25 @@ def _is_local(host: str) -> bool:
         return False
 
 
-def _proves(request: web.Request, token: bytes) -> bool:
+def _shown(request: web.Request) -> bytes:
+    """The key that came with the request; empty: none."""
     scheme, _, value = request.headers.get("Authorization", "").partition(" ")
-    given = value.encode()
     if scheme.lower() == "basic":
         try:
-            given = base64.b64decode(value, validate=True).partition(b":")[2]
+            return base64.b64decode(value, validate=True).partition(b":")[2]
         except binascii.Error:
-            return False
-    elif scheme.lower() != "bearer":
-        return False
-    return hmac.compare_digest(given, token)
+            return b""
+    return value.encode() if scheme.lower() == "bearer" else b""
+
+
+def _following(identity: Identity) -> ssl.SSLContext:
+    """A context for all connections, each of which gets the certificate that the files hold by then."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.num_tickets = 0
+
+    def choose(connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+        connection.context = identity.server_context()
+
+    context.sni_callback = choose
+    return context

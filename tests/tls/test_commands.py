@@ -1,0 +1,87 @@
+"""`gpuferry tls …`, as somebody types it who has no authority yet."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from gpuferry.monitor.cli import main
+from gpuferry.monitor.service.tls import Identity
+
+
+def gpuferry(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", ["gpuferry", "tls", *arguments])
+    return main.main()
+
+
+@pytest.fixture
+def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GPUFERRY_STATE_DIR", str(tmp_path / "state"))
+    assert gpuferry(monkeypatch, "init") == 0
+    return tmp_path / "state" / "tls"
+
+
+def test_three_commands_make_an_identity(
+    authority: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gpuferry(monkeypatch, "issue", "gpu-a.example", "--host", "10.0.0.5", "--host", "gpu-a") == 0
+    flags = capsys.readouterr().out.splitlines()[-1].split()
+    given = dict(zip(flags[2::2], flags[3::2], strict=True))
+    Identity(Path(given["--tls-cert"]), Path(given["--tls-key"]), Path(given["--tls-ca"]))
+    assert gpuferry(monkeypatch, "issue", "alice", "--client", "--days", "7") == 0
+    variables = dict(line.split("=") for line in capsys.readouterr().out.splitlines())
+    Identity(*(Path(variables[f"GPUFERRY_TLS_{name}"]) for name in ("CERT", "KEY", "CA")))
+    for file in authority.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == (0o600 if file.suffix == ".key" else 0o644)
+    assert stat.S_IMODE(authority.stat().st_mode) == 0o700
+
+    assert gpuferry(monkeypatch, "show", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["schema"] == "gpuferry.tls/1"
+    found = {one["name"]: one for one in report["certificates"]}
+    assert found["gpuferry authority"]["purpose"] == "authority"
+    assert found["alice"]["purpose"] == "client"
+    assert found["alice"]["days"] == 6
+    assert found["gpu-a.example"]["purpose"] == "server"
+    assert set(found["gpu-a.example"]["hosts"]) >= {"gpu-a.example", "10.0.0.5", "gpu-a", "127.0.0.1"}
+    assert gpuferry(monkeypatch, "show") == 0
+    assert "gpu-a.example" in capsys.readouterr().out
+
+
+def test_nothing_is_overwritten_unasked(
+    authority: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gpuferry(monkeypatch, "issue", "gpu-a") == 0
+    before = {file.name: file.read_bytes() for file in authority.iterdir()}
+    assert gpuferry(monkeypatch, "init") == 1
+    assert gpuferry(monkeypatch, "issue", "gpu-a") == 1
+    assert "is there already" in capsys.readouterr().err
+    assert {file.name: file.read_bytes() for file in authority.iterdir()} == before
+    assert gpuferry(monkeypatch, "issue", "gpu-a", "--replace") == 0
+    after = {file.name: file.read_bytes() for file in authority.iterdir()}
+    assert {name for name in before if before[name] != after[name]} == {"gpu-a.crt", "gpu-a.key"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("issue", "../gpu-a"), "no name for a certificate"),
+        (("issue", "ca"), "no name for a certificate"),
+        (("issue", "gpu-a", "--host", "gpu-a:7700"), "neither a name nor an address"),
+        (("issue", "gpu-a", "--folder", "/nowhere"), "tls init"),
+        (("show", "--folder", "/nowhere"), "tls init"),
+    ],
+)
+def test_what_cannot_be_issued(
+    authority: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    words: str,
+) -> None:
+    assert gpuferry(monkeypatch, *arguments) != 0
+    said = capsys.readouterr().err
+    assert words in said
+    assert "Traceback" not in said
