@@ -119,6 +119,10 @@ class MonitorOptions:
         " (GPUFERRY_ON_LOSS=reconnect)",
     )
     grace: float = option(options.seconds(), 5.0, "What running sessions get when the monitor stops")
+    tls_cert: str | None = options.tls_cert()
+    tls_key: str | None = options.tls_key()
+    tls_ca: str | None = options.tls_ca()
+    insecure: bool = options.insecure()
     log_level: str = options.log_level()
     log_format: str = options.log_format()
 

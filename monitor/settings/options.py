@@ -193,3 +193,23 @@ def log_format() -> Any:
     """The setting `log_format`, which every service has."""
     kind = choice("auto", "json", "text")
     return option(kind, "auto", "auto: text on a terminal, else JSON lines", "GPUFERRY_LOG_FORMAT")
+
+
+def tls_cert() -> Any:
+    """The setting `tls_cert`, which every service has."""
+    return option(optional(path()), None, "Certificate that this service shows", "GPUFERRY_TLS_CERT")
+
+
+def tls_key() -> Any:
+    """The setting `tls_key`, which every service has."""
+    return option(optional(path()), None, "Private key of the certificate, mode 0600", "GPUFERRY_TLS_KEY")
+
+
+def tls_ca() -> Any:
+    """The setting `tls_ca`, which every service has."""
+    return option(optional(path()), None, "Certificate of the authority that is believed", "GPUFERRY_TLS_CA")
+
+
+def insecure() -> Any:
+    """The setting `insecure`, which every service has."""
+    return option(switch(), False, "Reach beyond this machine without TLS", "GPUFERRY_INSECURE")

@@ -107,6 +107,7 @@ def serve(control: socket.socket) -> None:
     """Returns in each process that is forked, ready to be the command; ends with whoever asks."""
     before = dict(os.environ)
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # as daemons say, for which it is too late then
+    os.environ |= importlib.import_module(MODULE).TLS_1_3_ONLY
     package = importlib.import_module(MODULE.rpartition(".cli")[0])
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if not found.name.endswith("__main__"):

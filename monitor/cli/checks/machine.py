@@ -224,7 +224,7 @@ def _compiler() -> Check:
     status, version = python(code, launch.clean_environment(), interpreter)
     if status:
         hint = "`pip install 'gpuferry[sim]'`, or point GPUFERRY_SIM_PYTHON at a Python that has it"
-        serves = importlib.util.find_spec("structlog")  # which a monitor needs
+        serves = importlib.util.find_spec("uvloop")  # which a monitor needs
         result = "failed" if serves else "note"
         return Check(
             name, result, f"{interpreter}: {version}", hint if serves else f"fine for guests; else {hint}"

@@ -48,6 +48,10 @@ class RegistryOptions:
     state: str | None = option(
         options.optional(options.path("FOLDER")), None, "What must survive", "GPUFERRY_STATE_DIR"
     )
+    tls_cert: str | None = options.tls_cert()
+    tls_key: str | None = options.tls_key()
+    tls_ca: str | None = options.tls_ca()
+    insecure: bool = options.insecure()
     log_level: str = options.log_level()
     log_format: str = options.log_format()
 

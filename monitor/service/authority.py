@@ -1,0 +1,194 @@
+"""A private authority: it issues the certificates of one cluster to servers and to people."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from ..settings.errors import ConfigError
+from .tls import read_certificates
+
+CERTIFICATE, KEY = "ca.crt", "ca.key"
+AUTHORITY_DAYS = 1825
+DAYS = 90
+EARLIER = datetime.timedelta(minutes=5)  # clocks of other machines may be behind
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}")  # it is also the name of files
+_DNS = re.compile(
+    r"(\*\.)?([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+)
+
+Key = ec.EllipticCurvePrivateKey
+
+
+def make_authority(folder: Path, days: int = AUTHORITY_DAYS) -> Path:
+    """Make an authority in the folder: `ca.crt`, to be copied to all, and `ca.key`, which stays.
+
+    Returns the certificate's path. Raises ConfigError, also if there is one already.
+    """
+    _make_folder(folder)
+    key = _new_key()
+    name = _name("gpuferry authority")
+    builder = _builder(name, name, key.public_key(), days)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
+    _write_pair(folder / CERTIFICATE, folder / KEY, builder.sign(key, hashes.SHA256()), key)
+    return folder / CERTIFICATE
+
+
+def issue(
+    folder: Path,
+    name: str,
+    hosts: Sequence[str],
+    *,
+    client: bool = False,
+    days: int = DAYS,
+    replace: bool = False,
+) -> tuple[Path, Path]:
+    """Issue a certificate to a server, for these names and addresses, or with `client` to somebody who only
+    calls servers. Returns the paths of certificate and key beside the authority's. Raises ConfigError.
+    """
+    if not NAME.fullmatch(name) or name == "ca":
+        raise ConfigError(f"{name!r} is no name for a certificate", "letters, digits, `.`, `_`, `@` and `-`")
+    (authority,) = read_certificates(folder / CERTIFICATE)[:1]
+    authority_key = _read_key(folder / KEY)
+    key = _new_key()
+    builder = _builder(_name(name), authority.subject, key.public_key(), days, authority)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    builder = builder.add_extension(_usage(digital_signature=True), critical=True)
+    purposes = [ExtendedKeyUsageOID.CLIENT_AUTH] + ([] if client else [ExtendedKeyUsageOID.SERVER_AUTH])
+    builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+    builder = builder.add_extension(
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
+    )
+    if not client:
+        names = [_general_name(host) for host in dict.fromkeys(hosts)]
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    paths = folder / f"{name}.crt", folder / f"{name}.key"
+    _write_pair(*paths, builder.sign(authority_key, hashes.SHA256()), key, replace)
+    return paths
+
+
+def _new_key() -> Key:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _read_key(path: Path) -> Key:
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}", "`gpuferry tls init` makes an authority") from None
+    except (TypeError, ValueError):
+        raise ConfigError(f"{path}: it holds no private key in PEM without a password") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigError(
+            f"{path}: this authority was not made by `gpuferry tls init`", "issue with its own tools"
+        )
+    return key
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public: ec.EllipticCurvePublicKey,
+    days: int,
+    within: x509.Certificate | None = None,
+) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.timezone.utc)
+    ends = now + datetime.timedelta(days=days)
+    if within:
+        if within.not_valid_after_utc < now:
+            raise ConfigError(
+                f"the authority ended on {within.not_valid_after_utc:%Y-%m-%d}", "`gpuferry tls init`"
+            )
+        ends = min(ends, within.not_valid_after_utc)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - EARLIER)
+        .not_valid_after(ends)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+    )
+
+
+def _usage(
+    digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False
+) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=digital_signature,
+        key_cert_sign=key_cert_sign,
+        crl_sign=crl_sign,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host.strip("[]")))
+    except ValueError:
+        pass
+    if not _DNS.fullmatch(host) or len(host) > 253:
+        raise ConfigError(
+            f"--host {host}: neither a name nor an address", "without a port, as in gpu-a.example"
+        )
+    return x509.DNSName(host)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make {folder}: {error.strerror}", "name another folder") from None
+
+
+def _write_pair(
+    certificate_path: Path, key_path: Path, certificate: x509.Certificate, key: Key, replace: bool = False
+) -> None:
+    form = serialization.PrivateFormat.PKCS8
+    secret = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+    public = certificate.public_bytes(serialization.Encoding.PEM)
+    for path in (certificate_path, key_path):
+        if path.exists() and not replace:
+            raise ConfigError(
+                f"{path} is there already, and was left alone", "name another, or say --replace"
+            )
+    for path, content, mode in ((key_path, secret, 0o600), (certificate_path, public, 0o644)):
+        _write(path, content, mode, replace)
+
+
+def _write(path: Path, content: bytes, mode: int, replace: bool) -> None:
+    """All of it or nothing; who reads it meanwhile finds the old file."""
+    scratch = path.with_name(f".{path.name}.new")
+    try:
+        scratch.unlink(missing_ok=True)
+        descriptor = os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            os.fsync(descriptor)
+        if replace:
+            scratch.replace(path)
+        else:
+            os.link(scratch, path)  # fails if somebody else was quicker
+            scratch.unlink()
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}", "name another folder") from None

@@ -1,0 +1,34 @@
+"""Files of an authority and of what it issued."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuferry.monitor.service.tls import Identity
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """The folder of one authority."""
+
+    folder: Path
+
+    @property
+    def authority(self) -> Path:
+        return self.folder / "ca.crt"
+
+    def identity(self, name: str = "server") -> Identity:
+        return Identity(self.folder / f"{name}.crt", self.folder / f"{name}.key", self.authority)
+
+    def flags(self, name: str = "server") -> tuple[str, ...]:
+        """As a daemon takes them."""
+        given = {"cert": f"{name}.crt", "key": f"{name}.key", "ca": "ca.crt"}
+        return tuple(
+            word for flag, file in given.items() for word in (f"--tls-{flag}", str(self.folder / file))
+        )
+
+    def variables(self, name: str = "client") -> dict[str, str]:
+        """As the CLI takes them."""
+        given = {"CERT": f"{name}.crt", "KEY": f"{name}.key", "CA": "ca.crt"}
+        return {f"GPUFERRY_TLS_{what}": str(self.folder / file) for what, file in given.items()}
