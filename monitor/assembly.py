@@ -26,6 +26,7 @@ from .pool.pool import Pool
 from .readiness import Readiness
 from .service.runtime import RuntimeDirectory
 from .service.stopping import Stopping
+from .service.tls import identity_of
 from .sessions.events import Announcer
 from .sessions.placement import Placer
 from .settings.monitor import Config
@@ -106,7 +107,8 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
 
     membership = Membership(config, cluster, broker, pool)
     limit = config.handshake_timeout
-    listeners = [Listener(end, membership.authority, limit, broker) for end in premises.guests]
+    identity = identity_of(config)
+    listeners = [Listener(end, membership.authority, limit, broker, identity) for end in premises.guests]
     http_name = name_of(premises.http) if premises.http else ""
     reporter = StatusReporter(config, pool, broker, [one.name for one in listeners], http_name, gpus)
     return Monitor(

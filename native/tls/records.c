@@ -16,7 +16,7 @@
 #define PLAIN_MAX      (1u << 14)
 #define SEALED_MAX     (PLAIN_MAX + 256) /* what a record may carry */
 #define OVERHEAD       (HEADER + 1 + TAG)
-#define BATCH          8 /* records that are given to the socket at once */
+#define BATCH          6 /* records that are given to the socket at once */
 #define INPUT_SIZE     (64u << 10)
 #define OUTPUT_SIZE    (BATCH * (PLAIN_MAX + OVERHEAD) + HEADER + SEALED_MAX)
 #define UPDATE_AFTER   (UINT64_C(1) << 23)

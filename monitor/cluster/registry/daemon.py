@@ -21,6 +21,7 @@ from ...door.tokens.book import TokenBook
 from ...service.notify import Notifier
 from ...service.ports import ALONE, add_port
 from ...service.runtime import RuntimeDirectory
+from ...service.tls import identity_of
 from ...service.waiting import until
 from ...settings.errors import ConfigError
 from ...settings.folders import store_path
@@ -58,7 +59,7 @@ class Registry:
             redirector = Redirector(directory, config.cluster_key, config.policy, config.max_wait)
             stack.push_async_callback(redirector.close)
             authority = AnyOf([OwnToken(config.token), Tenants(book)])
-            listener = Listener(listen_tcp(config.listen), authority, config.handshake_timeout, redirector)
+            listener = Listener(listen_tcp(config.listen), authority, config.handshake_timeout, redirector, identity_of(config))
             stack.callback(listener.close)
 
             guard = RequireSignature(Guard(config.cluster_key), SERVICE)
