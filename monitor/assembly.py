@@ -13,7 +13,8 @@ from gpuferry.specs._generated import node_pb2
 from .broker.balance import Balance
 from .broker.broker import Broker
 from .broker.spare import SpareMemory
-from .cluster.membership import Membership, cluster_of
+from .cluster.cluster import cluster_of
+from .cluster.membership import Membership
 from .cluster.neighbours import Neighbours
 from .devices.choice import server_environment
 from .devices.gpus import GpuStats, gpu_stats
@@ -26,7 +27,7 @@ from .pool.pool import Pool
 from .readiness import Readiness
 from .service.runtime import RuntimeDirectory
 from .service.stopping import Stopping
-from .service.tls import identity_of
+from .service.tls import Identity, identity_of
 from .sessions.events import Announcer
 from .sessions.placement import Placer
 from .settings.monitor import Config
@@ -45,6 +46,7 @@ class Premises:
     ledger: Ledger
     guests: Sequence[socket.socket]  # where guests connect; the last is the one for other machines, if any is
     http: socket.socket | None
+    identity: Identity | None  # for TLS, where it is used
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Monitor:
 
 def occupy(config: Config, stack: contextlib.AsyncExitStack) -> Premises:
     """Take the runtime folder and the ports; `stack` gives them back. ConfigError: somebody else has them."""
+    identity = identity_of(config)
     runtime = RuntimeDirectory(config.runtime, private=config.status_descriptor is not None)
     stack.callback(runtime.close)
     ledger = Ledger(runtime)
@@ -81,7 +84,7 @@ def occupy(config: Config, stack: contextlib.AsyncExitStack) -> Premises:
     http = listen_http(config.http) if config.http else None
     if http:
         stack.callback(stop_listening, http)
-    return Premises(runtime, ledger, guests, http)
+    return Premises(runtime, ledger, guests, http, identity)
 
 
 def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
@@ -96,8 +99,8 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     environment = server_environment(config.simulated)
     pool = Pool(config, environment, home, SpareMemory(placer, gpus).of, events)
 
-    cluster = cluster_of(config)
-    neighbours = Neighbours(config.token, cluster.key, cluster.registries)
+    cluster = cluster_of(config, premises.identity)
+    neighbours = Neighbours(config.token, cluster)
     complete_at = time.monotonic() + LATEST_RETURN_SECONDS if ledger.inherited else 0.0
     broker = Broker(config, placer, announcer, pool, neighbours.connect, ledger.next_session, complete_at)
     accounting = Accounting(broker.came_from_elsewhere)
@@ -107,7 +110,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
 
     membership = Membership(config, cluster, broker, pool)
     limit = config.handshake_timeout
-    identity = identity_of(config)
+    identity = premises.identity
     listeners = [Listener(end, membership.authority, limit, broker, identity) for end in premises.guests]
     http_name = name_of(premises.http) if premises.http else ""
     reporter = StatusReporter(config, pool, broker, [one.name for one in listeners], http_name, gpus)
@@ -116,7 +119,9 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         pool,
         Door(door_path, ledger.secret, pool.adopt) if home else None,
         listeners,
-        ControlServer(MonitorService(reporter.report, stopping.pause, broker), config.token),
+        ControlServer(
+            MonitorService(reporter.report, stopping.pause, broker), config.token, premises.identity
+        ),
         Observatory(broker, pool, reporter, accounting, announcer),
         gpus,
         LostDevices(pool, gpus),

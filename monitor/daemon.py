@@ -17,6 +17,7 @@ from .assembly import Monitor, Premises, build, occupy
 from .pool.adoption import RETURN_SECONDS
 from .service.notify import Notifier
 from .service.stopping import Stopping
+from .service.tls import identity_entries
 from .service.waiting import until
 from .settings.monitor import Config
 
@@ -109,6 +110,7 @@ class Daemon:
             "GPUFERRY_HTTP": monitor.http_name,
             "GPUFERRY_TOKEN_FILE": token,
             "GPUFERRY_MONITOR_PID": os.getpid(),
+            **identity_entries(self._config),
         }
         premises.runtime.publish("endpoint", "".join(f"{key}={value}\n" for key, value in entries.items()))
         log.info(

@@ -7,12 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from .errors import CliError, Exit
+from .identity import insecure, known_identity
 from .reach import locate, unreachable
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own log lines would come between ours
 
 import grpc
+from gpuferry.guest import endpoint
 from gpuferry.specs._generated import control_pb2_grpc
+
+from ..service.dial import dial
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -24,7 +28,10 @@ def monitor_client(
     """A stub and the metadata for its calls; gRPC's errors come out as ours."""
     found = locate(control, token_file, "GPUFERRY_CONTROL")
     try:
-        with grpc.insecure_channel(found.address) as channel:
+        published = endpoint.published()
+        ours = found.address == published.get("GPUFERRY_CONTROL")
+        identity = known_identity(published if ours else {})
+        with dial(found.address, identity, insecure()) as channel:
             yield control_pb2_grpc.MonitorStub(channel), (("authorization", f"Bearer {found.token}"),)
     except grpc.RpcError as error:
         code = error.code()

@@ -12,22 +12,22 @@ from gpuferry.guest import endpoint
 from ..cluster.key import read_cluster_key
 from ..settings.folders import state_directory
 from .errors import CliError, Exit
+from .identity import insecure, known_identity
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own log lines would come between ours
 
 import grpc
-from gpuferry.specs._generated import registry_pb2_grpc
 
+from ..cluster.registry.client import UNREACHABLE, CallFailed, answers
 from ..cluster.registry.daemon import runtime_of
-from ..cluster.registry.service import SERVICE
-from ..cluster.registry.signing import sign
+from ..cluster.registry.signing import Caller
+from ..service.dial import check_way, dial
 
 _STATUS = {
     grpc.StatusCode.NOT_FOUND: Exit.NOT_FOUND,
     grpc.StatusCode.UNAUTHENTICATED: Exit.DENIED,
     grpc.StatusCode.INVALID_ARGUMENT: Exit.USAGE,
 }
-_UNREACHABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 class Cluster:
@@ -55,36 +55,43 @@ class Cluster:
                 "set GPUFERRY_CLUSTER_KEY_FILE to a copy of the registry's (its log says where that is)",
             )
         self.where = where
-        self._key = key
+        self._identity = known_identity(published if ours else {})
+        self._insecure = insecure()
+        for replica in where.split(","):
+            check_way(replica, self._identity, self._insecure)
+        self._caller = Caller(key)
         self._timeout = timeout
 
     def call(self, method: str, request: Any) -> Any:
         """Call a method that has one answer. Raises CliError."""
-        (answer,) = self._ask(method, request, streaming=False)
+        (answer,) = self._ask(method, request, self._timeout)
         return answer
 
     def follow(self, method: str, request: Any) -> Iterator[Any]:
         """Call a method that goes on answering, until the caller has enough or the registry ends."""
-        return self._ask(method, request, streaming=True)
+        return self._ask(method, request, None)
 
-    def _ask(self, method: str, request: Any, streaming: bool) -> Iterator[Any]:
+    def _ask(self, method: str, request: Any, timeout: float | None) -> Iterator[Any]:
+        failure = CallFailed(grpc.StatusCode.UNAVAILABLE, "it has no address", False)
         for where in self.where.split(","):
-            with grpc.insecure_channel(where) as channel:
-                ask = getattr(registry_pb2_grpc.RegistryStub(channel), method)
-                metadata = sign(self._key, f"/{SERVICE}/{method}", request)
+            with dial(where, self._identity, self._insecure) as channel:
                 try:
-                    answer = ask(request, timeout=None if streaming else self._timeout, metadata=metadata)
-                    yield from answer if streaming else [answer]
+                    yield from answers(channel, self._caller, where, method, request, timeout)
                     return
-                except grpc.RpcError as error:
-                    failure = (error.code(), error.details())
-            if failure[0] not in _UNREACHABLE:
+                except CallFailed as error:
+                    failure = error
+            if failure.genuine:
                 break
-        code, details = failure
-        if code in _UNREACHABLE:
+        if failure.code in UNREACHABLE:
             raise CliError(
                 Exit.UNREACHABLE,
-                f"cannot reach the registry at {self.where}: {details or code.name}",
+                f"cannot reach the registry at {self.where}: {failure}",
                 "is `gpuferry registry` running there?",
             )
-        raise CliError(_STATUS.get(code, Exit.FAILED), str(details))
+        if failure.genuine:
+            raise CliError(_STATUS.get(failure.code, Exit.FAILED), str(failure))
+        what, hint = (
+            f"the registry at {self.where}: {failure}",
+            "is GPUFERRY_CLUSTER_KEY_FILE that registry's?",
+        )
+        raise CliError(_STATUS.get(failure.code, Exit.FAILED), what, hint)

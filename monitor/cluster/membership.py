@@ -5,59 +5,80 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 
 import grpc
 import structlog
-from gpuferry.specs._generated import registry_pb2, registry_pb2_grpc
+from gpuferry.specs._generated import registry_pb2
 
 from ..broker.broker import Broker
 from ..door.credentials import AnyOf, Authority, LocalTenants, OwnToken, Tickets
 from ..door.tickets import TicketDesk
+from ..door.tokens.proof import is_tenant
 from ..pool.pool import Pool
-from ..service.logs import hide
-from ..settings.errors import ConfigError
+from ..service.dial import dial_async
 from ..settings.folders import state_directory, store_path
 from ..settings.monitor import Config, MonitorOptions
 from ..store.interface import StoreError
-from .key import NAME, read_cluster_key
+from .cluster import Cluster
+from .key import read_cluster_key
 from .load import describe
-from .registry.service import SERVICE
-from .registry.signing import sign
+from .registry.client import CallFailed, ask
+from .registry.signing import Caller
 
 FIRST_INTERVAL = 1.0  # seconds between heartbeats, until the registry says how many it wants
+INTERVALS = (0.02, 60.0)  # whatever it says
 CALL_SECONDS = 3.0
 LOCAL_KILLS_SECONDS = 1.0
 RECONNECT = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000))
-HEARTBEAT = f"/{SERVICE}/Heartbeat"
 
 log = structlog.get_logger()
+
+
+def clamp(number: float, least: float, most: float) -> float:
+    """The number, or the nearest that is allowed; what is no number becomes the least."""
+    return min(number, most) if number >= least else least
 
 
 class Heartbeat:
     """Tells the registry how this server is: one replica after another, until one listens."""
 
-    def __init__(self, registries: Sequence[str], key: bytes, load: Callable[[], registry_pb2.Load]) -> None:
-        self._registries = list(registries)
-        self._stubs: dict[str, registry_pb2_grpc.RegistryStub] = {}
-        self._key = key
+    def __init__(self, cluster: Cluster, key: bytes, load: Callable[[], registry_pb2.Load]) -> None:
+        self._cluster = cluster
+        self._registries = list(cluster.registries)
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._identity_version = 0
+        self._caller = Caller(key)
         self._load = load
         self._sequence = itertools.count(1)
         self._complaint = ""
 
     async def run(self, heard: Callable[[registry_pb2.HeartbeatReply], None]) -> None:
         """Send heartbeats as often as the registry wants, and give answers to `heard`, until cancelled."""
-        async with contextlib.AsyncExitStack() as stack:
-            for registry in self._registries:
-                channel = grpc.aio.insecure_channel(registry, options=RECONNECT)
-                self._stubs[registry] = registry_pb2_grpc.RegistryStub(channel)
-                stack.push_async_callback(channel.close, None)
+        try:
             while True:
+                await self._dial()
                 reply = await self._beat()
                 if reply:
                     heard(reply)
-                await asyncio.sleep(reply.interval_seconds if reply else FIRST_INTERVAL)
+                await asyncio.sleep(clamp(reply.interval_seconds, *INTERVALS) if reply else FIRST_INTERVAL)
+        finally:
+            await self._hang_up()
+
+    async def _dial(self) -> None:
+        """With the certificate of now: a channel keeps the one that it was made with."""
+        identity = self._cluster.identity
+        version = identity.refresh() if identity else 0
+        if not self._channels or version != self._identity_version:
+            await self._hang_up()
+            self._identity_version = version
+            for registry in self._registries:
+                self._channels[registry] = dial_async(registry, identity, self._cluster.insecure, RECONNECT)
+
+    async def _hang_up(self) -> None:
+        channels = list(self._channels.values())
+        self._channels.clear()
+        await asyncio.gather(*(channel.close(None) for channel in channels))
 
     async def _beat(self) -> registry_pb2.HeartbeatReply | None:
         load = self._load()
@@ -65,12 +86,13 @@ class Heartbeat:
         request = registry_pb2.HeartbeatRequest(load=load)
         complaint = ""
         for registry in list(self._registries):
-            metadata = sign(self._key, HEARTBEAT, request)
-            call = self._stubs[registry].Heartbeat(request, timeout=CALL_SECONDS, metadata=metadata)
+            channel = self._channels[registry]
             try:
-                reply: registry_pb2.HeartbeatReply = await call
-            except grpc.aio.AioRpcError as error:
-                complaint = f"{registry}: {error.code().name}: {error.details()}"
+                reply: registry_pb2.HeartbeatReply = await ask(
+                    channel, self._caller, registry, "Heartbeat", request, CALL_SECONDS
+                )
+            except CallFailed as error:
+                complaint = f"{registry}: {error}"
                 self._registries.append(self._registries.pop(0))
                 continue
             self._complain("")
@@ -86,28 +108,6 @@ class Heartbeat:
                 log.warning("no registry accepts heartbeats", error=complaint)
             else:
                 log.info("the registry accepts heartbeats", registry=self._registries[0])
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """What a monitor was told of the cluster that it belongs to, if it does."""
-
-    key: bytes | None = field(repr=False)
-    registries: Sequence[str]  # control ports of the replicas, as HOST:PORT
-
-
-def cluster_of(config: MonitorOptions) -> Cluster:
-    """Read the cluster key, and hide it from log lines. ConfigError: a registry is named without a key."""
-    key = read_cluster_key(config.cluster_key_file, state_directory(config.state))
-    registries = [name.strip() for name in config.registry.split(",")] if config.registry else []
-    if key:
-        hide(key.decode())
-    elif registries:
-        raise ConfigError(
-            "--registry needs the cluster key",
-            f"copy the registry's {NAME} here and give it with --cluster-key-file",
-        )
-    return Cluster(key, registries)
 
 
 class Membership:
@@ -130,7 +130,7 @@ class Membership:
         """Send heartbeats, carry out revocations, until cancelled. `address`: HOST:PORT for guests."""
         jobs = [self._watch_local()]
         if self._cluster.registries and self._cluster.key:
-            heartbeat = Heartbeat(self._cluster.registries, self._cluster.key, lambda: self._load(address))
+            heartbeat = Heartbeat(self._cluster, self._cluster.key, lambda: self._load(address))
             jobs.append(heartbeat.run(self._heard))
         tasks = [asyncio.ensure_future(job) for job in jobs]
         try:
@@ -145,6 +145,7 @@ class Membership:
     def _load(self, address: str) -> registry_pb2.Load:
         load = describe(self._config, self._broker, self._pool)
         load.address = self._config.advertise or address
+        load.tls = bool(self._cluster.identity)
         if self._desk:
             load.incarnation = self._desk.incarnation
             load.tickets.extend(self._desk.used())
@@ -158,7 +159,7 @@ class Membership:
 
     def _kill(self, kills: Iterable[registry_pb2.Kill]) -> None:
         for kill in kills:
-            if (kill.tenant, kill.time) not in self._killed:
+            if is_tenant(kill.tenant) and (kill.tenant, kill.time) not in self._killed:
                 self._killed.add((kill.tenant, kill.time))
                 self._broker.end_tenant(kill.tenant)
 

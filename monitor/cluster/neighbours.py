@@ -9,10 +9,9 @@ import socket
 import struct
 from collections.abc import Sequence
 
-import grpc
 import structlog
 from gpuferry.guest.endpoint import split_address
-from gpuferry.specs._generated import frames, migration_pb2, operations, registry_pb2, registry_pb2_grpc, wire
+from gpuferry.specs._generated import frames, migration_pb2, operations, registry_pb2, wire
 from gpuferry.specs._generated.frames import Extension, Frame
 
 from ..door import handshake
@@ -20,17 +19,19 @@ from ..door.agreement import Agreement, names, offer
 from ..door.tickets import issue, restore_key
 from ..moves.migration import CannotMove
 from ..moves.orders import Link
+from ..service.dial import dial_async
 from ..service.waiting import within
 from ..sessions.session import Session
-from .registry.service import SERVICE
-from .registry.signing import sign
+from .cluster import Cluster
+from .registry.client import CallFailed, ask
+from .registry.directory import way_to
+from .registry.signing import Caller
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 5.0
 REGISTRY_SECONDS = 3.0
 WAIT_SECONDS = 30.0  # in the queue there
 LOST_AFTER_MS = 20000
-LIST = f"/{SERVICE}/List"
 U32 = struct.Struct("<I")
 U32_MOST = (1 << 32) - 1
 # Without these a session can be handed over another way.
@@ -42,10 +43,9 @@ log = structlog.get_logger()
 class Neighbours:
     """The other GPU servers, by their names in the registry or their addresses."""
 
-    def __init__(self, token: bytes, cluster_key: bytes | None, registries: Sequence[str]) -> None:
+    def __init__(self, token: bytes, cluster: Cluster) -> None:
         self._token = token
-        self._cluster_key = cluster_key
-        self._registries = registries
+        self._cluster = cluster
 
     async def connect(self, session: Session, name: str) -> Link:
         """Connect to the GPU server of this name and wait for an API server there. Raises CannotMove."""
@@ -54,9 +54,9 @@ class Neighbours:
         extensions = _extensions(session)
         key = self._token
         if incarnation:
-            assert self._cluster_key
-            ticket = issue(self._cluster_key, incarnation, session.hello.tenant)
-            key = restore_key(self._cluster_key, ticket)
+            assert self._cluster.key
+            ticket = issue(self._cluster.key, incarnation, session.hello.tenant)
+            key = restore_key(self._cluster.key, ticket)
             extensions += handshake.extension(Extension.TICKET, ticket)
         connection = await _connect(address)
         try:
@@ -78,7 +78,7 @@ class Neighbours:
 
     async def _find(self, name: str) -> tuple[str, bytes]:
         """Address and, of one that the registry knows, what tickets for it are made out to."""
-        known = await self._registered() if self._registries and self._cluster_key else []
+        known = await self._registered() if self._cluster.registries else []
         matching = [
             server
             for server in known
@@ -93,7 +93,7 @@ class Neighbours:
                 raise CannotMove(f"the registry has not heard of {server.registration.address} lately")
             if server.registration.drained:
                 raise CannotMove(f"{server.registration.address} is being drained")
-            return server.registration.address, server.load.incarnation
+            return way_to(server), server.load.incarnation
         try:
             address = split_address(name)
         except ValueError:
@@ -106,18 +106,17 @@ class Neighbours:
         return name, b""
 
     async def _registered(self) -> Sequence[registry_pb2.Server]:
-        assert self._cluster_key
-        request = registry_pb2.ListRequest()
-        problem = ""
-        for registry in self._registries:
-            async with grpc.aio.insecure_channel(registry) as channel:
-                stub = registry_pb2_grpc.RegistryStub(channel)
-                metadata = sign(self._cluster_key, LIST, request)
+        assert self._cluster.key
+        problem, caller = "", Caller(self._cluster.key)
+        for registry in self._cluster.registries:
+            channel = dial_async(registry, self._cluster.identity, self._cluster.insecure)
+            async with channel:
                 try:
-                    reply = await stub.List(request, timeout=REGISTRY_SECONDS, metadata=metadata)
+                    request = registry_pb2.ListRequest()
+                    reply = await ask(channel, caller, registry, "List", request, REGISTRY_SECONDS)
                     return list(reply.servers)
-                except grpc.aio.AioRpcError as error:
-                    problem = f"{registry}: {error.details()}"
+                except CallFailed as error:
+                    problem = f"{registry}: {error}"
         raise CannotMove(f"no registry answers: {problem}")
 
 

@@ -8,19 +8,29 @@ import grpc
 
 from ..settings.errors import ConfigError
 from ..settings.monitor import resolve
+from .dial import TLS
+from .tls import Identity
 
 ALONE = (("grpc.so_reuseport", 0),)  # else a second server on the port would take half of the callers
 
 
-def add_port(server: grpc.aio.Server, address: str) -> int:
-    """Bind a gRPC server to an address. Returns the port; 0 for a Unix socket. Raises ConfigError."""
+def add_port(server: grpc.aio.Server, address: str, identity: Identity | None) -> str:
+    """Bind a gRPC server to an address; TCP is TLS where there is an identity. Returns the address as
+    callers name it, with the port that was bound. Raises ConfigError.
+    """
+    unix = address.startswith("unix:")
+    secure = identity is not None and not unix
     try:
-        return server.add_insecure_port(address)
+        if secure and identity:
+            port = server.add_secure_port(address, identity.server_credentials())
+        else:
+            port = server.add_insecure_port(address)
     except RuntimeError:
         raise ConfigError(
             f"cannot listen on {address} for control: {_why_not(address)}",
             "choose another with --control; `gpuferry doctor` may know who has this one",
         ) from None
+    return address if unix else f"{TLS if secure else ''}{address.rpartition(':')[0]}:{port}"
 
 
 def _why_not(address: str) -> str:

@@ -166,6 +166,12 @@ def identity_of(options: TlsOptions) -> Identity | None:
     return Identity(*(Path(path) for path in files.values() if path))
 
 
+def identity_entries(options: TlsOptions) -> dict[str, str]:
+    """What a daemon publishes of its identity, for commands of the same user: where the files are."""
+    files = {"CERT": options.tls_cert, "KEY": options.tls_key, "CA": options.tls_ca}
+    return {f"GPUFERRY_TLS_{name}": path for name, path in files.items() if path}
+
+
 def read_certificates(path: Path) -> Sequence[x509.Certificate]:
     """The certificates in a PEM file, at least one. Raises ConfigError."""
     try:

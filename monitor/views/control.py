@@ -15,6 +15,7 @@ from grpc_reflection.v1alpha import reflection
 from ..broker.broker import Broker
 from ..moves.migration import CannotMove, Target, ToDevice, ToFile, ToServer
 from ..service.ports import ALONE, add_port
+from ..service.tls import Identity
 from .migrations import describe
 
 SERVICE = control_pb2.DESCRIPTOR.services_by_name["Monitor"].full_name
@@ -136,9 +137,10 @@ async def _refuse(context: Any, error: CannotMove) -> None:
 
 
 class ControlServer:
-    """The gRPC server on a loopback port or a Unix socket."""
+    """The gRPC server on a port, with TLS where there is an identity, or on a Unix socket."""
 
-    def __init__(self, service: MonitorService, token: bytes) -> None:
+    def __init__(self, service: MonitorService, token: bytes, identity: Identity | None) -> None:
+        self._identity = identity
         self._server = grpc.aio.server(interceptors=[RequireToken(token)], options=ALONE)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         control_pb2_grpc.add_MonitorServicer_to_server(service, self._server)
@@ -148,16 +150,15 @@ class ControlServer:
         )
 
     async def start(self, address: str) -> str:
-        """Bind the address and answer. Returns it with the port that was bound. Raises ConfigError."""
+        """Bind the address and answer. Returns it as callers name it. Raises ConfigError."""
         if address.startswith("unix:"):
             path = Path(address[len("unix:") :])
             path.unlink(missing_ok=True)
-        port = add_port(self._server, address)
+        name = add_port(self._server, address, self._identity)
         await self._server.start()
         if address.startswith("unix:"):
             path.chmod(0o600)
-            return address
-        return f"{address.rpartition(':')[0]}:{port}"
+        return name
 
     async def set_serving(self, serving: bool) -> None:
         """Tell gRPC's health service whether there is an API server for a guest."""

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from gpuferry.monitor.cluster.registry.service import SERVICE
-from gpuferry.monitor.cluster.registry.signing import sign
-from gpuferry.specs._generated import registry_pb2, registry_pb2_grpc
+from gpuferry.monitor.cluster.registry.client import UNREACHABLE, CallFailed, answers
+from gpuferry.monitor.cluster.registry.signing import Caller
+from gpuferry.specs._generated import registry_pb2
 
 from tests.chaos.server import TOKEN
 from tests.monitor import harness
@@ -42,13 +42,13 @@ class Cluster:
         ring = itertools.cycle(self.replicas[first:] + self.replicas[:first])
 
         def answered() -> Any:
-            with grpc.insecure_channel(next(ring).control) as channel:
-                call = getattr(registry_pb2_grpc.RegistryStub(channel), method)
-                metadata = sign(self._key, f"/{SERVICE}/{method}", request)
+            replica = next(ring).control
+            with grpc.insecure_channel(replica) as channel:
                 try:
-                    return call(request, timeout=CALL_SECONDS, metadata=metadata)
-                except grpc.RpcError as error:
-                    if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                    (answer,) = answers(channel, Caller(self._key), replica, method, request, CALL_SECONDS)
+                    return answer
+                except CallFailed as error:
+                    if error.code in UNREACHABLE:
                         return None
                     raise
 
@@ -111,8 +111,8 @@ class Clerk:
     def _remove(self, address: str) -> None:
         try:
             self._do("Remove", registry_pb2.ServerRequest(address=address))
-        except grpc.RpcError as error:
-            if error.code() is not grpc.StatusCode.NOT_FOUND:  # as it is if the first answer was lost
+        except CallFailed as error:
+            if error.code is not grpc.StatusCode.NOT_FOUND:  # as it is if the first answer was lost
                 raise
         del self.registered[address]
 

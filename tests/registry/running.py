@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from gpuferry.monitor.cluster.registry.service import SERVICE
-from gpuferry.monitor.cluster.registry.signing import sign
-from gpuferry.specs._generated import registry_pb2, registry_pb2_grpc
+from gpuferry.monitor.cluster.registry.client import CallFailed, answers
+from gpuferry.monitor.cluster.registry.signing import Caller
+from gpuferry.specs._generated import registry_pb2
 
 from tests.helpers.ports import lasting_ports
 from tests.helpers.warm import CLI, Popen
@@ -54,11 +54,10 @@ class Registry:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
-    def call(self, method: str, request: Any, key: bytes | None = None, metadata: Any = None) -> Any:
+    def call(self, method: str, request: Any) -> Any:
         with grpc.insecure_channel(self.control) as channel:
-            stub = registry_pb2_grpc.RegistryStub(channel)
-            metadata = metadata or sign(key or self.key, f"/{SERVICE}/{method}", request)
-            return getattr(stub, method)(request, timeout=DEADLINE, metadata=metadata)
+            (answer,) = answers(channel, Caller(self.key), self.control, method, request, DEADLINE)
+            return answer
 
     def register(self, address: str, **labels: str) -> None:
         request = registry_pb2.RegisterRequest(address=address)
@@ -80,11 +79,8 @@ class Registry:
         That is the registry's view; what `servers` reads from its store may be newer.
         """
         request = registry_pb2.WatchRequest()
-        metadata = sign(self.key, f"/{SERVICE}/Watch", request)
         with grpc.insecure_channel(self.control) as channel:
-            watching = registry_pb2_grpc.RegistryStub(channel).Watch(
-                request, timeout=DEADLINE, metadata=metadata
-            )
+            watching = answers(channel, Caller(self.key), self.control, "Watch", request, DEADLINE)
             try:
                 for view in watching:
                     for server in view.servers:
@@ -97,12 +93,8 @@ class Registry:
                         known = server.load.sequence >= beats and wanted.items() <= found.items()
                         if server.registration.address == address and known:
                             return
-            except grpc.RpcError as error:
-                raise AssertionError(
-                    f"{address} {wanted} after {beats} heartbeats: {error.code().name}"
-                ) from error
-            finally:
-                watching.cancel()
+            except CallFailed as error:
+                raise AssertionError(f"{address} {wanted} after {beats} heartbeats: {error}") from error
 
     def run(self, *arguments: str, **changes: str | None) -> subprocess.CompletedProcess[str]:
         """A command of the CLI, as the registry's user."""

@@ -12,8 +12,8 @@ from typing import Any
 
 import grpc
 import pytest
-from gpuferry.monitor.cluster.registry.service import SERVICE
-from gpuferry.monitor.cluster.registry.signing import sign
+from gpuferry.monitor.cluster.registry.client import CallFailed, answers, path_of
+from gpuferry.monitor.cluster.registry.signing import Caller
 from gpuferry.monitor.door import tickets
 from gpuferry.monitor.door.handshake import CudaError, Extension, Reason
 from gpuferry.specs._generated import registry_pb2
@@ -130,9 +130,9 @@ def test_a_drained_server_finishes_what_it_has(cluster: Cluster) -> None:
         ask(invited.address, ticket, Request()).connection.close()
         assert old.echo(b"still here") == b"still here"
         cluster.registry.wait_for(address, sessions=1)
-        with pytest.raises(grpc.RpcError) as caught:
+        with pytest.raises(CallFailed) as caught:
             cluster.registry.on("Remove", address)
-        assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert caught.value.code is grpc.StatusCode.FAILED_PRECONDITION
     result = cluster.registry.run("server", "drain", address, "--wait")
     assert (result.returncode, result.stderr) == (0, "")
     assert cluster.registry.on("Remove", address).registration.address == address
@@ -144,7 +144,7 @@ def test_a_drained_server_finishes_what_it_has(cluster: Cluster) -> None:
 
 
 def test_a_server_that_is_not_drained_stays(cluster: Cluster) -> None:
-    with pytest.raises(grpc.RpcError, match="drain"):
+    with pytest.raises(CallFailed, match="drain"):
         cluster.registry.on("Remove", cluster.names[0])
 
 
@@ -244,20 +244,32 @@ def test_a_server_that_hangs_is_not_chosen(cluster: Cluster) -> None:
 
 
 def test_calls_are_signed(cluster: Cluster) -> None:
+    """What somebody else signed, or what was used, changes nothing; nor does it after a restart."""
     request = registry_pb2.ServerRequest(address=cluster.names[0])
-    drain = f"/{SERVICE}/Drain"
-    wrong_key = sign(b"0" * 64, drain, request)
-    other_method = sign(cluster.registry.key, f"/{SERVICE}/Show", request)
-    other_request = sign(cluster.registry.key, drain, registry_pb2.ServerRequest(address="x:1"))
-    used = sign(cluster.registry.key, drain, request)
-    cluster.registry.call("Drain", request, metadata=used)
-    cluster.registry.on("Undrain", cluster.names[0])
-    cluster.registry.wait_for(cluster.names[0], drained=False)
-    for metadata in (wrong_key, other_method, other_request, used, (("authorization", "gpuferry-1 x y z"),)):
-        with pytest.raises(grpc.RpcError) as caught:
-            cluster.registry.call("Drain", request, metadata=metadata)
-        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    raw, path = request.SerializeToString(), path_of("Drain")
+    where, caller = cluster.registry.control, Caller(cluster.registry.key)
+    with grpc.insecure_channel(where) as channel:
+        with pytest.raises(CallFailed, match="does not accept this cluster key") as caught:
+            list(answers(channel, Caller(b"0" * 64), where, "Drain", request, 60))
+        assert caught.value.code is grpc.StatusCode.UNAUTHENTICATED
+        list(answers(channel, caller, where, "Undrain", request, 60))
+        used = caller.begin(where, path).metadata(raw)
+        drain = channel.unary_unary(path, None, None)
+        drain(raw, timeout=60, metadata=used)
+        cluster.registry.on("Undrain", cluster.names[0])
+        for metadata in (used, None, (("authorization", "gpuferry-2 x y z"),)):
+            with pytest.raises(grpc.RpcError) as refused:
+                drain(raw, timeout=60, metadata=metadata)
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    cluster.registry.kill()
+    cluster.registry.start()
+    with (
+        grpc.insecure_channel(cluster.registry.control) as channel,
+        pytest.raises(grpc.RpcError, match="wrong cluster key"),
+    ):
+        channel.unary_unary(path, None, None)(raw, timeout=60, metadata=used)
     assert not cluster.registry.servers()[cluster.names[0]].registration.drained
+    cluster.registry.wait_for(cluster.names[0], alive=True, drained=False)
 
 
 def test_only_registered_servers_take_part(cluster: Cluster) -> None:

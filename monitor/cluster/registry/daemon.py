@@ -21,18 +21,20 @@ from ...door.tokens.book import TokenBook
 from ...service.notify import Notifier
 from ...service.ports import ALONE, add_port
 from ...service.runtime import RuntimeDirectory
-from ...service.tls import identity_of
+from ...service.tls import Identity, identity_entries, identity_of
 from ...service.waiting import until
 from ...settings.errors import ConfigError
 from ...settings.folders import store_path
 from ...settings.monitor import is_loopback
 from ...store.choose import open_store
 from ...store.interface import StoreError
+from .client import SERVICE
 from .config import RegistryConfig
 from .directory import Directory
+from .guard import RequireSignature
 from .redirect import Redirector
-from .service import SERVICE, RegistryService
-from .signing import Guard, RequireSignature
+from .service import RegistryService
+from .signing import Guard
 
 log = structlog.get_logger()
 
@@ -49,6 +51,7 @@ class Registry:
         """Serve until a signal comes. Raises ConfigError if it cannot start."""
         config = self._config
         async with contextlib.AsyncExitStack() as stack:
+            identity = identity_of(config)
             runtime = RuntimeDirectory(config.runtime)
             stack.callback(runtime.close)
             store = open_store(config.store, store_path(config.state))
@@ -56,15 +59,17 @@ class Registry:
             directory, book = Directory(store, config.lease), TokenBook(store)
             await self._check_exposure(book)
 
-            redirector = Redirector(directory, config.cluster_key, config.policy, config.max_wait)
+            redirector = Redirector(directory, config.cluster_key, config.policy, config.max_wait, identity)
             stack.push_async_callback(redirector.close)
             authority = AnyOf([OwnToken(config.token), Tenants(book)])
-            listener = Listener(listen_tcp(config.listen), authority, config.handshake_timeout, redirector, identity_of(config))
+            listener = Listener(
+                listen_tcp(config.listen), authority, config.handshake_timeout, redirector, identity
+            )
             stack.callback(listener.close)
 
             guard = RequireSignature(Guard(config.cluster_key), SERVICE)
             server = grpc.aio.server(interceptors=[guard], options=ALONE)
-            control = await self._start_control(server, directory, book)
+            control = await self._start_control(server, directory, book, identity)
             stack.push_async_callback(server.stop, 0.5)
 
             loop = asyncio.get_running_loop()
@@ -95,17 +100,18 @@ class Registry:
                 "`gpuferry token create TENANT` first, or set GPUFERRY_TOKEN, or listen on 127.0.0.1"
             )
 
-    async def _start_control(self, server: grpc.aio.Server, directory: Directory, book: TokenBook) -> str:
+    async def _start_control(
+        self, server: grpc.aio.Server, directory: Directory, book: TokenBook, identity: Identity | None
+    ) -> str:
         service = RegistryService(directory, book, self._config.lease)
         registry_pb2_grpc.add_RegistryServicer_to_server(service, server)
         checks = health.aio.HealthServicer()  # type: ignore[attr-defined]
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)
         reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-        address = self._config.control
-        port = add_port(server, address)
+        control = add_port(server, self._config.control, identity)
         await server.start()
         await checks.set("", health_pb2.HealthCheckResponse.ServingStatus.SERVING)
-        return f"{address.rpartition(':')[0]}:{port}"
+        return control
 
     def _publish(self, runtime: RuntimeDirectory, guests: str, control: str) -> None:
         """For commands of the same user on this machine."""
@@ -116,6 +122,7 @@ class Registry:
             "GPUFERRY_MONITOR": guests,
             "GPUFERRY_TOKEN_FILE": token,
             "GPUFERRY_REGISTRY_PID": os.getpid(),
+            **identity_entries(self._config),
         }
         runtime.publish("endpoint", "".join(f"{key}={value}\n" for key, value in entries.items()))
 

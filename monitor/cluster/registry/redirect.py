@@ -16,9 +16,11 @@ from gpuferry.specs._generated.frames import MAGIC, Header
 from ...door import handshake, tickets
 from ...door.guests import Farewells, Guest
 from ...door.handshake import CudaError, Reason, Refusal, Resume
+from ...service.dial import TLS
+from ...service.tls import NEW, Identity
 from ...service.waiting import within
 from .choose import Wish, choose, eligible, why_none
-from .directory import Directory
+from .directory import Directory, way_to
 
 WAITING_MOST = 1000
 PROBE_SECONDS = 1.0
@@ -27,11 +29,19 @@ BEATS_TO_COME = 2  # heartbeats after which a guest that none of them knows will
 log = structlog.get_logger()
 
 
-async def _greets(address: str) -> bool:
+async def _greets(way: str, identity: Identity | None) -> bool:
     """Whether a monitor answers there: one that hangs still accepts connections, in its backlog."""
-    target = split_address(address)
+    target = split_address(way.removeprefix(TLS))
+    context = None
+    if way.startswith(TLS):
+        if identity is None:
+            log.error("server has TLS, and this registry has no certificate", address=way, hint=NEW)
+            return False
+        context = identity.client_context()
     opening = (
-        asyncio.open_unix_connection(target) if isinstance(target, str) else asyncio.open_connection(*target)
+        asyncio.open_unix_connection(target)
+        if isinstance(target, str)
+        else asyncio.open_connection(*target, ssl=context)
     )
 
     async def greet() -> bytes:
@@ -60,8 +70,16 @@ class Sent:
 class Redirector:
     """Takes guests from the registry's listener, chooses a GPU server for each, and sends them there."""
 
-    def __init__(self, directory: Directory, cluster_key: bytes, policy: str, max_wait: float) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        cluster_key: bytes,
+        policy: str,
+        max_wait: float,
+        identity: Identity | None = None,
+    ) -> None:
         self._directory = directory
+        self._identity = identity
         self._key = cluster_key
         self._policy = policy
         self._max_wait = max_wait
@@ -106,7 +124,7 @@ class Redirector:
         except asyncio.CancelledError:
             guest.connection.close()
             raise
-        address, hello = server.registration.address, guest.hello
+        address, hello = way_to(server), guest.hello
         session_key = tickets.session_key(self._key, ticket)
         frame = handshake.redirect(guest.key, guest.nonces, session_key, ticket, address)
         log.info("redirected", peer=guest.peer, program=hello.program, function=hello.function, to=address)
@@ -137,7 +155,7 @@ class Redirector:
         self._sent[number] = Sent(address, load.incarnation, load.sequence)
         greeted = False
         try:
-            greeted = await _greets(address)
+            greeted = await _greets(way_to(server), self._identity)
         finally:
             if not greeted:
                 self._sent.pop(number, None)

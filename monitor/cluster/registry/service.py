@@ -20,8 +20,10 @@ BEATS_PER_LEASE = 4
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 KEY_SIZE = 32
 ADDRESS_MOST = 255
+TEXT_MOST = 255
+NUMBER_SIZE = 16
+DEVICES_MOST = 256
 
-SERVICE = registry_pb2.DESCRIPTOR.services_by_name["Registry"].full_name
 Method = Callable[[Any, Any, Any], Awaitable[Any]]
 
 
@@ -35,6 +37,17 @@ def _check_address(address: str) -> None:
         or not (isinstance(parts, str) or parts[1])
     ):
         raise ValueError(f"{address!r} is no address that a guest could connect to")
+
+
+def _check_load(load: registry_pb2.Load) -> None:
+    """What one server says, others read, and operators see on their terminals."""
+    texts = [load.address, load.version, *(device.name for device in load.devices)]
+    if not all(text.isprintable() and len(text) <= TEXT_MOST for text in texts):
+        raise ValueError("its texts are too long, or hold control characters")
+    if len(load.incarnation) not in (0, NUMBER_SIZE) or any(len(one) != NUMBER_SIZE for one in load.tickets):
+        raise ValueError(f"incarnation and tickets have {NUMBER_SIZE} bytes")
+    if len(load.devices) > DEVICES_MOST:
+        raise ValueError(f"{len(load.devices)} devices: at most {DEVICES_MOST} are believed")
 
 
 def _errors(method: Method) -> Method:
@@ -118,6 +131,7 @@ class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
         self, request: registry_pb2.HeartbeatRequest, context: Any
     ) -> registry_pb2.HeartbeatReply:
         """Note what a monitor says of itself; returns what it must know."""
+        _check_load(request.load)
         registration = await self._directory.beat(request.load)
         return registry_pb2.HeartbeatReply(
             interval_seconds=self._interval, drained=registration.drained, kills=await self._book.kills()

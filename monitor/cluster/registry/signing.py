@@ -1,6 +1,8 @@
-"""Signed calls: who holds the cluster key may control the registry, and the key itself stays where it is.
+"""Signed calls and sealed answers: who holds the cluster key controls the registry, and believes it. No I/O.
 
-The signature covers method, time, a nonce and the bytes of the request. It does not hide anything.
+A call is signed over its method, its bytes, a nonce, and a challenge that one replica made up a short time
+ago: it is worth nothing at another replica, after a restart, later, or again, whatever any clock says.
+An answer is sealed over its bytes and the call that it answers. Nothing of this hides anything: TLS does.
 """
 
 from __future__ import annotations
@@ -9,91 +11,138 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
-import grpc
-from google.protobuf.message import Message
-
-SCHEME = "gpuferry-1"
-CLOCKS_DIFFER = 60.0  # seconds at most between caller and registry
+SCHEME = "gpuferry-2"
+CHALLENGE = "gpuferry-challenge"  # with a refusal: sign with this one instead
+SEAL = "gpuferry-seal"  # with an error: it is the registry's own
+CHALLENGE_SECONDS = 60.0
+# The seal is the last field of an answer, number 90 and of 32 bytes, which who does not look for it ignores.
+SEAL_HEAD = b"\xd2\x05\x20"
+SEAL_SIZE = len(SEAL_HEAD) + hashlib.sha256().digest_size
 
 Metadata = tuple[tuple[str, str], ...]
 
 
-def _signature(key: bytes, method: str, moment: str, nonce: str, request: bytes) -> str:
-    head = f"gpuferry call 1\0{method}\0{moment}\0{nonce}\0".encode()
-    return hmac.digest(key, head + request, hashlib.sha256).hex()
+class Forged(Exception):
+    """What answers does not hold the cluster key, or answers something else."""
 
 
-def sign(key: bytes, method: str, request: Message) -> Metadata:
-    """The metadata of a call of `/package.Service/Method`. Messages without maps have one encoding."""
-    moment, nonce = f"{time.time():.3f}", secrets.token_hex(16)
-    signature = _signature(key, method, moment, nonce, request.SerializeToString())
-    return (("authorization", f"{SCHEME} {moment} {nonce} {signature}"),)
+@dataclass
+class Call:
+    """One call, as both of its ends know it."""
+
+    key: bytes = field(repr=False)
+    method: str  # /package.Service/Method
+    challenge: str
+    nonce: str = field(default_factory=lambda: secrets.token_hex(16))
+    _answers: int = 0
+
+    def _mac(self, what: str, *more: object, over: bytes) -> bytes:
+        words = (f"gpuferry {what} 2", self.method, self.challenge, self.nonce, *more)
+        head = "".join(f"{word}\0" for word in words).encode()
+        return hmac.digest(self.key, head + over, hashlib.sha256)
+
+    def signature(self, request: bytes) -> str:
+        """What proves that the caller holds the key."""
+        return self._mac("call", over=request).hex()
+
+    def metadata(self, request: bytes) -> Metadata:
+        """What is sent along with the request."""
+        words = (SCHEME, self.challenge or "-", self.nonce, self.signature(request))
+        return (("authorization", " ".join(words)),)
+
+    def _seal(self, answer: bytes) -> bytes:
+        self._answers += 1
+        return SEAL_HEAD + self._mac("answer", self._answers, over=answer)
+
+    def seal(self, answer: bytes) -> bytes:
+        """The next answer with its seal behind it."""
+        return answer + self._seal(answer)
+
+    def open(self, sealed: bytes) -> bytes:
+        """The next answer without its seal. Raises Forged."""
+        answer, seal = sealed[:-SEAL_SIZE], sealed[-SEAL_SIZE:]
+        if not hmac.compare_digest(seal, self._seal(answer)):
+            raise Forged("its answer is not sealed with the cluster key")
+        return answer
+
+    def seal_of_error(self, code: str, text: str) -> str:
+        """What proves that an error, gRPC's name of it and a text, comes from a registry of the cluster."""
+        return self._mac("error", code, over=text.encode()).hex()
 
 
-class Guard:
-    """The registry's side: refuses what is not signed, too old, or was seen before."""
+class Caller:
+    """A caller's side: which challenge each replica wants to see."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
-        self._seen: dict[str, float] = {}
+        self._challenges: dict[str, str] = {}
 
-    def admits(self, method: str, metadata: Any, request: bytes) -> bool:
-        """Whether this call may be served."""
-        now = time.time()
-        parts = str(dict(metadata or ()).get("authorization", "")).split(" ")
-        if len(parts) != 4 or parts[0] != SCHEME:
+    def begin(self, replica: str, method: str) -> Call:
+        """A call to this replica, of `/package.Service/Method`."""
+        return Call(self._key, method, self._challenges.get(replica, ""))
+
+    def learns(self, replica: str, call: Call, trailing: Any) -> bool:
+        """Whether the replica refused the call for its challenge alone: then another may be begun.
+        `trailing`: the refusal's metadata.
+        """
+        wanted = str(dict(trailing or ()).get(CHALLENGE, ""))
+        if not wanted or wanted == call.challenge:
             return False
-        _, moment, nonce, signature = parts
-        expected = _signature(self._key, method, moment, nonce, request)
-        if not hmac.compare_digest(signature.encode(), expected.encode()):
-            return False
-        self._seen = {old: then for old, then in self._seen.items() if now - then < 2 * CLOCKS_DIFFER}
-        if abs(now - float(moment)) > CLOCKS_DIFFER or nonce in self._seen:
-            return False
-        self._seen[nonce] = now
+        self._challenges[replica] = wanted
         return True
 
 
-class RequireSignature(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Calls of our own service are signed; health and reflection tell nothing worth it."""
+@dataclass
+class _Challenge:
+    name: str = field(default_factory=lambda: secrets.token_hex(16))
+    seen: set[str] = field(default_factory=set)
 
-    def __init__(self, guard: Guard, service: str) -> None:
-        self._guard = guard
-        self._service = service
 
-    async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
-        details: grpc.HandlerCallDetails,
-    ) -> Any:
-        """Runs in front of every call; the signature is over the bytes as they came."""
-        handler = await continuation(details)
-        method = details.method
-        if handler is None or not method.startswith(f"/{self._service}/"):
-            return handler
+class NotSigned(Exception):
+    """Raised for a call that may not be served. `challenge`: what it could be signed with; empty: no help."""
 
-        async def check(raw: bytes, context: Any) -> Any:
-            if not self._guard.admits(method, context.invocation_metadata(), raw):
-                await context.abort(
-                    grpc.StatusCode.UNAUTHENTICATED,
-                    "wrong cluster key, or the clocks of the two machines differ by more than a minute",
-                )
-            return handler.request_deserializer(raw)
+    def __init__(self, challenge: str = "") -> None:
+        super().__init__(challenge)
+        self.challenge = challenge
 
-        if handler.response_streaming:
 
-            async def stream(raw: bytes, context: Any) -> Any:
-                async for reply in handler.unary_stream(await check(raw, context), context):
-                    yield reply
+class Guard:
+    """The registry's side: refuses what is not signed for this replica, now, and for the first time.
 
-            return grpc.unary_stream_rpc_method_handler(
-                stream, response_serializer=handler.response_serializer
-            )
+    `clock`: seconds since whenever.
+    """
 
-        async def unary(raw: bytes, context: Any) -> Any:
-            return await handler.unary_unary(await check(raw, context), context)
+    def __init__(self, key: bytes, clock: Callable[[], float] = time.monotonic) -> None:
+        self._key = key
+        self._clock = clock
+        self._challenges = [_Challenge()]  # the newest, and the one before it
+        self._since = clock()
 
-        return grpc.unary_unary_rpc_method_handler(unary, response_serializer=handler.response_serializer)
+    def _turn(self) -> None:
+        """Nobody has to wait for the hand: who comes with the challenge of before is served as well."""
+        age = self._clock() - self._since
+        if age >= CHALLENGE_SECONDS:
+            kept = self._challenges[:1] if age < 2 * CHALLENGE_SECONDS else []
+            self._challenges = [_Challenge(), *kept]
+            self._since = self._clock()
+
+    def admit(self, method: str, metadata: Any, request: bytes) -> Call:
+        """The call, whose answers it seals. Raises NotSigned."""
+        self._turn()
+        parts = str(dict(metadata or ()).get("authorization", "")).split(" ")
+        if len(parts) != 4 or parts[0] != SCHEME:
+            raise NotSigned
+        _, name, nonce, signature = parts
+        challenge = next((one for one in self._challenges if one.name == name), None)
+        if challenge is None:
+            raise NotSigned(self._challenges[0].name)
+        call = Call(self._key, method, name, nonce)
+        right = hmac.compare_digest(signature.encode(), call.signature(request).encode())
+        if not right or nonce in challenge.seen:
+            raise NotSigned
+        challenge.seen.add(nonce)
+        return call

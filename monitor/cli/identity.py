@@ -1,0 +1,49 @@
+"""What the CLI proves itself with over TLS: what the environment names, else what a daemon here published."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..settings import options
+from ..settings.sources import load
+
+if TYPE_CHECKING:
+    from ..service.tls import Identity
+
+
+@dataclass(frozen=True)
+class CliOptions:
+    """What the CLI reads of the settings that every service has."""
+
+    tls_cert: str | None = options.tls_cert()
+    tls_key: str | None = options.tls_key()
+    tls_ca: str | None = options.tls_ca()
+    insecure: bool = options.insecure()
+
+
+def _chosen(published: Mapping[str, str]) -> CliOptions:
+    given = load(CliOptions, "cli", config=os.devnull).values
+    if given.tls_cert or given.tls_key or given.tls_ca or "GPUFERRY_TLS_CERT" not in published:
+        return given
+    certificate, key, authority = (published.get(f"GPUFERRY_TLS_{name}") for name in ("CERT", "KEY", "CA"))
+    return CliOptions(certificate, key, authority, given.insecure)
+
+
+def known_identity(published: Mapping[str, str]) -> Identity | None:
+    """GPUFERRY_TLS_CERT, _KEY and _CA, else those of a daemon of this machine, as it published them; None:
+    there is none. Raises ConfigError.
+    """
+    chosen = _chosen(published)
+    if not (chosen.tls_cert or chosen.tls_key or chosen.tls_ca):
+        return None
+    from ..service.tls import identity_of
+
+    return identity_of(chosen)
+
+
+def insecure() -> bool:
+    """Whether GPUFERRY_INSECURE allows to speak in the clear to other machines. Raises ConfigError."""
+    return _chosen({}).insecure

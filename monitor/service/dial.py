@@ -1,0 +1,63 @@
+"""gRPC channels: `tls://HOST:PORT` over TLS, all else in the clear, which may not leave this machine."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+
+from ..settings.errors import ConfigError
+from .tls import Identity
+
+TLS = "tls://"
+Options = Sequence[tuple[str, Any]]
+
+
+def stays_here(address: str) -> bool:
+    """Whether what is said to HOST:PORT or unix:PATH does not leave this machine. A name is not looked up."""
+    if address.startswith("unix:"):
+        return True
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_way(address: str, identity: Identity | None, insecure: bool) -> bool:
+    """Whether the way to this address is TLS. Raises ConfigError if it may not be gone like this."""
+    if address.startswith(TLS):
+        if identity is None:
+            raise ConfigError(
+                f"{address} wants a certificate, and none is known here",
+                "set GPUFERRY_TLS_CERT, GPUFERRY_TLS_KEY and GPUFERRY_TLS_CA: see `gpuferry tls issue`",
+            )
+        return True
+    if not (stays_here(address) or insecure):
+        raise ConfigError(
+            f"{address} is another machine, and would be spoken to in the clear",
+            f"write {TLS}{address} if it has a certificate; GPUFERRY_INSECURE=true (--insecure) does without",
+        )
+    return False
+
+
+def dial(
+    address: str, identity: Identity | None, insecure: bool = False, options: Options = ()
+) -> grpc.Channel:
+    """A channel for who may wait. Raises ConfigError."""
+    if check_way(address, identity, insecure) and identity:
+        target, credentials = address.removeprefix(TLS), identity.channel_credentials()
+        return grpc.secure_channel(target, credentials, options=options)
+    return grpc.insecure_channel(address, options=options)
+
+
+def dial_async(
+    address: str, identity: Identity | None, insecure: bool = False, options: Options = ()
+) -> grpc.aio.Channel:
+    """A channel for a daemon. Raises ConfigError."""
+    if check_way(address, identity, insecure) and identity:
+        target, credentials = address.removeprefix(TLS), identity.channel_credentials()
+        return grpc.aio.secure_channel(target, credentials, options=options)
+    return grpc.aio.insecure_channel(address, options=options)
