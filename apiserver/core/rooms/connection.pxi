@@ -4,8 +4,8 @@
 # Home: connection socket
 # Changed by: receive
 # Read by: _core hold log restore_ops scrub send
-# Offers: begin_connection detach drop_stale find_relayed_tail guest_moved linger receive_attached restore_counts
-#   resume_session take_connection wait_for_guest
+# Offers: begin_connection detach drop_stale find_relayed_tail guest_moved is_written linger receive_attached
+#   receive_some restore_counts resume_session save_tls send_some take_connection wait_for_guest write_rest
 
 cdef struct Connection:
     int fd
