@@ -452,10 +452,7 @@ ssize_t gf_tls_send(struct gf_tls *tls, int fd, const struct iovec *parts, int c
                 return -1;
             }
         }
-        flushed = gf_tls_flush(tls, fd, flags);
-        if (flushed < 0) {
-            return -1;
-        }
+        flushed = gf_tls_flush(tls, fd, flags); /* a failure is told next time: some of it may have arrived */
     }
     return (ssize_t)(all - from.left);
 }
