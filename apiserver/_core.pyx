@@ -35,6 +35,7 @@ include "core/device.pxi"
 include "core/state.pxi"
 include "core/handles.pxi"
 include "core/journal.pxi"
+include "core/socket.pxi"
 include "core/send.pxi"
 include "core/log.pxi"
 include "core/connection.pxi"
@@ -74,6 +75,19 @@ def _check(int status, str doing):
     if status != cu.CUDA_SUCCESS:
         cu.cuGetErrorName(<cu.CUresult>status, &name)
         raise DeviceError(f"{doing}: {name.decode() if name != NULL else status}")
+
+
+cdef gf_tls *_restore_tls(bytes state) except? NULL:
+    """NULL: in clear."""
+    cdef char why[256]
+    cdef const char *data = state
+    cdef gf_tls *tls
+    if not state:
+        return NULL
+    tls = gf_tls_restore(data, len(state), why, sizeof(why))
+    if tls == NULL:
+        raise RuntimeError((<bytes>why).decode(errors="replace"))
+    return tls
 
 
 cdef class Core:
@@ -170,13 +184,15 @@ cdef class Core:
         refused.cuda_error = cu.CUDA_ERROR_DEVICE_UNAVAILABLE
         return (<char *>&header)[:sizeof(header)] + (<char *>&refused)[:sizeof(refused)] + text
 
-    def begin(self, int fd, uint64_t quota, bint resumable, bint restore = False, spoken: bytes | None = None) -> None:
+    def begin(self, int fd, uint64_t quota, bint resumable, bint restore = False, spoken: bytes | None = None,
+              tls: bytes = b"") -> None:
         """Prepares for a session on a connected socket: statistics and end() refer to it from here on. To be restored,
         it comes over that socket from another server, and goes on with its guest's one. `spoken`: wire ids, 16 bits
-        each, of the operations that its guest lays out as this build does; None: all."""
+        each, of the operations that its guest lays out as this build does; None: all. `tls`: what TLS needs to go on
+        there (native/tls); empty: in clear."""
         cdef const char *ids
         self._pinned.clear()
-        begin_session(self.s, fd, quota, resumable, restore)
+        begin_session(self.s, fd, _restore_tls(tls), quota, resumable, restore)
         if spoken is not None:
             ids = spoken
             limit_to(self.s, <const uint16_t *>ids, len(spoken) // sizeof(uint16_t))
@@ -192,14 +208,16 @@ cdef class Core:
             run_session(self.s)
         return End(self.s.state.cause, self.s.state.reason.decode(errors="replace"))
 
-    def resume(self, int fd, proof: bytes, uint64_t received) -> bool:
+    def resume(self, int fd, proof: bytes, uint64_t received, tls: bytes = b"") -> bool:
         """Goes on with another connection in place of the first, whose number it takes; False: refused."""
+        cdef gf_tls *records = NULL
         cdef const uint8_t *data = proof
         cdef bint fine
         if len(proof) != GF_HASH_SIZE:
             raise ValueError("a proof has 32 bytes")
+        records = _restore_tls(tls)
         with nogil:
-            fine = resume_session(self.s, fd, data, received)
+            fine = resume_session(self.s, fd, records, data, received)
         return fine
 
     @property
@@ -453,6 +471,19 @@ cdef class Core:
         resumable = self.s.connection.resumable
         self._looked()
         return (<char *>&state)[:sizeof(state)] if resumable else None
+
+    def tls_state(self) -> bytes:
+        """What whoever gets the guest's socket next needs to go on with its TLS; empty: it is in clear. The session is
+        held, and what is unsent was asked for."""
+        cdef size_t size
+        cdef uint8_t *state = <uint8_t *>malloc(GF_TLS_STATE_MAX)
+        try:
+            self._look(True)
+            size = save_tls(self.s, state)
+            self._looked()
+            return (<char *>state)[:size]
+        finally:
+            free(state)
 
     def variable(self, uint64_t owner, uint32_t context, bytes name) -> tuple[int, int] | None:
         """Address and size of a module's or library's variable in a context (as headers name it); None: it has none."""

@@ -25,6 +25,7 @@ from gpuferry.migration.frames import OPERATIONS
 from gpuferry.migration.link import Link
 from gpuferry.migration.play import Player
 from gpuferry.migration.targets import take_over
+from gpuferry.native.tls.stream import Connection, state_of, with_state
 from gpuferry.specs._generated import frames, handover_pb2, migration_pb2, node_pb2, wire
 from gpuferry.specs._generated.frames import Frame, Reason
 
@@ -54,14 +55,14 @@ class Keeper:
         self._since = time.monotonic()
         self._pair: socket.socket | None = None
         self._handover: handover_pb2.Handover | None = None
-        self._guest: socket.socket | None = None
+        self._guest: Connection | None = None
         self._relay: Relay | None = None
         self._playing: Playing | None = None
         self._over: float | None = None  # when, if the session is over
         self._end_after: End | None = None
         self._away_until: float | None = None  # the guest lost its connection, and may come back until then
         self._came_back = False  # and has a part of its stream again, perhaps not up to the end of a frame
-        self._comeback: tuple[node_pb2.Resume, socket.socket] | None = (
+        self._comeback: tuple[node_pb2.Resume, Connection] | None = (
             None  # until it is known who has the session
         )
 
@@ -118,9 +119,9 @@ class Keeper:
             self._keep, self._pair = message.keep, sockets.pop()
             self._since = time.monotonic() - self._keep.session_seconds
         elif kind == "play" and len(sockets) == 1:
-            self._play(message.play, sockets.pop())
+            self._play(message.play, with_state(sockets.pop(), message.tls))
         elif kind == "resume" and len(sockets) == 1:
-            self._resume(message.resume, sockets.pop())
+            self._resume(message.resume, with_state(sockets.pop(), message.tls))
         elif kind == "revoke" and self._is(message.revoke.session):
             self._revoke(revoked(message.revoke.reason))
         elif kind == "cancel" and self._is(message.cancel.session) and self._playing is not None:
@@ -155,20 +156,22 @@ class Keeper:
                 self._over = time.monotonic()  # the source kept its session
                 return
             self._handover, sockets = given
-            taken = self._take_over(pair, sockets[1]) if self._handover.take_over else True
+            states = (self._handover.guest_tls, self._handover.link_tls)
+            ends = [with_state(*each) for each in zip(sockets, states, strict=False)]
+            taken = self._take_over(pair, ends[1]) if self._handover.take_over else True
             if not taken or (not self._handover.take_over and not handover.say(pair, Custody.TAKEN)):
                 for each in sockets:
                     each.close()
                 self._over = time.monotonic()
                 return
-        self._guest = sockets[0]
+        self._guest = ends[0]
         self._keep.grant.restore = False  # for the next monitor: it is ours now
         self._control.send(node_pb2.FromServer(taken_over=migration_pb2.TakenOver(session=self._session())))
         if self._handover.take_over:
-            self._start_relay(sockets[1], self._keep.remote)
+            self._start_relay(ends[1], self._keep.remote)
         self._log.info("guest kept", session=self._session(), remote=self._relay is not None)
 
-    def _take_over(self, pair: socket.socket, link: socket.socket) -> bool:
+    def _take_over(self, pair: socket.socket, link: Connection) -> bool:
         """In the source's place; whether the destination has the session."""
         assert self._keep is not None
         if not handover.say(pair, Custody.TAKING_OVER):
@@ -185,7 +188,7 @@ class Keeper:
         handover.say(pair, Custody.TAKEN)
         return True
 
-    def _start_relay(self, link: socket.socket, remote: migration_pb2.RemoteTarget) -> None:
+    def _start_relay(self, link: Connection, remote: migration_pb2.RemoteTarget) -> None:
         assert self._keep is not None
         assert self._handover is not None
         assert self._guest is not None
@@ -210,7 +213,7 @@ class Keeper:
         suspended = self._handover is not None and self._relay is None and self._handover.HasField("stream")
         return self._handover.stream if suspended and self._handover is not None else None
 
-    def _hung_up(self, guest: socket.socket) -> None:
+    def _hung_up(self, guest: Connection) -> None:
         """A guest that did not close the session may come back."""
         if self._stream is None or self._has_closed(guest):
             self._end(CLOSED)
@@ -218,7 +221,7 @@ class Keeper:
         assert self._keep is not None
         self._away_until = time.monotonic() + self._keep.grant.resume_seconds
 
-    def _has_closed(self, guest: socket.socket) -> bool:
+    def _has_closed(self, guest: Connection) -> bool:
         """Reads what the guest has said; what was not its last word it says again."""
         assert self._handover is not None
         said = Frames(self._handover.request_head, self._handover.request_missing)
@@ -229,7 +232,7 @@ class Keeper:
                     op = end[1]
         return op == CLOSE and said.between
 
-    def _resume(self, resume: node_pb2.Resume, connection: socket.socket) -> None:
+    def _resume(self, resume: node_pb2.Resume, connection: Connection) -> None:
         """The guest, by another connection. Where the session may be gone nothing is said: it asks again."""
         stream = self._stream
         if stream is None or not self._is(resume.session):
@@ -261,7 +264,7 @@ class Keeper:
         stream.sent = resume.received
         self._log.info("guest came back", session=resume.session, received=resume.received)
 
-    def _play(self, play: node_pb2.Play, link: socket.socket) -> None:
+    def _play(self, play: node_pb2.Play, link: Connection) -> None:
         refusal = ""
         if not self._is(play.session):
             refusal = "the session is over"
@@ -350,7 +353,7 @@ class Playing:
     """The thread that plays a suspended session from its file to an API server."""
 
     def __init__(
-        self, play: node_pb2.Play, link: socket.socket, guest: socket.socket, custody: handover_pb2.Handover
+        self, play: node_pb2.Play, link: Connection, guest: Connection, custody: handover_pb2.Handover
     ) -> None:
         self.play = play
         self.link = link
@@ -375,7 +378,8 @@ class Playing:
                 link = Link(self.link, self.progress.stop)
                 player = Player(reader, link, self.progress, self._written, remote.lacks if remote else ())
                 welcome, guest = (remote.welcome, []) if remote else (None, [self._guest.fileno()])
-                moved.report.CopyFrom(player.run(welcome, guest, self._relayed))
+                tls = state_of(self._guest) if guest else b""
+                moved.report.CopyFrom(player.run(welcome, guest, self._relayed, tls))
             moved.moved = True
         except Lost as error:
             moved.moved = remote is not None and certain(remote)
@@ -401,7 +405,8 @@ def certain(remote: migration_pb2.RemoteTarget) -> bool:
     """
     until = time.monotonic() + ASK_SECONDS
     while time.monotonic() < until:
-        found = follow.ask(remote.address, remote.key, follow.session_of(remote.welcome))
+        session = follow.session_of(remote.welcome)
+        found = follow.ask(remote.address, remote.key, session, remote.authority)
         if found is not None:
             return bool(found)
         time.sleep(0.2)

@@ -14,10 +14,25 @@ from gpuferry.migration.errors import Cancelled, Lost, MigrationError, Refused
 from gpuferry.migration.link import Link
 from gpuferry.migration.source import Order, Source
 from gpuferry.migration.targets import Local, Remote, Suspended, Target
+from gpuferry.native.tls.stream import Connection, state_of, with_state
 from gpuferry.specs._generated import migration_pb2, node_pb2, snapshot_pb2
 
 from .log import Log
 from .progress import Progress
+
+
+class Given:
+    """A link that somebody else goes on with."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def tls_state(self) -> bytes:
+        """What TLS needs to go on there; empty: it is in clear."""
+        return state_of(self._connection)
 
 
 class Mover:
@@ -31,8 +46,10 @@ class Mover:
         guest: socket.socket,
         order: migration_pb2.Migrate,
         sockets: list[socket.socket],
+        tls: bytes,
         log: Log,
     ) -> None:
+        """`tls`: what TLS needs to go on, on the first socket; empty: it is in clear."""
         self.order = order
         self.left = False  # the session is not ours any more
         self._progress = Progress(order.session)
@@ -40,6 +57,7 @@ class Mover:
         self._snapshot = snapshot_pb2.Snapshot(grant=grant, age_seconds=age, created=time.time())
         self._guest = guest
         self._sockets = sockets
+        self._tls = tls
         self._log = log.bind(session=order.session)
         self._thread = threading.Thread(target=self._run, name="mover", daemon=True)
 
@@ -112,7 +130,8 @@ class Mover:
             suspended = Suspended(core, Path(self.order.file.path), sockets[0], self._snapshot)
             stack.callback(suspended.writer.close)
             return suspended
-        link = Link(sockets[0], self._progress.stop)
+        end = with_state(sockets[0], self._tls)
+        link = Link(end, self._progress.stop)
         if kind == "local":
             return Local(core, link)
-        return Remote(core, link, sockets[0], sockets[1], self.order.session, self.order.remote)
+        return Remote(core, link, Given(end), sockets[1], self.order.session, self.order.remote)

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 
 from gpuferry.migration.frames import HEADER
+from gpuferry.native.tls.stream import Connection
 from gpuferry.specs._generated.frames import FRAME_MAX, Frame
 
 LIMIT = 1 << 20  # bytes on their way in one direction: who does not read makes the other wait
@@ -60,7 +61,7 @@ class Frames:
 class Direction:
     """Passes bytes on from one socket to another, with at most 1 MiB under way."""
 
-    def __init__(self, source: socket.socket, sink: socket.socket, frames: Frames) -> None:
+    def __init__(self, source: Connection, sink: Connection, frames: Frames) -> None:
         self.source = source
         self.sink = sink
         self.frames = frames
@@ -108,7 +109,7 @@ class Relay:
     """
 
     def __init__(
-        self, guest: socket.socket, link: socket.socket, requests: Frames, replies: Frames, moved: bytes
+        self, guest: Connection, link: Connection, requests: Frames, replies: Frames, moved: bytes
     ) -> None:
         self._requests = Direction(guest, link, requests)
         self._replies = Direction(link, guest, replies)

@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING
 
 from gpuferry.migration.errors import ARRIVING
+from gpuferry.native.tls.stream import with_state
 from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
 from ._core import Core, DeviceError
@@ -42,8 +43,15 @@ class Session:
     """
 
     def __init__(
-        self, core: Core, grant: node_pb2.Grant, guest: socket.socket, log: Log, started: float
+        self,
+        core: Core,
+        grant: node_pb2.Grant,
+        guest: socket.socket,
+        log: Log,
+        started: float,
+        tls: bytes,
     ) -> None:
+        """`tls`: what TLS needs to go on, on the guest's socket; empty: it is in clear."""
         self.id = grant.session
         self.grant = grant
         self.started = started
@@ -66,7 +74,7 @@ class Session:
         self._look = math.inf  # when to look for output: a session that launches nothing needs no look
         grace = int(grant.resume_seconds * 1000)
         spoken = array.array("H", grant.operations).tobytes() if grant.limited else None
-        core.begin(guest.fileno(), grant.memory_quota, grace > 0, grant.restore, spoken)
+        core.begin(guest.fileno(), grant.memory_quota, grace > 0, grant.restore, spoken, tls)
         if not grant.welcomed:
             try:
                 guest.sendall(core.welcome(grant.welcome_proof, grant.session, grant.memory_quota, grace))
@@ -134,11 +142,11 @@ class Session:
         elif self.away_until is None:
             self.away_until = time.monotonic() + grace
 
-    def resume(self, guest: socket.socket, resume: node_pb2.Resume) -> bool:
+    def resume(self, guest: socket.socket, resume: node_pb2.Resume, tls: bytes) -> bool:
         """Go on with this connection in place of the one before. Returns False if the guest's proof or its
         count of bytes is wrong.
         """
-        if not self._core.resume(guest.fileno(), resume.proof, resume.received):
+        if not self._core.resume(guest.fileno(), resume.proof, resume.received, tls):
             return False
         self.away_until = None
         self._log.info("session resumed", received=resume.received)
@@ -253,7 +261,7 @@ class Server:
         self._control = Control(control_fd)
         self._log = Log(gpu=device, pid=os.getpid())
         self._session: Session | None = None
-        self._comeback: tuple[node_pb2.Resume, socket.socket] | None = (
+        self._comeback: tuple[node_pb2.Resume, socket.socket, bytes] | None = (
             None  # until it is known who has the session
         )
         self._untold: Session | None = None  # over, and there was no monitor to be told
@@ -371,13 +379,13 @@ class Server:
         kind = message.WhichOneof("message")
         guest = sockets[0] if sockets else None
         if kind == "grant":
-            self._grant(message.grant, guest)
+            self._grant(message.grant, guest, message.tls)
             return True
         if kind == "migrate":
-            self._migrate(message.migrate, sockets)
+            self._migrate(message.migrate, sockets, message.tls)
             return True
         if kind == "resume" and guest is not None:
-            self._resume(message.resume, guest)
+            self._resume(message.resume, guest, message.tls)
             return True
         for each in sockets:
             each.close()
@@ -396,7 +404,7 @@ class Server:
             return self._shut_down(message.shutdown.grace_seconds)
         return True
 
-    def _grant(self, grant: node_pb2.Grant, guest: socket.socket | None) -> None:
+    def _grant(self, grant: node_pb2.Grant, guest: socket.socket | None, tls: bytes) -> None:
         if guest is None or self._session is not None:
             self._log.error(
                 "grant refused", session=grant.session, reason="no socket" if guest is None else "busy"
@@ -408,11 +416,11 @@ class Server:
         self._control.send(
             node_pb2.FromServer(started=node_pb2.SessionStarted(session=grant.session))
         )  # before WELCOME: until then the monitor may still give the guest to another server
-        self._session = Session(self._core, grant, guest, self._log, started)
+        self._session = Session(self._core, grant, guest, self._log, started, tls)
         self._dispatcher.serve(self._session)
         self._poller.register(guest, select.POLLRDHUP)
 
-    def _migrate(self, order: migration_pb2.Migrate, sockets: list[socket.socket]) -> None:
+    def _migrate(self, order: migration_pb2.Migrate, sockets: list[socket.socket], tls: bytes) -> None:
         from .moving import Mover  # an API server that moves nothing need not hold it in memory
 
         session = self._session
@@ -434,7 +442,7 @@ class Server:
             self._control.send(node_pb2.FromServer(moved=moved))
             return
         age = time.monotonic() - session.started
-        session.mover = Mover(self._core, session.grant, age, session.guest, order, sockets, self._log)
+        session.mover = Mover(self._core, session.grant, age, session.guest, order, sockets, tls, self._log)
         self._poller.register(session.mover, select.POLLIN)
         session.mover.start()
 
@@ -451,11 +459,11 @@ class Server:
         self._poller.unregister(session.mover)
         session.moving_over()
         if self._comeback is not None:
-            (resume, guest), self._comeback = self._comeback, None
+            (resume, guest, tls), self._comeback = self._comeback, None
             if left:
                 guest.close()  # it asks again, and is led to where the session is
             else:
-                self._resume(resume, guest)
+                self._resume(resume, guest, tls)
 
     def _rung(self, session: Session) -> None:
         """The engine has something to say."""
@@ -479,22 +487,22 @@ class Server:
             self._session.watched = True
             self._core.rest()
 
-    def _resume(self, resume: node_pb2.Resume, guest: socket.socket) -> None:
+    def _resume(self, resume: node_pb2.Resume, guest: socket.socket, tls: bytes) -> None:
         """Takes the guest's new connection, now or when it is known who has the session."""
         session = self._session
         if session is not None and session.id == resume.session and session.mover is not None:
             session.mover.cancel("its program lost its connection and came back with another")
             if self._comeback is not None:
                 self._comeback[1].close()
-            self._comeback = resume, guest
+            self._comeback = resume, guest, tls
             return
         if session is None or session.id != resume.session or not session.ours:
             pass  # the monitor is about to hear where it is, or that it is here: the guest asks again
-        elif session.resume(guest, resume):
+        elif session.resume(guest, resume, tls):
             self._poller.register(session.guest, select.POLLRDHUP)
         else:
             with contextlib.suppress(OSError):
-                guest.send(self._core.no_session(), socket.MSG_DONTWAIT)
+                with_state(guest, tls).send(self._core.no_session(), socket.MSG_DONTWAIT)
         guest.close()
 
     def _ended(self) -> bool:

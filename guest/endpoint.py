@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+TLS_SCHEME = "tls://"  # of an address whose server must speak TLS
 REGISTRY = "registry"  # the registry's folder within a monitor's
 
 
 class Endpoint(NamedTuple):
     """A monitor as its user named it."""
 
-    address: str  # host:port or unix:/path
+    address: str  # host:port, tls://host:port or unix:/path
     source: str  # where the address came from, for messages
     token: str | None
 
@@ -101,15 +102,17 @@ def find(
 
 
 def split_address(address: str) -> tuple[str, int] | str:
-    """`host:port` or `[v6]:port` as a pair; `unix:/path` as the path. ValueError otherwise."""
+    """`host:port` or `[v6]:port` as a pair, without a `tls://` before it; `unix:/path` as the path.
+    ValueError otherwise.
+    """
     if address.startswith("unix:"):
         path = address[len("unix:") :]
         if not path:
             raise ValueError(f"{address!r} names no path")
         return path
-    host, colon, port = address.rpartition(":")
+    host, colon, port = address.removeprefix(TLS_SCHEME).rpartition(":")
     if not (colon and host and port.isdecimal() and int(port) < 65536):
-        raise ValueError(f"{address!r} is neither HOST:PORT nor unix:PATH")
+        raise ValueError(f"{address!r} is neither HOST:PORT, tls://HOST:PORT nor unix:PATH")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     return host, int(port)

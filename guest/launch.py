@@ -11,7 +11,9 @@ import sys
 from typing import NoReturn
 
 from . import paths
-from .endpoint import Endpoint
+from .endpoint import TLS_SCHEME, Endpoint
+
+TLS_SETTINGS = ("GPUFERRY_TLS_CA", "GPUFERRY_TLS_NAME")
 
 
 def clean_environment() -> dict[str, str]:
@@ -46,6 +48,8 @@ def guest_settings(
 ) -> dict[str, str]:
     """What the guest library reads from its environment."""
     settings = {"GPUFERRY_MONITOR": endpoint.address}
+    if endpoint.address.startswith(TLS_SCHEME):
+        settings |= {name: value for name in TLS_SETTINGS if (value := os.environ.get(name))}
     if endpoint.token:
         settings["GPUFERRY_TOKEN"] = endpoint.token
     if memory:

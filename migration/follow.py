@@ -6,12 +6,14 @@ import hashlib
 import hmac
 import secrets
 import socket
+import ssl
 
 from gpuferry.specs._generated import frames
 from gpuferry.specs._generated.frames import Frame, Greeting, Header, Moved, Reason, Refused, Resume, Resumed
 
 HASH = frames.HASH_SIZE
 ASK_SECONDS = 5.0
+TLS_SCHEME = "tls://"
 
 
 def _mac(key: bytes, *parts: bytes) -> bytes:
@@ -32,14 +34,21 @@ def moved_frame(old_key: bytes, key: bytes, session: int, address: str) -> bytes
     return frames.frame(Frame.MOVED, _mac(old_key, frames.PROOF_MOVED, unproven) + unproven)
 
 
-def ask(address: str, key: bytes, session: int) -> bool | None:
+def ask(address: str, key: bytes, session: int, authority: str = "") -> bool | None:
     """Whether the GPU server at this address has the session; None: it does not know yet, or does not
-    answer.
+    answer. `authority`, of a tls:// address: PEM of whoever issued the server's certificate.
     """
-    host, _, port = address.rpartition(":")
+    secure = address.startswith(TLS_SCHEME)
+    host, _, port = address.removeprefix(TLS_SCHEME).rpartition(":")
+    host = host.strip("[]")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), ASK_SECONDS) as connection:
-            return _ask(connection, key, session)
+        with socket.create_connection((host, int(port)), ASK_SECONDS) as connection:
+            if not secure:
+                return _ask(connection, key, session)
+            context = ssl.create_default_context(cadata=authority or None)
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+            with context.wrap_socket(connection, server_hostname=host) as secured:
+                return _ask(secured, key, session)
     except (OSError, EOFError, ValueError):
         return None
 

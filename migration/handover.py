@@ -14,7 +14,7 @@ from gpuferry.specs._generated import handover_pb2
 
 from .errors import LinkBroken, Lost, Refused
 
-PACKET = 64 << 10
+PACKET = 256 << 10  # what TLS holds of two connections is in it
 DESCRIPTORS = 2
 PATIENCE = 20.0
 Custody = handover_pb2.Custody

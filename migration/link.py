@@ -202,6 +202,8 @@ class Link:
         """Takes what has come, and every answer that is complete."""
         try:
             data = self._socket.recv(RECEIVE, flags)
+        except ConnectionAbortedError as error:
+            raise LinkBroken(f"the link to the destination broke: {error.strerror}") from None
         except ConnectionResetError:
             data = b""
         if not data:

@@ -35,7 +35,9 @@ class Player:
         self._written = written
         self._lacks = lacks
 
-    def run(self, welcome: bytes | None, guest: list[int], relayed: bool = False) -> migration_pb2.Report:
+    def run(
+        self, welcome: bytes | None, guest: list[int], relayed: bool = False, tls: bytes = b""
+    ) -> migration_pb2.Report:
         """Play the snapshot and return the report. `welcome`: the destination's, where it was read
         already; `guest`: the guest's socket, if the destination shall have it. Raises MigrationError.
         """
@@ -49,7 +51,7 @@ class Player:
             )
             self._link.settle()
             self._progress.enter(migration_pb2.PHASE_TAKE_OVER)
-            take_over(self._link, guest, relayed)
+            take_over(self._link, guest, relayed, tls)
         return self._progress.finish()
 
     def report(self) -> migration_pb2.Report:

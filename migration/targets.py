@@ -55,6 +55,14 @@ class Target(Protocol):
         """Let the other side be silent for so many seconds within this context."""
 
 
+class LinkEnd(Protocol):
+    """The link as somebody else goes on with it."""
+
+    def fileno(self) -> int: ...
+    def tls_state(self) -> bytes:
+        """What TLS needs to go on there; empty: it is in clear."""
+
+
 class _Linked:
     comparable = True
     lacks: Collection[int] = ()
@@ -85,7 +93,7 @@ class Local(_Linked):
         devices.compare(devices.of_welcome(devices.welcome(core, 0)), devices.of_welcome(self.link.welcome()))
 
     def take_over(self, guest: int, unread: bytes, reply_begun: int) -> None:
-        take_over(self.link, [guest], self._core.relayed)
+        take_over(self.link, [guest], self._core.relayed, self._core.tls_state())
 
 
 class Remote(_Linked):
@@ -95,13 +103,14 @@ class Remote(_Linked):
         self,
         core: Movable,
         link: Link,
-        end: socket.socket,
+        end: LinkEnd,
         pair: socket.socket,
         session: int,
         remote: migration_pb2.RemoteTarget,
     ) -> None:
         super().__init__(link)
         self.memory = Streamed(core, link)
+        self._core = core
         self.lacks = remote.lacks
         self._end = end
         self._pair = pair
@@ -115,6 +124,7 @@ class Remote(_Linked):
         self.link.commit()
         message = custody(self._session, unread, reply_begun)
         message.take_over = True
+        message.guest_tls, message.link_tls = self._core.tls_state(), self._end.tls_state()
         handover.give(self._pair, message, [guest, self._end.fileno()])
 
 
@@ -146,6 +156,7 @@ class Suspended:
     def take_over(self, guest: int, unread: bytes, reply_begun: int) -> None:
         message = custody(self._snapshot.grant.session, unread, reply_begun)
         message.relayed = self._core.relayed
+        message.guest_tls = self._core.tls_state()
         if (state := self._core.resume_state()) is not None:
             received, _, kept, _, sent = RESUMABLE.unpack(state)
             message.stream.CopyFrom(handover_pb2.Stream(received=received, kept=kept, sent=sent))
@@ -158,10 +169,14 @@ class Suspended:
         return nullcontext()
 
 
-def take_over(link: Link, guest: list[int], relayed: bool = False) -> None:
+def take_over(link: Link, guest: list[int], relayed: bool = False, tls: bytes = b"") -> None:
     """Ask the destination to have the session: with the guest's socket beside the frame, or with the link
-    in its place. `relayed`: the guest has yet to leave where it was before, and will say so.
+    in its place. `relayed`: the guest has yet to leave where it was before, and will say so. `tls`: what TLS
+    needs to go on, on the guest's socket; empty: it is in clear.
     """
+    if tls:
+        link.tell("sessionRestoreTls", payload=tls, context=PRIMARY)
+        link.settle()
     sent = link.sent
     flags = (TakeOverFlag.SOCKET if guest else 0) | (TakeOverFlag.RELAYED if relayed else 0)
     link.commit()

@@ -115,7 +115,8 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     hide(key)
     membership = Membership(config, cluster, broker, pool)
     limit = config.handshake_timeout
-    listeners = [Listener(end, membership.authority, limit, broker) for end in premises.guests]
+    identity = premises.identity
+    listeners = [Listener(end, membership.authority, limit, broker, identity) for end in premises.guests]
     http_name = name_of(premises.http) if premises.http else ""
     if http_name and premises.identity:
         http_name = f"https://{http_name}"

@@ -39,7 +39,7 @@ cdef ssize_t receive_attached(Session *s, void *target, size_t size, bint betwee
         s.connection.receiving = True
         pthread_mutex_unlock(&s.lock)
         while True:
-            n = recv(s.connection.fd, target, size, 0)
+            n = receive_some(s, target, size)
             interrupted = n < 0 and errno == EINTR
             if not interrupted or (between and s.state.holding):
                 break
@@ -51,6 +51,8 @@ cdef ssize_t receive_attached(Session *s, void *target, size_t size, bint betwee
                 find_relayed_tail(s, <const uint8_t *>target, n)
         elif not interrupted and not s.state.ending:
             s.connection.attached = False
+            if s.connection.tls != NULL:
+                shutdown(s.connection.fd, SHUT_RDWR)   # with TLS it may be over and the socket not be
             leave_relayed_tail(s)
             interrupted = s.connection.stale > 0
         pthread_cond_broadcast(&s.changed)
@@ -62,13 +64,14 @@ cdef ssize_t receive_attached(Session *s, void *target, size_t size, bint betwee
             return n if n > 0 else HELD
 
 
-cdef bint resume_session(Session *s, int fd, const uint8_t *proof, uint64_t theirs) noexcept nogil:
-    """Goes on with another connection, whose guest has `theirs` bytes of ours; False: that cannot be."""
+cdef bint resume_session(Session *s, int fd, gf_tls *tls, const uint8_t *proof, uint64_t theirs) noexcept nogil:
+    """Goes on with another connection, whose guest has `theirs` bytes of ours; False: that cannot be. Takes `tls`."""
     cdef uint8_t frame[HEAD_SIZE]
     cdef gf_header *header = <gf_header *>frame
     cdef gf_resumed *resumed = <gf_resumed *>(frame + sizeof(gf_header))
     cdef size_t size = sizeof(gf_header) + sizeof(gf_resumed)
     cdef bint fine
+    cdef iovec part
     pthread_mutex_lock(&s.sending.lock)
     fine = (s.connection.resumable or s.connection.following) and not s.state.ending and not s.sending.unwritable \
         and may_go_on_at(s, theirs)
@@ -85,8 +88,11 @@ cdef bint resume_session(Session *s, int fd, const uint8_t *proof, uint64_t thei
         memcpy(resumed.proof, proof, sizeof(resumed.proof))
         resumed.received = s.connection.received
         # A connection as fresh as this one takes it at once; if it does not, the guest comes again.
-        if dup3(fd, s.connection.fd, O_CLOEXEC) >= 0 \
-                and send(s.connection.fd, frame, size, MSG_NOSIGNAL) == <ssize_t>size:
+        part.iov_base = frame
+        part.iov_len = size
+        replace_tls(s, tls)
+        tls = NULL
+        if dup3(fd, s.connection.fd, O_CLOEXEC) >= 0 and send_some(s, &part, 1) == <ssize_t>size:
             s.connection.attached = True
             s.sending.frozen = s.sending.frozen and not s.connection.following
             s.connection.following = False
@@ -100,6 +106,7 @@ cdef bint resume_session(Session *s, int fd, const uint8_t *proof, uint64_t thei
         if not s.connection.resumable or not flush_log(s):
             wake_sender(s)
     pthread_mutex_unlock(&s.sending.lock)
+    gf_tls_end(tls)
     return fine
 
 
@@ -152,19 +159,22 @@ cdef void say_last(Session *s) noexcept nogil:
     header.op = GF_OP_MOVED
     poller.fd = s.connection.fd
     poller.events = POLLOUT
-    while sent < sizeof(header) and n >= 0 and not s.state.ending:
-        n = write_some(s, <uint8_t *>&header, sizeof(header), NULL, 0, sent)
-        if n > 0:
-            sent += n
-        elif n == 0:
+    while (sent < sizeof(header) or not is_written(s)) and n >= 0 and not s.state.ending:
+        if sent < sizeof(header):
+            n = write_some(s, <uint8_t *>&header, sizeof(header), NULL, 0, sent)
+            sent += max(n, <ssize_t>0)
+        else:
+            n = write_rest(s)
+        if n == 0:
             poll(&poller, 1, 100)
 
 
 cdef inline bint has_more_to_hear(Session *s) noexcept nogil:
     """The guest, on the connection that it leaves. s.sending.lock is held."""
     if s.connection.resumable:
-        return s.sending.log.written < s.sending.log.end and s.connection.attached and s.connection.by_link
-    return s.sending.queue != NULL
+        return (s.sending.log.written < s.sending.log.end or not is_written(s)) \
+            and s.connection.attached and s.connection.by_link
+    return not has_nothing_to_write(s)
 
 
 cdef int guest_moved(Session *s, Frame *f) noexcept nogil:
@@ -225,9 +235,11 @@ cdef void linger(Session *s) noexcept nogil:
         rounds += 1
 
 
-cdef void begin_connection(Session *s, int fd, bint resumable) noexcept nogil:
+cdef void begin_connection(Session *s, int fd, gf_tls *tls, bint resumable) noexcept nogil:
+    replace_tls(s, NULL)
     memset(&s.connection, 0, sizeof(Connection))
     s.connection.fd = fd
+    s.connection.tls = tls
     s.connection.resumable = resumable
     s.connection.attached = True
 
@@ -239,9 +251,10 @@ cdef void restore_counts(Session *s, uint64_t received, uint64_t told) noexcept 
     s.connection.told = told
 
 
-cdef void take_connection(Session *s, int guest, bint relayed) noexcept nogil:
+cdef void take_connection(Session *s, int guest, gf_tls *tls, bint relayed) noexcept nogil:
     """The guest speaks through this socket, whose number is given up, or (-1) through the one that there is."""
     if guest >= 0:
         dup3(guest, s.connection.fd, O_CLOEXEC)
         close(guest)
+        replace_tls(s, tls)
     s.connection.by_link = relayed

@@ -1,6 +1,6 @@
 # Declarations of C: system calls, hashes, codecs; nothing of the session.
 
-from libc.errno cimport EAGAIN, EINTR, errno
+from libc.errno cimport EAGAIN, EBADMSG, EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
@@ -36,7 +36,7 @@ cdef extern from "<poll.h>" nogil:
     int poll(pollfd *fds, unsigned long count, int timeout)
 
 cdef extern from "<sys/socket.h>" nogil:
-    int MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RD, SHUT_WR
+    int MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RD, SHUT_RDWR, SHUT_WR
     int SOL_SOCKET, SO_TYPE, SOCK_STREAM, SCM_RIGHTS, MSG_CMSG_CLOEXEC
     ctypedef unsigned int socklen_t
     struct msghdr:
@@ -128,6 +128,19 @@ cdef extern from *:
         GF_FIRST_RELEASE_COUNT
         GF_FIRST_RELEASE_FUNCTION_FIRST
         GF_FIRST_RELEASE_FUNCTION_LAST
+
+cdef extern from "tls/records.h" nogil:
+    enum:
+        GF_TLS_STATE_MAX
+    struct gf_tls:
+        pass
+    gf_tls *gf_tls_restore(const void *state, size_t size, char *why, size_t why_size)
+    void gf_tls_end(gf_tls *tls)
+    size_t gf_tls_save(const gf_tls *tls, void *state)
+    ssize_t gf_tls_receive(gf_tls *tls, int fd, void *data, size_t size, int flags)
+    ssize_t gf_tls_send(gf_tls *tls, int fd, const iovec *parts, int count, int flags)
+    int gf_tls_flush(gf_tls *tls, int fd, int flags)
+    bint gf_tls_has_output(const gf_tls *tls)
 
 cdef extern from "wire/sha256.h" nogil:
     void gf_sha256(const void *data, size_t size, uint8_t *digest)

@@ -133,10 +133,12 @@ cdef bint flush_log(Session *s) noexcept nogil:
             break
         else:
             detach(s)
+    if s.connection.attached and not s.sending.frozen and write_rest(s) < 0:
+        detach(s)
     s.sending.queued = log.end - log.written
     if s.sending.queued <= QUEUE_LIMIT:
         pthread_cond_broadcast(&s.sending.drained)
-    return s.sending.queued == 0
+    return s.sending.queued == 0 and is_written(s)
 
 
 cdef void push_log(Session *s, uint8_t *head, size_t head_size, size_t payload_size, Piece piece) noexcept nogil:

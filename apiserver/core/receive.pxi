@@ -19,13 +19,18 @@ cdef ssize_t receive(Session *s, void *target, size_t size, bint between) noexce
         if between and s.state.holding:
             return HELD
         s.connection.receiving = True
-        n = receive_beside(s, target, size) if s.arrival.restoring else recv(s.connection.fd, target, size, 0)
+        if s.arrival.restoring and s.connection.tls == NULL:
+            n = receive_beside(s, target, size)
+        else:
+            n = receive_some(s, target, size)
         s.connection.receiving = False
         if n >= 0 or errno != EINTR:
             break
     if n > 0:
         s.stats.bytes_in += n
         return n
+    if n < 0 and errno == EBADMSG:
+        end_session(s, MALFORMED, b"malformed: what came over TLS is not what the guest sent")
     return 0
 
 

@@ -274,6 +274,13 @@ cdef int sessionRestoreOutput_call(Session *s, Frame *f, gf_req_sessionRestoreOu
     return read_payload(s, s.arrival.output.data() + had, size)
 
 
+cdef int sessionRestoreTls_call(Session *s, Frame *f, const uint8_t *state, size_t size) noexcept nogil:
+    cdef char why[REASON_SIZE]
+    gf_tls_end(s.arrival.tls)
+    s.arrival.tls = gf_tls_restore(state, size, why, sizeof(why))
+    return cu.CUDA_SUCCESS if s.arrival.tls != NULL else malformed(s, f, why)
+
+
 cdef int sessionRestoreDone_call(Session *s, Frame *f, gf_req_sessionRestoreDone *q) noexcept nogil:
     cdef int status = synchronize(s)
     if status == cu.CUDA_SUCCESS and (s.state.latched != cu.CUDA_SUCCESS or q.mapped_bytes != s.window.used):
@@ -314,6 +321,8 @@ cdef void carry_output(Session *s) noexcept nogil:
         restore_counts(s, log.received, log.told)
         restore_log(s, log.begin, log.written, log.boundary, output)
     else:
+        if not has_nothing_to_write(s):
+            wake_sender(s)             # of what was encrypted where it comes from
         pass_on(s, output.data(), at, True)
         while at < output.size():
             memcpy(&size, output.data() + at, sizeof(size))
@@ -325,7 +334,8 @@ cdef void carry_output(Session *s) noexcept nogil:
 cdef void settle_in(Session *s, int guest, bint relayed) noexcept nogil:
     """After the answer on the link: from here on this is a session like any other."""
     renew_sender(s)
-    take_connection(s, guest, relayed)
+    take_connection(s, guest, s.arrival.tls, relayed)
+    s.arrival.tls = NULL
     if s.arrival.counted:
         restore_stats(s, &s.arrival.stats)
     restore_latched(s, s.arrival.latched, s.arrival.latched_op)
@@ -350,6 +360,8 @@ cdef int sessionRestoreTakeOver_call(Session *s, Frame *f, gf_req_sessionRestore
         return malformed(s, f, b"the output is not made of frames")
     if unread_bytes(s) + s.arrival.input.size() > RECEIVE_BUFFER:
         return malformed(s, f, b"more input than a session can have")
+    if s.arrival.tls != NULL and not q.flags & SOCKET_BESIDE:
+        return malformed(s, f, b"the state of TLS is that of a socket, and none is beside it")
     if q.flags & SOCKET_BESIDE:
         guest = next_descriptor(s)
         if guest < 0 or unread_bytes(s) > 0:
@@ -397,6 +409,8 @@ cdef void end_restore(Session *s) noexcept nogil:
     s.arrival.input.shrink_to_fit()
     s.arrival.output.clear()
     s.arrival.output.shrink_to_fit()
+    gf_tls_end(s.arrival.tls)
+    s.arrival.tls = NULL
     s.arrival.head = 0
     s.arrival.counted = False
     s.arrival.complete = False

@@ -68,12 +68,12 @@ cdef int scrub(Session *s) noexcept nogil:
     return status or probe(s)
 
 
-cdef void begin_session(Session *s, int fd, uint64_t quota, bint resumable, bint restore) noexcept nogil:
+cdef void begin_session(Session *s, int fd, gf_tls *tls, uint64_t quota, bint resumable, bint restore) noexcept nogil:
     """Every room as if there had been no session before."""
     begin_stats(s)
     begin_window(s, quota)
     begin_device(s)
-    begin_connection(s, fd, resumable and not restore)
+    begin_connection(s, fd, tls, resumable and not restore)
     begin_sending(s)
     begin_log(s)
     begin_input(s)

@@ -4,9 +4,7 @@
 cdef ssize_t write_some(Session *s, uint8_t *head, size_t head_size, uint8_t *payload, size_t payload_size,
                         size_t sent) noexcept nogil:
     cdef iovec parts[2]
-    cdef msghdr message
     cdef int count = 0
-    memset(&message, 0, sizeof(message))
     if sent < head_size:
         parts[count].iov_base = head + sent
         parts[count].iov_len = head_size - sent
@@ -16,11 +14,9 @@ cdef ssize_t write_some(Session *s, uint8_t *head, size_t head_size, uint8_t *pa
         parts[count].iov_base = payload + (sent - head_size)
         parts[count].iov_len = payload_size - (sent - head_size)
         count += 1
-    message.msg_iov = parts
-    message.msg_iovlen = count
     cdef ssize_t n
     while True:
-        n = sendmsg(s.connection.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
+        n = send_some(s, parts, count)
         if n >= 0:
             s.stats.bytes_out += n
             return n
@@ -54,6 +50,11 @@ cdef void cannot_write(Session *s) noexcept nogil:
         end_session(s, LOST, b"connection lost")
 
 
+cdef inline bint has_nothing_to_write(Session *s) noexcept nogil:
+    """s.sending.lock is held."""
+    return s.sending.queue == NULL and (is_written(s) or s.sending.unwritable)
+
+
 cdef void *sender_main(void *argument) noexcept nogil:
     cdef Session *s = <Session *>argument
     cdef Outgoing *first
@@ -67,17 +68,23 @@ cdef void *sender_main(void *argument) noexcept nogil:
         pthread_mutex_unlock(&s.sending.lock)
         return NULL
     while True:
-        while (s.sending.queue == NULL or s.sending.frozen) and not s.sending.stopping:
+        while (has_nothing_to_write(s) or s.sending.frozen) and not s.sending.stopping:
             pthread_cond_wait(&s.sending.sendable, &s.sending.lock)
-        if s.sending.queue == NULL or s.sending.frozen:
+        if has_nothing_to_write(s) or s.sending.frozen:
             break
         first = s.sending.queue
-        n = write_some(s, first.head, first.head_size, first.piece.data, first.payload_size, first.sent)
+        if first == NULL:
+            n = write_rest(s)
+        else:
+            n = write_some(s, first.head, first.head_size, first.piece.data, first.payload_size, first.sent)
         if n < 0:
             cannot_write(s)
             continue
-        first.sent += n
-        if first.sent == first.head_size + first.payload_size:
+        if first != NULL:
+            first.sent += n
+        if first == NULL and n > 0:
+            pthread_cond_broadcast(&s.sending.drained)
+        elif first != NULL and first.sent == first.head_size + first.payload_size:
             s.sending.queue = first.next
             if s.sending.queue == NULL:
                 s.sending.queue_tail = NULL
@@ -127,6 +134,8 @@ cdef void push(Session *s, uint8_t *head, size_t head_size, size_t payload_size,
             sent += n
         if sent == total:
             release_piece(s, piece)
+            if not is_written(s) and not wake_sender(s):
+                cannot_write(s)
             return
     cdef Outgoing *rest = <Outgoing *>calloc(1, sizeof(Outgoing))
     if head_size > 0:
@@ -233,7 +242,7 @@ cdef void freeze(Session *s, bint frozen) noexcept nogil:
     """From here on nothing is written, or again."""
     pthread_mutex_lock(&s.sending.lock)
     s.sending.frozen = frozen
-    if not frozen and s.sending.queued > 0:
+    if not frozen and (s.sending.queued > 0 or not has_nothing_to_write(s)):
         wake_sender(s)
     pthread_mutex_unlock(&s.sending.lock)
 
@@ -351,7 +360,7 @@ cdef void begin_parting(Session *s) noexcept nogil:
 cdef void end_parting(Session *s) noexcept nogil:
     """Waits until the queue is written. What comes next goes through another socket, if one is here."""
     pthread_mutex_lock(&s.sending.lock)
-    while s.sending.queue != NULL and not s.state.ending:
+    while not has_nothing_to_write(s) and not s.state.ending:
         wait_briefly(&s.sending.drained, &s.sending.lock)
     if s.sending.parting:
         s.sending.parting = False

@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* POLLRDHUP, dup3 */
+#define _GNU_SOURCE /* POLLRDHUP */
 #include "channel_state.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@
 #define IOV_BATCH        256
 
 struct gf_channel gf_channel = {
-    .fd = -1,
+    .transport.fd = -1,
     .wake_fd = -1,
     .send_lock = PTHREAD_MUTEX_INITIALIZER,
     .sent = PTHREAD_COND_INITIALIZER,
@@ -52,7 +52,7 @@ void gf_channel_lose(const char *why) {
                  "`gpuferry status` if it happens again.",
                  why);
     }
-    shutdown(ch.fd, SHUT_RDWR);
+    shutdown(ch.transport.fd, SHUT_RDWR);
     gf_channel_wake();
     pthread_mutex_lock(&ch.send_lock);
     pthread_cond_broadcast(&ch.sent);
@@ -73,7 +73,7 @@ void gf_channel_wake(void) {
 static bool wait_writable(void) {
     for (;;) {
         bool reader = gf_reader_try();
-        struct pollfd wait = {.fd = ch.fd, .events = POLLOUT | (reader ? POLLIN : 0)};
+        struct pollfd wait = {.fd = ch.transport.fd, .events = POLLOUT | (reader ? POLLIN : 0)};
         int ready = poll(&wait, 1, reader ? -1 : 10);
         bool fine = true;
         if (reader) {
@@ -96,9 +96,8 @@ static bool wait_writable(void) {
 static bool write_all(struct iovec *parts, int count) {
     uint64_t start = gf_now();
     unsigned connection = atomic_load(&ch.connection);
-    while (count > 0) {
-        struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
-        ssize_t sent = sendmsg(ch.fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (count > 0 || gf_transport_has_output(&ch.transport)) {
+        ssize_t sent = gf_transport_send(&ch.transport, parts, count);
         if (sent < 0) {
             if (errno == EINTR || ((errno == EAGAIN || errno == EWOULDBLOCK) && wait_writable())) {
                 if (atomic_load(&ch.connection) != connection) {
@@ -108,7 +107,7 @@ static bool write_all(struct iovec *parts, int count) {
             }
             if (ch.resumable && !gf_channel_lost()) {
                 /* Whoever reads sees the end, behind all that the server said before. */
-                shutdown(ch.fd, SHUT_RDWR);
+                shutdown(ch.transport.fd, SHUT_RDWR);
                 gf_channel_wake();
                 return false;
             }
@@ -118,7 +117,7 @@ static bool write_all(struct iovec *parts, int count) {
                 }
                 gf_reader_leave();
             }
-            gf_channel_lose(strerror(errno));
+            gf_channel_lose(gf_transport_cause(errno));
             return false;
         }
         gf_stat_add(GF_STAT_WRITES, 1);
@@ -356,7 +355,7 @@ CUresult gf_call_struct(uint16_t op, const void *request, size_t size, void *rep
 static void io_sleep(void) {
     bool attend = atomic_load(&ch.unattended) > 0 && atomic_load(&ch.waiting) == 0;
     struct pollfd wait[2] = {{.fd = ch.wake_fd, .events = POLLIN},
-                             {.fd = ch.fd, .events = (short)(POLLRDHUP | (attend ? POLLIN : 0))}};
+                             {.fd = ch.transport.fd, .events = (short)(POLLRDHUP | (attend ? POLLIN : 0))}};
     if (poll(wait, 2, -1) <= 0) {
         return;
     }
@@ -368,7 +367,7 @@ static void io_sleep(void) {
         bool hung_up = (wait[1].revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
         unsigned connection = atomic_load(&ch.connection);
         while (gf_reader_frame() && connection == atomic_load(&ch.connection) &&
-               (hung_up || gf_reader_has_input())) {
+               (hung_up || gf_reader_has_input() || gf_transport_has_input(&ch.transport))) {
         }
         gf_reader_leave();
     } else if (wait[1].revents != 0) {
@@ -403,8 +402,8 @@ static void *io_main(void *unused) {
     return unused;
 }
 
-bool gf_channel_open(int fd) {
-    ch.fd = fd;
+bool gf_channel_open(const struct gf_transport *transport) {
+    ch.transport = *transport;
     ch.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ch.resumable = gf_session.resume_ms > 0;
     ch.ring_size = ch.resumable ? GF_RESUMABLE_RING_SIZE : GF_RING_SIZE;
@@ -443,7 +442,7 @@ void gf_channel_close(void) {
     }
     ch.closing = true;
     pthread_mutex_unlock(&ch.send_lock);
-    shutdown(ch.fd, SHUT_RDWR);
+    shutdown(ch.transport.fd, SHUT_RDWR);
     gf_channel_wake();
     pthread_join(ch.io_thread, NULL);
 }
@@ -492,7 +491,7 @@ void gf_channel_moved(void) {
         ch.moving = GF_TOLD;
         /* Who calls has the reader's role: where the socket is full it would wait and not read, and the
          * server may be waiting for just that. Then the I/O thread answers. */
-        struct pollfd socket = {.fd = ch.fd, .events = POLLOUT};
+        struct pollfd socket = {.fd = ch.transport.fd, .events = POLLOUT};
         if (ch.writing || poll(&socket, 1, 0) <= 0) {
             gf_channel_wake();
         } else {
@@ -521,7 +520,7 @@ bool gf_channel_resume(void) {
         return false;
     }
     ch.resuming = true;
-    shutdown(ch.fd, SHUT_RDWR); /* a writer gets an error, and leaves */
+    shutdown(ch.transport.fd, SHUT_RDWR); /* a writer gets an error, and leaves */
     while (ch.writing && !pthread_equal(ch.writer, pthread_self())) {
         pthread_cond_wait(&ch.sent, &ch.send_lock);
     }
@@ -534,14 +533,14 @@ bool gf_channel_resume(void) {
     }
     char why[512];
     uint64_t theirs;
-    int fd = gf_resume_connect(ch.received, &theirs, given_up, why, sizeof why);
-    if (fd < 0) {
+    struct gf_transport next;
+    if (!gf_resume_connect(&next, ch.received, &theirs, given_up, why, sizeof why)) {
         gf_channel_lose(why);
         return false;
     }
     pthread_mutex_lock(&ch.send_lock);
     bool fine = ch.resumable ? theirs >= ch.acknowledged && theirs <= ch.head : theirs == 0;
-    fine = fine && dup3(fd, ch.fd, O_CLOEXEC) >= 0;
+    fine = fine && gf_transport_replace(&ch.transport, &next);
     if (fine) {
         if (ch.resumable) {
             ch.tail = ch.acknowledged = theirs;
@@ -553,7 +552,7 @@ bool gf_channel_resume(void) {
         pthread_cond_broadcast(&ch.sent);
     }
     pthread_mutex_unlock(&ch.send_lock);
-    close(fd);
+    gf_transport_close(&next);
     if (!fine) {
         gf_channel_lose("it did not get what it says it got, or no descriptor is left");
     }
@@ -562,8 +561,8 @@ bool gf_channel_resume(void) {
 }
 
 void gf_channel_abandon(void) {
-    if (ch.fd >= 0) {
-        close(ch.fd);
+    if (ch.transport.fd >= 0) {
+        close(ch.transport.fd);
         close(ch.wake_fd);
     }
 }

@@ -32,8 +32,10 @@ struct gf_call {
         struct gf_call *); /* set: nobody waits; called by the reading thread, with no lock held */
 };
 
-/* Takes over a connected socket after the handshake and starts the I/O thread. */
-bool gf_channel_open(int fd);
+struct gf_transport;
+
+/* Takes over a connection after the handshake and starts the I/O thread. */
+bool gf_channel_open(const struct gf_transport *transport);
 /* At exit: tells the server, flushes for a bounded time, ends the I/O thread. */
 void gf_channel_close(void);
 /* In a forked child: forgets the connection without a trace on the wire. */

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "channel.h"
+#include "transport.h"
 
 #define GF_RING_SIZE (1u << 20)
 /* If a lost connection can be resumed the ring keeps what the server has not acknowledged, and must hold the
@@ -21,7 +22,7 @@ enum gf_moving {
 };
 
 struct gf_channel {
-    int fd;
+    struct gf_transport transport;
     int wake_fd; /* eventfd that ends the I/O thread's sleep */
     pthread_t io_thread;
     _Atomic bool open, lost;

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "channel.h"
 #include "context.h"
@@ -37,9 +36,9 @@ static bool tried;
 static CUresult outcome;
 
 /* The answer to HELLO. Until it comes, the server may say what place in the queue is ours. */
-static char *read_answer(int fd, struct gf_header *header, struct gf_queue *queue) {
+static char *read_answer(struct gf_transport *from, struct gf_header *header, struct gf_queue *queue) {
     for (;;) {
-        char *body = gf_read_frame(fd, header, GF_HANDSHAKE_TIMEOUT_MS);
+        char *body = gf_read_frame(from, header, GF_HANDSHAKE_TIMEOUT_MS);
         if (body == NULL || header->op != GF_OP_QUEUED ||
             header->size < sizeof *header + sizeof(struct gf_queued)) {
             return body;
@@ -114,7 +113,7 @@ static bool differs_after_all(const struct gf_header *header, const char *body) 
 
 /* CUDA_SUCCESS with a session, or with `next` set to where the session is to be had with the new credential.
  */
-static CUresult shake_hands(int fd, const char *address, struct gf_credential *credential,
+static CUresult shake_hands(struct gf_transport *transport, const char *address, struct gf_credential *credential,
                             struct gf_queue *queue, bool insist, char next[GF_ADDRESS_MAX]) {
     struct gf_header header;
     struct gf_hello hello;
@@ -122,7 +121,7 @@ static CUresult shake_hands(int fd, const char *address, struct gf_credential *c
     uint8_t proof[GF_HASH_SIZE], key[GF_HASH_SIZE];
     CUresult result = CUDA_ERROR_DEVICE_UNAVAILABLE;
     next[0] = '\0';
-    char *greeting_body = gf_read_frame(fd, &header, GF_HANDSHAKE_TIMEOUT_MS);
+    char *greeting_body = gf_read_frame(transport, &header, GF_HANDSHAKE_TIMEOUT_MS);
     if (greeting_body != NULL && header.op == GF_OP_REFUSED) {
         result = refused(&header, greeting_body, address, credential);
         free(greeting_body);
@@ -167,8 +166,8 @@ static CUresult shake_hands(int fd, const char *address, struct gf_credential *c
     } __attribute__((packed)) out = {{.op = GF_OP_HELLO}, hello, {0}};
     memcpy(out.extensions, extensions.data, extensions.size);
     out.header.size = (uint32_t)(offsetof(typeof(out), extensions) + extensions.size);
-    bool sent = gf_transport_write(fd, &out, out.header.size) == 0;
-    char *body = read_answer(fd, &header, queue); /* even if not all was sent: it may hold the refusal */
+    bool sent = gf_transport_write(transport, &out, out.header.size) == 0;
+    char *body = read_answer(transport, &header, queue); /* even if not all was sent: it may hold the refusal */
     if (body == NULL && hung_up() && gf_queue_broke(queue)) {
         return result;
     }
@@ -231,40 +230,45 @@ static int visible_devices(void) {
 }
 
 /* From GPUFERRY_MONITOR to where the session is; `place` becomes its address. */
-static CUresult find_session(char place[GF_ADDRESS_MAX], struct gf_queue *queue, int *fd) {
+static CUresult find_session(char place[GF_ADDRESS_MAX], struct gf_queue *queue, struct gf_transport *transport) {
     struct gf_credential credential;
     CUresult result = CUDA_ERROR_DEVICE_UNAVAILABLE;
-    *fd = -1;
+    transport->fd = -1;
     if (!gf_credential_read(&credential)) {
         return result;
     }
     bool insist = false;
     for (int redirects = 0; redirects <= REDIRECTS_MOST; redirects++) {
         char why[256] = "no address", next[GF_ADDRESS_MAX];
-        *fd = gf_transport_connect(place, why, sizeof why);
-        if (*fd < 0 && gf_queue_broke(queue)) {
+        bool open = gf_transport_open(transport, place, why, sizeof why);
+        if (!open && gf_queue_broke(queue)) {
             return result;
         }
-        if (*fd < 0) {
-            gf_error(redirects == 0
-                         ? "cannot connect to GPUFERRY_MONITOR=%s: %s. Is `gpuferry monitor` running there?"
-                         : "cannot connect to %s, where the registry sent this program: %s",
+        if (!open) {
+            gf_error(redirects > 0        ? "cannot connect to %s, where the registry sent this program: %s"
+                     : transport->reached ? "not connecting to GPUFERRY_MONITOR=%s: %s"
+                                          : "cannot connect to GPUFERRY_MONITOR=%s: %s. Is `gpuferry monitor` running "
+                                            "there?",
                      place, why);
             return CUDA_ERROR_DEVICE_UNAVAILABLE;
         }
-        result = shake_hands(*fd, place, &credential, queue, insist, next);
+        result = shake_hands(transport, place, &credential, queue, insist, next);
         insist = result == GF_TRY_INSISTING;
         if (insist) {
-            close(*fd);
-            *fd = -1;
+            gf_transport_close(transport);
             continue;
         }
         if (next[0] == '\0') {
             return result;
         }
         gf_info("%s sends this program to %s", place, next);
-        close(*fd);
-        *fd = -1;
+        gf_transport_close(transport);
+        if (!gf_transport_may_follow(place, next)) {
+            gf_error("the registry at %s sends this program to %s, where it would go on in clear. Not connecting: start "
+                     "that GPU server with --tls-cert and --tls-key.",
+                     place, next);
+            return CUDA_ERROR_DEVICE_UNAVAILABLE;
+        }
         memcpy(place, next, sizeof next);
     }
     gf_error("redirected more than %d times, last to %s", REDIRECTS_MOST, place);
@@ -272,19 +276,16 @@ static CUresult find_session(char place[GF_ADDRESS_MAX], struct gf_queue *queue,
 }
 
 /* The same, as often as a monitor goes away while this program is in its queue. */
-static CUresult queue_for_session(const char *address, char place[GF_ADDRESS_MAX], int *fd) {
+static CUresult queue_for_session(const char *address, char place[GF_ADDRESS_MAX], struct gf_transport *transport) {
     struct gf_queue queue;
     gf_queue_begin(&queue);
     for (;;) {
         snprintf(place, GF_ADDRESS_MAX, "%s", address);
-        CUresult result = find_session(place, &queue, fd);
+        CUresult result = find_session(place, &queue, transport);
         if (!queue.broken) {
             return result;
         }
-        if (*fd >= 0) {
-            close(*fd);
-            *fd = -1;
-        }
+        gf_transport_close(transport);
         if (!gf_queue_again(&queue)) {
             gf_error("the monitor at %s went away while this program waited for a GPU, and did not come back "
                      "in time",
@@ -298,25 +299,23 @@ static CUresult connect_once(void) {
     const char *address = getenv("GPUFERRY_MONITOR");
     if (address == NULL || address[0] == '\0') {
         gf_error("GPUFERRY_MONITOR is not set: start the program with `gpuferry run -- …`, or set it to the "
-                 "monitor's host:port or unix:/path");
+                 "monitor's host:port, tls://host:port or unix:/path");
         return CUDA_ERROR_NO_DEVICE;
     }
     uint64_t start = gf_now();
     char place[GF_ADDRESS_MAX];
-    int fd;
-    CUresult result = queue_for_session(address, place, &fd);
+    struct gf_transport transport;
+    CUresult result = queue_for_session(address, place, &transport);
     if (result == CUDA_SUCCESS && (!gf_window_open() || !gf_context_open() || !gf_pool_open())) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     gf_stat_add(GF_STAT_CONNECT_NS, gf_now() - start);
-    if (result == CUDA_SUCCESS && !gf_channel_open(fd)) {
+    if (result == CUDA_SUCCESS && !gf_channel_open(&transport)) {
         gf_error("cannot start the I/O thread: %s", strerror(errno));
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result != CUDA_SUCCESS) {
-        if (fd >= 0) {
-            close(fd);
-        }
+        gf_transport_close(&transport);
         return result;
     }
     gf_session.device_count = visible_devices();

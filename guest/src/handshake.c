@@ -17,8 +17,8 @@ bool gf_random_bytes(uint8_t *data, size_t size) {
     return fine;
 }
 
-void *gf_read_frame(int fd, struct gf_header *header, int timeout_ms) {
-    if (gf_transport_read(fd, header, sizeof *header, timeout_ms) != 0) {
+void *gf_read_frame(struct gf_transport *from, struct gf_header *header, int timeout_ms) {
+    if (gf_transport_read(from, header, sizeof *header, timeout_ms) != 0) {
         return NULL;
     }
     errno = EPROTO;
@@ -27,7 +27,7 @@ void *gf_read_frame(int fd, struct gf_header *header, int timeout_ms) {
     }
     size_t size = header->size - sizeof *header;
     char *body = malloc(size + 1);
-    if (body == NULL || gf_transport_read(fd, body, size, timeout_ms) != 0) {
+    if (body == NULL || gf_transport_read(from, body, size, timeout_ms) != 0) {
         free(body);
         return NULL;
     }
@@ -38,5 +38,5 @@ void *gf_read_frame(int fd, struct gf_header *header, int timeout_ms) {
 const char *gf_handshake_cause(void) {
     return errno == 0        ? "it closed the connection during the handshake"
            : errno == EPROTO ? "it does not speak gpuferry's protocol"
-                             : strerror(errno);
+                             : gf_transport_cause(errno);
 }

@@ -68,10 +68,10 @@ bool gf_reader_has_input(void) {
 static ssize_t receive(void *data, size_t size) {
     ssize_t got;
     do {
-        got = recv(ch.fd, data, size, 0);
+        got = gf_transport_receive(&ch.transport, data, size);
     } while (got < 0 && errno == EINTR);
     if (got <= 0) {
-        const char *why = got == 0 ? "it closed the connection" : strerror(errno);
+        const char *why = got == 0 ? "it closed the connection" : gf_transport_cause(errno);
         if (gf_channel_resume()) {
             return 0;
         }

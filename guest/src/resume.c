@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "handshake.h"
 #include "log.h"
+#include "redirect.h"
 #include "session.h"
 #include "stats.h"
 #include "transport.h"
@@ -51,6 +51,13 @@ bool gf_resume_moved(const struct gf_moved *moved, const char *address) {
     gf_hmac_update(&hmac, address, moved->address_size);
     gf_hmac_final(&hmac, proof);
     if (!gf_digest_equal(proof, moved->proof)) {
+        return false;
+    }
+    char place[GF_ADDRESS_MAX];
+    snprintf(place, sizeof place, "%.*s", (int)moved->address_size, address);
+    if (!gf_transport_may_follow(granted.address, place)) {
+        gf_error("session %llu moved from %s to %s, where it would go on in clear: not following",
+                 (unsigned long long)gf_session.id, granted.address, place);
         return false;
     }
     gf_hmac_init(&hmac, granted.key, sizeof granted.key);
@@ -103,10 +110,10 @@ static enum outcome read_refusal(const struct gf_header *header, const char *bod
     return later ? AGAIN : REFUSED;
 }
 
-static enum outcome shake_hands(int fd, uint64_t received, int timeout_ms, uint64_t *theirs, char *why,
+static enum outcome shake_hands(struct gf_transport *transport, uint64_t received, int timeout_ms, uint64_t *theirs, char *why,
                                 size_t why_size) {
     struct gf_header header;
-    char *body = gf_read_frame(fd, &header, timeout_ms);
+    char *body = gf_read_frame(transport, &header, timeout_ms);
     if (body != NULL && header.op == GF_OP_REFUSED) {
         enum outcome outcome = read_refusal(&header, body, why, why_size);
         free(body);
@@ -135,8 +142,8 @@ static enum outcome shake_hands(int fd, uint64_t received, int timeout_ms, uint6
     uint8_t proof[GF_HASH_SIZE];
     prove(GF_PROOF_RESUME, &greeting, &out.resume, offsetof(struct gf_resume, proof), out.resume.proof);
     prove(GF_PROOF_RESUMED, &greeting, &out.resume, sizeof out.resume, proof);
-    gf_transport_write(fd, &out, sizeof out); /* if it fails there may still be a refusal to read */
-    body = gf_read_frame(fd, &header, timeout_ms);
+    gf_transport_write(transport, &out, sizeof out); /* if it fails there may still be a refusal to read */
+    body = gf_read_frame(transport, &header, timeout_ms);
     enum outcome outcome = AGAIN;
     const struct gf_resumed *resumed = (const struct gf_resumed *)body;
     if (body == NULL) {
@@ -163,25 +170,24 @@ static void pause_ms(int milliseconds) {
     nanosleep(&(struct timespec){.tv_nsec = milliseconds * 1000000L}, NULL);
 }
 
-int gf_resume_connect(uint64_t received, uint64_t *theirs, bool (*given_up)(void), char *why,
-                      size_t why_size) {
+bool gf_resume_connect(struct gf_transport *transport, uint64_t received, uint64_t *theirs, bool (*given_up)(void),
+                       char *why, size_t why_size) {
     /* A session that may not be resumed may still have moved. */
     uint32_t limit_ms = gf_session.resume_ms > 0 ? gf_session.resume_ms : FOLLOW_MS;
     uint64_t start = gf_now(), allowed = (uint64_t)limit_ms * 1000000u;
     char cause[384] = "the program ends";
     enum outcome outcome = AGAIN;
     for (int pause = FIRST_PAUSE_MS; outcome == AGAIN && !given_up(); pause *= 2) {
-        int fd = gf_transport_connect(granted.address, cause, sizeof cause);
-        if (fd >= 0) {
+        if (gf_transport_open(transport, granted.address, cause, sizeof cause)) {
             int patience = limit_ms < ANSWER_MS ? (int)limit_ms : ANSWER_MS;
-            outcome = shake_hands(fd, received, patience, theirs, cause, sizeof cause);
+            outcome = shake_hands(transport, received, patience, theirs, cause, sizeof cause);
             if (outcome == RESUMED) {
                 gf_info("session %llu goes on after %llu ms on another connection",
                         (unsigned long long)gf_session.id,
                         (unsigned long long)((gf_now() - start) / 1000000u));
-                return fd;
+                return true;
             }
-            close(fd);
+            gf_transport_close(transport);
         }
         if (gf_now() - start >= allowed) {
             break;
@@ -190,5 +196,5 @@ int gf_resume_connect(uint64_t received, uint64_t *theirs, bool (*given_up)(void
         pause_ms(pause);
     }
     snprintf(why, why_size, "the connection broke and the session could not be resumed: %s", cause);
-    return -1;
+    return false;
 }

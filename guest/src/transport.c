@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* dup3 */
 #include "transport.h"
 
 #include <errno.h>
@@ -12,6 +13,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "transport_kind.h"
 
 #define CONNECT_TIMEOUT_MS 10000
 #define LOST_AFTER_MS 20000 /* unacknowledged data or unanswered probes for this long: the server is gone */
@@ -99,16 +102,7 @@ static bool split_host_port(const char *address, char *host, size_t host_size, c
     return true;
 }
 
-int gf_transport_connect(const char *address, char *why, size_t why_size) {
-    if (strncmp(address, "unix:", 5) == 0) {
-        return connect_unix(address + 5, why, why_size);
-    }
-    char host[256];
-    const char *port;
-    if (!split_host_port(address, host, sizeof host, &port)) {
-        snprintf(why, why_size, "it is neither host:port nor unix:/path");
-        return -1;
-    }
+static int connect_tcp(const char *host, const char *port, char *why, size_t why_size) {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found;
     int error = getaddrinfo(host, port, &hints, &found);
     if (error != 0) {
@@ -132,15 +126,88 @@ int gf_transport_connect(const char *address, char *why, size_t why_size) {
     return fd;
 }
 
-int gf_transport_read(int fd, void *data, size_t size, int timeout_ms) {
+static ssize_t receive_clear(struct gf_transport *transport, void *data, size_t size) {
+    return recv(transport->fd, data, size, 0);
+}
+
+static ssize_t send_clear(struct gf_transport *transport, const struct iovec *parts, int count) {
+    struct msghdr message = {.msg_iov = (struct iovec *)parts, .msg_iovlen = (size_t)count};
+    return sendmsg(transport->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static bool holds_nothing(const struct gf_transport *transport) {
+    return false;
+}
+
+static void end_clear(struct gf_transport *transport) {
+}
+
+static const struct gf_transport_kind clear = {receive_clear, send_clear, holds_nothing, holds_nothing, end_clear};
+
+bool gf_transport_open(struct gf_transport *transport, const char *address, char *why, size_t why_size) {
+    *transport = (struct gf_transport){.fd = -1, .kind = &clear};
+    if (strncmp(address, "unix:", 5) == 0) {
+        transport->fd = connect_unix(address + 5, why, why_size);
+        return transport->fd >= 0;
+    }
+    bool secure = strncmp(address, GF_TLS_SCHEME, strlen(GF_TLS_SCHEME)) == 0;
+    char host[256];
+    const char *port;
+    if (!split_host_port(address + (secure ? strlen(GF_TLS_SCHEME) : 0), host, sizeof host, &port)) {
+        snprintf(why, why_size, "it is neither host:port, tls://host:port nor unix:/path");
+        return false;
+    }
+    transport->fd = connect_tcp(host, port, why, why_size);
+    transport->reached = transport->fd >= 0;
+    if (transport->reached && secure && !gf_transport_secure(transport, host, why, why_size)) {
+        gf_transport_close(transport);
+    }
+    return transport->fd >= 0;
+}
+
+bool gf_transport_may_follow(const char *from, const char *to) {
+    size_t size = strlen(GF_TLS_SCHEME);
+    return strncmp(from, GF_TLS_SCHEME, size) != 0 || strncmp(to, GF_TLS_SCHEME, size) == 0;
+}
+
+void gf_transport_close(struct gf_transport *transport) {
+    if (transport->fd >= 0) {
+        close(transport->fd);
+        transport->kind->end(transport);
+        transport->fd = -1;
+    }
+}
+
+bool gf_transport_replace(struct gf_transport *transport, struct gf_transport *by) {
+    if (dup3(by->fd, transport->fd, O_CLOEXEC) < 0) {
+        return false;
+    }
+    close(by->fd);
+    transport->kind->end(transport);
+    by->fd = transport->fd;
+    *transport = *by;
+    by->fd = -1;
+    return true;
+}
+
+static bool wait_for(const struct gf_transport *transport, short events, int timeout_ms) {
+    struct pollfd wait = {.fd = transport->fd, .events = events};
+    int ready;
+    do {
+        ready = poll(&wait, 1, timeout_ms);
+    } while (ready < 0 && errno == EINTR);
+    if (ready == 0) {
+        errno = ETIMEDOUT;
+    }
+    return ready > 0;
+}
+
+int gf_transport_read(struct gf_transport *transport, void *data, size_t size, int timeout_ms) {
     for (size_t done = 0; done < size;) {
-        struct pollfd wait = {.fd = fd, .events = POLLIN};
-        int ready = poll(&wait, 1, timeout_ms);
-        if (ready == 0) {
-            errno = ETIMEDOUT;
+        if (!gf_transport_has_input(transport) && !wait_for(transport, POLLIN, timeout_ms)) {
             return -1;
         }
-        ssize_t got = ready < 0 ? -1 : recv(fd, (char *)data + done, size - done, 0);
+        ssize_t got = gf_transport_receive(transport, (char *)data + done, size - done);
         if (got == 0) {
             errno = 0;
             return -1;
@@ -153,13 +220,35 @@ int gf_transport_read(int fd, void *data, size_t size, int timeout_ms) {
     return 0;
 }
 
-int gf_transport_write(int fd, const void *data, size_t size) {
-    for (size_t done = 0; done < size;) {
-        ssize_t sent = send(fd, (const char *)data + done, size - done, MSG_NOSIGNAL);
-        if (sent < 0 && errno != EINTR) {
+int gf_transport_write(struct gf_transport *transport, const void *data, size_t size) {
+    struct iovec part = {(void *)data, size};
+    while (part.iov_len > 0 || gf_transport_has_output(transport)) {
+        ssize_t sent = gf_transport_send(transport, &part, 1);
+        if (sent < 0 && errno != EINTR && (errno != EAGAIN || !wait_for(transport, POLLOUT, -1))) {
             return -1;
         }
-        done += sent > 0 ? (size_t)sent : 0;
+        part.iov_base = (char *)part.iov_base + (sent > 0 ? sent : 0);
+        part.iov_len -= sent > 0 ? (size_t)sent : 0;
     }
     return 0;
+}
+
+ssize_t gf_transport_receive(struct gf_transport *transport, void *data, size_t size) {
+    return transport->kind->receive(transport, data, size);
+}
+
+bool gf_transport_has_input(const struct gf_transport *transport) {
+    return transport->kind->has_input(transport);
+}
+
+ssize_t gf_transport_send(struct gf_transport *transport, const struct iovec *parts, int count) {
+    return transport->kind->send(transport, parts, count);
+}
+
+bool gf_transport_has_output(const struct gf_transport *transport) {
+    return transport->kind->has_output(transport);
+}
+
+const char *gf_transport_cause(int error) {
+    return error == EBADMSG ? "what came over TLS is not what was sent: somebody on the way changes it" : strerror(error);
 }

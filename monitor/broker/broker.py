@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
 import structlog
+from gpuferry.native.tls.stream import Connection
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from ..door.agreement import agree
@@ -106,7 +106,7 @@ class Broker(PoolListener):
         """No other guest is at the door. Where there was more than one, the next may be on its way."""
         self._handover.quiet()
 
-    def resume(self, connection: socket.socket, peer: str, resume: Resume) -> None:
+    def resume(self, connection: Connection, peer: str, resume: Resume) -> None:
         """Pass a guest that lost its connection on to the API server of its session.
 
         A wrong key and a session that does not exist are refused alike.
@@ -135,14 +135,14 @@ class Broker(PoolListener):
             server.send(node_pb2.ToServer(resume=again), connection)
             log.info("guest came back", session=resume.session, peer=peer)
 
-    def _tell_whether(self, connection: socket.socket, peer: str, session: Session, proof: bytes) -> None:
+    def _tell_whether(self, connection: Connection, peer: str, session: Session, proof: bytes) -> None:
         """Somebody who handed a session over wants to know whether it arrived."""
         if session.running:
             self._farewells.send(connection, resumed(proof))
         else:
             self.turn_away(connection, peer, Refusal(Reason.NO_CAPACITY, "it is being restored"))
 
-    def turn_away(self, connection: socket.socket, peer: str, refusal: Refusal) -> None:
+    def turn_away(self, connection: Connection, peer: str, refusal: Refusal) -> None:
         """Tell a guest why not, in the background."""
         self.refused += 1
         log.info("refused", reason=refusal.reason.name, text=refusal.text, peer=peer)

@@ -14,10 +14,11 @@ from .errors import Exit
 def main(arguments: list[str]) -> int:
     """Prints export lines; `--preload` only the library, for which no monitor is needed."""
     options = argparse.ArgumentParser(prog="gpuferry env", description=__doc__, allow_abbrev=False)
-    options.add_argument("--monitor", metavar="ADDRESS", help="HOST:PORT or unix:PATH [GPUFERRY_MONITOR]")
+    options.add_argument("--monitor", metavar="ADDRESS", help="HOST:PORT, tls://HOST:PORT or unix:PATH [GPUFERRY_MONITOR]")
     options.add_argument(
         "--token-file", metavar="FILE", help="the token [GPUFERRY_TOKEN, GPUFERRY_TOKEN_FILE]"
     )
+    reach.add_tls_option(options)
     form = options.add_mutually_exclusive_group()
     form.add_argument("--preload", action="store_true", help="only the path for LD_PRELOAD")
     form.add_argument("--json", action="store_true", help="an object instead of export lines")
@@ -26,6 +27,7 @@ def main(arguments: list[str]) -> int:
     if chosen.preload:
         print(library)
         return Exit.OK
+    reach.take_tls_option(chosen)
     settings = launch.guest_settings(reach.locate(chosen.monitor, chosen.token_file))
     injected = launch.inject({}, library) | settings
     if chosen.json:

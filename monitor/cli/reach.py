@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 import socket
 
 from gpuferry.guest import endpoint
@@ -12,6 +14,18 @@ from .errors import CliError, Exit
 
 GREETING_SIZE = Header.SIZE + Greeting.SIZE
 SECONDS = 3.0
+
+
+def add_tls_option(options: argparse.ArgumentParser) -> None:
+    """Add the flag with which a user says whose certificates to believe."""
+    text = "authority of a tls:// address; none: the system's [GPUFERRY_TLS_CA]"
+    options.add_argument("--tls-ca", metavar="FILE", help=text)
+
+
+def take_tls_option(chosen: argparse.Namespace) -> None:
+    """Make the flag hold for this process and the program that it becomes."""
+    if chosen.tls_ca:
+        os.environ["GPUFERRY_TLS_CA"] = os.path.abspath(chosen.tls_ca)
 
 
 def locate(flag: str | None, token_file: str | None, variable: str = "GPUFERRY_MONITOR") -> Endpoint:
@@ -48,10 +62,13 @@ def unreachable(found: Endpoint, reason: str) -> CliError:
 
 
 def connect(address: str) -> socket.socket:
-    """Connect to a monitor's session port. Raises OSError after 3 s without an answer."""
+    """Connect to a monitor's session port, as a guest with this environment would. Raises OSError after 3 s
+    without an answer.
+    """
     target = endpoint.split_address(address)
     if not isinstance(target, str):
-        return socket.create_connection(target, SECONDS)
+        connection = socket.create_connection(target, SECONDS)
+        return _secured(connection, target[0]) if address.startswith(endpoint.TLS_SCHEME) else connection
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(SECONDS)
     try:
@@ -62,9 +79,30 @@ def connect(address: str) -> socket.socket:
     return connection
 
 
+def _secured(connection: socket.socket, host: str) -> socket.socket:
+    import ssl  # only who goes on with TLS pays for it
+
+    try:
+        context = ssl.create_default_context(cafile=os.environ.get("GPUFERRY_TLS_CA") or None)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        name = os.environ.get("GPUFERRY_TLS_NAME") or host
+        return context.wrap_socket(connection, server_hostname=name)
+    except ssl.SSLCertVerificationError as error:
+        connection.close()
+        raise OSError(f"{error.verify_message}: check GPUFERRY_TLS_CA, GPUFERRY_TLS_NAME") from None
+    except ssl.SSLError as error:
+        connection.close()
+        raise OSError(f"no TLS there ({(error.reason or 'it hung up').lower().replace('_', ' ')})") from None
+    except BaseException:
+        connection.close()
+        raise
+
+
 def read_greeting(connection: socket.socket) -> Greeting | None:
     """The GREETING of what answers there; None: it does not speak the protocol."""
-    data = connection.recv(GREETING_SIZE, socket.MSG_WAITALL)
+    data = b""
+    while len(data) < GREETING_SIZE and (part := connection.recv(GREETING_SIZE - len(data))):
+        data += part
     greeting = Greeting.unpack(data, Header.SIZE) if len(data) == GREETING_SIZE else None
     return greeting if greeting and greeting.magic == MAGIC else None
 

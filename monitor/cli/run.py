@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
         description="Run a CUDA program on a remote device. Output and exit status are the program's own.",
         allow_abbrev=False,
     )
-    options.add_argument("--monitor", metavar="ADDRESS", help="HOST:PORT or unix:PATH [GPUFERRY_MONITOR]")
+    options.add_argument("--monitor", metavar="ADDRESS", help="HOST:PORT, tls://HOST:PORT or unix:PATH [GPUFERRY_MONITOR]")
     options.add_argument("--local", action="store_true", help="start a monitor for this one command")
     options.add_argument(
         "--memory", metavar="SIZE", type=_size, default=0, help="device memory to ask for, as 2GiB"
@@ -69,6 +69,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--token-file", metavar="FILE", help="the token [GPUFERRY_TOKEN, GPUFERRY_TOKEN_FILE]"
     )
+    reach.add_tls_option(options)
     options.add_argument(
         "--device", choices=("auto", "gpu", "sim"), help="with --local: what to run on [GPUFERRY_DEVICE]"
     )
@@ -97,6 +98,7 @@ def main(arguments: list[str]) -> int:
         from .local import run_local
 
         return run_local(command, chosen)
+    reach.take_tls_option(chosen)
     found = reach.locate(chosen.monitor, chosen.token_file)
     try:
         reach.greet(found)

@@ -6,11 +6,13 @@ import asyncio
 import hmac
 import secrets
 import socket
+import ssl
 import struct
 from collections.abc import Sequence
 
 import structlog
-from gpuferry.guest.endpoint import split_address
+from gpuferry.guest.endpoint import TLS_SCHEME, split_address
+from gpuferry.native.tls.stream import Connection
 from gpuferry.specs._generated import frames, migration_pb2, operations, registry_pb2, wire
 from gpuferry.specs._generated.frames import Extension, Frame
 
@@ -26,6 +28,7 @@ from .cluster import Cluster
 from .registry.client import CallFailed, ask
 from .registry.directory import way_to
 from .registry.signing import Caller
+from .way import receive, secure, send
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 5.0
@@ -35,7 +38,11 @@ LOST_AFTER_MS = 20000
 U32 = struct.Struct("<I")
 U32_MOST = (1 << 32) - 1
 # Without these a session can be handed over another way.
-OPTIONAL = {number for number, name in wire.OPERATIONS.items() if name == "sessionRestoreCounters"}
+OPTIONAL = {
+    number
+    for number, name in wire.OPERATIONS.items()
+    if name in ("sessionRestoreCounters", "sessionRestoreTls")
+}
 
 log = structlog.get_logger()
 
@@ -58,7 +65,7 @@ class Neighbours:
             ticket = issue(self._cluster.key, incarnation, session.hello.tenant)
             key = restore_key(self._cluster.key, ticket)
             extensions += handshake.extension(Extension.TICKET, ticket)
-        connection = await _connect(address)
+        connection = await self._open(address)
         try:
             remote = await within(
                 WAIT_SECONDS + ANSWER_SECONDS, _shake_hands(connection, session, key, extensions)
@@ -74,7 +81,35 @@ class Neighbours:
             raise
         connection.setblocking(True)
         remote.address = address
+        if self._cluster.identity:
+            remote.authority = self._cluster.identity.authority
         return Link(connection, remote)
+
+    async def _open(self, address: str) -> Connection:
+        """With TLS where the address says so, as its guest, which follows, will have it too."""
+        identity = self._cluster.identity
+        if not address.startswith(TLS_SCHEME):
+            if identity:
+                raise CannotMove(f"{address} has no TLS, and what comes over TLS does not go on in clear")
+            return await _connect(address)
+        if not identity:
+            raise CannotMove(f"{address} wants TLS: start this monitor with --tls-cert, --tls-key and --tls-ca")
+        connection = await _connect(address)
+        name = split_address(address)[0]
+        try:
+            return await within(ANSWER_SECONDS, secure(connection, identity.client_context(), name))
+        except asyncio.TimeoutError:
+            connection.close()
+            raise CannotMove(f"{address} does not answer to TLS") from None
+        except ssl.SSLCertVerificationError as error:
+            connection.close()
+            raise CannotMove(f"{address}: its certificate is not believed: {error.verify_message}") from None
+        except OSError as error:
+            connection.close()
+            raise CannotMove(f"{address}: no TLS with it: {error.strerror or error}") from None
+        except BaseException:
+            connection.close()
+            raise
 
     async def _find(self, name: str) -> tuple[str, bytes]:
         """Address and, of one that the registry knows, what tickets for it are made out to."""
@@ -191,11 +226,10 @@ def check_agreement(promised: frozenset[int] | None, guest: str, agreement: Agre
 
 
 async def _shake_hands(
-    connection: socket.socket, session: Session, key: bytes, extensions: bytes
+    connection: Connection, session: Session, key: bytes, extensions: bytes
 ) -> migration_pb2.RemoteTarget:
     """What WELCOME says, and the session's key there; the address is left to the caller."""
     assert session.grant
-    loop = asyncio.get_running_loop()
     op, greeting = await _read(connection)
     if op != Frame.GREETING or len(greeting) != frames.Greeting.SIZE:
         raise CannotMove("what answers there is no gpuferry monitor")
@@ -204,7 +238,7 @@ async def _shake_hands(
     offered = offer(greeted.build, None if promised is None else promised | operations.RESTORE)
     wish = session.hello._replace(memory=session.quota, resumable=session.grant.resume_seconds > 0, labels=())
     frame = handshake.restoring_hello(key, server_nonce, nonce, wish, offered, extensions)
-    await loop.sock_sendall(connection, frame)
+    await send(connection, frame)
     op, body = await _read(connection)
     while op == Frame.QUEUED:
         op, body = await _read(connection)
@@ -232,7 +266,7 @@ def _known_size(welcome: bytes) -> int:
     return told.SIZE + devices + images
 
 
-async def _read(connection: socket.socket) -> tuple[int, bytes]:
+async def _read(connection: Connection) -> tuple[int, bytes]:
     """One frame, and not a byte more."""
     size, op, *_ = frames.Header.unpack(await _exactly(connection, frames.Header.SIZE))
     if not frames.Header.SIZE <= size <= frames.HANDSHAKE_FRAME_MAX:
@@ -240,11 +274,10 @@ async def _read(connection: socket.socket) -> tuple[int, bytes]:
     return op, await _exactly(connection, size - frames.Header.SIZE)
 
 
-async def _exactly(connection: socket.socket, size: int) -> bytes:
-    loop = asyncio.get_running_loop()
+async def _exactly(connection: Connection, size: int) -> bytes:
     data = b""
     while len(data) < size:
-        part = await loop.sock_recv(connection, size - len(data))
+        part = await receive(connection, size - len(data))
         if not part:
             raise CannotMove("it closed the connection")
         data += part

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
+from gpuferry.native.tls.stream import Connection, TlsSocket
 from gpuferry.specs._generated.frames import NONCE_SIZE, Header
 from gpuferry.specs._generated.frames import Hello as HelloFrame
 
@@ -39,7 +40,7 @@ log = structlog.get_logger()
 class Guest:
     """A guest that proved itself and waits for WELCOME."""
 
-    connection: socket.socket
+    connection: Connection
     peer: str
     hello: Hello
     nonces: bytes  # the server's, then the guest's
@@ -76,10 +77,10 @@ class Reception(Protocol):
     def quiet(self) -> None:
         """No other guest is at the door."""
 
-    def resume(self, connection: socket.socket, peer: str, resume: Resume) -> None:
+    def resume(self, connection: Connection, peer: str, resume: Resume) -> None:
         """A guest says that it lost the connection of a session."""
 
-    def turn_away(self, connection: socket.socket, peer: str, refusal: Refusal) -> None:
+    def turn_away(self, connection: Connection, peer: str, refusal: Refusal) -> None:
         """A guest did not prove itself, or asks for what cannot be: it shall be told why."""
 
 
@@ -88,7 +89,7 @@ class Handshake:
 
     __slots__ = ("_data", "_error", "_nonce", "_wanted", "connection", "ends", "peer")
 
-    def __init__(self, connection: socket.socket, peer: str, ends: float) -> None:
+    def __init__(self, connection: Connection, peer: str, ends: float) -> None:
         self.connection = connection
         self.peer = peer
         self.ends = ends  # when it must be over
@@ -100,6 +101,15 @@ class Handshake:
             connection.send(greeting(self._nonce), socket.MSG_DONTWAIT)
         except OSError:  # told again by the next read
             pass
+
+    @property
+    def can_be_told(self) -> bool:
+        """Whether the guest would understand a REFUSED."""
+        return True
+
+    def late(self, limit: float) -> str:
+        """Why it is refused, if it was not over within so many seconds."""
+        return f"no complete HELLO within {limit:g} s"
 
     def receive(self) -> None:
         """Read what has come, without waiting."""
@@ -127,17 +137,22 @@ class Handshake:
         return read_resume(body, self._nonce) if resumes else read_hello(body, self._nonce)
 
 
-def admit(connection: socket.socket, peer: str, claim: Claim, proven: Proven | None) -> Guest:
+def admit(connection: Connection, peer: str, claim: Claim, proven: Proven | None) -> Guest:
     """The Guest that made a claim; Refusal if nobody knows it, or it asks for what cannot be."""
     hello = accept_hello(claim, proven)
     assert proven
     return Guest(connection, peer, hello, claim.server_nonce + hello.nonce, proven.key, proven.invited)
 
 
-async def _say_goodbye(connection: socket.socket, frame: bytes) -> None:
+async def _say_goodbye(guest: Connection, frame: bytes) -> None:
     loop = asyncio.get_running_loop()
-    connection.setblocking(False)
-    await loop.sock_sendall(connection, frame)
+    guest.setblocking(False)
+    if isinstance(guest, TlsSocket):
+        connection = guest.socket
+        guest.send(frame)  # it has room for one more, or the guest does not read
+    else:
+        connection = guest
+        await loop.sock_sendall(connection, frame)
     connection.shutdown(socket.SHUT_WR)
     # Closing with unread bytes would reset the connection, and the guest might lose the text.
     left = FAREWELL_BYTES
@@ -145,7 +160,7 @@ async def _say_goodbye(connection: socket.socket, frame: bytes) -> None:
         left -= len(part)
 
 
-async def dismiss(connection: socket.socket, frame: bytes) -> None:
+async def dismiss(connection: Connection, frame: bytes) -> None:
     """Send a last frame (REFUSED or REDIRECT) so that it arrives, then close."""
     with contextlib.closing(connection), contextlib.suppress(OSError, asyncio.TimeoutError):
         await asyncio.wait_for(_say_goodbye(connection, frame), FAREWELL_SECONDS)
@@ -157,7 +172,7 @@ class Farewells:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def send(self, connection: socket.socket, frame: bytes) -> None:
+    def send(self, connection: Connection, frame: bytes) -> None:
         """Send a last frame in the background. Takes the connection over."""
         task = asyncio.ensure_future(dismiss(connection, frame))
         self._tasks.add(task)

@@ -10,14 +10,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import structlog
+from gpuferry.native.tls.stream import Connection
 
+from ..service.tls import Identity
 from ..settings.errors import ConfigError
 from ..settings.monitor import resolve
 from .credentials import Authority, look_up
 from .guests import Guest, Handshake, Reception, admit
 from .handshake import Claim, CudaError, Proven, Reason, Refusal, Resume
+from .secure import SecureHandshake
 
 BACKLOG = 512
+LOST_AFTER_MS = 20000  # data that nobody acknowledges: the guest is gone
+TLS_SCHEME = "tls://"
 HANDSHAKES_MOST = 128  # at once
 LISTEN_ONCE = select.EPOLLIN | select.EPOLLONESHOT  # who has said HELLO need not be unregistered
 ACCEPTED_MOST = 8  # before those who are further get their turn
@@ -39,6 +44,8 @@ def listen_tcp(address: str, option: str = "--listen") -> socket.socket:
         (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
         (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
         (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+        # And keep-alive does not ask while data waits to be acknowledged.
+        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_AFTER_MS),
     ):
         listening.setsockopt(level, setting, value)
     return _listen(listening, lambda: listening.bind(bound), address, option)
@@ -74,13 +81,16 @@ def _listen(listening: socket.socket, bind: Callable[[], None], name: str, optio
     return listening
 
 
-def name_of(listening: socket.socket) -> str:
-    """The socket's address as `--monitor` takes it, with the port that was really bound."""
+def name_of(listening: socket.socket, secure: bool = False) -> str:
+    """The socket's address as `--monitor` takes it, with the port that was really bound; `secure`: it speaks
+    TLS.
+    """
     address = listening.getsockname()
     if listening.family == socket.AF_UNIX:
         return f"unix:{address}"
     host, port = address[:2]
-    return f"[{host}]:{port}" if listening.family == socket.AF_INET6 else f"{host}:{port}"
+    name = f"[{host}]:{port}" if listening.family == socket.AF_INET6 else f"{host}:{port}"
+    return TLS_SCHEME + name if secure else name
 
 
 def stop_listening(listening: socket.socket) -> None:
@@ -101,8 +111,14 @@ class Listener:
     """
 
     def __init__(
-        self, listening: socket.socket, authority: Authority, limit: float, reception: Reception
+        self,
+        listening: socket.socket,
+        authority: Authority,
+        limit: float,
+        reception: Reception,
+        identity: Identity | None = None,
     ) -> None:
+        """With an identity, whoever comes by TCP must speak TLS; a Unix socket does not leave the machine."""
         self._listening = listening
         self._authority = authority
         self._limit = limit  # seconds for a handshake
@@ -110,10 +126,11 @@ class Listener:
         self._epoll = select.epoll()
         self._door = listening.fileno()
         self._epoll.register(listening, select.EPOLLIN)
-        self._handshakes: dict[int, Handshake] = {}  # by descriptor; oldest first
+        self._identity = identity if listening.family != socket.AF_UNIX else None
+        self._handshakes: dict[int, Handshake | SecureHandshake] = {}  # by descriptor; oldest first
         self._lookups: dict[asyncio.Task[None], None] = {}  # of claims that take time; oldest first
         self._timer: asyncio.TimerHandle | None = None  # while there are handshakes
-        self.name = name_of(listening)
+        self.name = name_of(listening, secure=self._identity is not None)
 
     async def serve(self) -> None:
         """Accept guests and shake hands with them, until cancelled."""
@@ -158,10 +175,15 @@ class Listener:
             if len(self._handshakes) + len(self._lookups) >= HANDSHAKES_MOST:
                 self._make_room()
             peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix"
-            self._handshakes[connection.fileno()] = Handshake(connection, peer, ends)
+            self._handshakes[connection.fileno()] = self._begin(connection, peer, ends)
             self._epoll.register(connection, LISTEN_ONCE)
             if not self._timer:
                 self._timer = asyncio.get_running_loop().call_later(self._limit, self._end_late)
+
+    def _begin(self, connection: socket.socket, peer: str, ends: float) -> Handshake | SecureHandshake:
+        if self._identity:
+            return SecureHandshake(connection, peer, ends, self._identity.server_context())
+        return Handshake(connection, peer, ends)
 
     def _accept_again(self) -> None:
         if not self._epoll.closed:
@@ -182,30 +204,33 @@ class Listener:
             if oldest.ends > now:
                 self._timer = asyncio.get_running_loop().call_later(oldest.ends - now, self._end_late)
                 return
-            text = f"no complete HELLO within {self._limit:g} s"
             # Who does speak the protocol has a machine or a way that is too slow at the moment.
-            late = Refusal(Reason.MALFORMED, text, CudaError.SYSTEM_NOT_READY)
+            late = Refusal(Reason.MALFORMED, oldest.late(self._limit), CudaError.SYSTEM_NOT_READY)
             del self._handshakes[descriptor]
-            self._reception.turn_away(oldest.connection, oldest.peer, late)
+            if oldest.can_be_told:
+                self._reception.turn_away(oldest.connection, oldest.peer, late)
+            else:
+                oldest.connection.close()
 
     def _hear(self, descriptor: int) -> Guest | None:
         """The guest, if it has proved itself with what has come."""
         handshake = self._handshakes[descriptor]
-        peer, connection = handshake.peer, handshake.connection
+        peer = handshake.peer
         try:
             said = handshake.read()
         except Refusal as refusal:
             del self._handshakes[descriptor]
-            self._reception.turn_away(connection, peer, refusal)
+            self._reception.turn_away(handshake.connection, peer, refusal)
             return None
         except OSError as error:
             del self._handshakes[descriptor]
             log.debug("guest left during the handshake", peer=peer, error=str(error))
-            connection.close()
+            handshake.connection.close()
             return None
         if not said:
-            self._epoll.modify(connection, LISTEN_ONCE)
+            self._epoll.modify(descriptor, LISTEN_ONCE)
             return None
+        connection = handshake.connection
         del self._handshakes[descriptor]
         if isinstance(said, Resume):
             # Later than those who are heard with it: one of theirs may be the session.
@@ -218,7 +243,7 @@ class Listener:
             task.add_done_callback(self._looked_up)
         return None
 
-    async def _look_up(self, connection: socket.socket, peer: str, claim: Claim) -> None:
+    async def _look_up(self, connection: Connection, peer: str, claim: Claim) -> None:
         try:
             proven = await look_up(self._authority, claim)
         except Refusal as refusal:
@@ -235,7 +260,7 @@ class Listener:
         self._settle()
 
     def _admitted(
-        self, connection: socket.socket, peer: str, claim: Claim, proven: Proven | None
+        self, connection: Connection, peer: str, claim: Claim, proven: Proven | None
     ) -> Guest | None:
         try:
             return admit(connection, peer, claim, proven)

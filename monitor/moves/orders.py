@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 
+from gpuferry.native.tls.stream import Connection
 from gpuferry.specs._generated import migration_pb2, node_pb2, operations
 
 from ..door.agreement import agree
@@ -33,7 +34,7 @@ DRAIN_SECONDS = 30.0  # for which a kernel may go on before the session is left 
 class Link:
     """A connection to an API server of another monitor, which waits for a session."""
 
-    connection: socket.socket
+    connection: Connection
     remote: migration_pb2.RemoteTarget
 
 
@@ -273,7 +274,7 @@ class Orders:
         keeper: ApiServer,
         keep: node_pb2.Keep,
         order: node_pb2.ToServer,
-        *link: socket.socket,
+        *link: Connection,
     ) -> None:
         session, source = migration.session, migration.source
         assert session.grant

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 import structlog
+from gpuferry.native.tls.stream import Connection
 from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
 from .channel import Channel, ChannelBroken, channel_pair
@@ -292,7 +293,7 @@ class ApiServer:
                 waiter.set_result(None)
         self._stats_waiters.clear()
 
-    def send(self, message: node_pb2.ToServer, *descriptors: socket.socket) -> None:
+    def send(self, message: node_pb2.ToServer, *descriptors: Connection) -> None:
         """Send a message, with descriptors beside it. Raises ChannelBroken if the process is gone."""
         if not self._channel or self.state is State.STOPPING:
             raise ChannelBroken("stopping")

@@ -8,6 +8,7 @@ import struct
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
+from gpuferry.native.tls.stream import Connection, state_of
 from gpuferry.specs._generated import node_pb2
 
 PACKET_MAX = 64 * 1024
@@ -26,10 +27,14 @@ class Channel:
         end.setblocking(False)
         self._socket = end
 
-    def send(self, message: node_pb2.ToServer, *descriptors: socket.socket) -> None:
-        """Send at once. Raises ChannelBroken if the API server is gone, or its buffer is full."""
+    def send(self, message: node_pb2.ToServer, *descriptors: Connection) -> None:
+        """Send at once, and what TLS needs on the first descriptor. Raises ChannelBroken if the API server is
+        gone, or its buffer is full.
+        """
         try:
             numbers = [descriptor.fileno() for descriptor in descriptors]
+            if descriptors and (state := state_of(descriptors[0])):
+                message.tls = state
             socket.send_fds(self._socket, [message.SerializeToString()], numbers)
         except OSError as error:
             raise ChannelBroken(str(error)) from None

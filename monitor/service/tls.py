@@ -98,6 +98,11 @@ class Identity:
         now = self._look()
         return grpc.ssl_channel_credentials(now.authority, now.key, now.certificate)
 
+    @property
+    def authority(self) -> str:
+        """The authority's certificate, in PEM."""
+        return self._look().authority.decode()
+
     def refresh(self) -> int:
         """Look whether a file has changed. Returns `version`."""
         self._look()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuferry.guest.endpoint import split_address
+from gpuferry.guest.endpoint import TLS_SCHEME, split_address
 from gpuferry.guest.units import parse_size
 
 _KEY = "option"
@@ -154,6 +154,8 @@ def address(*, tcp: bool = True, unix: bool = True) -> Kind:
         is_unix = value.startswith("unix:")
         if not (unix if is_unix else tcp):
             raise ValueError(f"{value!r}: {forms} is wanted")
+        if value.startswith(TLS_SCHEME):
+            raise ValueError(f"{value!r}: {forms} is wanted; a port speaks TLS where --tls-cert is given")
         split_address(value)
         return value
 

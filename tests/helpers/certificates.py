@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,3 +45,11 @@ class Certificates:
         """As the CLI takes them."""
         given = {"CERT": f"{name}.crt", "KEY": f"{name}.key", "CA": "ca.crt"}
         return {f"GPUFERRY_TLS_{what}": str(self.folder / file) for what, file in given.items()}
+
+
+@functools.cache
+def certificates() -> Certificates:
+    """Those of this test process."""
+    folder = Path(tempfile.mkdtemp(prefix="gpuferry-tls-", dir="/tmp"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Certificates.make(folder)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .certificates import certificates
 from .running import TIMEOUT, Command, Outcome, guest_environment, run, server_environment
 from .warm import CLI, Popen
 
@@ -34,13 +35,15 @@ class Monitor:
     control: str
     token: str
     log: Path
+    authority: Path | None = None  # of its certificate, if its TCP port speaks TLS
 
     def settings(self, transport: str = "tcp") -> dict[str, str]:
         """What the guest library reads to find this monitor; transport is `tcp` or `unix`."""
-        return {
+        settings = {
             "GPUFERRY_MONITOR": {"tcp": self.tcp, "unix": self.unix}[transport],
             "GPUFERRY_TOKEN": self.token,
         }
+        return settings | ({"GPUFERRY_TLS_CA": str(self.authority)} if self.authority else {})
 
     def run(
         self, command: Command, transport: str = "tcp", extra: Mapping[str, str] | None = None
@@ -67,7 +70,10 @@ def monitor(
     *options: str, environment: Mapping[str, str] | None = None, python: str | Path = sys.executable
 ) -> Iterator[Monitor]:
     """Starts one, waits until an API server is ready, and ends it with everything it started. `python` is of
-    the environment where gpuferry is installed."""
+    the environment where gpuferry is installed. With GPUFERRY_TEST_TLS=1 in the test's own environment its
+    TCP port speaks TLS."""
+    if os.environ.get("GPUFERRY_TEST_TLS") == "1" and "--tls-cert" not in options:
+        options = (*options, *certificates().flags())
     # Not below pytest's own folder: the path of a Unix socket may have 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="gpuferry-test-", dir="/tmp"))
     log = folder / "monitor.log"
@@ -120,6 +126,7 @@ def _published(process: subprocess.Popen[bytes], runtime: Path, log: Path) -> Mo
         control=entries["GPUFERRY_CONTROL"],
         token=Path(entries["GPUFERRY_TOKEN_FILE"]).read_text().strip(),
         log=log,
+        authority=Path(entries["GPUFERRY_TLS_CA"]) if "GPUFERRY_TLS_CA" in entries else None,
     )
 
 

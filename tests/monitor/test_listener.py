@@ -16,4 +16,5 @@ def test_connections_inherit_what_was_set_on_the_listening_socket() -> None:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 20_000
             assert connection.getblocking()

@@ -12,6 +12,7 @@ cdef struct Arrival:
     vector[int] *descriptors    # that came beside frames
     Stream *copy_streams[COPY_STREAMS]
     # What the session will have.
+    gf_tls *tls                 # of its guest's socket
     Stats stats
     bint counted                # `stats` came
     int latched

@@ -1,14 +1,15 @@
 # Room: connection
 # Holds: the guest's connection, and how much came through it.
-# Lock: lock; the dispatcher reads without it what only it changes
-# Home: connection
+# Lock: lock; the dispatcher reads without it what only it changes. Of `tls`, what sends has sending.lock.
+# Home: connection socket
 # Changed by: receive
 # Read by: _core hold log restore_ops scrub send
-# Offers: begin_connection detach drop_stale find_relayed_tail guest_moved linger receive_attached restore_counts
-#   resume_session take_connection wait_for_guest
+# Offers: begin_connection detach drop_stale find_relayed_tail guest_moved is_written linger receive_attached
+#   receive_some restore_counts resume_session save_tls send_some take_connection wait_for_guest write_rest
 
 cdef struct Connection:
     int fd
+    gf_tls *tls                 # NULL: in clear
     bint resumable              # the session outlives it
     bint attached               # it lives, as far as we know
     bint by_link                # the guest speaks by way of where it was before,

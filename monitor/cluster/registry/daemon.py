@@ -61,7 +61,9 @@ class Registry:
             redirector = Redirector(directory, config.cluster_key, config.policy, config.max_wait, identity)
             stack.push_async_callback(redirector.close)
             authority = AnyOf([OwnToken(config.token), Tenants(book)])
-            listener = Listener(listen_tcp(config.listen), authority, config.handshake_timeout, redirector)
+            listener = Listener(
+                listen_tcp(config.listen), authority, config.handshake_timeout, redirector, identity
+            )
             stack.callback(listener.close)
 
             guard = RequireSignature(Guard(config.cluster_key), SERVICE)

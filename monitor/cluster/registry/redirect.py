@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
 from gpuferry.guest.endpoint import split_address
+from gpuferry.native.tls.stream import Connection
 from gpuferry.specs._generated import registry_pb2
 from gpuferry.specs._generated.frames import MAGIC, Header
 
@@ -106,11 +106,11 @@ class Redirector:
     def quiet(self) -> None:
         """Do nothing: a registry places each guest at once, and waits for no crowd."""
 
-    def resume(self, connection: socket.socket, peer: str, _: Resume) -> None:
+    def resume(self, connection: Connection, peer: str, _: Resume) -> None:
         """Refuse: sessions are at the GPU servers, and their guests know which."""
         self.turn_away(connection, peer, Refusal(Reason.NO_SESSION, "a registry has no sessions"))
 
-    def turn_away(self, connection: socket.socket, peer: str, refusal: Refusal) -> None:
+    def turn_away(self, connection: Connection, peer: str, refusal: Refusal) -> None:
         """Tell a guest why not, in the background."""
         log.info("refused", reason=refusal.reason.name, text=refusal.text, peer=peer)
         self._farewells.send(connection, refusal.frame())

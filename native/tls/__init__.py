@@ -1,0 +1,1 @@
+"""TLS 1.3 for sockets that are handed from process to process (DESIGN.md)."""

@@ -1,0 +1,216 @@
+"""The records of native/tls, against Python's ssl as the other side, and against whoever stands between them."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from gpuferry.native.tls._records import NoTls, Records
+from gpuferry.native.tls.shake import Shake
+from gpuferry.native.tls.stream import TlsSocket
+
+from tests.helpers.certificates import Certificates
+
+HEADER = 5
+KEY_UPDATE_ASKED = bytes([24, 0, 0, 1, 1])
+SUITE = "TLS_AES_128_GCM_SHA256"
+ONE, OTHER = b"a" * 32, b"b" * 32
+
+
+def step_through(connection: socket.socket, shake: Shake) -> TlsSocket:
+    connection.sendall(shake.step(b""))
+    while not shake.done:
+        came = connection.recv(1 << 16)
+        assert came
+        connection.sendall(shake.step(came))
+    return TlsSocket(connection, shake.records())
+
+
+@contextmanager
+def ours_and_pythons(certificates: Certificates, server: bool = True) -> Iterator[tuple[TlsSocket, ssl.SSLSocket]]:
+    """The two ends of a connection: ours as the server, or as the client."""
+    identity = certificates.identity()
+    here, there = socket.socketpair()
+    for end in (here, there):
+        end.settimeout(10)
+    shake = Shake(identity.server_context()) if server else Shake(identity.client_context(), "localhost")
+    made: list[TlsSocket] = []
+    thread = threading.Thread(target=lambda: made.append(step_through(here, shake)))
+    thread.start()
+    if server:
+        peer = identity.client_context().wrap_socket(there, server_hostname="localhost")
+    else:
+        peer = identity.server_context().wrap_socket(there, server_side=True)
+    thread.join()
+    here.settimeout(None)
+    with peer, made[0]:
+        yield made[0], peer
+
+
+def exactly(connection: TlsSocket | ssl.SSLSocket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        assert part
+        data += part
+    return data
+
+
+@pytest.mark.parametrize("server", [True, False], ids=["server", "client"])
+def test_another_implementation_understands_them(certificates: Certificates, server: bool) -> None:
+    with ours_and_pythons(certificates, server) as (ours, peer):
+        for size in (1, 100, 1 << 14, (1 << 14) + 1, 100_000):
+            data = bytes(range(256)) * (size // 256 + 1)
+            peer.sendall(data[:size])
+            assert exactly(ours, size) == data[:size]
+            ours.sendall(data[:size])
+            assert exactly(peer, size) == data[:size]
+
+
+def test_keys_are_changed_in_time(certificates: Certificates) -> None:
+    with ours_and_pythons(certificates) as (ours, peer):
+        ours._records.update_after(2)
+        data = bytes(range(256)) * 1000  # 16 records: 8 keys
+        sending = threading.Thread(target=ours.sendall, args=(data,))
+        sending.start()
+        assert exactly(peer, len(data)) == data
+        sending.join()
+
+
+@contextmanager
+def pair(room: int = 0) -> Iterator[tuple[TlsSocket, TlsSocket, socket.socket, socket.socket]]:
+    """Two ends of ours with keys that were told them, and the sockets below, which are not connected."""
+    a, from_a = socket.socketpair()
+    b, to_b = socket.socketpair()
+    if room:
+        a.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, room)
+    for end in (from_a, to_b):
+        end.settimeout(5)
+    with a, b, from_a, to_b:
+        one, other = Records.begin(SUITE, ONE, OTHER), Records.begin(SUITE, OTHER, ONE)
+        yield TlsSocket(a, one), TlsSocket(b, other), from_a, to_b
+
+
+def sealed(end: TlsSocket, wire: socket.socket, data: bytes) -> bytes:
+    """The record in which `data` goes out."""
+    end.sendall(data)
+    return wire.recv(1 << 17)
+
+
+def test_every_flipped_bit_is_found() -> None:
+    with pair() as (ours, _, wire, _):
+        record = sealed(ours, wire, b"what was said")
+    for bit in range(8 * len(record)):
+        flipped = bytearray(record)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pair() as (_, theirs, _, wire):
+            wire.sendall(flipped)
+            wire.shutdown(socket.SHUT_WR)
+            try:
+                said = theirs.recv(100)
+            except ConnectionAbortedError:
+                continue
+            assert not said, "a changed record was taken"  # a longer length: the end came before
+
+
+def test_what_is_repeated_left_out_or_in_another_order_is_found() -> None:
+    with pair() as (ours, _, wire, _):
+        first, second = sealed(ours, wire, b"first"), sealed(ours, wire, b"second")
+    for came in (first + first, second, second + first):
+        with pair() as (_, theirs, _, wire):
+            wire.sendall(came)
+            if came.startswith(first):
+                assert theirs.recv(5) == b"first"
+            for _ in range(2):  # and nothing is taken afterwards
+                with pytest.raises(ConnectionAbortedError):
+                    theirs.recv(5)
+
+
+def test_what_is_cut_off_is_not_taken() -> None:
+    with pair() as (ours, _, wire, _):
+        record = sealed(ours, wire, b"what was said")
+    for size in range(len(record)):
+        with pair() as (_, theirs, _, wire):
+            wire.sendall(record[:size])
+            wire.shutdown(socket.SHUT_WR)
+            assert theirs.recv(100) == b""
+
+
+@pytest.mark.parametrize(
+    "came",
+    [
+        b"GPUFERRY in clear, and more of it",
+        bytes([23, 3, 3, 0xFF, 0xFF]) + bytes(100),
+        bytes([23, 3, 3, 0, 3]) + bytes(3),
+        bytes([22, 3, 3, 0, 40]) + bytes(40),
+        bytes([21, 3, 3, 0, 2, 2, 40]),
+        bytes([20, 3, 3, 0, 1, 1]),
+    ],
+    ids=["clear", "too long", "too short", "handshake", "alert", "change cipher"],
+)
+def test_what_is_no_record_of_data_is_refused(came: bytes) -> None:
+    with pair() as (_, theirs, _, wire):
+        wire.sendall(came)
+        with pytest.raises(ConnectionAbortedError):
+            theirs.recv(100)
+
+
+def test_the_other_side_may_ask_for_another_key(certificates: Certificates) -> None:
+    """KeyUpdate with update_requested, as another implementation of ours would send it: we answer with ours."""
+    with pair() as (ours, theirs, wire, out):
+        ours._records.update_after(1)
+        first, second = sealed(ours, wire, b"one"), sealed(ours, wire, b"two")
+        assert len(second) > len(first) + HEADER  # the second begins with the change of key
+        out.sendall(first + second)
+        assert exactly(theirs, 6) == b"onetwo"
+
+
+def test_another_process_goes_on_wherever_this_one_stopped() -> None:
+    """In the middle of a record on the way in, with plain text that nobody took, with a record half written."""
+    data = bytes(range(256)) * 2000
+    with pair(room=4096) as (ours, theirs, wire, out):
+        ours.setblocking(False)
+        said, got = 0, b""
+        while said < len(data) or len(got) < len(data):
+            try:
+                said += ours.send(data[said : said + 50_000], socket.MSG_DONTWAIT) if said < len(data) else 0
+            except BlockingIOError:
+                taken = ours._taken
+                ours = TlsSocket.restore(ours.socket, ours.state())
+                ours._taken = taken
+            part = wire.recv(1 << 16, socket.MSG_DONTWAIT) if _readable(wire) else b""
+            for at in range(0, len(part), 5000):
+                out.sendall(part[at : at + 5000])
+                theirs = TlsSocket.restore(theirs.socket, theirs.state())
+                theirs.setblocking(False)
+                try:
+                    got += theirs.recv(700)
+                except BlockingIOError:
+                    continue
+            while theirs.has_input:
+                got += theirs.recv(700)
+        assert got == data
+
+
+def _readable(wire: socket.socket) -> bool:
+    try:
+        return bool(wire.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except BlockingIOError:
+        return False
+
+
+@pytest.mark.parametrize("change", [b"", b"\x09\x00", bytes(132), b"\x01\x00\x01\x13" + b"\xff" * 128])
+def test_a_state_that_is_none_is_refused(change: bytes) -> None:
+    with pytest.raises(NoTls):
+        Records.restore(change)
+
+
+def test_secrets_of_another_suite_are_refused() -> None:
+    with pytest.raises(NoTls):
+        Records.begin("TLS_CHACHA20_POLY1305_SHA256", ONE, OTHER)
+    with pytest.raises(ValueError, match="length"):
+        Records.begin(SUITE, ONE[:10], OTHER)
