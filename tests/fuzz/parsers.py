@@ -18,8 +18,7 @@ from gpuferry.migration.place import ExistingFile, NewFile
 from gpuferry.migration.plain import PlainReader
 from gpuferry.migration.seal import seal, unseal
 from gpuferry.monitor.door import handshake
-from gpuferry.monitor.door.credentials import Proven
-from gpuferry.monitor.door.handshake import Refusal
+from gpuferry.monitor.door.handshake import Proven, Refusal
 from gpuferry.monitor.settings.errors import ConfigError
 from gpuferry.monitor.settings.monitor import MonitorOptions
 from gpuferry.monitor.settings.options import options_of
