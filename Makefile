@@ -8,19 +8,21 @@ LOCK   := flock build/.lock
 # Tests wait for other processes a third of the time: three workers for two cores.
 WORKERS := $(shell echo $$((($$(nproc) * 3 + 1) / 2)))
 PYTEST := $(PY) -m pytest -n $(WORKERS) --dist worksteal --durations 15
+INPUTS  := 2000000
 BEGAN  := $(shell date +%s)
 TOOK    = status=$$?; echo "make $@ took $$(($$(date +%s) - $(BEGAN))) s"; exit $$status
 
 # Chromium for the page, etcd for the registry: real ones.
 PACKAGES := etcd:etcd-server chromium:chromium chromedriver:chromium-driver
 
-.PHONY: help setup packages gen build check test test-all test-sanitize demo bench gpu clean
+.PHONY: help setup packages gen build check test test-all test-sanitize fuzz demo bench gpu clean
 
 help:
 	@echo "make demo           an unmodified CUDA program, natively and through gpuferry, compared"
 	@echo "make test           checks and the test suite: a verdict (no GPU needed)"
 	@echo "make test-all       what needs load or luck too, and what is long"
 	@echo "make test-sanitize  the native parts under ASan, UBSan and TSan"
+	@echo "make fuzz           hostile inputs for every parser, INPUTS for each in C (default 2000000)"
 	@echo "make bench          measurements with their floors -> build/bench/results.json"
 	@echo "make gpu            acceptance on a machine with a GPU"
 	@echo "make build | gen | check | clean"
@@ -51,6 +53,9 @@ test-all: packages check
 
 test-sanitize: build
 	@.ci/sanitize.sh $(VENV)
+
+fuzz: build
+	@$(PY) -m tests.fuzz --inputs $(INPUTS)
 
 demo: build
 	@$(PY) -m bench.demo

@@ -87,7 +87,7 @@ def _of_elf(part: bytes, found: Variables) -> None:
         for section in file.iter_sections():
             if isinstance(section, SymbolTableSection):
                 _of_symbols(file, section, found)
-    except (ELFError, ValueError, KeyError, IndexError, UnicodeDecodeError) as error:
+    except (ELFError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise Refused(f"the variables of its code cannot be listed: an ELF file ({error})") from None
 
 

@@ -38,7 +38,8 @@ static bool read_section(const struct file *file, unsigned index, Elf64_Shdr *se
 bool sim_cubin_content(const void *elf, size_t limit, const void **content, size_t *size) {
     struct file file = {.bytes = elf, .limit = limit};
     Elf64_Shdr names, section;
-    if (!read_header(&file) || !read_section(&file, file.header.e_shstrndx, &names))
+    if (!read_header(&file) || !read_section(&file, file.header.e_shstrndx, &names) ||
+        names.sh_type == SHT_NOBITS) /* which is not in the file, wherever it says it is */
         return false;
     for (unsigned i = 0; i < file.header.e_shnum && read_section(&file, i, &section); i++) {
         if (section.sh_type != SHT_PROGBITS || section.sh_name >= names.sh_size ||

@@ -1,0 +1,119 @@
+"""A guest whose frames are of every kind that the spec has, and mostly wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from gpuferry.specs._generated import frames
+from gpuferry.specs._generated.frames import Frame
+
+from codegen.model import Field
+from tests.apiserver.guest import KINDS, PRIMARY, Guest, handle, operations
+from tests.fuzz import images
+from tests.fuzz.changing import NUMBERS
+
+LIBRARY, KERNEL, FUNCTION = handle("library", 0), handle("kernel", 0), handle("function", 0)
+STREAM, EVENT, MODULE = handle("stream", 1), handle("event", 1), handle("module", 1)
+PAGES = 4
+BATCH = 60
+MALFORMED = 0.01  # of all frames: most sessions come to the end of their batch
+RARE = {"sessionClose": 0.02, "sessionLaunch": 0.2, "cuDevicePrimaryCtxReset_v2": 0.1}
+IMAGE = hashlib.sha256(images.TEXT).digest()
+HEADER = frames.Header.LAYOUT
+
+
+class Hostile:
+    """Makes frames for one session after another. The same seed makes the same ones."""
+
+    def __init__(self, seed: int) -> None:
+        self._chance = random.Random(seed)
+        self._messages = sorted(operations().values(), key=lambda message: message.variant.id)
+        self._weights = [RARE.get(message.variant.symbol, 1.0) for message in self._messages]
+        self.frames = 0
+        self.operations: set[str] = set()
+        self._window = (1 << 40, 1 << 36)
+
+    def attack(self, guest: Guest) -> bytes:
+        """Set a few things up as a program does, send what no program would, and read whatever comes back.
+        Returns what was sent.
+        """
+        self._window = guest.window, guest.window_size
+        self._prepare(guest)
+        sent = b"".join(self._batch())
+        guest.socket.settimeout(120)
+        try:
+            guest.socket.sendall(sent)
+            guest.socket.shutdown(socket.SHUT_WR)
+            while guest.socket.recv(1 << 20):
+                pass
+        except OSError:
+            pass  # the session is over, as it may be
+        guest.socket.close()
+        return sent
+
+    def _prepare(self, guest: Guest) -> None:
+        guest.map(PAGES)
+        guest.send("cuStreamCreateWithPriority", phStream=STREAM, flags=1, priority=0)
+        guest.send("cuEventCreate", phEvent=EVENT, Flags=0)
+        guest.load(images.TEXT, LIBRARY, IMAGE)
+        guest.send("sessionGetFunction", function=KERNEL, owner=LIBRARY, index=0)
+
+    def _batch(self) -> Iterator[bytes]:
+        chance, kept = self._chance, list[bytes]()
+        for _ in range(BATCH):
+            kept.append(self._frame())
+            if chance.random() < 0.05:
+                kept.append(chance.choice(kept))
+            if chance.random() < 0.05 and len(kept) > 1:
+                kept[-1], kept[-2] = kept[-2], kept[-1]
+        if chance.random() < 0.3:
+            kept[-1] = kept[-1][: chance.randrange(len(kept[-1]))]
+        self.frames += len(kept)
+        yield from kept
+
+    def _frame(self) -> bytes:
+        chance = self._chance
+        (message,) = chance.choices(self._messages, self._weights)
+        self.operations.add(message.variant.symbol)
+        body = b"".join(self._field(field) for field in message.request) + self._payload()
+        op, flags, request = message.variant.id, 0, chance.choice((0, 1, 2, self.frames & 0xFFFF, 0xFFFFFFFF))
+        context, size = chance.choice((PRIMARY,) * 9 + (0, 2, 0xFFFFFFFF)), HEADER.size + len(body)
+        if chance.random() < MALFORMED:
+            op = chance.choice((op, *Frame, 0, 999, 0xFFFF))
+            flags = chance.choice((0, 1, 2, 0xFFFF))
+            size += chance.choice((0, -HEADER.size, -1, 1, 16, 1 << 20, 0xFFFFFFFF)) % (1 << 32)
+        return HEADER.pack(size % (1 << 32), op, flags, request, context) + body
+
+    def _payload(self) -> bytes:
+        chance = self._chance
+        kind = chance.randrange(6)
+        if kind < 3:
+            return b""
+        if kind == 3:
+            return chance.choice((images.TEXT, b"variable", images.container([images.entry(images.TEXT)])))
+        return chance.randbytes(chance.choice((1, 4, 8, 16, 72, 144, 400)))
+
+    def _field(self, field: Field) -> bytes:
+        if field.type == "u8" and field.count > 1:
+            return IMAGE if self._chance.random() < 0.7 else self._chance.randbytes(field.count)
+        return b"".join(self._number(field.type) for _ in range(field.count))
+
+    def _number(self, kind: str) -> bytes:
+        chance, (base, size) = self._chance, self._window
+        if kind in ("f32", "f64"):
+            code = {"f32": "<f", "f64": "<d"}[kind]
+            return struct.pack(code, chance.choice((0.0, -1.0, float("nan"), float("inf"), 1e9)))
+        width = int(kind[1:]) // 8
+        choices: list[Any] = [0, 1, 2, 3, 4, 8, chance.choice(NUMBERS), chance.getrandbits(8 * width)]
+        if width == 8:
+            at = base + chance.randrange(PAGES + 1) * (2 << 20)
+            some = handle(chance.choice(tuple(KINDS)), chance.randrange(3), chance.choice((0, 0, 1)))
+            choices += [at, at, at + chance.randrange(4096), base + size - 4, 2 << 20, 4 << 20, 4096, 64]
+            choices += [LIBRARY, KERNEL, STREAM, EVENT, some, some]
+        number = chance.choice(choices) + (chance.randrange(-1, 2) if chance.random() < 0.1 else 0)
+        return int(number % (1 << 8 * width)).to_bytes(width, "little")
