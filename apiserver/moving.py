@@ -30,7 +30,7 @@ class Mover:
         age: float,
         guest: socket.socket,
         order: migration_pb2.Migrate,
-        sockets: list[socket.socket],
+        descriptors: list[int],
         log: Log,
     ) -> None:
         self.order = order
@@ -39,7 +39,7 @@ class Mover:
         self._core = core
         self._snapshot = snapshot_pb2.Snapshot(grant=grant, age_seconds=age, created=time.time())
         self._guest = guest
-        self._sockets = sockets
+        self._sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         self._log = log.bind(session=order.session)
         self._thread = threading.Thread(target=self._run, name="mover", daemon=True)
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 
 from gpuferry.specs._generated import migration_pb2, node_pb2, operations
@@ -23,6 +23,7 @@ from ..pool.pool import Pool
 from ..sessions.placement import Placement, Placer
 from ..sessions.session import Session
 from .custody import Custody
+from .inquiry import inquiries
 from .migration import CannotMove, Migration, Strategy, Target, ToDevice, ToFile, ToServer
 from .preparation import Preparations
 
@@ -243,7 +244,9 @@ class Orders:
     async def _suspend(self, migration: Migration, target: ToFile) -> None:
         keeper = await self._keeper(migration)
         file = migration_pb2.FileTarget(path=target.path)
-        self._to_keeper(migration, keeper, node_pb2.Keep(file=file), self._order(migration, file=file))
+        self._to_keeper(
+            migration, keeper, node_pb2.Keep(file=file), self._order(migration, file=file), [], []
+        )
 
     async def _leave(self, migration: Migration, target: ToServer) -> None:
         session = migration.session
@@ -254,11 +257,13 @@ class Orders:
             if session.file:  # it has its keeper already, which plays
                 assert migration.source
                 migration.orders_given = True
-                migration.source.send(order, link.connection)
+                with inquiries(link.remote) as inquiry:
+                    migration.source.send(order, link.connection, inquiry)
                 return
             keeper = await self._keeper(migration)
             keep = node_pb2.Keep(remote=link.remote)
-            self._to_keeper(migration, keeper, keep, order, link.connection)
+            with inquiries(link.remote) as inquiry:
+                self._to_keeper(migration, keeper, keep, order, [inquiry], [link.connection])
 
     async def _keeper(self, migration: Migration) -> ApiServer:
         keeper = migration.destination = self._pool.start_keeper()
@@ -273,7 +278,8 @@ class Orders:
         keeper: ApiServer,
         keep: node_pb2.Keep,
         order: node_pb2.ToServer,
-        *link: socket.socket,
+        beside_keep: Sequence[socket.socket],
+        beside_order: Sequence[socket.socket],
     ) -> None:
         session, source = migration.session, migration.source
         assert session.grant
@@ -285,6 +291,6 @@ class Orders:
         keep.session_seconds = session.age
         one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with one, other:
-            keeper.send(node_pb2.ToServer(keep=keep), other)
-            source.send(order, *link, one)
+            keeper.send(node_pb2.ToServer(keep=keep), other, *beside_keep)
+            source.send(order, *beside_order, one)
         migration.changed()

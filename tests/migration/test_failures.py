@@ -272,17 +272,17 @@ def test_the_monitor_dies(tmp_path: Path, destination: Server) -> None:
     with door, Faulty(tmp_path / "faulty", 0, **devices(MEMORY)) as source:
         door.bind(str(tmp_path / "door"))
         door.listen()
-        door.settimeout(120)
         source.ready()
-        home = node_pb2.Home(path=str(tmp_path / "door"), secret=b"s", grace_seconds=120)
-        source.order(home=home)
+        order = node_pb2.ToServer(home=node_pb2.Home(grace_seconds=120)).SerializeToString()
+        socket.send_fds(source.control, [order], [door.fileno()])
         guest = source.connect()
         work = Work(guest)
         held = source.at("precopy")
         begin(source, destination, guest)
         held.wait()
         source.control.close()
-        source.control, _ = door.accept()
+        source.control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        source.control.connect(str(tmp_path / "door"))
         returned = expect(source, "returned").returned
         assert returned.grant.session == returned.migrating.session == guest.session
         assert returned.migrating.local.device == 1
