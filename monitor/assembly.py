@@ -21,10 +21,11 @@ from .door.listener import Listener, listen_tcp, listen_unix, name_of, stop_list
 from .jail.choose import choose as choose_jail
 from .jail.jail import Jail
 from .policy import build as build_policy
-from .pool.adoption import LATEST_RETURN_SECONDS, Ledger, Returns, Rounds
+from .pool.adoption import LATEST_RETURN_SECONDS, Ledger
 from .pool.events import PoolEvents
 from .pool.losses import LostDevices
 from .pool.pool import Pool
+from .pool.returns import Returns, Rounds
 from .readiness import Readiness
 from .service.runtime import RuntimeDirectory
 from .service.stopping import Stopping

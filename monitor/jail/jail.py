@@ -21,12 +21,17 @@ class Stay:
     def __init__(self, jail: Jail, cell: Cell, cgroup: str = "") -> None:
         self._jail = jail
         self.cell = cell
+        self.uid = cell.uid  # that it is there; 0: the monitor's
         self.cgroup = cgroup
+        self.bwrap = jail.rules.bwrap
 
-    @property
-    def uid(self) -> int:
-        """The user that it is there; 0: the monitor's."""
-        return self.cell.uid
+    def arguments(self) -> list[str]:
+        """What bubblewrap is told."""
+        return command.arguments(self._jail.rules, self.cell)
+
+    def confinement(self) -> str:
+        """What the process is told."""
+        return command.confinement(self._jail.rules, self.cell)
 
     def entered(self, pid: int) -> None:
         """The process is there: limit it from outside."""
@@ -48,11 +53,6 @@ class Jail:
         self._numbers = itertools.count(1)
 
     @property
-    def bwrap(self) -> str:
-        """The path of bubblewrap."""
-        return self.rules.bwrap
-
-    @property
     def memory_is_limited(self) -> bool:
         """Whether the memory of each is limited as a whole, by a cgroup."""
         return self._cgroups is not None
@@ -71,14 +71,6 @@ class Jail:
         """What a process of an earlier monitor has taken."""
         self._taken.add(uid)
         return Stay(self, Cell(uid), cgroup)
-
-    def arguments(self, stay: Stay) -> list[str]:
-        """What bubblewrap is told."""
-        return command.arguments(self.rules, stay.cell)
-
-    def confinement(self, stay: Stay) -> str:
-        """What the process is told."""
-        return command.confinement(self.rules, stay.cell)
 
     def limit(self, stay: Stay, pid: int) -> None:
         """From outside: its cgroup, and who dies first where memory is short."""

@@ -11,13 +11,13 @@ from collections.abc import Callable, Coroutine, Mapping
 import structlog
 from gpuferry.specs._generated import node_pb2
 
-from ..jail.jail import Jail, Stay
+from ..jail.jail import Jail
 from ..settings.monitor import Config
-from .adoption import Record, Returns
 from .api_server import NOWHERE, ApiServer, PoolListener, State
 from .channel import Channel, ChannelBroken
 from .health import PAUSE_MOST, Health
-from .process import Adopted, Launch
+from .process import Adopted, Launch, Stay
+from .returns import Record, Returns
 
 STARTING_MOST = 2 * (os.cpu_count() or 1)  # at once: more would only wait for each other
 SURPLUS_SECONDS = 10.0  # for which an API server may be one too many

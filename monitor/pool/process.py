@@ -13,10 +13,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ..jail.jail import Jail, Stay
-
 STDERR = 2
 SIGNALLED = 128  # to which bubblewrap adds the signal, as shells do
+
+
+class Stay(Protocol):
+    """What a process takes of its jail (jail/jail.py)."""
+
+    uid: int  # that it is there; 0: ours
+    cgroup: str
+    bwrap: str  # the program that makes the jail
+
+    def arguments(self) -> list[str]:
+        """What bubblewrap is told."""
+
+    def confinement(self) -> str:
+        """What the process is told."""
+
+    def entered(self, pid: int) -> None:
+        """The process is there: limit it from outside."""
+
+    def leave(self) -> None:
+        """It is gone: remove what was made for it."""
+
+
+class Jail(Protocol):
+    """Where processes are kept (jail/jail.py)."""
+
+    def enter(self) -> Stay:
+        """Make room for one more process. Raises OSError if there is none."""
 
 
 class Process(Protocol):
@@ -58,7 +83,7 @@ class Launch:
             return Child(child, child.pid, None)
         stay = self.jail.enter()
         try:
-            return await _imprison(self.jail, stay, command, end)
+            return await _imprison(stay, command, end)
         except BaseException:
             stay.leave()
             raise
@@ -78,16 +103,16 @@ async def _execute(
     )
 
 
-async def _imprison(jail: Jail, stay: Stay, command: Sequence[str], end: socket.socket) -> Child:
+async def _imprison(stay: Stay, command: Sequence[str], end: socket.socket) -> Child:
     """By bubblewrap, which says which process it made. Long arguments are files: nobody sees them in `ps`."""
     with contextlib.ExitStack() as stack:
-        outer = stack.enter_context(_file("jail", "\0".join(jail.arguments(stay)) + "\0"))
-        inner = stack.enter_context(_file("confinement", jail.confinement(stay)))
+        outer = stack.enter_context(_file("jail", "\0".join(stay.arguments()) + "\0"))
+        inner = stack.enter_context(_file("confinement", stay.confinement()))
         ends = os.pipe()
         reading, writing = (stack.enter_context(os.fdopen(fd, "rb", 0)) for fd in ends)
         child = await _execute(
             (
-                jail.bwrap,
+                stay.bwrap,
                 *("--args", str(outer)),
                 *("--info-fd", str(writing.fileno())),
                 *("--", *command, "--confine-fd", str(inner)),

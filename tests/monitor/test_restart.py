@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gpuferry.monitor.pool.adoption import Returns
 from gpuferry.monitor.pool.channel import ChannelBroken
+from gpuferry.monitor.pool.returns import Returns
 from gpuferry.specs._generated import node_pb2
 
 from tests.monitor import harness
