@@ -20,9 +20,11 @@ from pathlib import Path
 
 from gpuferry.migration import follow, handover
 from gpuferry.migration.errors import Cancelled, LinkBroken, Lost, MigrationError, Refused
-from gpuferry.migration.file import Reader
+from gpuferry.migration.file import Reader, Snapshot
 from gpuferry.migration.frames import OPERATIONS
 from gpuferry.migration.link import Link
+from gpuferry.migration.place import ExistingFile, existing
+from gpuferry.migration.plain import PlainReader
 from gpuferry.migration.play import Player
 from gpuferry.migration.targets import take_over
 from gpuferry.specs._generated import frames, handover_pb2, migration_pb2, node_pb2, wire
@@ -387,7 +389,8 @@ class Playing:
         remote = self.play.remote if self.play.HasField("remote") else None
         player = None
         try:
-            with Reader(Path(self.play.path)) as reader:
+            with existing(Path(self.play.path)) as file:
+                reader = opened(file, self.play)
                 link = Link(self.link, self.progress.stop)
                 player = Player(reader, link, self.progress, self._written, remote.lacks if remote else ())
                 welcome, guest = (remote.welcome, []) if remote else (None, [self._guest.fileno()])
@@ -404,6 +407,11 @@ class Playing:
         if player is not None and not moved.moved:
             moved.report.CopyFrom(player.report())
         self.progress.say(node_pb2.FromServer(moved=moved))
+
+
+def opened(file: ExistingFile, play: node_pb2.Play) -> Snapshot:
+    """The snapshot in the file that this keeper is to play. Raises SnapshotError."""
+    return PlainReader(file) if play.unencrypted else Reader(file, play.key)
 
 
 def refusal(reason: int, text: str) -> bytes:

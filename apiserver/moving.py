@@ -12,6 +12,7 @@ from pathlib import Path
 from gpuferry.migration.abc import Movable
 from gpuferry.migration.errors import Cancelled, Lost, MigrationError, Refused
 from gpuferry.migration.link import Link
+from gpuferry.migration.place import NewFile
 from gpuferry.migration.source import Order, Source
 from gpuferry.migration.targets import Local, Remote, Suspended, Target
 from gpuferry.specs._generated import migration_pb2, node_pb2, snapshot_pb2
@@ -109,9 +110,9 @@ class Mover:
             raise Refused("the order to move does not say where to")
         core, sockets = self._core, self._sockets
         if kind == "file":
-            suspended = Suspended(core, Path(self.order.file.path), sockets[0], self._snapshot)
-            stack.callback(suspended.writer.close)
-            return suspended
+            file = NewFile(Path(self.order.file.path))
+            stack.callback(file.close)
+            return Suspended(core, file, self.order.file, sockets[0], self._snapshot)
         link = Link(sockets[0], self._progress.stop)
         if kind == "local":
             return Local(core, link)

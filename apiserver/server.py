@@ -340,6 +340,7 @@ class Server:
         base, size = core.window
         return node_pb2.Ready(
             pid=os.getpid(),
+            seals=True,
             device=self._device,
             device_uuid=core.device_uuid,
             device_name=core.device_name,

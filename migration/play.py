@@ -9,7 +9,7 @@ from gpuferry.specs._generated import migration_pb2
 from . import devices, frames, versions
 from .abc import Observer
 from .errors import SnapshotError
-from .file import Reader
+from .file import Snapshot
 from .frames import COPY_IN, HEADER, PAGE, PRIMARY, RESUMABLE, Kept
 from .link import PAUSE_PATIENCE, REBUILD_PATIENCE, SLOWEST, Link
 from .report import Progress
@@ -21,7 +21,7 @@ class Player:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: Snapshot,
         link: Link,
         observer: Observer,
         written: int | None = None,
@@ -62,7 +62,7 @@ class Player:
         try:
             versions.check(snapshot, self._lacks)
         except SnapshotError as error:
-            raise SnapshotError(f"{self._reader.path}: {error.reason}") from None
+            raise SnapshotError(f"{self._reader.name}: {error.reason}") from None
         here = devices.of_welcome(snapshot.welcome)
         devices.compare(here, devices.of_welcome(welcome or self._link.welcome()))
         self._reader.check()
@@ -70,18 +70,14 @@ class Player:
     def _rebuild(self) -> None:
         """In the order in which it was written, so that every frame finds what it needs."""
         self._progress.enter(migration_pb2.PHASE_REBUILD)
-        total = sum(part.size for part in self._reader.snapshot.parts)
-        done = 0
         for item in self._reader.contents():
             if isinstance(item, Kept):
                 self._link.replay(self._up_to_date(item), frames.describe(item.frame))
-                done += len(item.frame)
             else:
                 address, page = item
                 self._link.tell("sessionCopyIn", COPY_IN.pack(0, address, 0, PAGE, 1), page, PRIMARY)
                 self._progress.copied(PAGE)
-                done += PAGE
-            self._progress.advance(done, total)
+            self._progress.advance(self._reader.done, self._reader.size)
         self._link.settle()
 
     def _up_to_date(self, kept: Kept) -> Kept:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Protocol
 
 from gpuferry.specs._generated import handover_pb2, migration_pb2, snapshot_pb2
@@ -19,6 +18,7 @@ from .errors import LinkBroken, Lost
 from .file import Writer
 from .frames import HEADER, PRIMARY, RESUMABLE
 from .link import Link, require
+from .place import NewFile
 
 TAKE_OVER = REQUESTS["sessionRestoreTakeOver"]
 DONE = REQUESTS["sessionRestoreDone"]
@@ -125,26 +125,29 @@ class Suspended:
     lacks: Collection[int] = ()
 
     def __init__(
-        self, core: Movable, path: Path, pair: socket.socket, snapshot: snapshot_pb2.Snapshot
+        self,
+        core: Movable,
+        file: NewFile,
+        order: migration_pb2.FileTarget,
+        pair: socket.socket,
+        snapshot: snapshot_pb2.Snapshot,
     ) -> None:
-        self.writer = Writer(path)
-        self.wire = self.writer
-        self.memory = Filed(core, self.writer)
-        self._core = core
-        self._pair = pair
-        self._snapshot = snapshot
         versions.stamp(snapshot)
         snapshot.welcome = devices.welcome(core, snapshot.grant.session)
+        self.wire = self._writer = Writer(file, order.head, order.key, snapshot)
+        self.memory = Filed(core, self._writer)
+        self._core = core
+        self._pair = pair
+        self._session = snapshot.grant.session
 
     def prepare(self, core: Movable) -> None:
         """Do nothing: any device like this one will do, and whoever plays the file compares."""
 
     def done(self, mapped_bytes: int) -> None:
-        self._snapshot.mapped_bytes = mapped_bytes
-        self.writer.finish(self._snapshot)
+        self._writer.finish(mapped_bytes)
 
     def take_over(self, guest: int, unread: bytes, reply_begun: int) -> None:
-        message = custody(self._snapshot.grant.session, unread, reply_begun)
+        message = custody(self._session, unread, reply_begun)
         message.relayed = self._core.relayed
         if (state := self._core.resume_state()) is not None:
             received, _, kept, _, sent = RESUMABLE.unpack(state)
@@ -152,7 +155,7 @@ class Suspended:
         handover.give(self._pair, message, [guest])
 
     def undo(self) -> None:
-        self.writer.withdraw()
+        self._writer.withdraw()
 
     def patient(self, seconds: float) -> AbstractContextManager[None]:
         return nullcontext()

@@ -20,6 +20,7 @@ from .devices.gpus import GpuStats, gpu_stats
 from .door.listener import Listener, listen_tcp, listen_unix, name_of, stop_listening
 from .jail.choose import choose as choose_jail
 from .jail.jail import Jail
+from .moves.snapshots import Snapshots, read_secret
 from .policy import build as build_policy
 from .pool.adoption import LATEST_RETURN_SECONDS, Ledger
 from .pool.events import PoolEvents
@@ -32,6 +33,7 @@ from .service.stopping import Stopping
 from .sessions.events import Announcer
 from .sessions.placement import Placer
 from .settings.errors import ConfigError
+from .settings.folders import state_directory
 from .settings.monitor import Config
 from .views.control import ControlServer, MonitorService
 from .views.stats.accounting import Accounting
@@ -110,7 +112,11 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     cluster = cluster_of(config)
     neighbours = Neighbours(config.token, cluster.key, cluster.registries)
     complete_at = time.monotonic() + LATEST_RETURN_SECONDS if ledger.inherited else 0.0
-    broker = Broker(config, placer, announcer, pool, neighbours.connect, ledger.next_session, complete_at)
+    secret = read_secret(config.snapshot_key_file, cluster.key, state_directory(config.state))
+    snapshots = Snapshots(secret)
+    broker = Broker(
+        config, placer, announcer, pool, snapshots, neighbours.connect, ledger.next_session, complete_at
+    )
     accounting = Accounting(broker.came_from_elsewhere)
     readiness = Readiness(pool, config.status_descriptor, stopping)
     for listener in (accounting, broker, readiness):  # in this order: a session is counted before it is over

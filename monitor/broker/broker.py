@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
 import structlog
-from gpuferry.specs._generated import migration_pb2, node_pb2
+from gpuferry.specs._generated import control_pb2, migration_pb2, node_pb2
 
 from ..door.agreement import agree
 from ..door.guests import Farewells, Guest
@@ -20,6 +20,7 @@ from ..moves.migration import CannotMove, Migration, Strategy, Target
 from ..moves.orders import Link, Orders
 from ..moves.preparation import Preparations
 from ..moves.reunion import Reunion
+from ..moves.snapshots import Snapshots
 from ..pool.api_server import ApiServer, PoolListener
 from ..pool.channel import ChannelBroken
 from ..pool.pool import Pool
@@ -47,6 +48,7 @@ class Broker(PoolListener):
         placer: Placer,
         announcer: Announcer,
         pool: Pool,
+        snapshots: Snapshots,
         connect: Callable[[Session, str], Coroutine[None, None, Link]],
         next_session: Callable[[], int],
         complete_at: float,
@@ -66,7 +68,8 @@ class Broker(PoolListener):
         self.refused = 0  # guests that were turned away
         preparations = Preparations(placer, pool)
         self.custody = Custody(placer, preparations, announcer.tell, self)
-        self._orders = Orders(placer, self.custody, preparations, pool, connect, self.dispatch)
+        self._snapshots = snapshots
+        self._orders = Orders(placer, self.custody, preparations, snapshots, pool, connect, self.dispatch)
         self._reunion = Reunion(placer, self.custody)
         self._forwarding = Forwarding()
         self._handover = HandOver(config)
@@ -444,17 +447,26 @@ class Broker(PoolListener):
             return None
         return self._orders.begin(session, target, strategy, timeout)
 
-    def resume_session(self, path: str, target: Target, timeout: float) -> Migration:
+    def resume_session(
+        self, path: str, target: Target, timeout: float, allow_unencrypted: bool = False
+    ) -> Migration:
         """Bring the session that is suspended in this file back to `target`.
 
-        `timeout` in seconds, 0: none. Raises KeyError (no such file) or CannotMove (why not).
+        `timeout` in seconds, 0: none. `allow_unencrypted`: out of a file of release 0.1. Raises KeyError (no
+        such file) or CannotMove (why not).
         """
         found = [session for session in self.sessions.values() if session.file == path]
         if not found:
             raise KeyError(path)
         if self._closing:
             raise CannotMove("the monitor is shutting down")
-        return self._orders.begin(found[0], target, Strategy.STRATEGY_STOP, timeout)
+        return self._orders.begin(found[0], target, Strategy.STRATEGY_STOP, timeout, allow_unencrypted)
+
+    def inspect_file(self, path: str) -> control_pb2.InspectFileReply:
+        """Whose session is in a file. Raises SnapshotError, or CannotMove if there is no key."""
+        reply = self._snapshots.inspect(path)
+        reply.suspended = any(session.file == path for session in self.sessions.values())
+        return reply
 
     # -- ending sessions
 

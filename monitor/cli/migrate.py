@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +19,8 @@ from .client import Metadata, monitor_client
 from .errors import CliError, Exit, say
 
 SCHEMA = "gpuferry.migration/1"
+FILE_SCHEMA = "gpuferry.file/1"
+INSPECT_SECONDS = 5.0  # for an answer
 GPU = re.compile(r"gpu:(\d+)")
 
 Stub = Any
@@ -184,6 +187,7 @@ def resume(
     file: str,
     to: str | None,
     timeout: float,
+    allow_unencrypted: bool,
     control: str | None,
     token_file: str | None,
     json_wanted: bool,
@@ -191,7 +195,9 @@ def resume(
     """Bring a session out of its file, to any device."""
     path = os.path.abspath(os.path.expanduser(file))
     where = {} if to is None else target(to)
-    request = control_pb2.ResumeSessionRequest(file=path, timeout_seconds=timeout, **where)
+    request = control_pb2.ResumeSessionRequest(
+        file=path, timeout_seconds=timeout, allow_unencrypted=allow_unencrypted, **where
+    )
     done = follow(
         control,
         token_file,
@@ -203,3 +209,21 @@ def resume(
     if not json_wanted:
         print(report(done))
         print(f"{file} is of no use any more: the program goes on from here")
+
+
+def inspect(file: str, control: str | None, token_file: str | None, json_wanted: bool) -> None:
+    """Print whose session is in a file."""
+    path = os.path.abspath(os.path.expanduser(file))
+    with monitor_client(control, token_file) as (stub, metadata):
+        request = control_pb2.InspectFileRequest(file=path)
+        try:
+            reply = stub.InspectFile(request, metadata=metadata, timeout=INSPECT_SECONDS)
+        except grpc.RpcError as error:
+            raise _refused(error, f"nothing can be said of {file}") or error from None
+    found = as_json(reply.about) | {"file": path, "bytes": reply.size, "suspended": reply.suspended}
+    if json_wanted:
+        print(json.dumps({"schema": FILE_SCHEMA} | found, indent=2))
+        return
+    found["created"] = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(reply.about.created))
+    for name, value in found.items():
+        print(f"{name:12} {value}")

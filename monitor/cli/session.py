@@ -1,4 +1,4 @@
-"""`gpuferry session list|show|kill|suspend|resume`."""
+"""`gpuferry session list|show|kill|suspend|resume|inspect`."""
 
 from __future__ import annotations
 
@@ -122,6 +122,9 @@ def resume(
         ),
     ] = None,
     timeout: Limit = 0.0,
+    allow_unencrypted: Annotated[
+        bool, typer.Option("--allow-unencrypted", help="It is a file of gpuferry 0.1, and you trust it")
+    ] = False,
     control: Control = None,
     token_file: TokenFile = None,
     as_json: Json = False,
@@ -129,4 +132,17 @@ def resume(
     """Let a session that is suspended in a file go on."""
     from .migrate import resume as take_up
 
-    take_up(file, to, timeout, control, token_file, as_json)
+    take_up(file, to, timeout, allow_unencrypted, control, token_file, as_json)
+
+
+@app.command()
+def inspect(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="On the monitor's machine")],
+    control: Control = None,
+    token_file: TokenFile = None,
+    as_json: Json = False,
+) -> None:
+    """Print whose session is in a file, and from when: as this GPU server's key proves."""
+    from .migrate import inspect as look
+
+    look(file, control, token_file, as_json)

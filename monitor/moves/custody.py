@@ -150,7 +150,7 @@ class Custody:
         if destination.is_keeper:
             session.placement = None
             if isinstance(migration.target, ToFile):
-                session.suspend(migration.target.path)
+                session.suspend(migration.target.path, migration.target.head)
             else:
                 session.remote = migration.remote
         else:

@@ -6,9 +6,9 @@ import asyncio
 import enum
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from gpuferry.specs._generated import migration_pb2
+from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from ..pool.api_server import ApiServer
 from ..sessions.session import Session
@@ -59,6 +59,7 @@ class ToFile:
     """A file on this machine: the session is suspended there."""
 
     path: str
+    head: bytes = field(default=b"", repr=False)  # with which the file begins
 
     def __str__(self) -> str:
         return self.path
@@ -80,6 +81,7 @@ class Migration:
         self.target = target
         self.came_from = came_from
         self.remote: migration_pb2.RemoteTarget | None = None  # if it goes to another GPU server
+        self.play: node_pb2.Play | None = None  # if it comes out of a file
         self.strategy: migration_pb2.Strategy = Strategy.STRATEGY_AUTO
         self.began = time.monotonic()
         self.ended = 0.0

@@ -26,6 +26,7 @@ from .custody import Custody
 from .inquiry import inquiries
 from .migration import CannotMove, Migration, Strategy, Target, ToDevice, ToFile, ToServer
 from .preparation import Preparations
+from .snapshots import Snapshots
 
 DRAIN_SECONDS = 30.0  # for which a kernel may go on before the session is left where it is
 
@@ -46,6 +47,7 @@ class Orders:
         placer: Placer,
         custody: Custody,
         preparations: Preparations,
+        snapshots: Snapshots,
         pool: Pool,
         connect: Callable[[Session, str], Coroutine[None, None, Link]],
         dispatch: Callable[[], None],
@@ -53,6 +55,7 @@ class Orders:
         self._placer = placer
         self._custody = custody
         self._preparations = preparations
+        self._snapshots = snapshots
         self._pool = pool
         self._connect = connect  # to another GPU server, by name
         self._dispatch = dispatch  # carry out what the policy decides
@@ -96,11 +99,20 @@ class Orders:
             )
 
     def begin(
-        self, session: Session, target: Target, strategy: migration_pb2.Strategy, timeout: float
+        self,
+        session: Session,
+        target: Target,
+        strategy: migration_pb2.Strategy,
+        timeout: float,
+        allow_unencrypted: bool = False,
     ) -> Migration:
-        """Begin to move the session. `timeout` in seconds, 0: none. Raises CannotMove."""
+        """Begin to move the session. `timeout` in seconds, 0: none. `allow_unencrypted`: out of a file of
+        release 0.1. Raises CannotMove.
+        """
         self.check_can_move(session, target)
+        play = self._snapshots.play(session, allow_unencrypted) if session.file else None
         migration = self._custody.begin_migration(session, session.server, target)
+        migration.play = play
         migration.strategy = strategy or Strategy.STRATEGY_AUTO
         if isinstance(target, ToDevice):
             if session.file:
@@ -216,10 +228,10 @@ class Orders:
         file: migration_pb2.FileTarget | None = None,
     ) -> node_pb2.ToServer:
         session = migration.session
-        if session.file:
-            return node_pb2.ToServer(
-                play=node_pb2.Play(session=session.id, path=session.file, local=local, remote=remote)
-            )
+        if migration.play:
+            order = node_pb2.ToServer(play=migration.play)
+            order.play.MergeFrom(node_pb2.Play(local=local, remote=remote))
+            return order
         return node_pb2.ToServer(
             migrate=migration_pb2.Migrate(
                 session=session.id,
@@ -242,11 +254,11 @@ class Orders:
             self._custody.fail(migration, f"a process ended that was to take part: {error}")
 
     async def _suspend(self, migration: Migration, target: ToFile) -> None:
+        file = self._snapshots.target(migration.session, target.path)
+        migration.target = ToFile(file.path, file.head)
         keeper = await self._keeper(migration)
-        file = migration_pb2.FileTarget(path=target.path)
-        self._to_keeper(
-            migration, keeper, node_pb2.Keep(file=file), self._order(migration, file=file), [], []
-        )
+        keep = node_pb2.Keep(file=migration_pb2.FileTarget(path=file.path, head=file.head))
+        self._to_keeper(migration, keeper, keep, self._order(migration, file=file), [], [])
 
     async def _leave(self, migration: Migration, target: ToServer) -> None:
         session = migration.session

@@ -36,7 +36,7 @@ class Reunion:
         elif server.is_keeper:
             target = _target(returned, server)
             if isinstance(target, ToFile):
-                session.suspend(target.path)
+                session.suspend(target.path, target.head)
             else:
                 session.remote = returned.migrating.remote
         elif returned.HasField("migrating"):
@@ -108,7 +108,7 @@ class Reunion:
 def _target(returned: node_pb2.Returned, server: ApiServer) -> Target:
     kind = returned.migrating.WhichOneof("target")
     if kind == "file":
-        return ToFile(returned.migrating.file.path)
+        return ToFile(returned.migrating.file.path, returned.migrating.file.head)
     if kind == "remote":
         return ToServer(returned.migrating.remote.address)
     return ToDevice(returned.migrating.local.device if kind == "local" else server.device)

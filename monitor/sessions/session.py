@@ -42,6 +42,7 @@ class Session:
         self.revoked: str | None = None  # why it was told to end; none: it was not
         self.restoring = False  # another GPU server hands it over, and did not finish yet
         self.file = ""  # where it is suspended
+        self.file_head = b""  # how that file begins; empty: nobody said
         self.remote: migration_pb2.RemoteTarget | None = None  # the GPU server where its guest will follow
         self.watched = False  # its API server will say when it launches a kernel
         self._suspended_at: float | None = None
@@ -72,15 +73,15 @@ class Session:
         """Seconds since the session began, without those in a file."""
         return (self._suspended_at or time.monotonic()) - self.phase_began - self._suspended
 
-    def suspend(self, path: str) -> None:
-        """The session is in this file now, and on no device."""
-        self.file, self._suspended_at = path, time.monotonic()
+    def suspend(self, path: str, head: bytes) -> None:
+        """The session is in this file now, which begins with this head, and on no device."""
+        self.file, self.file_head, self._suspended_at = path, head, time.monotonic()
 
     def unsuspend(self) -> None:
         """The session is on a device again."""
         assert self._suspended_at is not None
         self._suspended += time.monotonic() - self._suspended_at
-        self.file, self._suspended_at = "", None
+        self.file, self.file_head, self._suspended_at = "", b"", None
 
     def enter_phase(self, phase: Phase) -> None:
         """Begin a phase, which may have a time limit of its own: the timer of the one before is stopped."""

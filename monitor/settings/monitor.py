@@ -83,6 +83,13 @@ class MonitorOptions:
         "The file of the key that the cluster's registries and servers share, mode 0600",
         "GPUFERRY_CLUSTER_KEY_FILE",
     )
+    snapshot_key_file: str | None = option(
+        options.optional(options.path()),
+        None,
+        "The file of the key of files into which sessions are suspended, mode 0600; none: it follows from the"
+        " cluster's key, or is made in the state folder",
+        "GPUFERRY_SNAPSHOT_KEY_FILE",
+    )
     state: str | None = option(
         options.optional(options.path("FOLDER")),
         None,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hmac
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import grpc
+from gpuferry.migration.errors import SnapshotError
 from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
@@ -118,7 +120,9 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         if kind == "device":
             target = ToDevice(request.device)
         try:
-            begun = self._broker.resume_session(request.file, target, request.timeout_seconds)
+            begun = self._broker.resume_session(
+                request.file, target, request.timeout_seconds, request.allow_unencrypted
+            )
         except KeyError:
             text = f"no session of this monitor is suspended in {request.file}: its program may have ended"
             await context.abort(grpc.StatusCode.NOT_FOUND, text)
@@ -128,6 +132,18 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
             return
         async for _ in begun.follow():
             yield describe(begun)
+
+    async def InspectFile(
+        self, request: control_pb2.InspectFileRequest, context: Any
+    ) -> control_pb2.InspectFileReply:
+        """Tell whose session is in a file, as far as our key can tell."""
+        if not os.path.lexists(request.file):
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no file {request.file}")
+        try:
+            return self._broker.inspect_file(request.file)
+        except (SnapshotError, CannotMove) as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, error.reason)
+            raise  # abort has raised already
 
 
 async def _refuse(context: Any, error: CannotMove) -> None:

@@ -26,6 +26,7 @@ from tests.migration.gate import SECONDS, TRY_AGAIN, Gate, Journey, Passage, Sto
 from tests.migration.moving import (
     Keeper,
     expect,
+    new_file,
     next_message,
     offer,
     order,
@@ -199,7 +200,7 @@ class Carriage:
         with Keeper(self._folder / "keeper.log") as keeper:
             pair = keeper.keep(session, file={"path": str(path)})
             with contextlib.suppress(BrokenPipeError):
-                order_move(server, [pair], session, file={"path": str(path)})
+                order_move(server, [pair], session, file=new_file(path))
             moved, over = outcome(server)
             if not moved.moved:
                 return moved, over

@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 from typing import ClassVar
 
-from gpuferry.specs._generated import migration_pb2, node_pb2
+from gpuferry.migration.head import read_head
+from gpuferry.migration.place import existing
+from gpuferry.migration.seal import seal, unseal
+from gpuferry.specs._generated import migration_pb2, node_pb2, snapshot_pb2
 from gpuferry.specs._generated.frames import Frame
 
 from tests.apiserver import kernels
@@ -20,6 +23,7 @@ from tests.resume.guest import CountingGuest
 
 MEMORY = "512MiB"
 PAGE = 2 << 20
+SECRET = b"of the files that tests write"
 STOP = migration_pb2.STRATEGY_STOP
 PRECOPY = migration_pb2.STRATEGY_PRECOPY
 
@@ -249,15 +253,31 @@ class Keeper(Process):
 
     def play(self, session: int, path: Path, destination: Server, **terms: object) -> migration_pb2.Moved:
         """Resumes the session of a file on a server; returns what the keeper says of it."""
-        link = offer(destination, session, **terms)
-        order(self, [link], play=node_pb2.Play(session=session, path=str(path), local={"device": 1}))
+        self.order_to_play(session, path, offer(destination, session, **terms))
         return expect(self, "moved").moved
+
+    def order_to_play(self, session: int, path: Path, link: socket.socket) -> None:
+        """As a monitor does that has the key."""
+        play = node_pb2.Play(session=session, path=str(path), key=key_of(path), local={"device": 1})
+        order(self, [link], play=play)
+
+
+def new_file(path: Path, session: int = 7) -> migration_pb2.FileTarget:
+    """What an API server must know to write a file, with the tests' key."""
+    head, key = seal(SECRET, snapshot_pb2.About(session=session, program="p"))
+    return migration_pb2.FileTarget(path=str(path), head=head, key=key)
+
+
+def key_of(path: Path) -> bytes:
+    """The key of the contents of a file that was written so."""
+    with existing(path) as file:
+        return unseal(SECRET, read_head(file), str(path))[1]
 
 
 def suspend(source: Server, keeper: Keeper, session: int, path: Path) -> migration_pb2.Moved:
     """Suspends a session into a file; returns what the source says of it."""
     pair = keeper.keep(session, file={"path": str(path)})
-    order_move(source, [pair], session, file={"path": str(path)})
+    order_move(source, [pair], session, file=new_file(path, session))
     return expect(source, "moved").moved
 
 

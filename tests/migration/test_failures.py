@@ -35,6 +35,7 @@ from tests.migration.moving import (
     devices,
     expect,
     move,
+    new_file,
     offer,
     order_move,
     settled,
@@ -406,7 +407,7 @@ def test_the_keeper_dies_before_it_has_the_guest(faulty: Faulty, tmp_path: Path,
     (tmp_path / "files").mkdir()
     held = faulty.at(step)
     with Keeper(tmp_path / "keeper.log") as keeper:
-        target = {"path": str(tmp_path / "files" / "file")}
+        target = new_file(tmp_path / "files" / "file")
         order_move(faulty, [keeper.keep(guest.session, file=target)], guest.session, file=target)
         held.wait()
         keeper.process.kill()
@@ -450,9 +451,7 @@ def test_the_destination_dies_while_a_file_is_played(
         suspended(source, keeper, suspend(source, keeper, guest.session, path))
         link = offer(victim, guest.session)
         freeze(victim)
-        play = node_pb2.Play(session=guest.session, path=str(path), local={"device": 1})
-        socket.send_fds(keeper.control, [node_pb2.ToServer(play=play).SerializeToString()], [link.fileno()])
-        link.close()
+        keeper.order_to_play(guest.session, path, link)
         os.kill(victim.process.pid, signal.SIGKILL)
         moved = expect(keeper, "moved").moved
         assert not moved.moved

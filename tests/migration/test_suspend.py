@@ -19,6 +19,7 @@ from tests.migration.moving import (
     close,
     comes_back,
     expect,
+    new_file,
     offer,
     order,
     order_move,
@@ -207,7 +208,7 @@ def test_a_guest_that_does_not_come_back(source: Server, tmp_path: Path) -> None
     path = tmp_path / "file"
     with Keeper(tmp_path / "keeper.log") as keeper:
         pair = keeper.keep(guest.session, resume_seconds=0.1, file={"path": str(path)})
-        order_move(source, [pair], guest.session, file={"path": str(path)})
+        order_move(source, [pair], guest.session, file=new_file(path))
         suspended(source, keeper, expect(source, "moved").moved)
         guest.socket.close()
         assert expect(keeper, "ended").ended.reason == "connection lost"
@@ -258,7 +259,7 @@ def test_it_comes_back_while_its_session_is_resumed(
         suspended(source, keeper, suspend(source, keeper, guest.session, path))
         link = offer(destination, guest.session, resume_seconds=GRACE)
         freeze(destination)
-        order(keeper, [link], play={"session": guest.session, "path": str(path), "local": {"device": 1}})
+        keeper.order_to_play(guest.session, path, link)
         assert keeper.message().HasField("moving")
         assert comes_back(keeper, guest) == guest.sent
         destination.process.send_signal(signal.SIGCONT)

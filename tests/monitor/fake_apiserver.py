@@ -58,6 +58,7 @@ class FakeServer:
     def description(self) -> node_pb2.Ready:
         return node_pb2.Ready(
             pid=os.getpid(),
+            seals=True,
             device=self.device,
             device_uuid=bytes([self.device]) * 16,
             device_name=f"Fake {self.device}",

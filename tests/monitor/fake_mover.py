@@ -7,6 +7,7 @@ What it does is up to the session's function name:
     stuck         will not be moved: "a kernel runs on"
     silent        is taken over by nobody: the destination never says so, and ends when it is told to
     lost          the destination dies when it should take over
+    earlier       its keeper does not say how the file begins, as in gpuferry 0.1
 
 The destination, if the file `refuse` is there, ends instead of taking over.
 """
@@ -154,6 +155,8 @@ class FakeMover(FakeServer):
         assert self.grant
         assert self.guest
         function, link = self.grant.function, sockets[0]
+        if order.HasField("file"):
+            Path(order.file.path).write_bytes(order.file.head)
         if order.HasField("local"):
             read_frame(link)  # WELCOME
         self.tell(moving=moving(order.session, 1))
@@ -214,6 +217,8 @@ class FakeKeeper(FakeMover):
             returned.migrating.session = self.keep.grant.session
             if self.keep.HasField("file"):
                 returned.migrating.file.CopyFrom(self.keep.file)
+                if self.keep.grant.function == "earlier":
+                    returned.migrating.file.ClearField("head")
             else:
                 returned.migrating.remote.CopyFrom(self.keep.remote)
 

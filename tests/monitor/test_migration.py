@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,8 +15,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
-from gpuferry.specs._generated import control_pb2
+from gpuferry.migration.seal import seal
+from gpuferry.specs._generated import control_pb2, snapshot_pb2
 
 from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest
@@ -302,6 +305,100 @@ def test_suspend_and_resume(monitor: harness.Monitor, tmp_path: Path) -> None:
         assert one.echo(b"on and on") == b"on and on"
         assert sum(granted(monitor)) == 100
         settled(monitor, [100, 0])
+
+
+def suspended_into(monitor: harness.Monitor, file: Path) -> int:
+    """The session that is there, in this file now; its number."""
+    number = int(session(monitor).id)
+    done = monitor.run("session", "suspend", str(number), str(file))
+    assert done.returncode == 0, done.stderr
+    return number
+
+
+def test_a_file_tells_whose_session_it_is(monitor: harness.Monitor, tmp_path: Path) -> None:
+    with guest(monitor):
+        number = suspended_into(monitor, tmp_path / "snapshot")
+        done = monitor.run("session", "inspect", str(tmp_path / "snapshot"), "--json")
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)
+        assert (told["session"], told["device_name"], told["suspended"]) == (number, "Fake 0", True)
+        assert told["host"] == socket.gethostname()
+        assert "version" in monitor.run("session", "inspect", str(tmp_path / "snapshot")).stdout
+        assert monitor.run("session", "inspect", str(tmp_path / "none")).returncode == 3
+        (tmp_path / "other").write_text("other")
+        other = monitor.run("session", "inspect", str(tmp_path / "other"))
+        assert other.returncode == 1
+        assert "is no snapshot of a session" in other.stderr
+        assert monitor.run("session", "resume", str(tmp_path / "snapshot")).returncode == 0
+
+
+def test_its_key_is_made_once_and_nobody_else_can_read_it(monitor: harness.Monitor, tmp_path: Path) -> None:
+    key = Path(f"{monitor.runtime}-state", "snapshot.key")
+    for turn in ("one", "two"):
+        with guest(monitor):
+            suspended_into(monitor, tmp_path / turn)
+            found = key.read_text()
+            assert key.stat().st_mode & 0o777 == 0o600
+            assert monitor.run("session", "resume", str(tmp_path / turn)).returncode == 0
+            settled(monitor, [100, 0])
+        settled(monitor, [0, 0])
+    assert key.read_text() == found
+
+
+def test_a_file_that_was_replaced_is_refused(monitor: harness.Monitor, tmp_path: Path) -> None:
+    """Its session stays suspended, whatever lies there instead, and goes on when the file is back."""
+    file, earlier = tmp_path / "snapshot", tmp_path / "earlier"
+    with guest(monitor) as one:
+        number = suspended_into(monitor, earlier)
+        assert resume(monitor, earlier) == ""
+        assert one.echo(b"on") == b"on"
+        suspended_into(monitor, file)
+        whole = file.read_bytes()
+        secret = Path(f"{monitor.runtime}-state", "snapshot.key").read_text().strip().encode()
+        for reason, content in {
+            "another session": seal(secret, snapshot_pb2.About(session=number + 1))[0],
+            "holds another session": earlier.read_bytes(),
+            "another key": seal(b"x" * 32, snapshot_pb2.About(session=number))[0],
+            "was replaced: its session was encrypted": PLAIN,
+            "is no snapshot": b"",
+        }.items():
+            file.write_bytes(content)
+            refused = resume(monitor, file, allow_unencrypted=True)
+            assert reason in refused
+            assert str(file) in refused
+        assert session(monitor).state == STATE.SESSION_STATE_SUSPENDED
+        file.write_bytes(whole)
+        assert resume(monitor, file) == ""
+        assert one.echo(b"on") == b"on"
+
+
+PLAIN = b"GPUFERRY SNAPSHOT\0\1\0" + bytes(5000)  # as release 0.1 began its files
+
+
+def resume(monitor: harness.Monitor, file: Path, **more: Any) -> str:
+    """Why the session cannot come out of its file; empty: it has."""
+    request = control_pb2.ResumeSessionRequest(file=str(file), **more)
+    try:
+        (*_, last) = monitor.stub.ResumeSession(request, metadata=monitor.metadata, timeout=harness.DEADLINE)
+    except grpc.RpcError as error:
+        return str(error.details())
+    return str(last.reason)
+
+
+def test_a_file_of_the_first_release_must_be_asked_for(first: harness.Monitor, tmp_path: Path) -> None:
+    """Its keeper is of that release too, and does not say how the file begins."""
+    file = tmp_path / "snapshot"
+    with guest(first, "earlier") as one:
+        suspended_into(first, file)
+        file.write_bytes(PLAIN)
+        second = replace(first)
+        second.wait_for(lambda s: s.sessions and s.sessions[0].where == str(file), "the suspended session")
+        second.wait_idle(2)
+        refused = resume(second, file)
+        assert "--allow-unencrypted" in refused
+        assert str(file) in refused
+        assert resume(second, file, allow_unencrypted=True) == ""
+        assert one.echo(b"on") == b"on"
 
 
 def test_a_suspended_program_ends(monitor: harness.Monitor, tmp_path: Path) -> None:

@@ -1,0 +1,117 @@
+"""Where a snapshot file lies: a new one, which gets its name when it is complete, and one that is there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from .errors import Refused, SnapshotError
+
+Result = TypeVar("Result")
+
+
+class NewFile:
+    """A file that nobody finds under its name before it is complete. Only its owner may read it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        if not path.is_absolute():
+            raise Refused(f"{path} is no absolute path")
+        if os.path.lexists(path):
+            raise Refused(f"{path} exists already: choose another name")
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._descriptor = self._try(lambda: os.open(self._partial, flags, 0o600))
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append. Raises Refused, with what the system says, if it does not fit."""
+        view = memoryview(data)
+        while view:
+            written = self._try(lambda rest=view: os.write(self._descriptor, rest))  # type: ignore[misc]
+            view = view[written:]
+
+    def publish(self) -> None:
+        """Sync what was written, and give it its name, unless something has got that name meanwhile."""
+        self._try(lambda: os.fsync(self._descriptor))
+        try:
+            os.link(self._partial, self.path)
+        except FileExistsError:
+            raise Refused(
+                f"{self.path} came meanwhile, and is not overwritten: choose another name"
+            ) from None
+        except OSError as error:
+            raise Refused(f"cannot give {self.path} its name: {error.strerror}") from None
+        self._partial.unlink()
+        self._sync_folder()
+
+    def withdraw(self) -> None:
+        """Remove the published file: the session did not leave after all, and must not be resumed from it."""
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(self._descriptor), os.lstat(self.path)):
+                self.path.unlink()
+
+    def close(self) -> None:
+        """Close the file. One that was not published is gone."""
+        os.close(self._descriptor)
+        with contextlib.suppress(FileNotFoundError):
+            self._partial.unlink()
+
+    def _sync_folder(self) -> None:
+        with contextlib.ExitStack() as stack:
+            folder = self._try(lambda: os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            stack.callback(os.close, folder)
+            self._try(lambda: os.fsync(folder))
+
+    def _try(self, do: Callable[[], Result]) -> Result:
+        try:
+            return do()
+        except OSError as error:
+            raise Refused(f"cannot write {self.path}: {error.strerror}") from None
+
+
+class ExistingFile:
+    """A file to read from. `name`: for messages. The descriptor is closed with it."""
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        self.name = name
+        self._descriptor = descriptor
+        self.size = os.fstat(descriptor).st_size
+
+    def read(self, size: int, at: int) -> bytes:
+        """So many bytes from there on; fewer at the end of the file. Raises SnapshotError."""
+        data = bytearray()
+        while len(data) < size:
+            try:
+                piece = os.pread(self._descriptor, size - len(data), at + len(data))
+            except OSError as error:
+                raise SnapshotError(f"cannot read {self.name}: {error.strerror}") from None
+            if not piece:
+                break
+            data += piece
+        return bytes(data)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+    def __enter__(self) -> ExistingFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def existing(path: Path) -> ExistingFile:
+    """Open a file to read from. Raises SnapshotError."""
+    try:  # a pipe would keep us waiting
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise SnapshotError(f"cannot read {path}: {error.strerror}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise SnapshotError(f"{path} is no file")
+    return ExistingFile(descriptor, str(path))
