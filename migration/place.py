@@ -40,9 +40,7 @@ class NewFile:
         try:
             os.link(self._partial, self.path)
         except FileExistsError:
-            raise Refused(
-                f"{self.path} came meanwhile, and is not overwritten: choose another name"
-            ) from None
+            raise Refused(f"{self.path} came meanwhile and is not overwritten: choose another name") from None
         except OSError as error:
             raise Refused(f"cannot give {self.path} its name: {error.strerror}") from None
         self._partial.unlink()

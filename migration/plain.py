@@ -1,7 +1,7 @@
 """Files of release 0.1: checksummed, not encrypted. They are only read, and only if somebody wants it.
 
-A head of 4096 bytes says where the last part is, a `Snapshot` (snapshot.proto), which has the digests of all others:
-frames, each behind the digest of its answer; gaps; and pages of 2 MiB, with their addresses.
+A head of 4096 bytes says where the last part is, a `Snapshot` (snapshot.proto), which has the digests of
+all others: frames, each behind the digest of its answer; gaps; and pages of 2 MiB, with their addresses.
 """
 
 from __future__ import annotations

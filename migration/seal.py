@@ -1,6 +1,7 @@
 """The head of a snapshot file and the keys of its contents, which follow from one secret of the monitor's.
 
-Whoever has the key of a file's contents has no other file's key, and cannot make another head (DESIGN.md, "File").
+Whoever has the key of a file's contents has no other file's key, and cannot make another head (DESIGN.md,
+"File").
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def unseal(secret: bytes, head: bytes, name: str) -> tuple[snapshot_pb2.About, b
     if written_with != identity(secret):
         raise SnapshotError(
             f"{name} was encrypted with another key ({written_with[:4].hex()}…) than this GPU server's "
-            f"({identity(secret)[:4].hex()}…): resume it where it was written, or give that server's key with "
-            "--snapshot-key-file"
+            f"({identity(secret)[:4].hex()}…): resume it where it was written, or give that server's key "
+            "with --snapshot-key-file"
         )
     try:
         plain = AESGCM(derive(secret, b"head", salt=salt)).decrypt(ONCE, head[FIXED.size :], fixed)

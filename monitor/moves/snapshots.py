@@ -91,8 +91,8 @@ class Snapshots:
         ready = session.server.ready
         if ready is None or not ready.seals:
             raise CannotMove(
-                f"session {session.id} is served by a process of an earlier gpuferry, which cannot encrypt a file: "
-                "move it to another GPU first (`gpuferry migrate`)"
+                f"session {session.id} is served by a process of an earlier gpuferry, which cannot encrypt "
+                "a file: move it to another GPU first (`gpuferry migrate`)"
             )
         about = snapshot_pb2.About(
             session=session.id,

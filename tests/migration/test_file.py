@@ -175,7 +175,7 @@ def test_a_file_that_came_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
     file = NewFile(tmp_path / "s")
     file.write(b"a session")
     (tmp_path / "s").write_text("theirs")
-    with pytest.raises(Refused, match="came meanwhile, and is not overwritten"):
+    with pytest.raises(Refused, match="came meanwhile and is not overwritten"):
         file.publish()
     file.withdraw()
     file.close()

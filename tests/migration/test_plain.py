@@ -1,4 +1,4 @@
-"""Files of release 0.1, which nobody encrypted: they are read if somebody wants it, as far as they are whole."""
+"""Files of release 0.1, which nobody encrypted: they are read if somebody wants it, and only whole ones."""
 
 from __future__ import annotations
 
