@@ -16,14 +16,13 @@ import sys
 import threading
 import time
 import traceback
-from pathlib import Path
 
 from gpuferry.migration import follow, handover
 from gpuferry.migration.errors import Cancelled, LinkBroken, Lost, MigrationError, Refused
 from gpuferry.migration.file import Reader, Snapshot
 from gpuferry.migration.frames import OPERATIONS
 from gpuferry.migration.link import Link
-from gpuferry.migration.place import ExistingFile, existing
+from gpuferry.migration.place import ExistingFile
 from gpuferry.migration.plain import PlainReader
 from gpuferry.migration.play import Player
 from gpuferry.migration.targets import take_over
@@ -272,7 +271,7 @@ class Keeper:
 
     def _play(self, play: node_pb2.Play, descriptors: list[int]) -> None:
         refusal = ""
-        if not self._is(play.session) or not descriptors:
+        if not self._is(play.session) or len(descriptors) < 2:
             refusal = "the session is over"
         elif self._playing is not None or self._relay is not None:
             refusal = "it is being resumed already"
@@ -283,9 +282,10 @@ class Keeper:
             self._control.send(node_pb2.FromServer(moved=moved))
             return
         assert self._handover is not None
+        file = ExistingFile(descriptors.pop(), play.path)
         link, *others = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         self._inquiry = others.pop() if others else None
-        self._playing = Playing(play, link, self._inquiry, self._guest, self._handover)
+        self._playing = Playing(play, link, file, self._inquiry, self._guest, self._handover)
 
     def _listen(self, playing: Playing) -> None:
         for message in playing.progress.messages():
@@ -365,12 +365,14 @@ class Playing:
         self,
         play: node_pb2.Play,
         link: socket.socket,
+        file: ExistingFile,
         inquiry: socket.socket | None,
         guest: socket.socket,
         custody: handover_pb2.Handover,
     ) -> None:
         self.play = play
         self.link = link
+        self._file = file
         self._inquiry = inquiry
         self.progress = Progress(play.session)
         self._guest = guest
@@ -389,8 +391,8 @@ class Playing:
         remote = self.play.remote if self.play.HasField("remote") else None
         player = None
         try:
-            with existing(Path(self.play.path)) as file:
-                reader = opened(file, self.play)
+            with self._file:
+                reader = opened(self._file, self.play)
                 link = Link(self.link, self.progress.stop)
                 player = Player(reader, link, self.progress, self._written, remote.lacks if remote else ())
                 welcome, guest = (remote.welcome, []) if remote else (None, [self._guest.fileno()])

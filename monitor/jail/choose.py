@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..devices.choice import simulated_memory
 from ..settings.errors import ConfigError
 from ..settings.monitor import Config
-from . import cgroups, command, nvidia, view
+from . import cache, cgroups, command, nvidia, view
 from .command import Cell, Rules
+from .figures import Figures
 from .filter import NoFilter, program
 from .jail import Jail
 
@@ -62,15 +64,18 @@ def _try(config: Config, environment: Mapping[str, str]) -> Jail | NoJail:
     except NoFilter as error:
         return NoJail(str(error), INSTALL)
     root = os.geteuid() == 0
-    uids = config.uids
+    group, *uids = config.uids
+    shared = cache.prepare(environment, group if root else 0) if not config.tenants else None
     rules = Rules(
         bwrap,
         root,
         files=list(view.files(environment, config.simulated)),
         nodes=[*view.DEVICES, *([] if config.simulated else nvidia.nodes())],
-        environment=view.environment(environment),
+        writable={cache.PLACE: str(shared)} if shared else {},
+        environment={**view.environment(environment), **cache.settings(shared)},
         data_bytes=config.jail_memory,
         filter=code,
+        group=group if root and shared else 0,
     )
     if why := trial(rules, uids[0] if root else 0):
         next_step = (
@@ -80,7 +85,10 @@ def _try(config: Config, environment: Mapping[str, str]) -> Jail | NoJail:
         )
         return NoJail(why, next_step)
     limit = config.jail_memory + (simulated_memory() if config.simulated else 0)
-    return Jail(rules, uids, cgroups.find(limit, command.PROCESSES))
+    figures = None
+    if config.simulated:
+        figures = Figures(Path(environment.get("GPUFERRY_SIM_STATS") or config.runtime / "simdevice"))
+    return Jail(rules, uids, cgroups.find(limit, command.PROCESSES), figures)
 
 
 def trial(rules: Rules, uid: int) -> str:

@@ -25,6 +25,7 @@ class Rules:
     root: bool  # whether the monitor is root: then each jail has a user of its own
     files: Sequence[str]  # seen read-only
     nodes: Sequence[str]  # device files that may be used
+    writable: Mapping[str, str]  # what is outside, by where all jails see it
     environment: Mapping[str, str]
     data_bytes: int  # private memory of each process
     filter: bytes = field(repr=False)  # of system calls
@@ -47,7 +48,7 @@ def arguments(rules: Rules, cell: Cell) -> list[str]:
     made += _rights(rules)
     made += _mounts(rules.files, rules.nodes)
     made += ["--proc", "/proc", "--perms", "1777", "--size", str(SCRATCH_BYTES), "--tmpfs", SCRATCH]
-    for place, outside in cell.writable.items():
+    for place, outside in {**rules.writable, **cell.writable}.items():
         made += ["--bind", outside, place]
     made += ["--remount-ro", "/", "--chdir", SCRATCH]
     for name, value in {**rules.environment, **cell.environment}.items():
@@ -85,12 +86,12 @@ def _mounts(files: Iterable[str], nodes: Iterable[str]) -> list[str]:
     return made
 
 
-def confinement(rules: Rules, cell: Cell) -> str:
+def confinement(rules: Rules, uid: int) -> str:
     """What the process is told to give up by itself: the value of its option `--confine`."""
     limits = {"processes": PROCESSES, "descriptors": DESCRIPTORS, "file_bytes": FILE_BYTES}
     return json.dumps(
         {
-            "uid": cell.uid,
+            "uid": uid,
             "groups": [rules.group] if rules.group else [],
             "limits": limits,
             "data_bytes": rules.data_bytes,

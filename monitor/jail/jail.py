@@ -11,6 +11,7 @@ from pathlib import Path
 from . import command
 from .cgroups import Cgroups
 from .command import Cell, Rules
+from .figures import PLACE, Figures
 
 OOM_SCORE = 500  # of 1000: before the monitor, and before what is not ours
 
@@ -18,20 +19,22 @@ OOM_SCORE = 500  # of 1000: before the monitor, and before what is not ours
 class Stay:
     """What one process takes of its jail, from before its start until after its end."""
 
-    def __init__(self, jail: Jail, cell: Cell, cgroup: str = "") -> None:
+    def __init__(self, jail: Jail, uid: int, cgroup: str = "", figures: Path | None = None) -> None:
         self._jail = jail
-        self.cell = cell
-        self.uid = cell.uid  # that it is there; 0: the monitor's
+        self.uid = uid  # that it is there; 0: the monitor's
         self.cgroup = cgroup
+        self.figures = figures
         self.bwrap = jail.rules.bwrap
 
     def arguments(self) -> list[str]:
         """What bubblewrap is told."""
-        return command.arguments(self._jail.rules, self.cell)
+        shown = {PLACE: str(self.figures)} if self.figures else {}
+        cell = Cell(self.uid, shown, {"GPUFERRY_SIM_STATS": PLACE} if self.figures else {})
+        return command.arguments(self._jail.rules, cell)
 
     def confinement(self) -> str:
         """What the process is told."""
-        return command.confinement(self._jail.rules, self.cell)
+        return command.confinement(self._jail.rules, self.uid)
 
     def entered(self, pid: int) -> None:
         """The process is there: limit it from outside."""
@@ -45,11 +48,14 @@ class Stay:
 class Jail:
     """Makes jails by these rules. `uids`: of whom each gets one, where the monitor is root."""
 
-    def __init__(self, rules: Rules, uids: Sequence[int], cgroups: Cgroups | None) -> None:
+    def __init__(
+        self, rules: Rules, uids: Sequence[int], cgroups: Cgroups | None, figures: Figures | None
+    ) -> None:
         self.rules = rules
         self._uids = uids
         self._taken: set[int] = set()
         self._cgroups = cgroups
+        self._figures = figures  # of the simulated device
         self._numbers = itertools.count(1)
 
     @property
@@ -65,22 +71,34 @@ class Jail:
             if not uid:
                 raise OSError(f"all {len(self._uids)} users of --jail-uids are taken")
             self._taken.add(uid)
-        return Stay(self, Cell(uid))
+        return Stay(self, uid, figures=self._figures.make(uid) if self._figures else None)
 
-    def readopt(self, uid: int, cgroup: str) -> Stay:
+    def readopt(self, uid: int, cgroup: str, pid: int) -> Stay:
         """What a process of an earlier monitor has taken."""
         self._taken.add(uid)
-        return Stay(self, Cell(uid), cgroup)
+        figures = self._figures.name(Path("gone"), pid) if self._figures else None
+        return Stay(self, uid, cgroup, figures)
 
     def limit(self, stay: Stay, pid: int) -> None:
         """From outside: its cgroup, and who dies first where memory is short."""
         with contextlib.suppress(OSError):  # it may be gone, and whoever waits for it will hear
-            Path(f"/proc/{pid}/oom_score_adj").write_text(str(OOM_SCORE))
             if self._cgroups:
                 stay.cgroup = self._cgroups.make(f"{os.getpid()}-{next(self._numbers)}", pid)
+            if self._figures and stay.figures:
+                stay.figures = self._figures.name(stay.figures, pid)
+            Path(f"/proc/{pid}/oom_score_adj").write_text(str(OOM_SCORE))
 
     def leave(self, stay: Stay) -> None:
         """Remove what was made for a process that is gone."""
         self._taken.discard(stay.uid)
         if self._cgroups and stay.cgroup:
             self._cgroups.remove(stay.cgroup)
+        if stay.figures:
+            stay.figures.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Remove what was made for all of them."""
+        if self._cgroups:
+            self._cgroups.close()
+        if self._figures:
+            self._figures.close()

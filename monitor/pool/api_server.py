@@ -15,9 +15,10 @@ from collections.abc import Callable
 import structlog
 from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
+from ..service.processes import start_time
 from .channel import Channel, ChannelBroken, HasFileno, channel_pair
 from .health import Health
-from .process import Adopted, Launch, Process, start_time
+from .process import Adopted, Launch, Process
 from .returns import Record, Returns
 
 LAST_WORDS = 0.2  # seconds

@@ -90,7 +90,7 @@ class Pool:
         self._returns.forget(record.name)
 
     def _stay(self, record: Record) -> Stay | None:
-        return self._jail.readopt(record.uid, record.cgroup) if self._jail else None
+        return self._jail.readopt(record.uid, record.cgroup, record.pid) if self._jail else None
 
     def start_keeper(self) -> ApiServer:
         """Start a process without a device; its `ready_or_gone` says when it can be given a session."""

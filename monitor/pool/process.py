@@ -10,8 +10,9 @@ import signal
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
+
+from ..service.processes import start_time
 
 STDERR = 2
 SIGNALLED = 128  # to which bubblewrap adds the signal, as shells do
@@ -209,11 +210,3 @@ class Adopted:
             signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.group, signal.SIGKILL)
-
-
-def start_time(pid: int) -> int:
-    """When the process began, in ticks since the machine did; 0 if it is gone."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return 0

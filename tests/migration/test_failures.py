@@ -43,6 +43,7 @@ from tests.migration.moving import (
     suspend,
     suspended,
 )
+from tests.monitor.harness import wait_until
 from tests.resume.guest import counting
 
 
@@ -415,7 +416,7 @@ def test_the_keeper_dies_before_it_has_the_guest(faulty: Faulty, tmp_path: Path,
         held.go()
         moved = expect(faulty, "moved").moved
     assert "keeper" in moved.reason
-    assert list((tmp_path / "files").iterdir()) == []
+    wait_until(lambda: not list((tmp_path / "files").iterdir()), "the end of what was written")
     work.check()
     close(guest, faulty)
 

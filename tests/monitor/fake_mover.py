@@ -121,6 +121,9 @@ class FakeMover(FakeServer):
 
     def obey(self, message: node_pb2.ToServer, descriptors: list[int]) -> None:
         kind = message.WhichOneof("message")
+        if message.migrate.HasField("file"):
+            with open(descriptors.pop(), "wb") as file:
+                file.write(message.migrate.file.head)
         sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         if kind == "migrate":
             self.order = message.migrate
@@ -156,7 +159,9 @@ class FakeMover(FakeServer):
         assert self.guest
         function, link = self.grant.function, sockets[0]
         if order.HasField("file"):
-            Path(order.file.path).write_bytes(order.file.head)
+            with sockets.pop() as desk:
+                desk.send(b"publish")
+                assert desk.recv(100) == b"done"
         if order.HasField("local"):
             read_frame(link)  # WELCOME
         self.tell(moving=moving(order.session, 1))
@@ -224,6 +229,8 @@ class FakeKeeper(FakeMover):
 
     def obey(self, message: node_pb2.ToServer, descriptors: list[int]) -> None:
         kind = message.WhichOneof("message")
+        if kind == "play":
+            os.close(descriptors.pop())
         sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         if kind == "keep":
             self.keep, self.grant = message.keep, message.keep.grant
