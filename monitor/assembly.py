@@ -26,6 +26,7 @@ from .pool.adoption import LATEST_RETURN_SECONDS, Ledger
 from .pool.events import PoolEvents
 from .pool.losses import LostDevices
 from .pool.pool import Pool
+from .pool.released import Door
 from .pool.returns import Returns, Rounds
 from .readiness import Readiness
 from .service.runtime import RuntimeDirectory
@@ -61,6 +62,7 @@ class Monitor:
     broker: Broker
     pool: Pool
     rounds: Rounds | None  # to the API servers of an earlier monitor
+    door: Door | None  # for those of release 0.1
     listeners: Sequence[Listener]
     control: ControlServer
     observatory: Observatory
@@ -131,6 +133,9 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         broker,
         pool,
         Rounds(returns, returns.left(), pool.adopt, pool.bury) if config.orphan_grace else None,
+        Door(premises.runtime.path, ledger.secret, config.orphan_grace, pool.adopt)
+        if config.orphan_grace and ledger.released
+        else None,
         listeners,
         ControlServer(MonitorService(reporter.report, stopping.pause, broker), config.token),
         Observatory(broker, pool, reporter, accounting, announcer),

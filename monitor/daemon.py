@@ -92,7 +92,7 @@ class Daemon:
             monitor.observatory.run(),
             self._notifier.watch(),
         ]
-        jobs += [part.run() for part in (monitor.rounds, monitor.balance) if part]
+        jobs += [part.run() for part in (monitor.rounds, monitor.door, monitor.balance) if part]
         return [asyncio.ensure_future(job) for job in jobs]
 
     def _publish(self, monitor: Monitor, premises: Premises, control_name: str) -> None:

@@ -22,10 +22,11 @@ class Ledger:
         try:
             left = json.loads((runtime.path / LEDGER).read_text())
             self.secret, first = bytes.fromhex(left["secret"]), int(left["sessions"])
+            self.released = left.get("released", True)  # that monitor, or one before it, was of release 0.1
             self.inherited = True  # an earlier monitor was killed
         except (OSError, ValueError, KeyError, TypeError):
             self.secret, first = secrets.token_bytes(32), 1
-            self.inherited = False
+            self.inherited = self.released = False
         self._numbers = itertools.count(first)
         self._reserved = first
 
@@ -39,5 +40,5 @@ class Ledger:
     def reserve_numbers(self) -> None:
         """Write down how far session numbers may go, so that the next monitor gives none of them twice."""
         self._reserved += BLOCK
-        content = {"secret": self.secret.hex(), "sessions": self._reserved}
+        content = {"secret": self.secret.hex(), "sessions": self._reserved, "released": self.released}
         self._runtime.publish(LEDGER, json.dumps(content) + "\n")

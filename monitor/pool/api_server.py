@@ -167,7 +167,8 @@ class ApiServer:
         process: Adopted,
         record: Record,
         returned: node_pb2.Returned,
-        returns: Returns,
+        home: node_pb2.Home,
+        returns: Returns | None,
     ) -> None:
         """Take over a process that an earlier monitor started. Returns when it is gone."""
         self._channel, self._process = channel, process
@@ -175,9 +176,10 @@ class ApiServer:
         self.ready, self.served = record.description or returned.ready, True
         self.spec_hash = returned.spec_hash
         self.outdated = self.spec_hash != wire.SPEC_HASH
-        channel.seal = functools.partial(returns.seal, record.name)
+        if returns:
+            channel.seal = functools.partial(returns.seal, record.name)
         try:
-            self.send(node_pb2.ToServer(home=returns.home))
+            self.send(node_pb2.ToServer(home=home))
             if returned.HasField("grant"):
                 if returned.grant.restore:
                     self.expect(returned.grant.session)

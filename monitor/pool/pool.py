@@ -63,22 +63,32 @@ class Pool:
         for device in range(self._config.devices):
             self._fill(device)
 
-    def adopt(self, channel: Channel, record: Record, returned: node_pb2.Returned) -> None:
-        """Let an API server, or a keeper, of an earlier monitor in. Raises OSError if its process is gone."""
+    def adopt(
+        self,
+        channel: Channel,
+        record: Record,
+        returned: node_pb2.Returned,
+        home: node_pb2.Home | None = None,
+    ) -> None:
+        """Let an API server, or a keeper, of an earlier monitor in. `home`: to be told to one of release 0.1.
+        Raises OSError if its process is gone.
+        """
         assert self._returns
+        returns = self._returns if home is None else None
+        told = home or self._returns.home
         ready = record.description or returned.ready
         process = Adopted(record.pid, record.began, record.group, self._stay(record))
         if ready.keeper:
             keeper = ApiServer(NOWHERE, Health(), lambda _: None, self._events)
             log.info("keeper adopted", keeper=record.pid, session=returned.grant.session)
-            life = keeper.adopt(channel, process, record, returned, self._returns)
+            life = keeper.adopt(channel, process, record, returned, told, returns)
             self._attend_to(self._attend_keeper(keeper, life))
             return
         server = ApiServer(
             ready.device, self._health.setdefault(ready.device, Health()), self._fill, self._events
         )
         log.info("server adopted", server=record.pid, gpu=server.device, session=returned.grant.session)
-        self._keep(server, server.adopt(channel, process, record, returned, self._returns))
+        self._keep(server, server.adopt(channel, process, record, returned, told, returns))
 
     def bury(self, record: Record) -> None:
         """An API server of an earlier monitor does not come back: nothing of it shall be left."""
@@ -90,7 +100,9 @@ class Pool:
         self._returns.forget(record.name)
 
     def _stay(self, record: Record) -> Stay | None:
-        return self._jail.readopt(record.uid, record.cgroup, record.pid) if self._jail else None
+        if not self._jail or not record.name:
+            return None
+        return self._jail.readopt(record.uid, record.cgroup, record.pid)
 
     def start_keeper(self) -> ApiServer:
         """Start a process without a device; its `ready_or_gone` says when it can be given a session."""

@@ -88,10 +88,14 @@ class FakeServer:
         with self.sending:
             while True:
                 self.control.close()
-                self.control, _ = self.door.accept()
+                self.control = self.come_back(self.door, returned)
                 with contextlib.suppress(OSError):
                     self.control.send(node_pb2.FromServer(returned=returned).SerializeToString())
                     return
+
+    def come_back(self, door: socket.socket, returned: node_pb2.Returned) -> socket.socket:
+        """A connection to another monitor."""
+        return door.accept()[0]
 
     def add_to(self, returned: node_pb2.Returned) -> None:
         """What else the next monitor should know."""

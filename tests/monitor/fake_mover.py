@@ -7,7 +7,7 @@ What it does is up to the session's function name:
     stuck         will not be moved: "a kernel runs on"
     silent        is taken over by nobody: the destination never says so, and ends when it is told to
     lost          the destination dies when it should take over
-    earlier       its keeper does not say how the file begins, as in gpuferry 0.1
+    earlier       its keeper is as in gpuferry 0.1: comes to the next monitor, says not how the file begins
 
 The destination, if the file `refuse` is there, ends instead of taking over.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import select
 import socket
@@ -226,6 +227,18 @@ class FakeKeeper(FakeMover):
                     returned.migrating.file.ClearField("head")
             else:
                 returned.migrating.remote.CopyFrom(self.keep.remote)
+
+    def come_back(self, door: socket.socket, returned: node_pb2.Returned) -> socket.socket:
+        if not self.keep or self.keep.grant.function != "earlier":
+            return super().come_back(door, returned)
+        returned.secret = bytes.fromhex(json.loads(runtime("ledger").read_text())["secret"])
+        while True:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with contextlib.suppress(OSError):
+                connection.connect(str(runtime("node.sock")))
+                return connection
+            connection.close()
+            time.sleep(0.02)
 
     def obey(self, message: node_pb2.ToServer, descriptors: list[int]) -> None:
         kind = message.WhichOneof("message")
