@@ -21,7 +21,14 @@ def main() -> int:
     parser.add_argument(
         "--control-fd", type=int, required=True, help="inherited SOCK_SEQPACKET socket to the monitor"
     )
+    parser.add_argument("--confine-fd", type=int, help="a file that says what it gives up in a jail")
     options = parser.parse_args()
+    confinement = None
+    if options.confine_fd is not None:
+        from .confinement import Confinement
+
+        confinement = Confinement.read(options.confine_fd)
+        confinement.enter(options.control_fd)
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     libc.mallopt(M_ARENA_MAX, 2)  # an arena per thread would cost more memory than it saves time
@@ -29,7 +36,7 @@ def main() -> int:
 
     from .server import Server
 
-    return Server(options.device, options.control_fd).run()
+    return Server(options.device, options.control_fd, confinement).run()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """The control channel of an API server or a keeper to its monitor, and to the next monitor if that one is
-gone.
+gone: it comes to a socket that was given with the Home.
 """
 
 from __future__ import annotations
@@ -7,16 +7,14 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
-import struct
 import time
 
 from gpuferry.specs._generated import node_pb2
 
 PACKET = 64 << 10
-DESCRIPTORS = 2  # beside one message, at most
-RETRY_SECONDS = 0.05  # between looks for a new monitor
+DESCRIPTORS = 4  # beside one message, at most
+KEPT = ("grant", "keep", "migrate")  # orders that the next monitor is shown
 TO_BE_TOLD = ("ended", "ready", "moved", "taken_over")  # also to the next monitor
-PEER = struct.Struct("3i")  # struct ucred
 PR_SET_PDEATHSIG = 1
 
 
@@ -29,16 +27,28 @@ class Control:
         self._socket = socket.socket(fileno=fd)
         self._home: node_pb2.Home | None = None
         self._unsent: list[node_pb2.FromServer] = []  # for the next monitor
-        self._retry = 0.0
+        self._door: socket.socket | None = None  # where the next monitor comes
+        self._orders: dict[str, bytes] = {}  # as they came
         self.lost_at: float | None = None
         self._alone_since: float | None = None  # a monitor that turns us away is none
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def settle(self, home: node_pb2.Home) -> None:
-        """Accept a Home: from here on this process outlives its monitor, and looks for another one there."""
+    @property
+    def door(self) -> socket.socket:
+        """The socket where the next monitor comes."""
+        assert self._door
+        return self._door
+
+    def settle(self, home: node_pb2.Home, door: socket.socket | None) -> None:
+        """Accept a Home: from here on this process outlives its monitor. `door`: where another one comes;
+        None: where it was told before.
+        """
         self._home = home
+        if door is not None:
+            self._door = door
+            door.setblocking(False)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)
 
     def send(self, message: node_pb2.FromServer) -> None:
@@ -54,20 +64,25 @@ class Control:
         if message.WhichOneof("message") in TO_BE_TOLD:
             self._unsent.append(message)
 
-    def receive(self) -> tuple[node_pb2.ToServer | None, list[socket.socket]]:
-        """The next message and the sockets beside it. None for the message if the monitor is gone; without
-        a Home that ends the process.
+    def receive(self) -> tuple[node_pb2.ToServer | None, list[int]]:
+        """The next message and the descriptors beside it. None for the message if the monitor is gone;
+        without a Home that ends the process.
         """
         try:
             data, descriptors, _, _ = socket.recv_fds(self._socket, PACKET, DESCRIPTORS)
         except ConnectionResetError:
             data, descriptors = b"", []
-        sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         if not data:
             self._lose()
-            return None, sockets
+            return None, descriptors
         self._alone_since = None
-        return node_pb2.ToServer.FromString(data), sockets
+        message = node_pb2.ToServer.FromString(data)
+        kind = message.WhichOneof("message")
+        if kind in KEPT:
+            if kind != "migrate":
+                self._orders.clear()
+            self._orders[kind] = data
+        return message, descriptors
 
     def _lose(self) -> None:
         if self._home is None:
@@ -75,6 +90,13 @@ class Control:
         if self.lost_at is None:
             self.lost_at = time.monotonic()
             self._alone_since = self._alone_since or self.lost_at
+
+    @property
+    def patience(self) -> float:
+        """Seconds until nobody has come within the grace; 0 at least."""
+        assert self._home
+        since = time.monotonic() if self._alone_since is None else self._alone_since
+        return max(0.0, since + self._home.grace_seconds - time.monotonic())
 
     def forsaken(self) -> bool:
         """Whether no monitor came within the grace that the Home gives."""
@@ -84,23 +106,18 @@ class Control:
         )
 
     def look_for_monitor(self, returned: node_pb2.Returned) -> bool:
-        """Look for another monitor at home, at most every 50 ms. If there is one, tell it `returned` and
-        what was kept for it. Returns whether there is.
+        """If another monitor has come, tell it `returned`, with the orders that prove it, and what was kept
+        for it. Returns whether there is one.
         """
-        assert self._home
-        if time.monotonic() < self._retry:
-            return False
-        self._retry = time.monotonic() + RETRY_SECONDS
         # What happened before the last session is no news.
         news = self._unsent if returned.HasField("grant") else []
-        found = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        found.settimeout(1.0)
         try:
-            found.connect(self._home.path)
-            _, uid, _ = PEER.unpack(found.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
-            if uid != os.getuid():
-                raise PermissionError
-            returned.secret = self._home.secret
+            found, _ = self.door.accept()
+        except OSError:
+            return False
+        found.settimeout(1.0)
+        returned.orders.extend(self._orders.values())
+        try:
             for message in (node_pb2.FromServer(returned=returned), *news):
                 found.send(message.SerializeToString())
         except OSError:

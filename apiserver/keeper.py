@@ -16,14 +16,13 @@ import sys
 import threading
 import time
 import traceback
-from pathlib import Path
 
 from gpuferry.migration import follow, handover
 from gpuferry.migration.errors import Cancelled, LinkBroken, Lost, MigrationError, Refused
 from gpuferry.migration.file import Reader, Snapshot
 from gpuferry.migration.frames import OPERATIONS
 from gpuferry.migration.link import Link
-from gpuferry.migration.place import ExistingFile, existing
+from gpuferry.migration.place import ExistingFile
 from gpuferry.migration.plain import PlainReader
 from gpuferry.migration.play import Player
 from gpuferry.migration.targets import take_over
@@ -31,7 +30,8 @@ from gpuferry.native.tls.stream import Connection, state_of, with_state
 from gpuferry.specs._generated import frames, handover_pb2, migration_pb2, node_pb2, wire
 from gpuferry.specs._generated.frames import Frame, Reason
 
-from .control import PR_SET_PDEATHSIG, RETRY_SECONDS, Control
+from .confinement import Confinement
+from .control import PR_SET_PDEATHSIG, Control
 from .end import CLOSED, LOST, MOVED, End, revoked
 from .log import Log
 from .process import rss
@@ -41,7 +41,7 @@ from .relay import RECEIVE, Frames, Malformed, Relay
 HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 DEVICE_UNAVAILABLE = 46  # CUresult
 LINGER_SECONDS = 5.0  # in which the monitor should take what it was told last
-ASK_SECONDS = 30.0
+ASK_SECONDS = 40.0  # for which the monitor asks, and a little more
 CLOSE = OPERATIONS["sessionClose"]
 UNWAITING = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 Custody = handover_pb2.Custody
@@ -56,6 +56,7 @@ class Keeper:
         self._keep: node_pb2.Keep | None = None
         self._since = time.monotonic()
         self._pair: socket.socket | None = None
+        self._inquiry: socket.socket | None = None  # where the monitor says whether a session has arrived
         self._handover: handover_pb2.Handover | None = None
         self._guest: Connection | None = None
         self._relay: Relay | None = None
@@ -100,7 +101,9 @@ class Keeper:
         if self._control.lost_at is None:
             poller.register(self._control, select.POLLIN)
         else:
-            waits.append(RETRY_SECONDS * 1000)
+            poller.register(self._control.door, select.POLLIN)
+            if self._over is not None:
+                waits.append(self._control.patience * 1000 + 1)
         if self._pair is not None:
             poller.register(self._pair, select.POLLIN)
         if self._playing is not None:
@@ -113,15 +116,18 @@ class Keeper:
         return poller.poll(min(waits, default=None))
 
     def _obey(self) -> bool:
-        message, sockets = self._control.receive()
+        message, descriptors = self._control.receive()
         if message is None:
             return True
         kind = message.WhichOneof("message")
-        if kind == "keep" and len(sockets) == 1 and self._keep is None:
-            self._keep, self._pair = message.keep, sockets.pop()
+        if kind == "play":
+            self._play(message.play, descriptors, message.tls)
+            return True
+        sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+        if kind == "keep" and sockets and self._keep is None:
+            self._keep, self._pair = message.keep, sockets.pop(0)
+            self._inquiry = sockets.pop(0) if sockets else None
             self._since = time.monotonic() - self._keep.session_seconds
-        elif kind == "play" and len(sockets) == 1:
-            self._play(message.play, with_state(sockets.pop(), message.tls))
         elif kind == "resume" and len(sockets) == 1:
             self._resume(message.resume, with_state(sockets.pop(), message.tls))
         elif kind == "revoke" and self._is(message.revoke.session):
@@ -133,7 +139,7 @@ class Keeper:
             stats = node_pb2.Stats(session=self._session(), rss=rss(), disconnected=away)
             self._control.send(node_pb2.FromServer(stats=stats))
         elif kind == "home":
-            self._control.settle(message.home)
+            self._control.settle(message.home, sockets.pop() if sockets else None)
         elif kind == "shutdown":
             if self._guest is None:
                 return False
@@ -181,7 +187,7 @@ class Keeper:
         try:
             take_over(Link(link), [])
         except Lost as error:
-            if not certain(self._keep.remote):
+            if not arrived(self._inquiry):
                 handover.say(pair, Custody.LOST, error.reason)
                 return False
         except (LinkBroken, Refused) as error:
@@ -266,19 +272,24 @@ class Keeper:
         stream.sent = resume.received
         self._log.info("guest came back", session=resume.session, received=resume.received)
 
-    def _play(self, play: node_pb2.Play, link: Connection) -> None:
+    def _play(self, play: node_pb2.Play, descriptors: list[int], tls: bytes) -> None:
         refusal = ""
-        if not self._is(play.session):
+        if not self._is(play.session) or len(descriptors) < 2:
             refusal = "the session is over"
         elif self._playing is not None or self._relay is not None:
             refusal = "it is being resumed already"
         if refusal or self._guest is None:
-            link.close()
+            for each in descriptors:
+                os.close(each)
             moved = migration_pb2.Moved(session=play.session, reason=refusal)
             self._control.send(node_pb2.FromServer(moved=moved))
             return
         assert self._handover is not None
-        self._playing = Playing(play, link, self._guest, self._handover)
+        file = ExistingFile(descriptors.pop(), play.path)
+        first, *others = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+        link = with_state(first, tls)
+        self._inquiry = others.pop() if others else None
+        self._playing = Playing(play, link, file, self._inquiry, self._guest, self._handover)
 
     def _listen(self, playing: Playing) -> None:
         for message in playing.progress.messages():
@@ -355,10 +366,18 @@ class Playing:
     """The thread that plays a suspended session from its file to an API server."""
 
     def __init__(
-        self, play: node_pb2.Play, link: Connection, guest: Connection, custody: handover_pb2.Handover
+        self,
+        play: node_pb2.Play,
+        link: Connection,
+        file: ExistingFile,
+        inquiry: socket.socket | None,
+        guest: Connection,
+        custody: handover_pb2.Handover,
     ) -> None:
         self.play = play
         self.link = link
+        self._file = file
+        self._inquiry = inquiry
         self.progress = Progress(play.session)
         self._guest = guest
         self._relayed = custody.relayed
@@ -376,8 +395,8 @@ class Playing:
         remote = self.play.remote if self.play.HasField("remote") else None
         player = None
         try:
-            with existing(Path(self.play.path)) as file:
-                reader = opened(file, self.play)
+            with self._file:
+                reader = opened(self._file, self.play)
                 link = Link(self.link, self.progress.stop)
                 player = Player(reader, link, self.progress, self._written, remote.lacks if remote else ())
                 welcome, guest = (remote.welcome, []) if remote else (None, [self._guest.fileno()])
@@ -385,7 +404,7 @@ class Playing:
                 moved.report.CopyFrom(player.run(welcome, guest, self._relayed, tls))
             moved.moved = True
         except Lost as error:
-            moved.moved = remote is not None and certain(remote)
+            moved.moved = remote is not None and arrived(self._inquiry)
             moved.lost, moved.reason = not moved.moved, "" if moved.moved else error.reason
         except MigrationError as error:
             moved.reason = self.progress.cancelled if isinstance(error, Cancelled) else error.reason
@@ -407,17 +426,16 @@ def refusal(reason: int, text: str) -> bytes:
     return frames.frame(Frame.REFUSED, frames.Refused(reason, DEVICE_UNAVAILABLE).pack() + text.encode())
 
 
-def certain(remote: migration_pb2.RemoteTarget) -> bool:
-    """Whether the destination has the session, when it did not answer TAKE OVER: asks its monitor for 30
-    s; False if nobody knows.
+def arrived(inquiry: socket.socket | None) -> bool:
+    """Whether the destination has the session, when it did not answer TAKE OVER: our monitor asks there.
+    False if nobody knows.
     """
-    until = time.monotonic() + ASK_SECONDS
-    while time.monotonic() < until:
-        session = follow.session_of(remote.welcome)
-        found = follow.ask(remote.address, remote.key, session, remote.authority)
-        if found is not None:
-            return bool(found)
-        time.sleep(0.2)
+    if inquiry is None:
+        return False
+    with contextlib.suppress(OSError):
+        inquiry.settimeout(ASK_SECONDS)
+        inquiry.send(b"?")
+        return inquiry.recv(1) == b"y"
     return False
 
 
@@ -428,7 +446,12 @@ def main() -> int:
     parser.add_argument(
         "--control-fd", type=int, required=True, help="inherited SOCK_SEQPACKET socket to the monitor"
     )
+    parser.add_argument("--confine-fd", type=int, help="a file that says what it gives up in a jail")
     options = parser.parse_args()
+    if options.confine_fd is not None:
+        confinement = Confinement.read(options.confine_fd)
+        confinement.enter(options.control_fd)
+        confinement.seal()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return Keeper(options.control_fd).run()

@@ -12,7 +12,7 @@ from pathlib import Path
 from gpuferry.migration.abc import Movable
 from gpuferry.migration.errors import Cancelled, Lost, MigrationError, Refused
 from gpuferry.migration.link import Link
-from gpuferry.migration.place import NewFile
+from gpuferry.migration.place import GivenFile
 from gpuferry.migration.source import Order, Source
 from gpuferry.migration.targets import Local, Remote, Suspended, Target
 from gpuferry.native.tls.stream import Connection, state_of, with_state
@@ -46,7 +46,7 @@ class Mover:
         age: float,
         guest: socket.socket,
         order: migration_pb2.Migrate,
-        sockets: list[socket.socket],
+        descriptors: list[int],
         tls: bytes,
         log: Log,
     ) -> None:
@@ -57,7 +57,8 @@ class Mover:
         self._core = core
         self._snapshot = snapshot_pb2.Snapshot(grant=grant, age_seconds=age, created=time.time())
         self._guest = guest
-        self._sockets = sockets
+        self._file = descriptors.pop() if order.HasField("file") and descriptors else -1
+        self._sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         self._tls = tls
         self._log = log.bind(session=order.session)
         self._thread = threading.Thread(target=self._run, name="mover", daemon=True)
@@ -123,12 +124,12 @@ class Mover:
 
     def _target(self, stack: contextlib.ExitStack) -> Target:
         kind = self.order.WhichOneof("target")
-        wanted = {"local": 1, "remote": 2, "file": 1}.get(kind or "")
+        wanted = {"local": 1, "remote": 2, "file": 2}.get(kind or "")
         if wanted is None or len(self._sockets) != wanted:
             raise Refused("the order to move does not say where to")
         core, sockets = self._core, self._sockets
         if kind == "file":
-            file = NewFile(Path(self.order.file.path))
+            file = GivenFile(self._file, sockets[1], Path(self.order.file.path))
             stack.callback(file.close)
             return Suspended(core, file, self.order.file, sockets[0], self._snapshot)
         end = with_state(sockets[0], self._tls)

@@ -18,12 +18,13 @@ from gpuferry.native.tls.stream import with_state
 from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
 from ._core import Core, DeviceError
-from .control import RETRY_SECONDS, Control
+from .control import Control
 from .end import LOST, End, revoked
 from .log import Log
 from .process import rss
 
 if TYPE_CHECKING:
+    from .confinement import Confinement
     from .moving import Mover
 
 HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
@@ -256,8 +257,9 @@ class Dispatcher:
 class Server:
     """One API server: a warm context, the monitor's orders, one session at a time."""
 
-    def __init__(self, device: int, control_fd: int) -> None:
+    def __init__(self, device: int, control_fd: int, confinement: Confinement | None = None) -> None:
         self._device = device
+        self._confinement = confinement
         self._control = Control(control_fd)
         self._log = Log(gpu=device, pid=os.getpid())
         self._session: Session | None = None
@@ -277,6 +279,8 @@ class Server:
             self._log.error("start failed", reason=str(error))
             self._control.send(node_pb2.FromServer(failed=node_pb2.Failed(reason=str(error))))
             return 1
+        if self._confinement:
+            self._confinement.seal()  # the driver has what it needs, and no guest has come
         self._poller.register(self._control, select.POLLIN)
         self._poller.register(self._dispatcher, select.POLLIN)
         self._poller.register(self._core.bell, select.POLLIN)
@@ -318,6 +322,7 @@ class Server:
         if self._at_home:
             self._at_home = False
             self._poller.unregister(self._control)
+            self._poller.register(self._control.door, select.POLLIN)
             self._log.info("no monitor")
         returned = node_pb2.Returned(spec_hash=wire.SPEC_HASH, ready=self._description())
         told = self._session or self._untold
@@ -328,6 +333,7 @@ class Server:
                 returned.migrating.CopyFrom(told.mover.order)
         if self._control.look_for_monitor(returned):
             self._at_home, self._untold = True, None
+            self._poller.unregister(self._control.door)
             self._poller.register(self._control, select.POLLIN)
             self._log.info("found a new monitor")
             return True
@@ -368,25 +374,29 @@ class Server:
                 left = min(left, max(0.0, self._session.away_until - time.monotonic()))
             if left < math.inf:
                 waits.append(left * 1000 + 1)
-        if self._control.lost_at is not None:
-            waits.append(RETRY_SECONDS * 1000)
+        if self._control.lost_at is not None and self._session is None:
+            waits.append(self._control.patience * 1000 + 1)
         return min(waits, default=None)
 
     def _obey(self) -> bool:
         """Does what the monitor says; False: leave."""
-        message, sockets = self._control.receive()
+        message, descriptors = self._control.receive()
         if message is None:
             return True
         kind = message.WhichOneof("message")
-        guest = sockets[0] if sockets else None
-        if kind == "grant":
-            self._grant(message.grant, guest, message.tls)
-            return True
         if kind == "migrate":
-            self._migrate(message.migrate, sockets, message.tls)
+            self._migrate(message.migrate, descriptors, message.tls)
             return True
-        if kind == "resume" and guest is not None:
-            self._resume(message.resume, guest, message.tls)
+        sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+        beside = sockets[0] if sockets else None
+        if kind == "grant":
+            self._grant(message.grant, beside, message.tls)
+            return True
+        if kind == "home":
+            self._control.settle(message.home, beside)
+            return True
+        if kind == "resume" and beside is not None:
+            self._resume(message.resume, beside, message.tls)
             return True
         for each in sockets:
             each.close()
@@ -399,8 +409,6 @@ class Server:
             self._control.send(node_pb2.FromServer(stats=self._stats()))
         elif kind == "next_launch":
             self._tell_next_launch(message.next_launch.session)
-        elif kind == "home":
-            self._control.settle(message.home)
         elif kind == "shutdown":
             return self._shut_down(message.shutdown.grace_seconds)
         return True
@@ -421,7 +429,7 @@ class Server:
         self._dispatcher.serve(self._session)
         self._poller.register(guest, select.POLLRDHUP)
 
-    def _migrate(self, order: migration_pb2.Migrate, sockets: list[socket.socket], tls: bytes) -> None:
+    def _migrate(self, order: migration_pb2.Migrate, descriptors: list[int], tls: bytes) -> None:
         from .moving import Mover  # an API server that moves nothing need not hold it in memory
 
         session = self._session
@@ -437,13 +445,14 @@ class Server:
         elif session.away_until is not None:
             refusal = "its program has lost its connection, and may come back"
         if session is None or refusal:
-            for each in sockets:
-                each.close()
+            for each in descriptors:
+                os.close(each)
             moved = migration_pb2.Moved(session=order.session, reason=refusal)
             self._control.send(node_pb2.FromServer(moved=moved))
             return
         age = time.monotonic() - session.started
-        session.mover = Mover(self._core, session.grant, age, session.guest, order, sockets, tls, self._log)
+        mover = Mover(self._core, session.grant, age, session.guest, order, descriptors, tls, self._log)
+        session.mover = mover
         self._poller.register(session.mover, select.POLLIN)
         session.mover.start()
 

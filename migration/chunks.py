@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from .errors import SnapshotError
 from .head import KEY, PREFIX, damaged
-from .place import ExistingFile, NewFile
+from .place import ExistingFile, GivenFile, NewFile
 
 CHUNK = 256 << 10
 TAG = 16
@@ -42,7 +42,7 @@ class _Cipher:
 class Sealer:
     """Writes head and contents into a new file."""
 
-    def __init__(self, file: NewFile, head: bytes, key: bytes) -> None:
+    def __init__(self, file: NewFile | GivenFile, head: bytes, key: bytes) -> None:
         self._file = file
         self._cipher = _Cipher(key, head)
         self._number = 0

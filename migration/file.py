@@ -14,7 +14,7 @@ from . import frames
 from .chunks import Opener, Sealer
 from .frames import ANSWER, HEADER, PAGE, Kept
 from .head import damaged, read_head
-from .place import ExistingFile, NewFile
+from .place import ExistingFile, GivenFile, NewFile
 
 # Records: one byte says what follows.
 DESCRIPTION, FRAME, CONTENTS, END = range(1, 5)
@@ -52,7 +52,9 @@ class Snapshot(Protocol):
 class Writer:
     """Writes a snapshot into a new file, which gets its name at `finish`."""
 
-    def __init__(self, file: NewFile, head: bytes, key: bytes, snapshot: snapshot_pb2.Snapshot) -> None:
+    def __init__(
+        self, file: NewFile | GivenFile, head: bytes, key: bytes, snapshot: snapshot_pb2.Snapshot
+    ) -> None:
         self._file = file
         self._sealer = Sealer(file, head, key)
         description = snapshot.SerializeToString()

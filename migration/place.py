@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,35 @@ from typing import TypeVar
 from .errors import Refused, SnapshotError
 
 Result = TypeVar("Result")
+PUBLISH, WITHDRAW, DONE = b"publish", b"withdraw", b"done"
+ANSWER_MOST = 4096
 
 
-class NewFile:
+class _Written:
+    """A file that is being written."""
+
+    path: Path
+    _descriptor: int
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+        return self._descriptor
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append. Raises Refused, with what the system says, if it does not fit."""
+        view = memoryview(data)
+        while view:
+            written = self._try(lambda rest=view: os.write(self._descriptor, rest))  # type: ignore[misc]
+            view = view[written:]
+
+    def _try(self, do: Callable[[], Result]) -> Result:
+        try:
+            return do()
+        except OSError as error:
+            raise Refused(f"cannot write {self.path}: {error.strerror}") from None
+
+
+class NewFile(_Written):
     """A file that nobody finds under its name before it is complete. Only its owner may read it."""
 
     def __init__(self, path: Path) -> None:
@@ -27,12 +54,16 @@ class NewFile:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = self._try(lambda: os.open(self._partial, flags, 0o600))
 
-    def write(self, data: bytes | memoryview) -> None:
-        """Append. Raises Refused, with what the system says, if it does not fit."""
-        view = memoryview(data)
-        while view:
-            written = self._try(lambda rest=view: os.write(self._descriptor, rest))  # type: ignore[misc]
-            view = view[written:]
+    def oblige(self, word: bytes) -> bytes:
+        """Do what whoever writes the file in our place asks for. Returns the answer for him."""
+        try:
+            if word == PUBLISH:
+                self.publish()
+            elif word == WITHDRAW:
+                self.withdraw()
+        except (Refused, OSError) as error:
+            return str(error).encode()
+        return DONE
 
     def publish(self) -> None:
         """Sync what was written, and give it its name, unless something has got that name meanwhile."""
@@ -64,11 +95,38 @@ class NewFile:
             stack.callback(os.close, folder)
             self._try(lambda: os.fsync(folder))
 
-    def _try(self, do: Callable[[], Result]) -> Result:
+
+class GivenFile(_Written):
+    """A new file of somebody else's, which we write: he has opened it, and gives it its name when we say so.
+    `desk`: a SOCK_SEQPACKET socket to him.
+    """
+
+    def __init__(self, descriptor: int, desk: socket.socket, path: Path) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._desk = desk
+
+    def publish(self) -> None:
+        """Have what was written synced, and get it its name. Raises Refused."""
+        answer = self._ask(PUBLISH)
+        if answer != DONE:
+            raise Refused(answer.decode() or f"whoever should give {self.path} its name is gone")
+
+    def withdraw(self) -> None:
+        """Have the published file removed: the session did not leave after all."""
+        self._ask(WITHDRAW)
+
+    def _ask(self, word: bytes) -> bytes:
         try:
-            return do()
-        except OSError as error:
-            raise Refused(f"cannot write {self.path}: {error.strerror}") from None
+            self._desk.send(word)
+            return self._desk.recv(ANSWER_MOST)
+        except OSError:
+            return b""
+
+    def close(self) -> None:
+        """Close the file. One that was not published is gone."""
+        os.close(self._descriptor)
+        self._desk.close()
 
 
 class ExistingFile:
@@ -78,6 +136,10 @@ class ExistingFile:
         self.name = name
         self._descriptor = descriptor
         self.size = os.fstat(descriptor).st_size
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+        return self._descriptor
 
     def read(self, size: int, at: int) -> bytes:
         """So many bytes from there on; fewer at the end of the file. Raises SnapshotError."""

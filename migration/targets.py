@@ -18,7 +18,7 @@ from .errors import LinkBroken, Lost
 from .file import Writer
 from .frames import HEADER, PRIMARY, RESUMABLE
 from .link import Link, require
-from .place import NewFile
+from .place import GivenFile, NewFile
 
 TAKE_OVER = REQUESTS["sessionRestoreTakeOver"]
 DONE = REQUESTS["sessionRestoreDone"]
@@ -137,7 +137,7 @@ class Suspended:
     def __init__(
         self,
         core: Movable,
-        file: NewFile,
+        file: NewFile | GivenFile,
         order: migration_pb2.FileTarget,
         pair: socket.socket,
         snapshot: snapshot_pb2.Snapshot,

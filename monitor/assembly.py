@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpuferry.specs._generated import node_pb2
+import structlog
 
 from .broker.balance import Balance
 from .broker.broker import Broker
@@ -19,12 +19,16 @@ from .cluster.neighbours import Neighbours
 from .devices.choice import server_environment
 from .devices.gpus import GpuStats, gpu_stats
 from .door.listener import Listener, listen_tcp, listen_unix, name_of, stop_listening
+from .jail.choose import choose as choose_jail
+from .jail.jail import Jail
 from .moves.snapshots import Snapshots, read_secret
 from .policy import build as build_policy
-from .pool.adoption import DOOR, LATEST_RETURN_SECONDS, Door, Ledger
+from .pool.adoption import LATEST_RETURN_SECONDS, Ledger
 from .pool.events import PoolEvents
 from .pool.losses import LostDevices
 from .pool.pool import Pool
+from .pool.released import Door
+from .pool.returns import Returns, Rounds
 from .readiness import Readiness
 from .service.logs import hide
 from .service.runtime import RuntimeDirectory
@@ -32,6 +36,7 @@ from .service.stopping import Stopping
 from .service.tls import Identity, identity_of
 from .sessions.events import Announcer
 from .sessions.placement import Placer
+from .settings.errors import ConfigError
 from .settings.folders import state_directory
 from .settings.monitor import Config
 from .views.control import ControlServer, MonitorService
@@ -40,6 +45,8 @@ from .views.stats.observatory import Observatory
 from .views.status import StatusReporter
 from .views.web.key import page_key
 from .views.web.sockets import listen_http
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,8 @@ class Monitor:
 
     broker: Broker
     pool: Pool
-    door: Door | None  # by which API servers of an earlier monitor come back
+    rounds: Rounds | None  # to the API servers of an earlier monitor
+    door: Door | None  # for those of release 0.1
     listeners: Sequence[Listener]
     control: ControlServer
     observatory: Observatory
@@ -98,11 +106,17 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     placer = Placer(build_policy(config.policy, config.queue, config.migration))
     announcer, events = Announcer(), PoolEvents()
     gpus = gpu_stats(config)
-    door_path, home = premises.runtime.path / DOOR, None
-    if config.orphan_grace:
-        home = node_pb2.Home(path=str(door_path), secret=ledger.secret, grace_seconds=config.orphan_grace)
+    returns = Returns(premises.runtime.path, ledger.secret, config.orphan_grace)
     environment = server_environment(config.simulated)
-    pool = Pool(config, environment, home, SpareMemory(placer, gpus).of, events)
+    jail = _jail(config, environment)
+    pool = Pool(
+        config,
+        environment,
+        returns if config.orphan_grace else None,
+        jail,
+        SpareMemory(placer, gpus).of,
+        events,
+    )
 
     cluster = cluster_of(config, premises.identity)
     neighbours = Neighbours(config.token, cluster)
@@ -130,7 +144,10 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     return Monitor(
         broker,
         pool,
-        Door(door_path, ledger.secret, pool.adopt) if home else None,
+        Rounds(returns, returns.left(), pool.adopt, pool.bury) if config.orphan_grace else None,
+        Door(premises.runtime.path, ledger.secret, config.orphan_grace, pool.adopt)
+        if config.orphan_grace and ledger.released
+        else None,
         listeners,
         ControlServer(
             MonitorService(reporter.report, stopping.pause, broker), config.token, premises.identity
@@ -144,3 +161,18 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         http_name,
         key,
     )
+
+
+def _jail(config: Config, environment: Mapping[str, str]) -> Jail | None:
+    """Where API servers live, if there are jails. Raises ConfigError if there must be."""
+    found = choose_jail(config, environment)
+    if isinstance(found, Jail):
+        return found
+    if config.tenants and config.simulated and config.jail != "off":
+        raise ConfigError(
+            "tenants share a simulated device, whose kernels are native code of this machine, and there is "
+            f"no jail for it: {found.reason}",
+            f"{found.next_step}; or give --jail off, if all of them may do what the monitor may",
+        )
+    log.warning("API servers have no jail", reason=found.reason, next_step=found.next_step)
+    return None

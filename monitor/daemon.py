@@ -41,8 +41,6 @@ class Daemon:
             monitor = build(self._config, premises, self._stopping)
             for listener in monitor.listeners:
                 stack.callback(listener.close)
-            if monitor.door:
-                stack.callback(monitor.door.close)
             stack.push_async_callback(monitor.control.stop)
             control_name = await monitor.control.start(self._config.control)
             self._heed_signals()
@@ -95,8 +93,7 @@ class Daemon:
             monitor.observatory.run(),
             self._notifier.watch(),
         ]
-        jobs += [part.serve() for part in (monitor.door,) if part]
-        jobs += [part.run() for part in (monitor.balance,) if part]
+        jobs += [part.run() for part in (monitor.rounds, monitor.door, monitor.balance) if part]
         return [asyncio.ensure_future(job) for job in jobs]
 
     def _publish(self, monitor: Monitor, premises: Premises, control_name: str) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from gpuferry.guest.launch import clean_environment, simulated_environment
+from gpuferry.guest.units import parse_size
 
 from ..settings.errors import ConfigError
 
@@ -79,3 +80,12 @@ def simulated_devices() -> int:
     if not (text.isdecimal() and int(text) > 0):
         raise ConfigError(f"GPUFERRY_SIM_DEVICES={text!r}: a positive number is wanted")
     return int(text)
+
+
+def simulated_memory() -> int:
+    """Bytes of each simulated device, which are host memory of who uses it. Raises ConfigError."""
+    text = os.environ.get("GPUFERRY_SIM_MEMORY") or "8GiB"
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise ConfigError(f"GPUFERRY_SIM_MEMORY={text!r}: {error}") from None

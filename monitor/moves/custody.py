@@ -300,6 +300,7 @@ class Custody:
         migration.state, migration.ended, migration.reason = State.FAILED, time.monotonic(), reason
         log.warning("migration failed", session=session.id, target=str(migration.target), reason=reason)
         self._preparations.call_off(migration)
+        migration.release_file()
         destination = migration.destination
         if destination and destination.is_keeper:
             destination.dismiss("its session did not come")

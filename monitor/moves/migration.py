@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
+from gpuferry.migration.place import ExistingFile
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from ..pool.api_server import ApiServer
@@ -82,6 +83,7 @@ class Migration:
         self.came_from = came_from
         self.remote: migration_pb2.RemoteTarget | None = None  # if it goes to another GPU server
         self.play: node_pb2.Play | None = None  # if it comes out of a file
+        self.file: ExistingFile | None = None  # which is this one, until whoever plays has it
         self.strategy: migration_pb2.Strategy = Strategy.STRATEGY_AUTO
         self.began = time.monotonic()
         self.ended = 0.0
@@ -113,6 +115,12 @@ class Migration:
     def copied_bytes(self) -> int:
         """Bytes of device memory copied so far, pre-copy rounds included."""
         return self.report.copied_bytes if self.report else self.bytes_done
+
+    def release_file(self) -> None:
+        """The file is somebody else's now, or not needed."""
+        if self.file:
+            self.file.close()
+            self.file = None
 
     def changed(self) -> None:
         """Wake everybody who follows this migration."""

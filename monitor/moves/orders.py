@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 
 from gpuferry.native.tls.stream import Connection
@@ -19,11 +19,13 @@ from gpuferry.specs._generated import migration_pb2, node_pb2, operations
 from ..door.agreement import agree
 from ..policy.interface import Declined, Migrate
 from ..pool.api_server import ApiServer
-from ..pool.channel import ChannelBroken
+from ..pool.channel import ChannelBroken, HasFileno
 from ..pool.pool import Pool
 from ..sessions.placement import Placement, Placer
 from ..sessions.session import Session
 from .custody import Custody
+from .filing import new_file, old_file
+from .inquiry import inquiries
 from .migration import CannotMove, Migration, Strategy, Target, ToDevice, ToFile, ToServer
 from .preparation import Preparations
 from .snapshots import Snapshots
@@ -111,8 +113,9 @@ class Orders:
         """
         self.check_can_move(session, target)
         play = self._snapshots.play(session, allow_unencrypted) if session.file else None
+        file = old_file(session.file) if session.file else None
         migration = self._custody.begin_migration(session, session.server, target)
-        migration.play = play
+        migration.play, migration.file = play, file
         migration.strategy = strategy or Strategy.STRATEGY_AUTO
         if isinstance(target, ToDevice):
             if session.file:
@@ -215,8 +218,10 @@ class Orders:
             except ChannelBroken:
                 destination.kill()  # its end says that there is no migration
             order = self._order(migration, local=local)
+            beside = (migration.file,) if migration.file else ()
             with contextlib.suppress(ChannelBroken):  # its end is the session's
-                source.send(order, one)
+                source.send(order, one, *beside)
+            migration.release_file()
         migration.changed()
 
     def _order(
@@ -258,7 +263,9 @@ class Orders:
         migration.target = ToFile(file.path, file.head)
         keeper = await self._keeper(migration)
         keep = node_pb2.Keep(file=migration_pb2.FileTarget(path=file.path, head=file.head))
-        self._to_keeper(migration, keeper, keep, self._order(migration, file=file))
+        with new_file(file.path) as (desk, opened):
+            order = self._order(migration, file=file)
+            self._to_keeper(migration, keeper, keep, order, [], [], [desk, opened])
 
     async def _leave(self, migration: Migration, target: ToServer) -> None:
         session = migration.session
@@ -269,11 +276,15 @@ class Orders:
             if session.file:  # it has its keeper already, which plays
                 assert migration.source
                 migration.orders_given = True
-                migration.source.send(order, link.connection)
+                with inquiries(link.remote) as inquiry:
+                    assert migration.file
+                    migration.source.send(order, link.connection, inquiry, migration.file)
+                migration.release_file()
                 return
             keeper = await self._keeper(migration)
             keep = node_pb2.Keep(remote=link.remote)
-            self._to_keeper(migration, keeper, keep, order, link.connection)
+            with inquiries(link.remote) as inquiry:
+                self._to_keeper(migration, keeper, keep, order, [inquiry], [link.connection], [])
 
     async def _keeper(self, migration: Migration) -> ApiServer:
         keeper = migration.destination = self._pool.start_keeper()
@@ -288,7 +299,9 @@ class Orders:
         keeper: ApiServer,
         keep: node_pb2.Keep,
         order: node_pb2.ToServer,
-        *link: Connection,
+        beside_keep: Sequence[HasFileno],
+        before_pair: Sequence[HasFileno],
+        behind_pair: Sequence[HasFileno],
     ) -> None:
         session, source = migration.session, migration.source
         assert session.grant
@@ -300,6 +313,6 @@ class Orders:
         keep.session_seconds = session.age
         one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with one, other:
-            keeper.send(node_pb2.ToServer(keep=keep), other)
-            source.send(order, *link, one)
+            keeper.send(node_pb2.ToServer(keep=keep), other, *beside_keep)
+            source.send(order, *before_pair, one, *behind_pair)
         migration.changed()

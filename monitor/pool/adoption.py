@@ -1,32 +1,17 @@
-"""How API servers outlive their monitor: a ledger for the next one, and the door by which they come back."""
+"""What a monitor leaves for the next one, if it is killed."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import hmac
 import itertools
 import json
-import os
 import secrets
-import socket
-from collections.abc import Callable
-from pathlib import Path
-
-import structlog
-from gpuferry.specs._generated import node_pb2
 
 from ..service.runtime import RuntimeDirectory
-from ..service.waiting import within
-from .channel import Channel, ChannelBroken, listen, peer
 
-LEDGER, DOOR = "ledger", "node.sock"
+LEDGER = "ledger"
 BLOCK = 1000  # session numbers that are reserved at once
-INTRODUCTION_SECONDS = 5.0
-RETURN_SECONDS = 0.5  # in which API servers that are there come back; they look every 50 ms
+RETURN_SECONDS = 0.5  # in which API servers that are there come back
 LATEST_RETURN_SECONDS = 30.0  # on a machine that has much else to do
-
-log = structlog.get_logger()
 
 
 class Ledger:
@@ -37,10 +22,11 @@ class Ledger:
         try:
             left = json.loads((runtime.path / LEDGER).read_text())
             self.secret, first = bytes.fromhex(left["secret"]), int(left["sessions"])
+            self.released = left.get("released", True)  # that monitor, or one before it, was of release 0.1
             self.inherited = True  # an earlier monitor was killed
         except (OSError, ValueError, KeyError, TypeError):
             self.secret, first = secrets.token_bytes(32), 1
-            self.inherited = False
+            self.inherited = self.released = False
         self._numbers = itertools.count(first)
         self._reserved = first
 
@@ -54,47 +40,5 @@ class Ledger:
     def reserve_numbers(self) -> None:
         """Write down how far session numbers may go, so that the next monitor gives none of them twice."""
         self._reserved += BLOCK
-        content = {"secret": self.secret.hex(), "sessions": self._reserved}
+        content = {"secret": self.secret.hex(), "sessions": self._reserved, "released": self.released}
         self._runtime.publish(LEDGER, json.dumps(content) + "\n")
-
-
-class Door:
-    """Where API servers of an earlier monitor come back; lets in those that know the secret."""
-
-    def __init__(
-        self, path: Path, secret: bytes, adopt: Callable[[Channel, int, node_pb2.Returned], None]
-    ) -> None:
-        self.path = path
-        self._secret = secret
-        self._adopt = adopt
-        self._listening = listen(path)
-        self._visits: set[asyncio.Task[None]] = set()
-
-    async def serve(self) -> None:
-        """Let API servers in, until cancelled."""
-        while True:
-            end, _ = await asyncio.get_running_loop().sock_accept(self._listening)
-            task = asyncio.ensure_future(self._visit(end))
-            self._visits.add(task)
-            task.add_done_callback(self._visits.discard)
-
-    async def _visit(self, end: socket.socket) -> None:
-        channel = Channel(end)
-        try:
-            pid, user = peer(end)
-            message = await within(INTRODUCTION_SECONDS, channel.receive())
-            returned = message.returned if message else node_pb2.Returned()
-            if user != os.getuid() or not hmac.compare_digest(returned.secret, self._secret):
-                raise ChannelBroken("not one of ours")
-            self._adopt(channel, pid, returned)
-        except (ChannelBroken, OSError, asyncio.TimeoutError) as error:
-            log.warning("a stranger came for adoption", reason=str(error))
-            channel.close()
-
-    def close(self) -> None:
-        """Let nobody in any more."""
-        for task in self._visits:
-            task.cancel()
-        self._listening.close()
-        with contextlib.suppress(OSError):
-            self.path.unlink()

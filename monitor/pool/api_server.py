@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import enum
+import functools
 import itertools
-import os
 import signal
-import socket
 import time
 from collections.abc import Callable
 
@@ -16,13 +16,16 @@ import structlog
 from gpuferry.native.tls.stream import Connection
 from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
-from .channel import Channel, ChannelBroken, channel_pair
+from ..service.processes import start_time
+from .channel import Channel, ChannelBroken, HasFileno, channel_pair
 from .health import Health
 from .process import Adopted, Launch, Process
+from .returns import Record, Returns
 
 LAST_WORDS = 0.2  # seconds
 CLOSED = "closed its control socket"
-STDERR = 2
+# What it says of a session, which must be its own.
+OF_A_SESSION = ("started", "ended", "moving", "moved", "taken_over", "launched", "stats")
 NOWHERE = -1  # device of a keeper
 
 log = structlog.get_logger()
@@ -103,6 +106,9 @@ class ApiServer:
         self._exit_unknown = False  # its channel was closed, and how it exited was not known yet
         self._channel: Channel | None = None
         self._process: Process | None = None
+        self._record: Record | None = None  # for the next monitor, which
+        self._returns: Returns | None = None  # reads it there
+        self._given = set[int]()  # sessions of which it may speak
         self._stats_waiters: list[asyncio.Future[None]] = []
         self.ready_or_gone = asyncio.Event()  # ready for the first time, or it never will be
 
@@ -124,7 +130,7 @@ class ApiServer:
     async def run(
         self,
         launch: Launch,
-        home: node_pb2.Home | None,
+        returns: Returns | None,
         turns: asyncio.Semaphore,
     ) -> None:
         """Start the process when it is its turn. Returns when it is gone and was reaped."""
@@ -134,41 +140,47 @@ class ApiServer:
         self._channel, theirs = channel_pair()
         try:
             with theirs:
-                descriptor = theirs.fileno()
                 which = () if self.is_keeper else ("--device", str(self.device))
-                self._process = await asyncio.create_subprocess_exec(
-                    *launch.command,
-                    *which,
-                    "--control-fd",
-                    str(descriptor),
-                    env=dict(launch.environment),
-                    stdin=asyncio.subprocess.DEVNULL,
-                    stdout=STDERR,
-                    pass_fds=(descriptor,),
-                    # A terminal's Ctrl-C is for the monitor, which ends each API server with its helpers.
-                    start_new_session=True,
-                )
-            if home:
-                self._channel.send(node_pb2.ToServer(home=home))
+                self._process = await launch.start(which, theirs)
+            if returns:
+                self._settle(returns, self._channel)
             await self._live(launch.ready_timeout)
         finally:
             await self._end()
 
+    def _settle(self, returns: Returns, channel: Channel) -> None:
+        """It outlives its monitor, and the next one will find it."""
+        assert self._process
+        process, stay = self._process, self._process.stay
+        name, door = returns.enter()
+        self._record = Record(name, process.pid, start_time(process.pid), process.group)
+        if stay:
+            self._record.uid, self._record.cgroup = stay.uid, stay.cgroup
+        self._returns = returns
+        self._returns.note(self._record)
+        channel.seal = functools.partial(returns.seal, name)
+        with door:
+            channel.send(node_pb2.ToServer(home=returns.home), door)
+
     async def adopt(
         self,
         channel: Channel,
-        pid: int,
+        process: Adopted,
+        record: Record,
         returned: node_pb2.Returned,
-        home: node_pb2.Home | None,
+        home: node_pb2.Home,
+        returns: Returns | None,
     ) -> None:
         """Take over a process that an earlier monitor started. Returns when it is gone."""
-        self._channel, self._process = channel, Adopted(pid)
-        self.ready, self.served = returned.ready, True
+        self._channel, self._process = channel, process
+        self._record, self._returns = record, returns
+        self.ready, self.served = record.description or returned.ready, True
         self.spec_hash = returned.spec_hash
         self.outdated = self.spec_hash != wire.SPEC_HASH
+        if returns:
+            channel.seal = functools.partial(returns.seal, record.name)
         try:
-            if home:
-                self.send(node_pb2.ToServer(home=home))
+            self.send(node_pb2.ToServer(home=home))
             if returned.HasField("grant"):
                 if returned.grant.restore:
                     self.expect(returned.grant.session)
@@ -194,9 +206,13 @@ class ApiServer:
         if self._process:
             self.kill()
             status = await self._process.wait()
+            if self._process.stay:
+                self._process.stay.leave()
             if self._exit_unknown and status not in (None, -signal.SIGKILL):
                 self.end_reason = _describe_exit(status)
         self.gone = True
+        if self._returns and self._record:
+            self._returns.forget(self._record.name)
         self._answer_stats()
         self.ready_or_gone.set()
 
@@ -232,8 +248,9 @@ class ApiServer:
         assert self._channel
         while (message := await self._channel.receive()) is not None:
             kind = message.WhichOneof("message")
+            self._check(message)
             if kind == "ready":
-                self.ready = message.ready
+                self._note_ready(message.ready)
                 self._make_idle()
             elif kind == "started":
                 self.served = True
@@ -259,6 +276,22 @@ class ApiServer:
                 self._events.launched(message.launched.session)
             else:
                 raise ChannelBroken("unknown message")
+
+    def _check(self, message: node_pb2.FromServer) -> None:
+        """Raises ChannelBroken if it speaks of a session that it was never given."""
+        kind = message.WhichOneof("message")
+        session = getattr(getattr(message, kind), "session", 0) if kind in OF_A_SESSION else 0
+        if session and session not in self._given:
+            raise ChannelBroken(f"it spoke of session {session}, which it was never given")
+
+    def _note_ready(self, ready: node_pb2.Ready) -> None:
+        """The first one counts: what it says when it has had a guest may be the guest's word."""
+        if self.ready is not None:
+            return
+        self.ready = ready
+        if self._returns and self._record:
+            self._record.ready = base64.b64encode(ready.SerializeToString()).decode()
+            self._returns.note(self._record)
 
     def _make_idle(self) -> None:
         self._let_next_start()
@@ -293,7 +326,7 @@ class ApiServer:
                 waiter.set_result(None)
         self._stats_waiters.clear()
 
-    def send(self, message: node_pb2.ToServer, *descriptors: Connection) -> None:
+    def send(self, message: node_pb2.ToServer, *descriptors: HasFileno) -> None:
         """Send a message, with descriptors beside it. Raises ChannelBroken if the process is gone."""
         if not self._channel or self.state is State.STOPPING:
             raise ChannelBroken("stopping")
@@ -310,12 +343,14 @@ class ApiServer:
     def serve(self, session: int) -> None:
         """The API server is about to serve this session."""
         self.session, self.restoring = session, 0
+        self._given.add(session)
         self.state = State.BUSY
         self._replenish(self.device)
 
     def expect(self, session: int) -> None:
         """The API server is about to take this session over, and does not have it yet."""
         self.session, self.restoring = 0, session
+        self._given.add(session)
         self.state = State.BUSY
         self._replenish(self.device)
 
@@ -341,8 +376,7 @@ class ApiServer:
     def kill(self) -> None:
         """End the process and whatever it started, now."""
         if self._process and not self.gone:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.kill()
 
 
 def _describe_exit(status: int | None) -> str:

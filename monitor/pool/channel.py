@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from google.protobuf.message import DecodeError
-from gpuferry.native.tls.stream import Connection, state_of
+from gpuferry.native.tls.stream import state_of
 from gpuferry.specs._generated import node_pb2
 
 PACKET_MAX = 64 * 1024
-BACKLOG = 512
-PEER = struct.Struct("3i")  # struct ucred
+BACKLOG = 4
+SEALED = ("grant", "keep", "migrate")  # what an API server has, and another monitor must be told
 
 
 class ChannelBroken(Exception):
     """The API server is gone, or does not speak the protocol."""
+
+
+class HasFileno(Protocol):
+    """A socket or a file, whose descriptor can be given away."""
+
+    def fileno(self) -> int:
+        """The number of its descriptor."""
 
 
 class Channel:
@@ -26,16 +34,20 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
         self._socket = end
+        self.seal: Callable[[bytes], bytes] | None = None  # of what the next monitor shall believe
 
-    def send(self, message: node_pb2.ToServer, *descriptors: Connection) -> None:
+    def send(self, message: node_pb2.ToServer, *descriptors: HasFileno) -> None:
         """Send at once, and what TLS needs on the first descriptor. Raises ChannelBroken if the API server is
         gone, or its buffer is full.
         """
+        if descriptors and (state := state_of(descriptors[0])):
+            message.tls = state
+        packet = message.SerializeToString()
+        if self.seal and message.WhichOneof("message") in SEALED:
+            packet = self.seal(packet)
         try:
             numbers = [descriptor.fileno() for descriptor in descriptors]
-            if descriptors and (state := state_of(descriptors[0])):
-                message.tls = state
-            socket.send_fds(self._socket, [message.SerializeToString()], numbers)
+            socket.send_fds(self._socket, [packet], numbers)
         except OSError as error:
             raise ChannelBroken(str(error)) from None
 
@@ -64,17 +76,20 @@ def channel_pair() -> tuple[Channel, socket.socket]:
 
 
 def listen(path: Path) -> socket.socket:
-    """A socket where API servers of an earlier monitor come. What that monitor left there is removed."""
-    path.unlink(missing_ok=True)
+    """A socket that an API server is given, so that the next monitor can come to it."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listening.bind(str(path))
     path.chmod(0o600)
     listening.listen(BACKLOG)
-    listening.setblocking(False)
     return listening
 
 
-def peer(end: socket.socket) -> tuple[int, int]:
-    """Process id and user id of whoever is at the other end."""
-    pid, user, _ = PEER.unpack(end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
-    return int(pid), int(user)
+def visit(path: Path) -> Channel:
+    """A channel to the API server that listens there. Raises OSError if none does."""
+    end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        end.connect(str(path))
+    except OSError:
+        end.close()
+        raise
+    return Channel(end)

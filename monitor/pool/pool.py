@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
@@ -10,11 +11,13 @@ from collections.abc import Callable, Coroutine, Mapping
 import structlog
 from gpuferry.specs._generated import node_pb2
 
+from ..jail.jail import Jail
 from ..settings.monitor import Config
 from .api_server import NOWHERE, ApiServer, PoolListener, State
 from .channel import Channel, ChannelBroken
 from .health import PAUSE_MOST, Health
-from .process import Launch
+from .process import Adopted, Launch, Stay
+from .returns import Record, Returns
 
 STARTING_MOST = 2 * (os.cpu_count() or 1)  # at once: more would only wait for each other
 SURPLUS_SECONDS = 10.0  # for which an API server may be one too many
@@ -29,14 +32,16 @@ class Pool:
         self,
         config: Config,
         environment: Mapping[str, str],
-        home: node_pb2.Home | None,
+        returns: Returns | None,
+        jail: Jail | None,
         spare: Callable[[int, bytes], int],
         events: PoolListener,
     ) -> None:
         self._config = config
-        self._server_launch = Launch(config.server_command, environment, config.ready_timeout)
-        self._keeper_launch = Launch(config.keeper_command, environment, config.ready_timeout)
-        self._home = home  # where API servers find the next monitor; none: they end with this one
+        self._jail = jail
+        self._server_launch = Launch(config.server_command, environment, config.ready_timeout, jail)
+        self._keeper_launch = Launch(config.keeper_command, environment, config.ready_timeout, jail)
+        self._returns = returns  # how the next monitor finds API servers; none: they end with this one
         self._spare = (
             spare  # bytes of a device, and of its UUID if that is known, that nobody has or was promised
         )
@@ -58,23 +63,51 @@ class Pool:
         for device in range(self._config.devices):
             self._fill(device)
 
-    def adopt(self, channel: Channel, pid: int, returned: node_pb2.Returned) -> None:
-        """Let an API server, or a keeper, of an earlier monitor in."""
-        if returned.ready.keeper:
+    def adopt(
+        self,
+        channel: Channel,
+        record: Record,
+        returned: node_pb2.Returned,
+        home: node_pb2.Home | None = None,
+    ) -> None:
+        """Let an API server, or a keeper, of an earlier monitor in. `home`: to be told to one of release 0.1.
+        Raises OSError if its process is gone.
+        """
+        assert self._returns
+        returns = self._returns if home is None else None
+        told = home or self._returns.home
+        ready = record.description or returned.ready
+        process = Adopted(record.pid, record.began, record.group, self._stay(record))
+        if ready.keeper:
             keeper = ApiServer(NOWHERE, Health(), lambda _: None, self._events)
-            log.info("keeper adopted", keeper=pid, session=returned.grant.session)
-            life = keeper.adopt(channel, pid, returned, self._home)
+            log.info("keeper adopted", keeper=record.pid, session=returned.grant.session)
+            life = keeper.adopt(channel, process, record, returned, told, returns)
             self._attend_to(self._attend_keeper(keeper, life))
             return
-        device = returned.ready.device
-        server = ApiServer(device, self._health.setdefault(device, Health()), self._fill, self._events)
-        log.info("server adopted", server=pid, gpu=server.device, session=returned.grant.session)
-        self._keep(server, server.adopt(channel, pid, returned, self._home))
+        server = ApiServer(
+            ready.device, self._health.setdefault(ready.device, Health()), self._fill, self._events
+        )
+        log.info("server adopted", server=record.pid, gpu=server.device, session=returned.grant.session)
+        self._keep(server, server.adopt(channel, process, record, returned, told, returns))
+
+    def bury(self, record: Record) -> None:
+        """An API server of an earlier monitor does not come back: nothing of it shall be left."""
+        assert self._returns
+        with contextlib.suppress(OSError):
+            Adopted(record.pid, record.began, record.group, None).kill()
+        if stay := self._stay(record):
+            stay.leave()
+        self._returns.forget(record.name)
+
+    def _stay(self, record: Record) -> Stay | None:
+        if not self._jail or not record.name:
+            return None
+        return self._jail.readopt(record.uid, record.cgroup, record.pid)
 
     def start_keeper(self) -> ApiServer:
         """Start a process without a device; its `ready_or_gone` says when it can be given a session."""
         keeper = ApiServer(NOWHERE, Health(), lambda _: None, self._events)
-        life = keeper.run(self._keeper_launch, self._home, self._turns)
+        life = keeper.run(self._keeper_launch, self._returns, self._turns)
         self._attend_to(self._attend_keeper(keeper, life))
         return keeper
 
@@ -129,7 +162,7 @@ class Pool:
             server = ApiServer(device, self._health[device], self._fill_soon, self._events)
             self._keep(
                 server,
-                server.run(self._server_launch, self._home, self._turns),
+                server.run(self._server_launch, self._returns, self._turns),
             )
 
     def _wanted(self, device: int, here: list[ApiServer]) -> int:

@@ -1,12 +1,70 @@
-"""Processes that end: our children, and those of a monitor before us."""
+"""Processes that end: our children, in jails or not, and those of a monitor before us."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import os
-from collections.abc import Mapping, Sequence
+import signal
+import socket
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from ..service.processes import start_time
+
+STDERR = 2
+SIGNALLED = 128  # to which bubblewrap adds the signal, as shells do
+
+
+class Stay(Protocol):
+    """What a process takes of its jail (jail/jail.py)."""
+
+    uid: int  # that it is there; 0: ours
+    cgroup: str
+    bwrap: str  # the program that makes the jail
+
+    def arguments(self) -> list[str]:
+        """What bubblewrap is told."""
+
+    def confinement(self) -> str:
+        """What the process is told."""
+
+    def entered(self, pid: int) -> None:
+        """The process is there: limit it from outside."""
+
+    def leave(self) -> None:
+        """It is gone: remove what was made for it."""
+
+
+class Jail(Protocol):
+    """Where processes are kept (jail/jail.py)."""
+
+    def enter(self) -> Stay:
+        """Make room for one more process. Raises OSError if there is none."""
+
+
+class Process(Protocol):
+    """A process whose end can be waited for."""
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+
+    @property
+    def group(self) -> int:
+        """The process group in which it and its helpers are."""
+
+    @property
+    def stay(self) -> Stay | None:
+        """What it takes of its jail; None: it has none."""
+
+    async def wait(self) -> int | None:
+        """Wait until it is gone. Returns its status, negative for a signal; None: only its parent knows."""
+
+    def kill(self) -> None:
+        """End it with all that it started."""
 
 
 @dataclass(frozen=True)
@@ -16,25 +74,123 @@ class Launch:
     command: Sequence[str]  # to which its options are added
     environment: Mapping[str, str]
     ready_timeout: float  # seconds until it must say Ready
+    jail: Jail | None = None
+
+    async def start(self, options: Sequence[str], end: socket.socket) -> Process:
+        """Start it with these options; `end` is its end of the control channel. Raises OSError."""
+        command = (*self.command, *options, "--control-fd", str(end.fileno()))
+        if self.jail is None:
+            child = await _execute(command, self.environment, (end.fileno(),))
+            return Child(child, child.pid, None)
+        stay = self.jail.enter()
+        try:
+            return await _imprison(stay, command, end)
+        except BaseException:
+            stay.leave()
+            raise
 
 
-class Process(Protocol):
-    """A process whose end can be waited for, as asyncio has them."""
+async def _execute(
+    command: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]
+) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *command,
+        env=dict(environment),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=STDERR,
+        pass_fds=descriptors,
+        # A terminal's Ctrl-C is for the monitor, which ends each API server with its helpers.
+        start_new_session=True,
+    )
 
-    @property
-    def pid(self) -> int:
-        """Process id, which is its group's too."""
 
-    async def wait(self) -> int | None:
-        """Wait until it is gone. Returns its status, negative for a signal; None: only its parent knows."""
+async def _imprison(stay: Stay, command: Sequence[str], end: socket.socket) -> Child:
+    """By bubblewrap, which says which process it made. Long arguments are files: nobody sees them in `ps`."""
+    with contextlib.ExitStack() as stack:
+        outer = stack.enter_context(_file("jail", "\0".join(stay.arguments()) + "\0"))
+        inner = stack.enter_context(_file("confinement", stay.confinement()))
+        ends = os.pipe()
+        reading, writing = (stack.enter_context(os.fdopen(fd, "rb", 0)) for fd in ends)
+        child = await _execute(
+            (
+                stay.bwrap,
+                *("--args", str(outer)),
+                *("--info-fd", str(writing.fileno())),
+                *("--", *command, "--confine-fd", str(inner)),
+            ),
+            {},
+            (end.fileno(), outer, inner, writing.fileno()),
+        )
+        writing.close()
+        said = await _read(reading.fileno())
+    try:
+        pid = int(json.loads(said)["child-pid"])
+    except (ValueError, KeyError):
+        pid = child.pid  # it failed, and has said why
+    stay.entered(pid)
+    return Child(child, pid, stay)
+
+
+@contextlib.contextmanager
+def _file(name: str, content: str) -> Iterator[int]:
+    descriptor = os.memfd_create(name)
+    try:
+        os.write(descriptor, content.encode())
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+async def _read(descriptor: int) -> bytes:
+    """All that comes through a pipe."""
+    loop = asyncio.get_running_loop()
+    os.set_blocking(descriptor, False)
+    data = b""
+    while True:
+        readable = asyncio.Event()
+        loop.add_reader(descriptor, readable.set)
+        try:
+            await readable.wait()
+        finally:
+            loop.remove_reader(descriptor)
+        part = os.read(descriptor, 4096)
+        if not part:
+            return data
+        data += part
+
+
+class Child:
+    """A process that we started."""
+
+    def __init__(self, child: asyncio.subprocess.Process, pid: int, stay: Stay | None) -> None:
+        self._child = child  # itself, or the bubblewrap around it
+        self.pid = pid
+        self.group = child.pid
+        self.stay = stay
+
+    async def wait(self) -> int:
+        """Wait until it is gone. Returns its status, negative for a signal."""
+        status = await self._child.wait()
+        return SIGNALLED - status if self.stay and status > SIGNALLED else status
+
+    def kill(self) -> None:
+        """End it with all that it started: a jail ends with its first process."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.group, signal.SIGKILL)
 
 
 class Adopted:
     """A process that is not our child: an earlier monitor's."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, began: int, group: int, stay: Stay | None) -> None:
         self.pid = pid
+        self.group = group
+        self.stay = stay
         self._descriptor = os.pidfd_open(pid)  # ProcessLookupError, an OSError, if it is gone
+        if start_time(pid) != began:
+            os.close(self._descriptor)
+            raise ProcessLookupError(pid)
         self._gone = asyncio.Event()
         asyncio.get_running_loop().add_reader(self._descriptor, self._end)
 
@@ -47,3 +203,10 @@ class Adopted:
         """Wait until it is gone. Returns None: only its parent could know how it ended."""
         await self._gone.wait()
         return None
+
+    def kill(self) -> None:
+        """End it with all that it started."""
+        if not self._gone.is_set():
+            signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.group, signal.SIGKILL)

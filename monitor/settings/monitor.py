@@ -126,6 +126,19 @@ class MonitorOptions:
         "How long a session is kept, with its memory, whose guest lost the connection and asked for that"
         " (GPUFERRY_ON_LOSS=reconnect)",
     )
+    jail: str = option(
+        options.choice("auto", "on", "off"),
+        "auto",
+        "Whether API servers are kept in jails: if it can be had, always, or never",
+    )
+    jail_uids: str = option(
+        options.numbers(),
+        "200000:4096",
+        "Users, one for each jail, where the monitor is root; nobody else's on this machine",
+    )
+    jail_memory: int = option(
+        options.size(), 4 << 30, "Host memory that a jail may take, beside a simulated device's"
+    )
     grace: float = option(options.seconds(), 5.0, "What running sessions get when the monitor stops")
     tls_cert: str | None = options.tls_cert()
     tls_key: str | None = options.tls_key()
@@ -145,7 +158,14 @@ class Config(MonitorOptions):
     devices: int
     server_command: tuple[str, ...] = (sys.executable, "-m", "gpuferry.apiserver")
     keeper_command: tuple[str, ...] = (sys.executable, "-m", "gpuferry.apiserver.keeper")
+    tenants: bool = False  # whether tokens, or a registry, let in others than the operator
+    own_command: bool = False  # server_command or keeper_command was given, and is not ours
     status_descriptor: int | None = None  # see service/parent.py
+
+    @property
+    def uids(self) -> range:
+        """Of whom each jail gets one."""
+        return options.span(self.jail_uids)
 
     @property
     def context_cost(self) -> int:

@@ -109,6 +109,24 @@ def count(least: int = 0, metavar: str = "N") -> Kind:
     return Kind(metavar, parse, (int,))
 
 
+def numbers() -> Kind:
+    """A kind of setting: whole numbers that follow each other, as the first and how many (`span`)."""
+
+    def parse(value: str) -> str:
+        first, colon, amount = value.partition(":")
+        if not (colon and first.isdecimal() and amount.isdecimal() and int(first) and int(amount)):
+            raise ValueError(f"{value!r}: FIRST:COUNT is wanted, as 200000:4096")
+        return value
+
+    return Kind("FIRST:COUNT", parse)
+
+
+def span(value: str) -> range:
+    """The numbers that such a setting means."""
+    first, _, amount = value.partition(":")
+    return range(int(first), int(first) + int(amount))
+
+
 def seconds(least: float = 0.0, most: float = math.inf) -> Kind:
     """A kind of setting: a duration in seconds."""
 

@@ -89,7 +89,7 @@ class TlsSocket:
 Connection = socket.socket | TlsSocket
 
 
-def state_of(connection: Connection) -> bytes:
+def state_of(connection: object) -> bytes:
     """What whoever gets the socket next needs besides; empty: nothing, it is in clear."""
     return connection.state() if isinstance(connection, TlsSocket) else b""
 

@@ -81,8 +81,7 @@ def test_one_that_is_gone_when_a_launch_is_told(tmp_path: Path, monkeypatch: pyt
     control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     guest, its = socket.socketpair()
-    for each in (control, door):
-        each.settimeout(SECONDS)
+    control.settimeout(SECONDS)
     with door, guest:
         door.bind(os.path.relpath(tmp_path / "door"))
         door.listen()
@@ -92,8 +91,7 @@ def test_one_that_is_gone_when_a_launch_is_told(tmp_path: Path, monkeypatch: pyt
         thread.start()
         try:
             assert message(control).HasField("ready")
-            path = os.path.relpath(tmp_path / "door")
-            order(control, home={"path": path, "secret": b"s", "grace_seconds": 60})
+            order(control, door, home={"grace_seconds": 60})
             with its:
                 grant = {"session": 7, "memory_quota": 1 << 30, "welcomed": True, "age_seconds": DAY}
                 order(control, its, grant=grant)
@@ -105,8 +103,9 @@ def test_one_that_is_gone_when_a_launch_is_told(tmp_path: Path, monkeypatch: pyt
 
             engine.at_rest = goes_and_rings
             order(control, next_launch={"session": 7})
-            control, _ = door.accept()
+            control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             control.settimeout(SECONDS)
+            control.connect(os.path.relpath(tmp_path / "door"))
             returned = message(control).returned
             assert returned.grant.session == 7
             assert returned.session_seconds >= DAY  # it counts from the session's beginning, not from its own

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import socket
 import struct
 import sys
+import threading
+from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from gpuferry.migration.head import read_head
-from gpuferry.migration.place import existing
+from gpuferry.migration.place import NewFile, existing
 from gpuferry.migration.seal import seal, unseal
 from gpuferry.specs._generated import migration_pb2, node_pb2, snapshot_pb2
 from gpuferry.specs._generated.frames import Frame
@@ -33,7 +37,14 @@ def devices(memory: str) -> dict[str, str]:
     return {"GPUFERRY_SIM_DEVICES": "2", "GPUFERRY_SIM_MEMORY": memory, "GPUFERRY_SIM_DIRTY": "1"}
 
 
-def order(server: Process, sockets: list[socket.socket], **message: object) -> None:
+class Given(Protocol):
+    """A socket or a file that is given away."""
+
+    def fileno(self) -> int: ...
+    def close(self) -> None: ...
+
+
+def order(server: Process, sockets: Sequence[Given], **message: object) -> None:
     """A message with sockets beside it, which are ours no longer."""
     data = node_pb2.ToServer(**message).SerializeToString()  # type: ignore[arg-type]
     try:
@@ -92,15 +103,32 @@ def order_move(
     session: int,
     strategy: migration_pb2.Strategy = STOP,
     drain_seconds: float = 0,
+    file: migration_pb2.FileTarget | None = None,
     **target: object,
 ) -> None:
+    beside = [*sockets, *(obliging(Path(file.path)) if file else [])]
     migrate = migration_pb2.Migrate(
         session=session,
         strategy=strategy,
         drain_seconds=drain_seconds,
+        file=file,
         **target,  # type: ignore[arg-type]
     )
-    order(source, sockets, migrate=migrate)
+    order(source, beside, migrate=migrate)
+
+
+def obliging(path: Path) -> list[Given]:
+    """What a monitor gives whoever is to write a file: a socket to itself, and the file, which it names."""
+    file = NewFile(path)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    def serve() -> None:
+        with ours, contextlib.closing(file), contextlib.suppress(OSError):
+            while word := ours.recv(64):
+                ours.send(file.oblige(word))
+
+    threading.Thread(target=serve, daemon=True).start()
+    return [theirs, os.fdopen(os.dup(file.fileno()), "wb")]
 
 
 def settled(source: Server, destination: Server, moved: migration_pb2.Moved) -> None:
@@ -259,7 +287,7 @@ class Keeper(Process):
     def order_to_play(self, session: int, path: Path, link: socket.socket) -> None:
         """As a monitor does that has the key."""
         play = node_pb2.Play(session=session, path=str(path), key=key_of(path), local={"device": 1})
-        order(self, [link], play=play)
+        order(self, [link, path.open("rb")], play=play)
 
 
 def new_file(path: Path, session: int = 7) -> migration_pb2.FileTarget:

@@ -43,6 +43,7 @@ from tests.migration.moving import (
     suspend,
     suspended,
 )
+from tests.monitor.harness import wait_until
 from tests.resume.guest import counting
 
 
@@ -273,17 +274,17 @@ def test_the_monitor_dies(tmp_path: Path, destination: Server) -> None:
     with door, Faulty(tmp_path / "faulty", 0, **devices(MEMORY)) as source:
         door.bind(str(tmp_path / "door"))
         door.listen()
-        door.settimeout(120)
         source.ready()
-        home = node_pb2.Home(path=str(tmp_path / "door"), secret=b"s", grace_seconds=120)
-        source.order(home=home)
+        order = node_pb2.ToServer(home=node_pb2.Home(grace_seconds=120)).SerializeToString()
+        socket.send_fds(source.control, [order], [door.fileno()])
         guest = source.connect()
         work = Work(guest)
         held = source.at("precopy")
         begin(source, destination, guest)
         held.wait()
         source.control.close()
-        source.control, _ = door.accept()
+        source.control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        source.control.connect(str(tmp_path / "door"))
         returned = expect(source, "returned").returned
         assert returned.grant.session == returned.migrating.session == guest.session
         assert returned.migrating.local.device == 1
@@ -415,7 +416,7 @@ def test_the_keeper_dies_before_it_has_the_guest(faulty: Faulty, tmp_path: Path,
         held.go()
         moved = expect(faulty, "moved").moved
     assert "keeper" in moved.reason
-    assert list((tmp_path / "files").iterdir()) == []
+    wait_until(lambda: not list((tmp_path / "files").iterdir()), "the end of what was written")
     work.check()
     close(guest, faulty)
 

@@ -4,11 +4,13 @@
     unclean       serves until the guest closes, then is not clean
     crash         dies when it is granted, before it started the session (only on its first grant)
     wedged        takes the grant and never starts the session
+    meddles       says that the session before its own is over
 
 GPUFERRY_FAKE=fail|mute|exit: what it does at its start instead of getting ready
 (GPUFERRY_FAKE_1: only on device 1).
 GPUFERRY_FAKE_TERMS=1: its WELCOME is like no other API server's.
 GPUFERRY_FAKE_OLDER=SECONDS: by which its session is older, says it to another monitor, than it is.
+GPUFERRY_FAKE_CLAIMS=NUMBER: says to another monitor that it has this session.
 GPUFERRY_FAKE_CHILD=1: has a child process, as one with a compiler has.
 """
 
@@ -42,7 +44,8 @@ class FakeServer:
         self.grant: node_pb2.Grant | None = None
         self.granted = 0.0  # when
         self.guest: socket.socket | None = None
-        self.home: node_pb2.Home | None = None
+        self.door: socket.socket | None = None  # where the next monitor comes
+        self.orders: dict[str, bytes] = {}  # as they came
 
     def tell(self, **message: Any) -> None:
         with self.sending:
@@ -69,26 +72,30 @@ class FakeServer:
 
     def find_another_monitor(self) -> None:
         """As a real one does, but for ever, and what happens meanwhile is lost."""
-        if self.home is None:
+        if self.door is None:
             os._exit(0)
         returned = node_pb2.Returned(
-            secret=self.home.secret, spec_hash=wire.SPEC_HASH, ready=self.description()
+            spec_hash=wire.SPEC_HASH, ready=self.description(), orders=self.orders.values()
         )
         if os.environ.get("GPUFERRY_FAKE_SPEC"):
             returned.spec_hash = b"of old"
         if self.grant:
             returned.grant.CopyFrom(self.grant)
             returned.session_seconds = time.monotonic() - self.granted + OLDER
+        if claimed := os.environ.get("GPUFERRY_FAKE_CLAIMS"):
+            returned.grant.session = int(claimed)
         self.add_to(returned)
         with self.sending:
             while True:
                 self.control.close()
-                self.control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                self.control = self.come_back(self.door, returned)
                 with contextlib.suppress(OSError):
-                    self.control.connect(self.home.path)
                     self.control.send(node_pb2.FromServer(returned=returned).SerializeToString())
                     return
-                time.sleep(0.02)
+
+    def come_back(self, door: socket.socket, returned: node_pb2.Returned) -> socket.socket:
+        """A connection to another monitor."""
+        return door.accept()[0]
 
     def add_to(self, returned: node_pb2.Returned) -> None:
         """What else the next monitor should know."""
@@ -109,6 +116,8 @@ class FakeServer:
         reason = "closed"
         try:
             guest.sendall(os.getpid().to_bytes(4, "little"))
+            if grant.function == "meddles":
+                self.tell(ended=node_pb2.SessionEnded(session=grant.session - 1, reason="?", clean=True))
             while data := guest.recv(65536):
                 guest.sendall(data)
         except OSError:
@@ -125,15 +134,17 @@ class FakeServer:
         while True:
             packet, descriptors = b"", list[int]()
             with contextlib.suppress(ConnectionResetError):
-                packet, descriptors, _, _ = socket.recv_fds(self.control, 65536, 2)
+                packet, descriptors, _, _ = socket.recv_fds(self.control, 65536, 4)
             if not packet:
                 self.find_another_monitor()
                 continue
             message = node_pb2.ToServer.FromString(packet)
+            if (kind := message.WhichOneof("message")) in ("grant", "keep", "migrate"):
+                self.orders[kind] = packet
             if message.WhichOneof("message") == "stats":
                 self.tell(stats=self.stats())
             elif message.WhichOneof("message") == "home":
-                self.home = message.home
+                self.door = socket.socket(fileno=descriptors[0]) if descriptors else self.door
             elif message.WhichOneof("message") == "shutdown":
                 os._exit(0)
             elif message.WhichOneof("message") == "revoke" and self.guest:

@@ -7,7 +7,7 @@ What it does is up to the session's function name:
     stuck         will not be moved: "a kernel runs on"
     silent        is taken over by nobody: the destination never says so, and ends when it is told to
     lost          the destination dies when it should take over
-    earlier       its keeper does not say how the file begins, as in gpuferry 0.1
+    earlier       its keeper is as in gpuferry 0.1: comes to the next monitor, says not how the file begins
 
 The destination, if the file `refuse` is there, ends instead of taking over.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import select
 import socket
@@ -121,6 +122,9 @@ class FakeMover(FakeServer):
 
     def obey(self, message: node_pb2.ToServer, descriptors: list[int]) -> None:
         kind = message.WhichOneof("message")
+        if message.migrate.HasField("file"):
+            with open(descriptors.pop(), "wb") as file:
+                file.write(message.migrate.file.head)
         sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         if kind == "migrate":
             self.order = message.migrate
@@ -156,7 +160,9 @@ class FakeMover(FakeServer):
         assert self.guest
         function, link = self.grant.function, sockets[0]
         if order.HasField("file"):
-            Path(order.file.path).write_bytes(order.file.head)
+            with sockets.pop() as desk:
+                desk.send(b"publish")
+                assert desk.recv(100) == b"done"
         if order.HasField("local"):
             read_frame(link)  # WELCOME
         self.tell(moving=moving(order.session, 1))
@@ -222,8 +228,22 @@ class FakeKeeper(FakeMover):
             else:
                 returned.migrating.remote.CopyFrom(self.keep.remote)
 
+    def come_back(self, door: socket.socket, returned: node_pb2.Returned) -> socket.socket:
+        if not self.keep or self.keep.grant.function != "earlier":
+            return super().come_back(door, returned)
+        returned.secret = bytes.fromhex(json.loads(runtime("ledger").read_text())["secret"])
+        while True:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with contextlib.suppress(OSError):
+                connection.connect(str(runtime("node.sock")))
+                return connection
+            connection.close()
+            time.sleep(0.02)
+
     def obey(self, message: node_pb2.ToServer, descriptors: list[int]) -> None:
         kind = message.WhichOneof("message")
+        if kind == "play":
+            os.close(descriptors.pop())
         sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         if kind == "keep":
             self.keep, self.grant = message.keep, message.keep.grant

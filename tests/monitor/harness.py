@@ -64,6 +64,8 @@ def environment(runtime: str, **changes: str | None) -> dict[str, str]:
         base.pop("GPUFERRY_SIM_LIBRARY", None)
     base |= {"GPUFERRY_RUNTIME_DIR": runtime, "GPUFERRY_DEVICE": "sim", "NO_COLOR": "1"}
     base["GPUFERRY_CONFIG"] = os.devnull  # nobody's settings files
+    if changes.get("GPUFERRY_APISERVER"):  # a fake one is nowhere where a jail would show it
+        base["GPUFERRY_MONITOR_JAIL"] = "off"
     base["GPUFERRY_STATE_DIR"] = f"{runtime}-state"
     for name, value in changes.items():
         base.pop(name, None)

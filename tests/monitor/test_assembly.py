@@ -41,8 +41,7 @@ def test_what_is_built_is_whole_and_does_nothing(tmp_path: Path) -> None:
             assert not monitor.pool.servers
             assert not (tmp_path / "run" / "endpoint").exists()
             assert monitor.balance
-            assert monitor.door
-            monitor.door.close()
+            assert monitor.rounds
             for listener in monitor.listeners:
                 listener.close()
             await monitor.control.stop()

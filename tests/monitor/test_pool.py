@@ -38,7 +38,7 @@ def test_contexts_beyond_the_headroom_are_withheld(tmp_path: Path) -> None:
         def spare(device: int, uuid: bytes) -> int:
             return 4 * GIB - sum(size for _, size in withheld[-1:])
 
-        pool = Pool(config, {}, None, spare, Withheld())
+        pool = Pool(config, {}, None, None, spare, Withheld())
         pool.start()
         assert len(pool.servers) == 4
         assert withheld[-1] == (0, 2 * config.context_cost)
@@ -102,7 +102,7 @@ def test_a_device_without_api_servers_is_a_problem_even_without_words(tmp_path: 
     config = Config(runtime=tmp_path, token=b"", simulated=True, devices=1)
 
     async def life() -> dict[int, str]:
-        pool = Pool(config, {}, None, lambda device, uuid: 0, PoolListener())
+        pool = Pool(config, {}, None, None, lambda device, uuid: 0, PoolListener())
         pool.lose(0, "")
         return pool.problems()
 

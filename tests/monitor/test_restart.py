@@ -6,12 +6,14 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gpuferry.monitor.pool.channel import ChannelBroken
+from gpuferry.monitor.pool.returns import Returns
+from gpuferry.specs._generated import node_pb2
 
 from tests.helpers.tokens import token_of
 from tests.monitor import harness
@@ -190,10 +192,48 @@ def test_a_monitor_of_which_a_part_failed_makes_way(tmp_path: Path) -> None:
         assert guest.echo(b"on") == b"on"
 
 
-def test_strangers_are_not_adopted(monitor: harness.Monitor) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
-        stranger.settimeout(harness.DEADLINE)
-        stranger.connect(str(Path(monitor.runtime, "node.sock")))
-        stranger.send(b"\x32\x02\x0a\x00")  # returned {secret: ""}
-        assert stranger.recv(100) == b""
-    assert len(monitor.status().servers) == 3
+def test_nobody_has_a_session_that_it_was_never_given(tmp_path: Path) -> None:
+    """An API server that comes back must show the order, as the monitor before sealed it for it alone."""
+    returns = Returns(tmp_path, b"secret", 60)
+    order = node_pb2.ToServer(grant=node_pb2.Grant(session=7, tenant="a", restore=True)).SerializeToString()
+    sealed = returns.seal("abc", order)
+    returned = node_pb2.Returned(grant=node_pb2.Grant(session=7, tenant="b"), orders=[sealed])
+    returns.check("abc", returned)
+    assert (returned.grant.tenant, returned.grant.restore) == ("a", False)  # what was given, not what it says
+    forged = returns.seal("abc", order)[:-1] + b"?"
+    for name, session, orders in (
+        ("def", 7, [sealed]),  # another's
+        ("abc", 8, [sealed]),  # another session
+        ("abc", 7, [forged]),
+        ("abc", 7, [order]),
+        ("abc", 7, []),
+    ):
+        returned = node_pb2.Returned(grant=node_pb2.Grant(session=session), orders=orders)
+        with pytest.raises(ChannelBroken):
+            returns.check(name, returned)
+
+
+def test_nobody_is_adopted_who_shows_no_order() -> None:
+    """A process that was broken into says that it has a session: it is ended, and the others are adopted."""
+    options = ("--pool", "2", *GRACE)
+    with harness.monitor(*options, GPUFERRY_TOKEN=TOKEN, GPUFERRY_FAKE_CLAIMS="77") as monitor:
+        monitor.wait_idle(2)
+        before = {server.pid for server in monitor.status().servers}
+        kill(monitor)
+        successor = monitor.succeed(*options)
+        status = successor.wait_idle(2)
+        assert not status.sessions
+        assert "session 77 was never given to it" in monitor.log.read_text()
+        harness.wait_until(lambda: not harness.alive(before), "end of all that lied")
+
+
+def test_nobody_speaks_of_a_session_that_it_was_never_given(monitor: harness.Monitor) -> None:
+    """A process that was broken into says that somebody else's session is over: it is ended, nothing else."""
+    with (
+        FakeGuest(monitor.tcp, TOKEN) as bystander,
+        FakeGuest(monitor.tcp, TOKEN, function=b"meddles") as meddler,
+    ):
+        harness.wait_until(lambda: not harness.alive({meddler.server_pid}), "its end")
+        assert bystander.echo(b"on") == b"on"
+        assert bystander.server_pid in {session.server_pid for session in monitor.status().sessions}
+        assert "which it was never given" in monitor.log.read_text()

@@ -47,11 +47,17 @@ static bool is_private(const char *path) {
            (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
+/* Made by whoever started us, for all whom he trusts with each other's code: a group has it. */
+static bool is_shared(void) {
+    const char *setting = getenv("GPUFERRY_SIM_CACHE_SHARED");
+    return setting != NULL && strcmp(setting, "1") == 0;
+}
+
 static bool use(const char *base, const char *rest) {
     if (base == NULL || base[0] != '/' ||
         (size_t)snprintf(folder, sizeof folder, "%s%s", base, rest) >= sizeof folder)
         return false;
-    return make_folders(folder) && is_private(folder);
+    return make_folders(folder) && (is_shared() || is_private(folder));
 }
 
 static void find_folder(void) {
@@ -188,6 +194,8 @@ void sim_cache_store(const char *name, const void *data, size_t size) {
     struct file_header header = {.size = size};
     memcpy(header.magic, MAGIC, sizeof MAGIC);
     gf_sha256(data, size, header.digest);
+    if (is_shared())
+        fchmod(file, 0660);
     bool written = write_all(file, &header, sizeof header) && write_all(file, data, size);
     close(file);
     if (!written || rename(aside, path) != 0)

@@ -71,6 +71,14 @@ static bool find_path(char path[PATH_MAX]) {
     return true;
 }
 
+bool live_jails_path(char path[PATH_MAX]) {
+    static const char suffix[] = ".jails";
+    if (!find_path(path) || strlen(path) + sizeof suffix > PATH_MAX)
+        return false;
+    strcat(path, suffix);
+    return true;
+}
+
 struct live_file *live_file_map(void) {
     char path[PATH_MAX];
     if (!find_path(path))

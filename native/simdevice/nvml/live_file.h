@@ -1,6 +1,7 @@
 /* What the processes that use the simulated devices tell each other: one small file of this user, mapped by
  * all of them. Nobody cleans up after a process that died: an entry counts only while its owner lives. */
 #pragma once
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,6 +30,8 @@ struct live_file {
 
 /* GPUFERRY_SIM_STATS, else `simdevice` in the runtime folder; made if need be. NULL: it cannot be used. */
 struct live_file *live_file_map(void);
+/* The folder of the files of processes in jails, beside it. False: there is none. */
+bool live_jails_path(char path[PATH_MAX]);
 uint64_t live_owner(int pid); /* 0: no such process, or a zombie */
 int live_owner_pid(uint64_t owner);
 uint64_t live_now_ns(void);

@@ -1,5 +1,6 @@
 #include "live_read.h"
 #include "live_file.h"
+#include "live_jails.h"
 #include <pthread.h>
 #include <stddef.h>
 
@@ -37,6 +38,27 @@ struct totals {
     unsigned uses;
 };
 
+static void add(struct totals *totals, const struct live_figures *of, uint64_t now, struct live_use *uses,
+                unsigned most) {
+    totals->memory += of->memory;
+    if (of->busy_since && of->busy_since < now)
+        totals->busy_ns += now - of->busy_since;
+    if (!of->memory && !of->busy_since)
+        return;
+    if (totals->uses < most)
+        uses[totals->uses] = (struct live_use){of->pid, of->memory};
+    totals->uses++;
+}
+
+/* Lock held. */
+static void add_jails(struct totals *totals, int device, uint64_t now, struct live_use *uses, unsigned most) {
+    static struct live_figures figures[LIVE_PROCESSES];
+    unsigned count = live_jails(device, now, figures, LIVE_PROCESSES);
+    for (unsigned i = 0; i < count; i++)
+        add(totals, &figures[i], now, uses, most);
+    totals->busy_ns += live_jails_busy_ns(device);
+}
+
 static struct totals add_up(int device, struct live_use *uses, unsigned most) {
     struct totals totals = {0};
     pthread_mutex_lock(&lock);
@@ -44,19 +66,16 @@ static struct totals add_up(int device, struct live_use *uses, unsigned most) {
     for (int i = 0; open_file() && i < LIVE_PROCESSES; i++) {
         if (!lives(i, now))
             continue;
-        uint64_t memory = atomic_load(&file->processes[i].devices[device].memory);
-        uint64_t since = atomic_load(&file->processes[i].devices[device].busy_since);
-        totals.memory += memory;
-        if (since && since < now)
-            totals.busy_ns += now - since;
-        if (!memory && !since)
-            continue;
-        if (totals.uses < most)
-            uses[totals.uses] = (struct live_use){live_owner_pid(known[i].owner), memory};
-        totals.uses++;
+        struct live_figures figures = {
+            .pid = live_owner_pid(known[i].owner),
+            .memory = atomic_load(&file->processes[i].devices[device].memory),
+            .busy_since = atomic_load(&file->processes[i].devices[device].busy_since),
+        };
+        add(&totals, &figures, now, uses, most);
     }
     if (file)
         totals.busy_ns += atomic_load(&file->devices[device].busy_ns);
+    add_jails(&totals, device, now, uses, most);
     pthread_mutex_unlock(&lock);
     return totals;
 }

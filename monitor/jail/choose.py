@@ -1,0 +1,113 @@
+"""Whether API servers get jails: what this machine has for them, tried once at the monitor's start."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..devices.choice import simulated_memory
+from ..settings.errors import ConfigError
+from ..settings.monitor import Config
+from . import cache, cgroups, command, nvidia, view
+from .command import Cell, Rules
+from .figures import Figures
+from .filter import NoFilter, program
+from .jail import Jail
+
+TRIAL_SECONDS = 30.0
+INSTALL = "install Debian's packages bubblewrap and libseccomp2"
+
+# What every process of ours does first in a jail, and what it must find there.
+_TRIAL = """
+import os, sys
+if uid := int(sys.argv[1]):
+    os.setgroups([]); os.setresgid(uid, uid, uid); os.setresuid(uid, uid, uid)
+for folder in sys.argv[2:]:
+    os.listdir(folder)
+import json, encodings.ascii
+"""
+
+
+@dataclass(frozen=True)
+class NoJail:
+    """Why API servers have no jail, and what to do about it."""
+
+    reason: str
+    next_step: str
+
+
+def choose(config: Config, environment: Mapping[str, str]) -> Jail | NoJail:
+    """The jails that this monitor's settings ask for. Raises ConfigError if they must be had and cannot."""
+    found: Jail | NoJail
+    if config.jail == "off":
+        return NoJail("--jail off", "give no --jail, if programs of people who do not trust each other come")
+    if config.own_command:
+        found = NoJail("GPUFERRY_APISERVER or GPUFERRY_KEEPER names a command of its own", "unset it")
+    else:
+        found = _try(config, environment)
+    if config.jail == "on" and isinstance(found, NoJail):
+        raise ConfigError(f"--jail on, and there can be none: {found.reason}", found.next_step)
+    return found
+
+
+def _try(config: Config, environment: Mapping[str, str]) -> Jail | NoJail:
+    bwrap = shutil.which("bwrap")
+    if not bwrap:
+        return NoJail("bubblewrap (bwrap) is not installed", INSTALL)
+    try:
+        code = program(not config.simulated)
+    except NoFilter as error:
+        return NoJail(str(error), INSTALL)
+    root = os.geteuid() == 0
+    group, *uids = config.uids
+    shared = cache.prepare(environment, group if root else 0) if not config.tenants else None
+    rules = Rules(
+        bwrap,
+        root,
+        files=list(view.files(environment, config.simulated)),
+        nodes=[*view.DEVICES, *([] if config.simulated else nvidia.nodes())],
+        writable={cache.PLACE: str(shared)} if shared else {},
+        environment={**view.environment(environment), **cache.settings(shared)},
+        data_bytes=config.jail_memory,
+        filter=code,
+        group=group if root and shared else 0,
+    )
+    if why := trial(rules, uids[0] if root else 0):
+        next_step = (
+            'see monitor/OPERATING.md, "Jails"'
+            if root
+            else "run the monitor as root, or allow user namespaces"
+        )
+        return NoJail(why, next_step)
+    limit = config.jail_memory + (simulated_memory() if config.simulated else 0)
+    figures = None
+    if config.simulated:
+        figures = Figures(Path(environment.get("GPUFERRY_SIM_STATS") or config.runtime / "simdevice"))
+    return Jail(rules, uids, cgroups.find(limit, command.PROCESSES), figures)
+
+
+def trial(rules: Rules, uid: int) -> str:
+    """Why a process cannot live in such a jail; empty: it can."""
+    folders = [path for path in rules.files if os.path.isdir(path)]
+    try:
+        done = subprocess.run(
+            [
+                *(rules.bwrap, *command.arguments(rules, Cell(uid)), "--"),
+                *(sys.executable, "-ISc", _TRIAL, str(uid), *folders),
+            ],
+            env={},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TRIAL_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    lines = done.stderr.strip().splitlines()
+    return (lines[-1] if lines else f"bwrap ended with status {done.returncode}") if done.returncode else ""

@@ -1,0 +1,104 @@
+"""The jails of one monitor: who gets which user, what is made for each and removed after it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import command
+from .cgroups import Cgroups
+from .command import Cell, Rules
+from .figures import PLACE, Figures
+
+OOM_SCORE = 500  # of 1000: before the monitor, and before what is not ours
+
+
+class Stay:
+    """What one process takes of its jail, from before its start until after its end."""
+
+    def __init__(self, jail: Jail, uid: int, cgroup: str = "", figures: Path | None = None) -> None:
+        self._jail = jail
+        self.uid = uid  # that it is there; 0: the monitor's
+        self.cgroup = cgroup
+        self.figures = figures
+        self.bwrap = jail.rules.bwrap
+
+    def arguments(self) -> list[str]:
+        """What bubblewrap is told."""
+        shown = {PLACE: str(self.figures)} if self.figures else {}
+        cell = Cell(self.uid, shown, {"GPUFERRY_SIM_STATS": PLACE} if self.figures else {})
+        return command.arguments(self._jail.rules, cell)
+
+    def confinement(self) -> str:
+        """What the process is told."""
+        return command.confinement(self._jail.rules, self.uid)
+
+    def entered(self, pid: int) -> None:
+        """The process is there: limit it from outside."""
+        self._jail.limit(self, pid)
+
+    def leave(self) -> None:
+        """It is gone: remove what was made for it."""
+        self._jail.leave(self)
+
+
+class Jail:
+    """Makes jails by these rules. `uids`: of whom each gets one, where the monitor is root."""
+
+    def __init__(
+        self, rules: Rules, uids: Sequence[int], cgroups: Cgroups | None, figures: Figures | None
+    ) -> None:
+        self.rules = rules
+        self._uids = uids
+        self._taken: set[int] = set()
+        self._cgroups = cgroups
+        self._figures = figures  # of the simulated device
+        self._numbers = itertools.count(1)
+
+    @property
+    def memory_is_limited(self) -> bool:
+        """Whether the memory of each is limited as a whole, by a cgroup."""
+        return self._cgroups is not None
+
+    def enter(self) -> Stay:
+        """Make room for one more process. Raises OSError if there is no user left for it."""
+        uid = 0
+        if self.rules.root:
+            uid = next((each for each in self._uids if each not in self._taken), 0)
+            if not uid:
+                raise OSError(f"all {len(self._uids)} users of --jail-uids are taken")
+            self._taken.add(uid)
+        return Stay(self, uid, figures=self._figures.make(uid) if self._figures else None)
+
+    def readopt(self, uid: int, cgroup: str, pid: int) -> Stay:
+        """What a process of an earlier monitor has taken."""
+        self._taken.add(uid)
+        figures = self._figures.name(Path("gone"), pid) if self._figures else None
+        return Stay(self, uid, cgroup, figures)
+
+    def limit(self, stay: Stay, pid: int) -> None:
+        """From outside: its cgroup, and who dies first where memory is short."""
+        with contextlib.suppress(OSError):  # it may be gone, and whoever waits for it will hear
+            if self._cgroups:
+                stay.cgroup = self._cgroups.make(f"{os.getpid()}-{next(self._numbers)}", pid)
+            if self._figures and stay.figures:
+                stay.figures = self._figures.name(stay.figures, pid)
+            Path(f"/proc/{pid}/oom_score_adj").write_text(str(OOM_SCORE))
+
+    def leave(self, stay: Stay) -> None:
+        """Remove what was made for a process that is gone."""
+        self._taken.discard(stay.uid)
+        if self._cgroups and stay.cgroup:
+            self._cgroups.remove(stay.cgroup)
+        if stay.figures:
+            stay.figures.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Remove what was made for all of them."""
+        if self._cgroups:
+            self._cgroups.close()
+        if self._figures:
+            self._figures.close()

@@ -1,0 +1,37 @@
+"""What NVIDIA's driver needs in a jail: after its open kernel modules, and not tried on a GPU yet."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator
+
+# Beyond those of filter.py.
+CALLS = ("sched_setscheduler", "set_mempolicy", "mbind", "migrate_pages", "move_pages")
+# ioctl: (mask, value). Those of the resource manager are of type 'F', of modeset 'd', of UVM of none.
+REQUESTS = ((0xFF00, 0x4600), (0xFF00, 0x6400), (0xFFFFFF00, 0), (0xFFFFFFF0, 0x30000000))
+NODES = (
+    "/dev/nvidia[0-9]*",
+    "/dev/nvidiactl",
+    "/dev/nvidia-uvm",
+    "/dev/nvidia-uvm-tools",
+    "/dev/nvidia-caps/*",
+)
+# What its user-space libraries read; the libraries themselves lie where all libraries do.
+READS = (
+    "/proc/driver/nvidia",
+    "/proc/driver/nvidia-uvm",
+    "/sys/devices",
+    "/sys/bus/pci",
+    "/sys/module/nvidia",
+    "/sys/module/nvidia_uvm",
+    "/sys/class/drm",
+    "/usr/share/nvidia",
+    "/etc/nvidia",
+)
+PERSISTENCE = "/run/nvidia-persistenced/socket"  # not shown: what it would do, the kernel does at first use
+
+
+def nodes() -> Iterator[str]:
+    """The device files of this machine."""
+    for pattern in NODES:
+        yield from sorted(glob.glob(pattern))
