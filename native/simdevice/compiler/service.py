@@ -20,8 +20,8 @@ from gpuferry.native.simdevice.ptx import (
     parse,
 )
 
-from . import images, index, linker
-from .errors import INVALID_PTX, INVALID_SOURCE, UNKNOWN, ImageError
+from . import images, index, limits, linker
+from .errors import INVALID_PTX, INVALID_SOURCE, OUT_OF_MEMORY, UNKNOWN, ImageError
 
 OPEN = 1
 COMPILE = 2
@@ -51,7 +51,10 @@ class Service:
             if not head:
                 return
             op, cc, size, key = _REQUEST.unpack(head)
-            status, reply = self._answer(op, cc, key, self._receive(size))
+            payload = self._receive(size)
+            limits.begin()
+            status, reply = self._answer(op, cc, key, payload)
+            limits.end()
             self._connection.sendall(_ANSWER.pack(status, 0, len(reply)))
             self._connection.sendall(reply)
 
@@ -89,6 +92,8 @@ class Service:
             return UNKNOWN, str(error).encode()
         except PtxError as error:
             return INVALID_PTX, str(error).encode()
+        except (MemoryError, RecursionError) as error:
+            return OUT_OF_MEMORY, f"compiling it takes too much memory ({type(error).__name__})".encode()
         except Exception:
             return UNKNOWN, f"internal error of the PTX compiler: {traceback.format_exc()}".encode()
 

@@ -1,5 +1,6 @@
 /* One block whose threads are fibers. */
 #include "engine.h"
+#include "guarded.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,8 +24,8 @@ bool sim_cta_share(struct sim_cta *cta, const struct sim_grid *grid) {
     size_t size = ((size_t)grid->kernel->info->shared_static + 15) / 16 * 16 + grid->shared_dynamic;
     size = (size + 127) / 128 * 128 + 128; /* a vector access just past the end stays inside */
     if (size > cta->shared_capacity) {
-        free(cta->shared);
-        cta->shared = aligned_alloc(128, size);
+        sim_guarded_free(cta->shared, cta->shared_capacity);
+        cta->shared = sim_guarded_new(size);
         cta->shared_capacity = cta->shared != NULL ? size : 0;
     }
     cta->block.shared = cta->shared;
@@ -45,7 +46,7 @@ static bool make_room(struct sim_cta *cta, uint32_t threads) {
 void sim_cta_free(struct sim_cta *cta) {
     free(cta->fibers);
     free(cta->warps);
-    free(cta->shared);
+    sim_guarded_free(cta->shared, cta->shared_capacity);
     free(cta);
 }
 

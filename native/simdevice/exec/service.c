@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -364,6 +365,11 @@ static CUresult start_service(char *log, size_t log_size) {
     return await_hello(python, log, log_size);
 }
 
+/* An image expands to 64 MiB of text and as much of initial values (compiler/fatbin.py, ptx/module.py). */
+enum { LARGEST_ANSWER = 512 << 20 };
+/* One that ended later than this after it was asked did so because of what it was asked. */
+enum { PROMPT_SECONDS = 1 };
+
 struct parts {
     const void *first, *second;
     size_t first_size, second_size;
@@ -374,7 +380,7 @@ static bool exchange(const struct request *request, const struct parts *parts, s
     if (!send_all(request, sizeof *request) || !send_all(parts->first, parts->first_size) ||
         !send_all(parts->second, parts->second_size) || !receive_all(answer, sizeof *answer))
         return false;
-    if (answer->size > 1ull << 32)
+    if (answer->size > LARGEST_ANSWER)
         return false;
     uint8_t *data = malloc(answer->size + 1);
     if (data == NULL || !receive_all(data, answer->size)) {
@@ -393,10 +399,17 @@ static void check_connection(void) {
         connection = -1;
 }
 
+static time_t seconds_now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec;
+}
+
 static CUresult call_locked(const struct request *request, const struct parts *parts, struct sim_blob *reply,
                             char *log, size_t log_size) {
     struct answer answer;
     check_connection();
+    time_t began = seconds_now();
     for (int fresh = connection < 0;; fresh = 1) {
         if (connection < 0) {
             CUresult started = start_service(log, log_size);
@@ -406,8 +419,13 @@ static CUresult call_locked(const struct request *request, const struct parts *p
         if (exchange(request, parts, &answer, reply))
             break;
         hang_up();
-        if (fresh) { /* else it had ended because it was idle */
-            snprintf(log, log_size, "the PTX compiler crashed");
+        time_t took = seconds_now() - began;
+        if (fresh || took > PROMPT_SECONDS) { /* else it had ended because it was idle */
+            snprintf(
+                log, log_size,
+                "the PTX compiler ended without an answer after %ld s: compiling this takes more time or "
+                "memory than it is given (GPUFERRY_SIM_COMPILE_SECONDS, GPUFERRY_SIM_COMPILE_BYTES)",
+                (long)took);
             return CUDA_ERROR_INVALID_PTX;
         }
     }

@@ -2,27 +2,8 @@
 #include "engine.h"
 #include "device_limits.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 #include <x86intrin.h>
-
-static _Atomic size_t heap_limit = 8 << 20, heap_used, stack_limit = 1024;
-
-void sim_set_heap_limit(size_t bytes) {
-    atomic_store(&heap_limit, bytes);
-}
-
-size_t sim_heap_limit(void) {
-    return atomic_load(&heap_limit);
-}
-
-void sim_set_stack_limit(size_t bytes) {
-    atomic_store(&stack_limit, bytes);
-}
-
-size_t sim_stack_limit(void) {
-    return atomic_load(&stack_limit);
-}
 
 static struct sim_worker *worker_of(struct sim_thread *t) {
     return sim_cta_of(t)->worker;
@@ -56,37 +37,13 @@ void sim_rt_assertfail(struct sim_thread *t, const char *message, const char *fi
     sim_worker_abort(worker_of(t));
 }
 
-/* The size is kept in front of the memory. */
-struct block_header {
-    size_t size;
-    uint64_t pad;
-};
-
 void *sim_rt_malloc(struct sim_thread *t, uint64_t size) {
-    (void)t;
-    if (size == 0 || size > sim_heap_limit())
-        return NULL;
-    size_t total = size + sizeof(struct block_header);
-    if (atomic_fetch_add(&heap_used, total) + total > sim_heap_limit()) {
-        atomic_fetch_sub(&heap_used, total);
-        return NULL;
-    }
-    struct block_header *block = malloc(total);
-    if (block == NULL) {
-        atomic_fetch_sub(&heap_used, total);
-        return NULL;
-    }
-    block->size = total;
-    return block + 1;
+    return sim_heap_take(size, worker_of(t)->run->grid->heap_limit);
 }
 
 void sim_rt_free(struct sim_thread *t, void *pointer) {
-    (void)t;
-    if (pointer == NULL)
-        return;
-    struct block_header *block = (struct block_header *)pointer - 1;
-    atomic_fetch_sub(&heap_used, block->size);
-    free(block);
+    if (pointer != NULL && !sim_heap_give(pointer))
+        sim_rt_illegal(t, (uint64_t)(uintptr_t)pointer);
 }
 
 uint64_t sim_rt_clock64(struct sim_thread *t) {

@@ -1,12 +1,11 @@
 /* A worker runs blocks of one grid, on a thread that called sim_grid_run or one of the pool's. */
 #define _GNU_SOURCE
 #include "engine.h"
-#include "device_limits.h"
+#include "guarded.h"
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <xmmintrin.h>
 
@@ -27,9 +26,8 @@ static struct sim_worker *create(void) {
         return NULL;
     size_t minimum = getauxval(AT_MINSIGSTKSZ);
     worker->signal_stack_size = (minimum + (32 << 10) + 4095) / 4096 * 4096;
-    worker->signal_stack = mmap(NULL, worker->signal_stack_size, PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (worker->signal_stack == MAP_FAILED) {
+    worker->signal_stack = sim_guarded_new(worker->signal_stack_size);
+    if (worker->signal_stack == NULL) {
         free(worker);
         return NULL;
     }
@@ -241,7 +239,7 @@ void sim_worker_run(struct sim_worker *worker, struct sim_run *run) {
     _mm_setcsr(0x1f80);
     __asm__ volatile("fldcw %0" : : "m"(x87_default));
     sim_current_worker = worker;
-    size_t limit = sim_stack_limit(), local = kernel->info->local_bytes;
+    size_t limit = run->grid->stack_limit, local = kernel->info->local_bytes;
     sim_stacks_require(&worker->stacks, STACK + (limit > local ? limit : local));
     if (kernel->object.uses_fibers)
         run_fibers(worker);
