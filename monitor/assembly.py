@@ -28,6 +28,7 @@ from .service.runtime import RuntimeDirectory
 from .service.stopping import Stopping
 from .sessions.events import Announcer
 from .sessions.placement import Placer
+from .settings.folders import store_path
 from .settings.monitor import Config
 from .views.control import ControlServer, MonitorService
 from .views.stats.accounting import Accounting
@@ -64,6 +65,14 @@ class Monitor:
     http_name: str
 
 
+def checks_kernels(config: Config) -> bool:
+    """Whether kernels on the simulated device are held to their own memory: where others than the operator
+    may come, if nobody says.
+    """
+    tenants = bool(config.registry) or store_path(config.state).exists()
+    return config.check_kernels == "on" or (config.check_kernels == "auto" and tenants)
+
+
 def occupy(config: Config, stack: contextlib.AsyncExitStack) -> Premises:
     """Take the runtime folder and the ports; `stack` gives them back. ConfigError: somebody else has them."""
     runtime = RuntimeDirectory(config.runtime, private=config.status_descriptor is not None)
@@ -92,7 +101,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     door_path, home = premises.runtime.path / DOOR, None
     if config.orphan_grace:
         home = node_pb2.Home(path=str(door_path), secret=ledger.secret, grace_seconds=config.orphan_grace)
-    environment = server_environment(config.simulated)
+    environment = server_environment(config.simulated, config.simulated and checks_kernels(config))
     pool = Pool(config, environment, home, SpareMemory(placer, gpus).of, events)
 
     cluster = cluster_of(config)

@@ -27,6 +27,7 @@ OPEN = 1
 COMPILE = 2
 LINK_CHECK = 3
 LINK = 4
+CHECKED = 1 << 16  # with an operation: kernels are held to their own memory
 UNKNOWN_MODULE = 0x7FFFFFFF
 HELLO = b"gpuferry"
 
@@ -41,6 +42,7 @@ _ANSWER = struct.Struct("<iIQ")
 class Service:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
+        self._checked = False
         self._modules: OrderedDict[bytes, Module] = OrderedDict()
 
     def run(self) -> None:
@@ -50,7 +52,8 @@ class Service:
             head = self._receive(_REQUEST.size)
             if not head:
                 return
-            op, cc, size, key = _REQUEST.unpack(head)
+            asked, cc, size, key = _REQUEST.unpack(head)
+            op, self._checked = asked & (CHECKED - 1), bool(asked & CHECKED)
             payload = self._receive(size)
             limits.begin()
             status, reply = self._answer(op, cc, key, payload)
@@ -108,7 +111,7 @@ class Service:
             if not source:
                 return UNKNOWN_MODULE, b""
             module = self._parse(key, source)
-        return 0, compile_kernel(module, name.decode())
+        return 0, compile_kernel(module, name.decode(), checked=self._checked)
 
     def _parse(self, key: bytes, source: bytes) -> Module:
         modules = [parse(text.decode("utf-8", "surrogateescape")) for text in source.split(b"\0")]

@@ -74,7 +74,8 @@ bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, uint64_t inde
     uint32_t tid[3] = {0, 0, 0};
     for (uint32_t i = 0; i < threads; i++) {
         struct sim_fiber *fiber = &cta->fibers[i];
-        fiber->thread = (struct sim_thread){&cta->block, {tid[0], tid[1], tid[2]}, i};
+        fiber->thread =
+            (struct sim_thread){.block = &cta->block, .tid = {tid[0], tid[1], tid[2]}, .linear = i};
         fiber->stack = NULL;
         fiber->spins = 0;
         sim_cta_ready(cta, fiber);
@@ -113,6 +114,8 @@ static void resume(struct sim_cta *cta, struct sim_fiber *fiber) {
             sim_run_fail(worker->run, CUDA_ERROR_OUT_OF_MEMORY, "no memory for the stacks of a block");
             return;
         }
+        fiber->thread.local = fiber->thread.local_top = sim_stack_local(&worker->stacks, fiber->stack);
+        fiber->thread.local_end = fiber->thread.local + worker->stacks.local_size;
         sim_context_init(&fiber->context, fiber->stack, worker->stacks.stack_size, thread_main, fiber);
     }
     cta->current = fiber;

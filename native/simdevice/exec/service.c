@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "service.h"
 #include "engine.h"
+#include "reach.h"
 #include "wire/sha256.h"
 #include <cpuid.h>
 #include <dirent.h>
@@ -34,6 +35,8 @@
 #ifndef SIM_PYTHONPATH /* a folder with the package gpuferry, for a library that is not installed */
 #define SIM_PYTHONPATH ""
 #endif
+
+enum { CHECKED = 1 << 16 }; /* with an operation */
 
 struct request {
     uint32_t op, cc;
@@ -123,7 +126,7 @@ static void make_identity(void) {
     struct gf_sha256 hash;
     pthread_once(&once, init);
     gf_sha256_init(&hash);
-    uint32_t words[9] = {SIM_KERNEL_ABI}, unused;
+    uint32_t words[10] = {SIM_KERNEL_ABI, [9] = sim_kernels_checked()}, unused;
     __get_cpuid(1, &words[1], &unused, &words[2], &words[3]);
     __get_cpuid_count(7, 0, &unused, &words[4], &words[5], &words[6]);
     __get_cpuid_count(7, 1, &words[7], &unused, &unused, &words[8]);
@@ -439,7 +442,9 @@ static CUresult call_locked(const struct request *request, const struct parts *p
 CUresult sim_service_call(enum sim_service_op op, int cc, const uint8_t key[32], const void *first,
                           size_t first_size, const void *second, size_t second_size, struct sim_blob *reply,
                           char *log, size_t log_size) {
-    struct request request = {.op = op, .cc = (uint32_t)cc, .size = first_size + second_size};
+    struct request request = {.op = op | (sim_kernels_checked() ? CHECKED : 0),
+                              .cc = (uint32_t)cc,
+                              .size = first_size + second_size};
     const struct parts parts = {first, second, first_size, second_size};
     memcpy(request.key, key, sizeof request.key);
     pthread_mutex_lock(&lock);

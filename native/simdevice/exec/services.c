@@ -1,5 +1,6 @@
 /* The services for kernels that need neither fibers nor locks of the engine: errors, heap, clocks. */
 #include "engine.h"
+#include "reach.h"
 #include "device_limits.h"
 #include <stdio.h>
 #include <time.h>
@@ -14,14 +15,13 @@ void sim_rt_trap(struct sim_thread *t) {
     sim_worker_abort(worker_of(t));
 }
 
-void sim_rt_misaligned(struct sim_thread *t, uint64_t address) {
-    sim_run_fail(worker_of(t)->run, CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned access at address %#llx",
-                 (unsigned long long)address);
+void sim_rt_overflow(struct sim_thread *t) {
+    sim_run_fail(worker_of(t)->run, CUDA_ERROR_LAUNCH_FAILED, "stack overflow");
     sim_worker_abort(worker_of(t));
 }
 
-void sim_rt_illegal(struct sim_thread *t, uint64_t address) {
-    sim_run_fail(worker_of(t)->run, CUDA_ERROR_ILLEGAL_ADDRESS, "access outside its state space at %#llx",
+void sim_rt_misaligned(struct sim_thread *t, uint64_t address) {
+    sim_run_fail(worker_of(t)->run, CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned access at address %#llx",
                  (unsigned long long)address);
     sim_worker_abort(worker_of(t));
 }
@@ -29,10 +29,12 @@ void sim_rt_illegal(struct sim_thread *t, uint64_t address) {
 void sim_rt_assertfail(struct sim_thread *t, const char *message, const char *file, uint32_t line,
                        const char *function) {
     const uint32_t *b = t->block->ctaid, *i = t->tid;
-    char text[1024]; /* made before stderr is locked: the strings may be bad addresses */
-    snprintf(text, sizeof text, "%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s' failed.\n",
-             file, line, function, b[0], b[1], b[2], i[0], i[1], i[2], message);
-    fputs(text, stderr);
+    char what[256], where[256], who[256];
+    sim_take_text(t, message, what, sizeof what);
+    sim_take_text(t, file, where, sizeof where);
+    sim_take_text(t, function, who, sizeof who);
+    sim_say("%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s' failed.", where, line, who, b[0],
+            b[1], b[2], i[0], i[1], i[2], what);
     sim_run_fail(worker_of(t)->run, CUDA_ERROR_ASSERT, "assertion failed");
     sim_worker_abort(worker_of(t));
 }

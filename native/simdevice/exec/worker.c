@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "engine.h"
 #include "guarded.h"
+#include "reach.h"
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -11,6 +12,8 @@
 
 /* Beside a thread's local memory: spilled registers, vprintf, libm, a signal handler of the program's. */
 enum { STACK = 60 << 10 };
+/* Beside its variables, where addresses are checked: arguments whose addresses are taken. */
+enum { LOCAL = 16 << 10 };
 
 /* A block whose threads do nothing but spin may wait for one that has not started. How long that is watched,
  * at first. */
@@ -213,6 +216,8 @@ static void run_loop(struct sim_worker *worker) {
         cta->current = NULL;
         cta->block.engine = cta;
         cta->block.smid = worker->smid;
+        cta->block.local = sim_stack_local(&worker->stacks, stack);
+        cta->block.local_end = cta->block.local + worker->stacks.local_size;
         sim_context_init(&worker->loop, stack, worker->stacks.stack_size, loop_main, cta);
         worker->running = &worker->loop;
         sim_context_switch(&worker->base, &worker->loop);
@@ -240,7 +245,8 @@ void sim_worker_run(struct sim_worker *worker, struct sim_run *run) {
     __asm__ volatile("fldcw %0" : : "m"(x87_default));
     sim_current_worker = worker;
     size_t limit = run->grid->stack_limit, local = kernel->info->local_bytes;
-    sim_stacks_require(&worker->stacks, STACK + (limit > local ? limit : local));
+    size_t own = limit > local ? limit : local;
+    sim_stacks_require(&worker->stacks, STACK + own, sim_kernels_checked() ? LOCAL + own : 0);
     if (kernel->object.uses_fibers)
         run_fibers(worker);
     else
