@@ -15,17 +15,18 @@ from . import images
 from .errors import Refused
 
 VARIABLES = (".nv.global", ".nv.constant")  # sections
+MOST_SECTIONS = 1 << 16
 HEAP = {"malloc", "free"}  # what a kernel calls to get memory that nobody can enumerate
 
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_TEXT = re.compile(r'"[^"\n]*"')
-_VARIABLE = re.compile(
-    r"(?:^|(?<=[;}]))\s*((?:\.(?:visible|extern|weak|common)\s+)*)\.(?:global|const)\s([^;]*);", re.MULTILINE
-)
-_ATTRIBUTE = re.compile(r"\.attribute\s*\([^)]*\)\s*|\.align\s+\d+|\.\w+")
+# Each of these takes a time that grows with the text and not with its square, whatever the text: what is
+# begun is matched to the end of its piece, and no two parts of an expression can match the same blanks.
+_SKIPPED = re.compile(r'"[^"\n]*"?|//[^\n]*|/\*')
+_DECLARED = re.compile(r"\.ptr\s+\.(?:global|const)(?=\s)|(?<![\w$.])\.(extern|global|const)(?=\s)")
+_ATTRIBUTE = re.compile(r"\.attribute\s*\([^)]*\)?|\.align\s+\d+|\.\w+")
 _NAME = re.compile(r"[A-Za-z_$%][\w$]*")
 _OPAQUE = re.compile(r"\.(?:texref|surfref|samplerref)\b")
-_EXTERN_FUNCTION = re.compile(r"\.extern\s+\.func\b[^;{]*?\b(\w+)\s*(?:\([^;{)]*\))?\s*(?:\.noreturn\s*)?;")
+_WORD = re.compile(r"\w+")
+_LINKAGE = {".visible", ".weak", ".common"}
 
 
 @dataclass
@@ -48,12 +49,51 @@ def find(image: bytes) -> Variables:
 
 
 def _of_text(text: bytes, found: Variables) -> None:
-    source = _COMMENT.sub(" ", _TEXT.sub('""', text.split(b"\0", 1)[0].decode("utf-8", "replace")))
-    for linkage, declaration in _VARIABLE.findall(source):
-        if ".extern" not in linkage and not _OPAQUE.search(declaration):
+    for statement in _bare(text.split(b"\0", 1)[0].decode("utf-8", "replace")).split(";"):
+        declaration = _declared(statement)
+        if declaration is not None and not _OPAQUE.search(declaration):
             found.names.update(_names(declaration))
-    if HEAP & set(_EXTERN_FUNCTION.findall(source)):
-        found.heap = True
+        if _declared_function(statement) in HEAP:
+            found.heap = True
+
+
+def _bare(text: str) -> str:
+    """Without comments, and without what stands in quotes."""
+    kept, at = [], 0
+    while (skipped := _SKIPPED.search(text, at)) is not None:
+        kept.append(text[at : skipped.start()])
+        kept.append(" ")
+        at = skipped.end()
+        if skipped[0] == "/*":
+            end = text.find("*/", at)
+            at = len(text) if end < 0 else end + 2
+    kept.append(text[at:])
+    return "".join(kept)
+
+
+def _declared(statement: str) -> str | None:
+    """What follows the space of a variable that the statement declares and that is not somewhere else."""
+    elsewhere = -1
+    for found in _DECLARED.finditer(statement):
+        if found[1] == "extern":
+            elsewhere = found.end()
+        elif found[1] is not None:
+            external = elsewhere >= 0 and set(statement[elsewhere : found.start()].split()) <= _LINKAGE
+            return None if external else statement[found.end() :]
+    return None
+
+
+def _declared_function(statement: str) -> str | None:
+    """The name of a function that the statement declares to be elsewhere."""
+    at = statement.rfind(".extern")
+    if at < 0 or "{" in (tail := statement[at:]) or tail.split(None, 2)[1:2] != [".func"]:
+        return None
+    head = tail.rstrip().removesuffix(".noreturn").rstrip()
+    if head.endswith(")"):
+        head = head[: head.rfind("(")]
+    words = head.split()
+    names = _WORD.findall(words[-1]) if words else []
+    return names[-1] if names else None
 
 
 def _names(declaration: str) -> Iterator[str]:
@@ -84,8 +124,14 @@ def _without_initial_values(declaration: str) -> str:
 def _of_elf(part: bytes, found: Variables) -> None:
     try:
         file = ELFFile(io.BytesIO(part))
+        if file["e_shnum"] > MOST_SECTIONS:
+            raise ELFError(f"it has {file['e_shnum']} sections")
+        left = len(part) + MOST_SECTIONS
         for section in file.iter_sections():
             if isinstance(section, SymbolTableSection):
+                left -= section.num_symbols() * section["sh_entsize"]
+                if left < 0:
+                    raise ELFError("its symbols are more than it can hold")
                 _of_symbols(file, section, found)
     except (ELFError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise Refused(f"the variables of its code cannot be listed: an ELF file ({error})") from None

@@ -1,5 +1,8 @@
 # Contexts. The primary one is ours and always there; others come and go with the guest's calls.
 
+cdef enum:
+    LEAST_HEAP = 8 << 20        # of kernels, whatever the quota: what a device gives unasked
+
 
 cdef Context *new_context(Session *s, cu.CUcontext made) noexcept nogil:
     cdef Context *context = <Context *>calloc(1, sizeof(Context))
@@ -97,6 +100,13 @@ cdef int drop_context(Session *s, Context *context) noexcept nogil:
     enter(s, s.device.primary)
     free_context(context)
     return status
+
+
+cdef int cuCtxSetLimit_call(Session *s, Frame *f, gf_req_cuCtxSetLimit *q) noexcept nogil:
+    """The heap of kernels is memory beside the quota: at most as much again."""
+    if q.limit == cu.CU_LIMIT_MALLOC_HEAP_SIZE and q.value > max(s.window.quota, <uint64_t>LEAST_HEAP):
+        return cu.CUDA_ERROR_INVALID_VALUE
+    return cu.cuCtxSetLimit(<cu.CUlimit>q.limit, q.value)
 
 
 cdef int cuCtxCreate_v2_call(Session *s, Frame *f, gf_req_cuCtxCreate_v2 *q, cu.CUcontext *made) noexcept nogil:

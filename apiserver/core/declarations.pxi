@@ -145,6 +145,9 @@ cdef extern from "tls/records.h" nogil:
 cdef extern from "wire/sha256.h" nogil:
     void gf_sha256(const void *data, size_t size, uint8_t *digest)
 
+cdef extern from "wire/image_check.h" nogil:
+    const char *gf_image_fault(const void *image, size_t size, bint is_input)
+
 cdef extern from "wire/link_set.h" nogil:
     void *gf_link_set_wrap(const void *image, size_t size)
 

@@ -3,7 +3,6 @@
 cdef enum:
     IMAGE_LIMIT = 1 << 30       # bytes of one image, and of all that are kept
     LOG_SIZE = 16 << 10
-    FATBIN_WRAPPER = 0x466243b1 # names an address where the fatbin is to be
 
 
 cdef Image *new_image() noexcept nogil:
@@ -50,17 +49,16 @@ cdef void give_back_bytes(Session *s, Bytes *image) noexcept nogil:
     pthread_mutex_unlock(&s.lock)
 
 
-cdef int prove_bytes(Bytes *image) noexcept nogil:
+cdef int prove_bytes(Bytes *image, bint is_input, const char **fault) noexcept nogil:
     """Whether a borrowed image has the hash that was announced, and leads the driver to no memory but its own."""
     cdef uint8_t digest[GF_HASH_SIZE]
-    cdef uint32_t magic = 0
-    memcpy(&magic, image.data, min(image.size, <uint64_t>sizeof(magic)))
-    if magic == FATBIN_WRAPPER:
-        return cu.CUDA_ERROR_INVALID_IMAGE
     if not image.verified:
         gf_sha256(image.data, image.size, digest)
         image.verified = memcmp(digest, image.hash, GF_HASH_SIZE) == 0
-    return cu.CUDA_SUCCESS if image.verified else cu.CUDA_ERROR_INVALID_IMAGE
+    fault[0] = b"its bytes do not have the hash that was announced"
+    if image.verified:
+        fault[0] = gf_image_fault(image.data, image.size, is_input)
+    return cu.CUDA_SUCCESS if fault[0] == NULL else cu.CUDA_ERROR_INVALID_IMAGE
 
 
 cdef void hold_source(Session *s, Bytes *image) noexcept nogil:
@@ -333,11 +331,12 @@ cdef void run_load(Session *s, Task *task) noexcept nogil:
     cdef int kind = <int>gf_handle_kind(task.handle)
     cdef int status = cu.CUDA_SUCCESS
     cdef gf_req_sessionLoadImage request
+    cdef const char *fault = NULL
     cdef uint64_t told
     cdef size_t i
-    if prove_bytes(source) != cu.CUDA_SUCCESS:
-        status = cu.CUDA_ERROR_INVALID_IMAGE
-        snprintf(log, LOG_SIZE, b"gpuferry: the image's bytes do not have the hash that was announced, or are a fatbin wrapper")
+    status = prove_bytes(source, False, &fault)
+    if status != cu.CUDA_SUCCESS:
+        snprintf(log, LOG_SIZE, b"gpuferry: no image: %s", fault)
     if task.frame.context != NULL:
         status = status or cu.cuCtxSetCurrent(task.frame.context.cu)
     status = status or load_image(source, image, kind == MODULE, log)

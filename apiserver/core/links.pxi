@@ -149,7 +149,10 @@ cdef int add_input(Session *s, Task *task) noexcept nogil:
     cdef LinkInput *input = task.input
     cdef Link *link = task.link
     cdef const char *name = NULL
-    cdef int status = prove_bytes(task.image)
+    cdef const char *fault = NULL
+    cdef int status = prove_bytes(task.image, True, &fault)
+    if status != cu.CUDA_SUCCESS:
+        snprintf(link.error, LINK_LOG, b"gpuferry: no image: %s", fault)
     if input.name[0] != 0:
         name = input.name
     status = status or cu.cuLinkAddData(link.cu, input.type, task.image.data, task.image.size, name, input.count,

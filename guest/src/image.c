@@ -4,10 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "wire/readable.h"
+
 #define WRAPPER_MAGIC   0x466243B1u
 #define CONTAINER_MAGIC 0xBA55ED50u
 #define ENTRY_PTX       1
 #define ENTRY_ELF       2
+#define LARGEST         (UINT64_C(1) << 40) /* bytes: beyond it, a length is nonsense */
 
 /* Layouts as nvcc writes them (cudart-interop.md 6). */
 struct wrapper {
@@ -57,16 +60,25 @@ static uint32_t suitability(const struct entry *entry, const struct gf_target *t
     return 0;
 }
 
+/* The header of a fatbin; false if it is none, or not all of it can be read. */
+static int take_container(const void *data, struct container *container) {
+    if (!gf_readable(data, sizeof *container)) {
+        return 0;
+    }
+    memcpy(container, data, sizeof *container);
+    return container->magic == CONTAINER_MAGIC && container->header_size >= sizeof *container &&
+           container->size < LARGEST && gf_readable(data, container->header_size + container->size);
+}
+
 static CUresult pick_entry(const char *data, const struct gf_target *target, struct gf_image *picked) {
     struct container container;
-    memcpy(&container, data, sizeof container);
-    if (container.magic != CONTAINER_MAGIC || container.header_size < sizeof container) {
+    if (!take_container(data, &container)) {
         return CUDA_ERROR_INVALID_IMAGE;
     }
     const char *start = data + container.header_size, *best = NULL;
     uint32_t best_score = 0;
     uint64_t best_size = 0;
-    for (uint64_t at = 0; container.size - at >= sizeof(struct entry);) {
+    for (uint64_t at = 0; container.size - at >= sizeof(struct entry);) { /* `at` never passes the end */
         struct entry entry;
         memcpy(&entry, start + at, sizeof entry);
         uint64_t left = container.size - at;
@@ -96,31 +108,45 @@ static CUresult pick_entry(const char *data, const struct gf_target *target, str
     return CUDA_SUCCESS;
 }
 
+/* The image reaches at least to the end of this part; false if that cannot be read. */
+static int extend(const char *data, uint64_t *end, uint64_t offset, uint64_t size) {
+    if (offset >= LARGEST || size >= LARGEST) {
+        return 0;
+    }
+    if (offset + size <= *end) {
+        return 1;
+    }
+    int there = gf_readable(data + *end, offset + size - *end);
+    *end = offset + size;
+    return there;
+}
+
 /* An ELF image comes without its size: it ends where the last of its parts does. Whether it holds machine
  * code for the device, or is what cuLinkComplete made there, only the server's driver knows. */
 static CUresult copy_elf(const char *data, struct gf_image *picked) {
     Elf64_Ehdr header;
-    memcpy(&header, data, sizeof header);
-    if (header.e_ident[EI_CLASS] != ELFCLASS64) {
+    if (!gf_readable(data, sizeof header)) {
         return CUDA_ERROR_INVALID_IMAGE;
     }
+    memcpy(&header, data, sizeof header);
     uint64_t end = sizeof header;
-    uint64_t sections = header.e_shoff + (uint64_t)header.e_shnum * sizeof(Elf64_Shdr);
-    uint64_t segments = header.e_phoff + (uint64_t)header.e_phnum * sizeof(Elf64_Phdr);
-    end = sections > end ? sections : end;
-    end = segments > end ? segments : end;
+    if (header.e_ident[EI_CLASS] != ELFCLASS64 ||
+        !extend(data, &end, header.e_shoff, (uint64_t)header.e_shnum * sizeof(Elf64_Shdr)) ||
+        !extend(data, &end, header.e_phoff, (uint64_t)header.e_phnum * sizeof(Elf64_Phdr))) {
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
     for (unsigned i = 0; i < header.e_shnum && header.e_shentsize == sizeof(Elf64_Shdr); i++) {
         Elf64_Shdr section;
         memcpy(&section, data + header.e_shoff + i * sizeof section, sizeof section);
-        if (section.sh_type != SHT_NOBITS && section.sh_offset + section.sh_size > end) {
-            end = section.sh_offset + section.sh_size;
+        if (section.sh_type != SHT_NOBITS && !extend(data, &end, section.sh_offset, section.sh_size)) {
+            return CUDA_ERROR_INVALID_IMAGE;
         }
     }
     for (unsigned i = 0; i < header.e_phnum && header.e_phentsize == sizeof(Elf64_Phdr); i++) {
         Elf64_Phdr segment;
         memcpy(&segment, data + header.e_phoff + i * sizeof segment, sizeof segment);
-        if (segment.p_offset + segment.p_filesz > end) {
-            end = segment.p_offset + segment.p_filesz;
+        if (!extend(data, &end, segment.p_offset, segment.p_filesz)) {
+            return CUDA_ERROR_INVALID_IMAGE;
         }
     }
     return copy_image(data, end, picked);
@@ -215,9 +241,11 @@ const void *gf_image_unwrap(const void *image, size_t *size) {
     if (wrapper.magic != WRAPPER_MAGIC || wrapper.data == NULL) {
         return wrapper.magic == WRAPPER_MAGIC ? NULL : image;
     }
-    memcpy(&container, wrapper.data, sizeof container);
+    if (!take_container(wrapper.data, &container)) {
+        return NULL;
+    }
     *size = container.header_size + container.size;
-    return container.magic == CONTAINER_MAGIC ? wrapper.data : NULL;
+    return wrapper.data;
 }
 
 static int parse_kernel(struct gf_kernel_info *kernel, char **at, char *end) {

@@ -23,8 +23,10 @@ print(status, count.value)
 """
 
 
-def server_environment(simulated: bool) -> dict[str, str]:
-    """The environment of an API server. It never sees a secret, and never the guest library."""
+def server_environment(simulated: bool, check_kernels: bool = False) -> dict[str, str]:
+    """The environment of an API server. It never sees a secret, and never the guest library. `check_kernels`:
+    kernels on the simulated device are held to their own memory.
+    """
     environment = simulated_environment() if simulated else clean_environment()
     for secret in (
         "GPUFERRY_TOKEN",
@@ -33,6 +35,8 @@ def server_environment(simulated: bool) -> dict[str, str]:
         "GPUFERRY_CLUSTER_KEY_FILE",
     ):
         environment.pop(secret, None)
+    if check_kernels:
+        environment["GPUFERRY_SIM_CHECK"] = "1"
     if not simulated:
         preloaded = environment.get("LD_PRELOAD", "").replace(" ", ":").split(":")
         environment["LD_PRELOAD"] = ":".join(p for p in preloaded if os.path.basename(p) != "libcuda.so.1")

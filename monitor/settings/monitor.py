@@ -55,6 +55,11 @@ class MonitorOptions:
     sample: float = option(options.seconds(), 0.2, "Time between two questions to NVML; 0: never")
     pool: int = option(options.count(1), 2, "API servers per device, created ahead")
     device: str = option(options.choice("auto", "gpu", "sim"), "auto", "What to offer", "GPUFERRY_DEVICE")
+    check_kernels: str = option(
+        options.choice("auto", "on", "off"),
+        "auto",
+        "Whether kernels on the simulated device are held to their own memory; auto: where there are tenants",
+    )
     memory: int = option(options.size(), 0, "Quota of a session that asks for none; 0: an equal share")
     headroom: int | None = option(
         options.optional(options.size()),

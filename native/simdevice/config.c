@@ -178,6 +178,7 @@ static void read_all(void) {
     else if (level && *level && strcmp(level, "0") != 0)
         refuse("GPUFERRY_SIM_LOG", level, "0, info or debug");
     config.peers = (int)read_integer("GPUFERRY_SIM_PEERS", 0, 1, 1, "0 or 1");
+    config.check = (int)read_integer("GPUFERRY_SIM_CHECK", 0, 1, 0, "0 or 1");
     config.dirty = (int)read_integer("GPUFERRY_SIM_DIRTY", 0, 1, 0, "0 or 1");
     config.device_count =
         (int)read_integer("GPUFERRY_SIM_DEVICES", 0, SIM_MAX_DEVICES, 1, "a number of devices from 0 to 64");

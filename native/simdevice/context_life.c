@@ -1,7 +1,9 @@
 /* How a context begins and ends. What it is meanwhile is in context.c, the calls about the current one are in
  * current.c, those about the primary one in primary.c. */
 #include "context.h"
+#include "device_limits.h"
 #include "driver_interop/interop.h"
+#include "execute.h"
 #include "memory.h"
 #include "module.h"
 #include "stream.h"
@@ -15,13 +17,15 @@ static void keep(void *context) {
 }
 
 static void set_default_limits(struct sim_context *context) {
-    context->limits[CU_LIMIT_STACK_SIZE] = 1024;
+    pthread_mutex_lock(&context->lock);
+    context->limits[CU_LIMIT_STACK_SIZE] = SIM_STACK_LIMIT;
     context->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 1 << 20;
-    context->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
+    context->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = SIM_HEAP_LIMIT;
     context->limits[CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2;
     context->limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
     context->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
     context->limits[CU_LIMIT_PERSISTING_L2_CACHE_SIZE] = 0;
+    pthread_mutex_unlock(&context->lock);
 }
 
 static CUresult context_new(struct sim_device *device, unsigned flags, struct sim_context **out) {
@@ -54,6 +58,13 @@ CUresult sim_context_create_primary(struct sim_device *device) {
     return CUDA_SUCCESS;
 }
 
+static bool any_active(void) {
+    for (struct sim_context *each = sim_contexts(); each; each = each->next)
+        if (atomic_load(&each->active))
+            return true;
+    return false;
+}
+
 void sim_context_tear_down(struct sim_context *context) {
     gf_context_storage_drop(SIM_POINTER(CUcontext, context));
     atomic_store(&context->active, false);
@@ -69,6 +80,8 @@ void sim_context_tear_down(struct sim_context *context) {
     atomic_store(&context->error, CUDA_SUCCESS);
     set_default_limits(context);
     context->cache_config = CU_FUNC_CACHE_PREFER_NONE;
+    if (!any_active()) /* whoever comes next finds nothing of what kernels left */
+        sim_grids_forget();
 }
 
 static CUresult create(CUcontext *out, unsigned flags, CUdevice ordinal) {

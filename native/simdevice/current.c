@@ -118,21 +118,29 @@ static bool limit_supported(CUlimit limit) {
     return (unsigned)limit <= CU_LIMIT_PERSISTING_L2_CACHE_SIZE;
 }
 
+/* The most that can be had, as on a GPU: of local memory 512 KiB a thread, of heap and buffers what the
+ * device has. */
+static size_t most(const struct sim_context *context, CUlimit limit) {
+    switch ((int)limit) {
+    case CU_LIMIT_STACK_SIZE:
+        return SIM_STACK_LIMIT_MAX;
+    case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
+        return 128;
+    default:
+        return context->device->memory;
+    }
+}
+
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     struct sim_context *context;
     SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE((unsigned)limit < CU_LIMIT_MAX);
     if (!limit_supported(limit))
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    SIM_REQUIRE(limit != CU_LIMIT_MAX_L2_FETCH_GRANULARITY || value <= 128);
+    SIM_REQUIRE(value <= most(context, limit));
     pthread_mutex_lock(&context->lock);
     context->limits[limit] = value;
     pthread_mutex_unlock(&context->lock);
-    /* the engine has one limit for the whole process: the last one set */
-    if (limit == CU_LIMIT_MALLOC_HEAP_SIZE)
-        sim_set_heap_limit(value);
-    else if (limit == CU_LIMIT_STACK_SIZE)
-        sim_set_stack_limit(value);
     return CUDA_SUCCESS;
 }
 

@@ -4,12 +4,14 @@
 #include "enter.h"
 #include "log.h"
 #include "pool.h"
+#include "reach.h"
 #include "synchronized.h"
 #include <pthread.h>
 
 static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static CUresult start(void) {
+    sim_check_kernels(sim_config_get()->check);
     sim_devices_start();
     for (int i = 0; i < sim_device_count(); i++) {
         SIM_TRY(sim_context_create_primary(sim_device_at(i)));

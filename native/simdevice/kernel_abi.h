@@ -4,7 +4,7 @@
 #pragma once
 #include <stdint.h>
 
-#define SIM_KERNEL_ABI 1
+#define SIM_KERNEL_ABI 2
 
 struct sim_block;
 
@@ -14,6 +14,8 @@ struct sim_thread {
     struct sim_block *block;
     uint32_t tid[3];
     uint32_t linear; /* tid.x + tid.y*ntid.x + tid.z*ntid.x*ntid.y; lane = linear % 32, warp = linear / 32 */
+    /* Of a kernel whose addresses are checked: its local memory, and from where on it is free. */
+    uint8_t *local, *local_top, *local_end;
 };
 
 /* One running block (CTA). */
@@ -28,7 +30,8 @@ struct sim_block {
     uint32_t shared_dynamic; /* bytes */
     uint32_t smid, nsmid;
     uint64_t gridid;
-    void *engine; /* the engine's own */
+    uint8_t *local, *local_end; /* of each of its threads in turn, where there are no fibers */
+    void *engine;               /* the engine's own */
 };
 
 /* A compiled object defines exactly these symbols:
@@ -75,8 +78,13 @@ void sim_rt_nanosleep(struct sim_thread *t, uint32_t ns);
  * kernels. */
 void sim_rt_yield(struct sim_thread *t);
 
+/* Of a kernel whose addresses are checked, for an address that is not obviously the device's or the thread's
+ * own: ends the grid unless the kernel may use `size` bytes there. */
+void sim_rt_reach(struct sim_thread *t, uint64_t address, uint32_t size, uint32_t writes);
+
 /* These do not return: they end the grid with the given CUDA error. */
 void sim_rt_trap(struct sim_thread *t);                         /* CUDA_ERROR_LAUNCH_FAILED */
+void sim_rt_overflow(struct sim_thread *t);                     /* the same: no local memory is left */
 void sim_rt_misaligned(struct sim_thread *t, uint64_t address); /* CUDA_ERROR_MISALIGNED_ADDRESS */
 void sim_rt_illegal(struct sim_thread *t,
                     uint64_t address); /* CUDA_ERROR_ILLEGAL_ADDRESS: shared or local out of range */

@@ -163,6 +163,10 @@ static CUresult launch_on(struct sim_stream *stream, struct sim_function *functi
         sim_op_release(&op->op);
         return result;
     }
+    size_t limits[CU_LIMIT_MAX];
+    pthread_mutex_lock(&stream->context->lock);
+    memcpy(limits, stream->context->limits, sizeof limits);
+    pthread_mutex_unlock(&stream->context->lock);
     sim_retain(function);
     op->function = function;
     op->grid = (struct sim_grid){
@@ -173,6 +177,8 @@ static CUresult launch_on(struct sim_stream *stream, struct sim_function *functi
         .params = op->params,
         .globals = function->module->globals,
         .multiprocessors = SIM_MULTIPROCESSORS,
+        .stack_limit = limits[CU_LIMIT_STACK_SIZE],
+        .heap_limit = limits[CU_LIMIT_MALLOC_HEAP_SIZE],
         .cooperative = cooperative,
     };
     sim_message(SIM_LOG_DEBUG, "stream %llu: %s<<<(%u, %u, %u), (%u, %u, %u), %u>>>",

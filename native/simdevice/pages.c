@@ -1,11 +1,11 @@
 #define _GNU_SOURCE
 #include "pages.h"
+#include "addresses.h"
 #include <sys/mman.h>
 
-/* Far from the heap and from where the kernel puts libraries. A suggestion to mmap only: where it is taken,
- * the kernel chooses another place. */
-#define REGION_BEGIN UINT64_C(0x200000000000)
-#define REGION_END   UINT64_C(0x400000000000)
+/* The region is a suggestion to mmap only: where it is taken, the kernel chooses another place. */
+#define REGION_BEGIN SIM_PAGES_BEGIN
+#define REGION_END   SIM_PAGES_END
 #define LARGE        (UINT64_C(2) << 20)
 #define BATCH        (8 * LARGE) /* of one MADV_COLLAPSE, which disturbs every core */
 #ifndef MADV_POPULATE_WRITE

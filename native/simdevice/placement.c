@@ -1,12 +1,11 @@
 #include "placement.h"
+#include "addresses.h"
 #include "pages.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Below the other device memory, above the sanitizers' shadow, and nowhere near what the system places. */
-#define REGION_BEGIN UINT64_C(0x110000000000)
-#define REGION_PAGES (UINT64_C(1) << 31)
+#define REGION_PAGES ((SIM_VARIABLES_END - SIM_VARIABLES_BEGIN) / SIM_PAGE)
 #define PROBES       64
 
 enum { BUCKETS = 4096 };
@@ -123,7 +122,7 @@ static bool map(struct sim_place *place) {
     memcpy(&seed, place->family->content, sizeof seed);
     uint64_t page = mix(mix(seed + place->what) + place->instance);
     for (int probe = 0; probe < PROBES; probe++, page += place->size / SIM_PAGE + 1) {
-        place->base = REGION_BEGIN + page % REGION_PAGES * SIM_PAGE;
+        place->base = SIM_VARIABLES_BEGIN + page % REGION_PAGES * SIM_PAGE;
         if (sim_pages_new_at(place->base, place->size))
             return true;
     }

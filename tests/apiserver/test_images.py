@@ -85,12 +85,67 @@ def test_images_that_are_none(guest: Guest, image: bytes) -> None:
     assert guest.sync().status == 0
 
 
-@pytest.mark.parametrize("owner", [LIBRARY, MODULE])
-def test_an_address_of_this_process_is_no_image(guest: Guest, owner: int) -> None:
-    """A fatbin wrapper: whoever follows it reads what the guest wants."""
-    wrapper = struct.pack("<IIQQ", 0x466243B1, 1, 0xDEAD0000, 0)
-    reply, _, log = guest.load(wrapper, owner, hashlib.sha256(wrapper).digest())
-    assert (reply.status, b"wrapper" in log) == (INVALID_IMAGE, True)
+def fatbin(entry: bytes, size: int | None = None) -> bytes:
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry) if size is None else size) + entry
+
+
+def fat_entry(
+    payload: bytes, stored: int | None = None, header: int = 64, flags: int = 0, whole: int = 0
+) -> bytes:
+    told = len(payload) if stored is None else stored
+    packed = told if flags else 0
+    return struct.pack("<HHIQIIHHI8xQ8xQ", 1, 0, header, told, packed, 0, 0, 8, 80, flags, whole) + payload
+
+
+def elf(sections: int = 0, at: int = 0, names: int = 0, segments: int = 0) -> bytes:
+    identity = b"\x7fELF\x02\x01\x01\x33"
+    return struct.pack(
+        "<16sHHIQQQIHHHHHH", identity, 2, 190, 1, 0, 64, at, 0, 64, 56, segments, 64, sections, names
+    )
+
+
+def section(kind: int, offset: int, size: int) -> bytes:
+    return struct.pack("<IIQQQQIIQQ", 0, kind, 0, 0, offset, size, 0, 0, 1, 0)
+
+
+LINK_SET = 0x4B4C4647
+LYING = {
+    "a fatbin wrapper": (struct.pack("<IIQQ", 0x466243B1, 1, 0xDEAD0000, 0), "wrapper"),
+    "the inside of a link": (b"GFSIMLNK" + struct.pack("<QIIII", 32, 0, 80, 0, 0), "without the ELF file"),
+    "a fatbin larger than what was sent": (fatbin(b"", 1 << 30), "fatbin is cut short"),
+    "a fatbin of nearly all memory": (fatbin(b"", (1 << 64) - 16), "fatbin is cut short"),
+    "a fatbin without a header": (b"\x50\xed\x55\xba" + bytes(12), "no valid header"),
+    "an entry larger than its fatbin": (fatbin(fat_entry(bytes(8), stored=1 << 20)), "wrong size"),
+    "an entry that wraps around": (fatbin(fat_entry(bytes(8), stored=(1 << 64) - 64)), "wrong size"),
+    "an entry's header that is no header": (fatbin(fat_entry(bytes(64), header=8)), "wrong size"),
+    "an entry that is cut short": (fatbin(bytes(40)), "cut short"),
+    "an entry that expands without end": (
+        fatbin(fat_entry(bytes(8), flags=0x8000, whole=1 << 40)),
+        "expands to more",
+    ),
+    "ELF in a fatbin": (fatbin(fat_entry(elf(1, at=1 << 40))), "tables"),
+    "ELF without a header": (b"\x7fELF" + bytes(20), "cut short"),
+    "a section table elsewhere": (elf(3, at=1 << 40), "tables"),
+    "a section table that wraps around": (elf(3, at=(1 << 64) - 64), "tables"),
+    "segments elsewhere": (elf(segments=100), "tables"),
+    "names that are no section": (elf(1, at=64, names=5) + section(0, 0, 0), "tables"),
+    "a section elsewhere": (elf(1, at=64) + section(1, 1 << 40, 8), "section"),
+    "names that do not end": (elf(1, at=64) + section(3, 0, 4), "section"),
+    "a link set of nothing": (struct.pack("<II", LINK_SET, 0), "link set is cut short"),
+    "a link set without its list": (struct.pack("<II", LINK_SET, 1 << 30), "link set is cut short"),
+    "a link set of what is elsewhere": (struct.pack("<IIQ", LINK_SET, 1, 1 << 40), "lies outside"),
+    "a link set of what is no fatbin": (struct.pack("<IIQ", LINK_SET, 1, 16) + bytes(64), "no valid header"),
+    "a library": (b"!<arch>\n" + bytes(60), "only an input"),
+}
+
+
+@pytest.mark.parametrize("name", LYING)
+def test_lengths_are_measured_before_a_driver_sees_them(guest: Guest, name: str) -> None:
+    image, why = LYING[name]
+    for owner in (LIBRARY, MODULE):
+        reply, _, log = guest.load(image, owner, hashlib.sha256(image).digest())
+        assert (reply.status, log.startswith(b"gpuferry: no image: ")) == (INVALID_IMAGE, True), log
+        assert why.encode() in log
     assert guest.sync().status == 0
 
 

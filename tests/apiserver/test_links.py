@@ -70,6 +70,23 @@ def test_an_address_of_this_process_is_no_fatbin(guest: Guest) -> None:
     assert links.add(guest, wrapper, PTX).status in (INVALID_IMAGE, INVALID_PTX)
 
 
+@pytest.mark.parametrize(
+    ("image", "kind"),
+    [
+        (struct.pack("<IIQ", 0x4B4C4647, 1, 16) + struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 0), FATBINARY),
+        (struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 1 << 30), FATBINARY),
+        (b"!<arch>\n" + b"a" * 48 + b"999999999 `\n", 4),
+        (b"GFSIMLNK" + bytes(64), 0),
+    ],
+    ids=["a link set", "a fatbin that is cut short", "a library that is cut short", "the inside of a link"],
+)
+def test_inputs_are_measured_before_a_driver_sees_them(guest: Guest, image: bytes, kind: int) -> None:
+    assert links.create(guest).status == 0
+    reply = links.add(guest, image, kind)
+    assert (reply.status, reply.payload.startswith(b"gpuferry: no image: ")) == (INVALID_IMAGE, True)
+    assert links.add(guest, PRIVATE).status == 0
+
+
 def test_what_was_said_of_a_step_comes_with_its_answer_alone(guest: Guest) -> None:
     assert links.create(guest).status == 0
     fine = links.add(guest, CALLER, name=b"the caller")

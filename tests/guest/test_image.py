@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from tests.guest.images import ELF, PTX, Entry, container
 from tests.helpers.shared_object import shared_object
 
-LIBRARY = shared_object(("guest/src/image.c", "native/wire/link_set.c"))
+LIBRARY = shared_object(("guest/src/image.c", "native/wire/link_set.c", "native/wire/readable.c"))
 LIBC = ctypes.CDLL(None)
 NO_BINARY_FOR_GPU, INVALID_IMAGE = 209, 200
 TAKES_PTX, TAKES_SASS = 1, 2
@@ -97,6 +98,50 @@ def test_garbage_inside_a_container_stays_inside(garbage: bytes, claimed: int) -
     head = container()[:8] + min(claimed, len(garbage)).to_bytes(8, "little")
     result = pick(head + garbage)
     assert isinstance(result, bytes) or result in (NO_BINARY_FOR_GPU, INVALID_IMAGE)
+
+
+class Edge:
+    """An image that ends where what can be read ends."""
+
+    def __init__(self, image: bytes) -> None:
+        LIBC.mmap.restype = ctypes.c_void_p
+        self._base = LIBC.mmap(None, ctypes.c_size_t(8192), 3, 0x22, -1, ctypes.c_size_t(0))
+        LIBC.mprotect(ctypes.c_void_p(self._base + 4096), ctypes.c_size_t(4096), 0)
+        self.address = self._base + 4096 - len(image)
+        ctypes.memmove(self.address, image, len(image))
+
+    def pick(self) -> int:
+        picked = Image()
+        result = LIBRARY.gf_image_pick(
+            ctypes.c_void_p(self.address), ctypes.byref(Target(80, 3)), ctypes.byref(picked)
+        )
+        LIBC.munmap(ctypes.c_void_p(self._base), ctypes.c_size_t(8192))
+        return int(result)
+
+
+def elf(sections: int, table: int, *rest: bytes) -> bytes:
+    head = struct.pack(
+        "<16sHHIQQQIHHHHHH", b"\x7fELF\x02\x01", 2, 190, 1, 0, 0, table, 0, 64, 56, 0, 64, sections, 0
+    )
+    return head + b"".join(rest)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        container()[:8] + (1 << 20).to_bytes(8, "little"),
+        container()[:8] + ((1 << 64) - 16).to_bytes(8, "little"),
+        container()[:12],
+        b"\x7fELF" + bytes(8),
+        elf(4, 1 << 20),
+        elf(4, (1 << 64) - 64),
+        elf(1, 64, struct.pack("<IIQQQQIIQQ", 0, 1, 0, 0, 1 << 20, 8, 0, 0, 1, 0)),
+        elf(1, 64, struct.pack("<IIQQQQIIQQ", 0, 1, 0, 0, 64, (1 << 64) - 8, 0, 0, 1, 0)),
+    ],
+    ids=["long", "endless", "cut", "ELF cut", "table", "endless table", "section", "endless section"],
+)
+def test_a_program_survives_its_own_damaged_image(image: bytes) -> None:
+    assert Edge(image).pick() == INVALID_IMAGE
 
 
 def test_a_wrapper_is_looked_into() -> None:

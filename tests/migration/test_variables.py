@@ -135,3 +135,62 @@ def test_what_the_compiler_makes(tmp_path: Path, form: str) -> None:
 def test_images_that_cannot_be_read_are_refused(image: bytes) -> None:
     with pytest.raises(Refused, match="cannot be listed"):
         variables.find(image)
+
+
+# Each of these took a time that grew with the square, or a higher power, of its length: 709 bytes took 32 s.
+SLOW = {
+    "newlines": b"\n" * 200_000,
+    "functions that do not end": b".extern .func " + b"a " * 100_000,
+    "functions in functions": b".extern .func a(" * 20_000,
+    "blanks": b".extern" + b" " * 200_000 + b".func" + b" " * 200_000,
+    "comments that do not end": b"/*" * 100_000,
+    "texts that do not end": b'"\\' * 100_000,
+    "linkage": b".visible " * 50_000,
+    "spaces without a variable": b".ptr .global .ptr .const " * 20_000,
+    "attributes": b".global .attribute(" * 20_000 + b";",
+    "braces": b".global .u32 a = {" + b"{" * 200_000 + b";",
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_reading_takes_as_long_as_the_text(name: str) -> None:
+    """Twice: what grew with the square would take the test's whole time."""
+    for text in (SLOW[name], SLOW[name] * 8):
+        variables.find(b".version 8.0\n" + text + b"\n.global .u32 a;\n.global .u32 b;")
+
+
+def test_what_expands_without_end_is_refused() -> None:
+    """1,190 bytes that expand to gigabytes, and many entries of which each is fine."""
+    block = zstandard.ZstdCompressor().compress(bytes(64 << 20))
+    image = link_set(
+        *(container(block, flags=0x8000, whole=64 << 20, compressed=len(block)) for _ in range(9))
+    )
+    with pytest.raises(Refused, match="expands by more than 256 MiB"):
+        variables.find(image)
+
+
+def test_symbol_tables_that_lie_on_each_other_are_refused() -> None:
+    """An ELF file of a megabyte may say of each of 65,535 sections that it is all the file's symbols."""
+    symbols = bytes(24 * 1000)
+    table = b"".join(
+        struct.pack("<IIQQQQIIQQ", 0, 2, 0, 0, 64, len(symbols), 0, 0, 8, 24) for _ in range(2000)
+    )
+    head = struct.pack(
+        "<16sHHIQQQIHHHHHH",
+        b"\x7fELF\x02\x01\x01",
+        2,
+        190,
+        1,
+        0,
+        0,
+        64 + len(symbols),
+        0,
+        64,
+        0,
+        0,
+        64,
+        2000,
+        0,
+    )
+    with pytest.raises(Refused, match="cannot be listed"):
+        variables.find(head + symbols + table)

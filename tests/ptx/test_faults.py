@@ -229,6 +229,80 @@ def test_device_heap() -> None:
     assert (out == np.arange(64)).all()
 
 
+HEAP = ".extern .func (.param .b64 r) malloc(.param .b64 s);\n.extern .func free(.param .b64 p);\n"
+TAKE = """    {{
+        .param .b64 size; .param .b64 place;
+        st.param.b64 [size], {size};
+        call.uni (place), malloc, (size);
+        ld.param.b64 {to}, [place];
+    }}
+"""
+GIVE = "    {{ .param .b64 place; st.param.b64 [place], {what}; call.uni free, (place); }}\n"
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "    add.u64 %x10, %x10, 16;\n",
+        "    mov.u64 %x10, 64;\n",
+        "    mov.u64 %x10, %x0;\n",
+        GIVE.format(what="%x10"),
+    ],
+)
+def test_memory_that_the_heap_did_not_give_is_not_taken_back(what: str) -> None:
+    body = TAKE.format(size=64, to="%x10") + what + GIVE.format(what="%x10")
+    with driver.own_context(), pytest.raises(driver.CudaError) as caught:
+        driver.Module(kernel(body, pointers=1, module=HEAP)).launch("k", driver.Buffer(np.zeros(1)))
+    assert caught.value.status == driver.ILLEGAL_ADDRESS
+
+
+def test_heap_of_many_sizes() -> None:
+    """What is taken at the same time does not lie on each other, and what was given back is given again."""
+    body = (
+        """
+    mov.u32 %r10, 0;
+again:
+    shl.b32 %r11, %r0, 2;
+    add.u32 %r11, %r11, 8;
+    cvt.u64.u32 %x12, %r11;
+"""
+        + TAKE.format(size="%x12", to="%x10")
+        + """
+    st.u32 [%x10], %r0;
+    add.u64 %x11, %x10, %x12;
+    st.u32 [%x11+-4], %r0;
+    bar.sync 0;
+    ld.u32 %r12, [%x10];
+    ld.u32 %r13, [%x11+-4];
+    add.u32 %r12, %r12, %r13;
+    bar.sync 0;
+"""
+        + GIVE.format(what="%x10")
+        + """
+    add.u32 %r10, %r10, 1;
+    setp.lt.u32 %p0, %r10, 20;
+    @%p0 bra again;
+"""
+        + store("%r12")
+    )
+    (out,) = driver.run(kernel(body, pointers=1, module=HEAP), "k", np.zeros(1024, np.uint32), block=(1024,))
+    assert (out == 2 * np.arange(1024)).all()
+
+
+def test_a_limit_is_its_context_s() -> None:
+    body = (
+        TAKE.format(size=1 << 20, to="%x10")
+        + "    setp.ne.u64 %p0, %x10, 0;\n    selp.u32 %r10, 1, 0, %p0;\n"
+        + store("%r10")
+    )
+    text = kernel(body, pointers=1, module=HEAP)
+    with driver.own_context():
+        driver.call("cuCtxSetLimit", 2, 64 << 10)
+        assert list(driver.run(text, "k", np.zeros(1, np.uint32))[0]) == [0]
+        with driver.own_context():
+            assert list(driver.run(text, "k", np.zeros(1, np.uint32))[0]) == [1]
+
+
 def python(code: str) -> subprocess.CompletedProcess[str]:
     prelude = "import sys\nfrom tests.ptx import driver\nfrom tests.ptx.ptx import *\nimport numpy as np\n"
     return subprocess.run(

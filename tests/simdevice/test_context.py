@@ -151,6 +151,14 @@ def test_limits_and_configuration(cu: Driver, context: int) -> None:
     assert (least.value, greatest.value) == (0, -5)
 
 
+def test_limits_that_cannot_be_had(cu: Driver, context: int) -> None:
+    """As on a GPU: no thread has more than 512 KiB of local memory, and no heap more than its device."""
+    cu.ok("cuCtxSetLimit", 0, 512 << 10)
+    for limit, value in [(0, (512 << 10) + 1), (0, 1 << 46), (0, 1 << 63), (1, 1 << 62), (2, 1 << 40)]:
+        assert cu.status("cuCtxSetLimit", limit, value) == INVALID_VALUE
+    assert cu.out("cuCtxGetLimit", 0) == 512 << 10
+
+
 def test_ids_and_version(cu: Driver, context: int) -> None:
     first, second = ctypes.c_uint64(), ctypes.c_uint64()
     cu.ok("cuCtxGetId", context, ctypes.byref(first))

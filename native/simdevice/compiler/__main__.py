@@ -5,11 +5,13 @@ from __future__ import annotations
 import signal
 import socket
 
+from . import limits
 from .service import Service
 
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program's affair
+    limits.set_memory()
     with socket.socket(fileno=0) as connection:
         Service(connection).run()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+OUT_OF_MEMORY = 2
 INVALID_IMAGE = 200
 NO_BINARY_FOR_GPU = 209
 INVALID_PTX = 218

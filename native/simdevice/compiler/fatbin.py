@@ -15,10 +15,28 @@ MAGIC = 0xBA55ED50
 KIND_PTX = 1
 LZ4 = 0x2000
 ZSTD = 0x8000
-LONGEST_TEXT = 1 << 28
+WINDOW = 1 << 27  # bytes that zstd may look back
 
 _CONTAINER = struct.Struct("<IHHQ")
 _ENTRY = struct.Struct("<HHIQIIHHI8xQ8xQ")  # kind … uncompressed size
+
+
+class Room:
+    """How many bytes of text the parts of one image may still have: they may lie on each other, and each
+    that is compressed says its own size.
+    """
+
+    MOST = 64 << 20
+
+    def __init__(self) -> None:
+        self.left = self.MOST
+
+    def take(self, size: int) -> None:
+        self.left -= size
+        if self.left < 0:
+            raise ImageError(
+                INVALID_IMAGE, f"the image holds or expands to more than {self.MOST >> 20} MiB of text"
+            )
 
 
 @dataclass(frozen=True)
@@ -30,45 +48,47 @@ class Entry:
     payload: bytes
     text_size: int
 
-    def text(self) -> bytes:
+    def text(self, room: Room) -> bytes:
         """The PTX text, decompressed, without the NULs that follow it."""
         if self.flags & LZ4:
-            raw = _lz4(self.payload, self.text_size)
+            raw = _lz4(self.payload, self.text_size, room.left)
         elif self.flags & ZSTD:
-            raw = _zstd(self.payload)
+            raw = _zstd(self.payload, room.left)
         else:
             raw = self.payload
+        room.take(len(raw))
         return raw.split(b"\0", 1)[0]
 
 
-def is_container(image: bytes) -> bool:
-    return image[:4] == MAGIC.to_bytes(4, "little")
+def is_container(image: bytes, at: int = 0) -> bool:
+    return image[at : at + 4] == MAGIC.to_bytes(4, "little")
 
 
-def container_size(image: bytes) -> int:
-    """Bytes of the container at the start of `image`."""
-    if len(image) < _CONTAINER.size:
+def container_size(image: bytes, at: int = 0) -> int:
+    """Bytes of the container that begins at `at`."""
+    if len(image) - at < _CONTAINER.size:
         raise _damaged("is cut short")
-    magic, _, header_size, size = _CONTAINER.unpack_from(image)
+    magic, _, header_size, size = _CONTAINER.unpack_from(image, at)
     if magic != MAGIC or header_size < _CONTAINER.size:
         raise _damaged("has no valid header")
-    if header_size + size > len(image):
+    if header_size + size > len(image) - at:
         raise _damaged("is cut short")
     return int(header_size + size)
 
 
-def entries(container: bytes) -> Iterator[Entry]:
-    end = container_size(container)
-    at = _CONTAINER.unpack_from(container)[2]
+def entries(image: bytes, begin: int = 0) -> Iterator[Entry]:
+    """Of the container that begins there."""
+    end = begin + container_size(image, begin)
+    at = begin + _CONTAINER.unpack_from(image, begin)[2]
     while at < end:
         if end - at < _ENTRY.size:
             raise _damaged("has an entry that is cut short")
-        fields = _ENTRY.unpack_from(container, at)
+        fields = _ENTRY.unpack_from(image, at)
         kind, _, header, stored, compressed, _, minor, major, target, flags, text_size = fields
         if header < _ENTRY.size or header + stored > end - at or compressed > stored:
             raise _damaged("has an entry of a wrong size")
         start = at + header
-        payload = container[start : start + (compressed or stored)]
+        payload = image[start : start + (compressed or stored)]
         yield Entry(kind, major * 10 + minor, target, flags, payload, text_size)
         at = start + stored
 
@@ -77,25 +97,22 @@ def _damaged(what: str) -> ImageError:
     return ImageError(INVALID_IMAGE, f"the fatbin {what}")
 
 
-def _lz4(block: bytes, declared: int) -> bytes:
+def _lz4(block: bytes, declared: int, most: int) -> bytes:
     """One raw block. The declared size is a hint: LZ4 expands at most 255 times."""
-    limit = min(255 * len(block) + 64, LONGEST_TEXT)
+    limit = min(255 * len(block) + 64, most + 1)
     size = min(max(declared, 1024), limit)
     while True:
         try:
             return bytes(lz4.block.decompress(block, uncompressed_size=size))
         except lz4.block.LZ4BlockError:
             if size >= limit:
-                raise _damaged("has an entry that LZ4 cannot expand") from None
+                raise _damaged(f"has an entry that LZ4 cannot expand into {most} bytes") from None
             size = min(2 * size, limit)
 
 
-def _zstd(frame: bytes) -> bytes:
+def _zstd(frame: bytes, most: int) -> bytes:
     try:
-        with zstandard.ZstdDecompressor().stream_reader(frame) as reader:
-            text = bytes(reader.read(LONGEST_TEXT + 1))
+        with zstandard.ZstdDecompressor(max_window_size=WINDOW).stream_reader(frame) as reader:
+            return bytes(reader.read(most + 1))
     except zstandard.ZstdError as error:
         raise _damaged(f"has an entry that zstd cannot expand ({error})") from None
-    if len(text) > LONGEST_TEXT:
-        raise _damaged("has an entry that expands to more than 256 MiB")
-    return text

@@ -12,11 +12,13 @@ from .errors import INVALID_IMAGE, INVALID_PTX, NO_BINARY_FOR_GPU, UNSUPPORTED_P
 
 NEWEST_ISA = 95
 LINKED_MAGIC = b"GFSIMLNK"
+MOST_KINDS = 20  # that a message names
 
 _LINKED = struct.Struct("<8sQIII4x")  # magic, size, inputs, what it was linked for, most registers
 _INPUT = struct.Struct("<QI4x")  # size, length of the name
-_SPACE = rb"(?:\s|//[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*"
-_HEAD = re.compile(_SPACE + rb"\.version\s+(\d+)\.(\d+)\s" + _SPACE + rb"\.target\s+sm_(\d+)([af]?)\b")
+_BLANK = re.compile(rb"\s*")
+_VERSION = re.compile(rb"\.version\s+(\d+)\.(\d+)(?=\s)")
+_TARGET = re.compile(rb"\.target\s+sm_(\d+)([af]?)\b")
 
 
 @dataclass(frozen=True)
@@ -28,17 +30,23 @@ class Source:
     optional: bool = False  # of a library: joined only if it defines what is missing
 
 
-def sources(image: bytes, cc: int, name: str = "") -> list[Source]:
+def sources(image: bytes, cc: int) -> list[Source]:
     """The PTX texts that together make the module, for a device of that capability."""
+    room = fatbin.Room()
     if image.startswith(LINKED_MAGIC):
-        return list(_of_linked(image, cc))
+        return list(_of_linked(image, cc, room))
+    return _of_part(image, cc, "", room)
+
+
+def _of_part(image: bytes, cc: int, name: str, room: fatbin.Room) -> list[Source]:
     if fatbin.is_container(image):
-        return [Source(name, _from_containers(image, cc))]
+        return [Source(name, _from_containers(image, cc, room))]
     if image.startswith(objects.ELF):
-        return [Source(name, _from_containers(each, cc)) for each in objects.containers(image)]
+        return [Source(name, _from_containers(each, cc, room)) for each in objects.containers(image)]
     if objects.is_library(image):
-        return list(_of_library(image, cc, name))
+        return list(_of_library(image, cc, name, room))
     text = image.split(b"\0", 1)[0]
+    room.take(len(text))
     isa, target, variant = _head(text)
     _check_isa(isa)
     if not _fits(target, variant, cc):
@@ -52,7 +60,7 @@ def most_registers(image: bytes) -> int:
     return int(_LINKED.unpack_from(image)[4]) if linked else 0
 
 
-def _of_linked(image: bytes, cc: int) -> Iterator[Source]:
+def _of_linked(image: bytes, cc: int, room: fatbin.Room) -> Iterator[Source]:
     if len(image) < _LINKED.size:
         raise ImageError(INVALID_IMAGE, "the linked image is cut short")
     _, _, count, target, _ = _LINKED.unpack_from(image)
@@ -68,16 +76,16 @@ def _of_linked(image: bytes, cc: int) -> Iterator[Source]:
         start = at + _INPUT.size + _padded(length)
         if start > len(image) or size > len(image) - start:
             raise ImageError(INVALID_IMAGE, "the linked image is cut short")
-        name = image[at + _INPUT.size :][:length].decode("utf-8", "replace")
-        yield from sources(image[start : start + size], target, name)
+        name = image[at + _INPUT.size : at + _INPUT.size + length].decode("utf-8", "replace")
+        yield from _of_part(image[start : start + size], target, name, room)
         at = start + _padded(size)
 
 
-def _of_library(image: bytes, cc: int, name: str) -> Iterator[Source]:
+def _of_library(image: bytes, cc: int, name: str, room: fatbin.Room) -> Iterator[Source]:
     """What there is no PTX of cannot be joined; whether it is needed shows at the end."""
     for each in objects.containers(image):
         try:
-            yield Source(name, _from_containers(each, cc), optional=True)
+            yield Source(name, _from_containers(each, cc, room), optional=True)
         except ImageError as error:
             if error.status != NO_BINARY_FOR_GPU:
                 raise
@@ -88,28 +96,27 @@ def _padded(size: int) -> int:
     return -(-size // 8) * 8
 
 
-def _from_containers(image: bytes, cc: int) -> bytes:
+def _from_containers(image: bytes, cc: int, room: fatbin.Room) -> bytes:
     """The best PTX of the first container that has any (a wrapper of -rdc=true code yields several)."""
     kinds: set[str] = set()
-    while image:
-        size = fatbin.container_size(image)
-        found = list(fatbin.entries(image[:size]))
-        text = _best(found, cc, kinds)
+    at = 0
+    while at < len(image):
+        text = _best(list(fatbin.entries(image, at)), cc, kinds, room)
         if text is not None:
             return text
-        image = image[size:]
-    held = ", ".join(sorted(kinds)) or "nothing"
+        at += fatbin.container_size(image, at)
+    held = ", ".join(sorted(kinds)[:MOST_KINDS]) or "nothing"
     raise ImageError(NO_BINARY_FOR_GPU, f"the fatbin holds {held}, but no PTX for sm_{cc} or lower")
 
 
-def _best(found: list[fatbin.Entry], cc: int, kinds: set[str]) -> bytes | None:
+def _best(found: list[fatbin.Entry], cc: int, kinds: set[str], room: fatbin.Room) -> bytes | None:
     newer = 0
     for entry in sorted(found, key=lambda each: each.target, reverse=True):
         name = f"sm_{entry.target}"
         kinds.add(f"PTX for {name}" if entry.kind == fatbin.KIND_PTX else f"machine code for {name}")
         if entry.kind != fatbin.KIND_PTX or entry.target > cc:
             continue
-        text = entry.text()
+        text = entry.text(room)
         isa, target, variant = _head(text)
         if not _fits(target, variant, cc):
             continue
@@ -124,10 +131,26 @@ def _best(found: list[fatbin.Entry], cc: int, kinds: set[str]) -> bytes | None:
 
 def _head(text: bytes) -> tuple[int, int, str]:
     """(ISA, target, variant) as in (85, 90, "a")."""
-    match = _HEAD.match(text)
-    if match is None:
+    version = _VERSION.match(text, _behind_blanks(text, 0))
+    target = _TARGET.match(text, _behind_blanks(text, version.end())) if version else None
+    numbers = [version[1], version[2], target[1]] if version and target else []
+    if target is None or version is None or max(map(len, numbers)) > 4:
         raise ImageError(INVALID_PTX, "the PTX does not begin with .version and .target")
-    return int(match[1]) * 10 + int(match[2]), int(match[3]), match[4].decode()
+    return int(version[1]) * 10 + int(version[2]), int(target[1]), target[2].decode()
+
+
+def _behind_blanks(text: bytes, at: int) -> int:
+    """Where white space and comments end; one that is not closed does not."""
+    while True:
+        at = _BLANK.match(text, at).end()  # type: ignore[union-attr]  # it matches nothing, too
+        if text.startswith(b"//", at):
+            at = text.find(b"\n", at)
+        elif text.startswith(b"/*", at):
+            at = text.find(b"*/", at + 2) + 2
+        else:
+            return at
+        if at < 2:
+            return len(text)
 
 
 def _fits(target: int, variant: str, cc: int) -> bool:

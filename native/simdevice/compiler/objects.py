@@ -12,6 +12,7 @@ ARCHIVE = b"!<arch>\n"
 ELF = b"\x7fELF"
 
 _SECTIONS = (b".nv_fatbin", b"__nv_relfatbin")
+_LONGEST = max(map(len, _SECTIONS)) + 1
 _MEMBER = struct.Struct("<16s12s6s6s8s10s2s")  # name … size, end
 _HEADER = struct.Struct("<16s24xQ10xHHH")  # identity, section table, size of an entry, entries, their names
 _SECTION = struct.Struct("<II16xQQ")  # name, kind, offset, size
@@ -48,7 +49,7 @@ def _of_object(image: bytes) -> Iterator[bytes]:
     sections = [_SECTION.unpack_from(image, table + entry * i) for i in range(count)]
     names = _content(image, sections[names_index])
     for section in sections:
-        if names[section[0] :].split(b"\0", 1)[0] in _SECTIONS:
+        if names[section[0] : section[0] + _LONGEST].split(b"\0", 1)[0] in _SECTIONS:
             yield from _split(_content(image, section))
 
 
@@ -62,8 +63,8 @@ def _content(image: bytes, section: tuple[int, ...]) -> bytes:
 def _split(content: bytes) -> Iterator[bytes]:
     """One fatbin follows the other, at multiples of 8."""
     at = 0
-    while fatbin.is_container(content[at:]):
-        size = fatbin.container_size(content[at:])
+    while fatbin.is_container(content, at):
+        size = fatbin.container_size(content, at)
         yield content[at : at + size]
         at += -(-size // 8) * 8
 

@@ -20,13 +20,14 @@ from gpuferry.native.simdevice.ptx import (
     parse,
 )
 
-from . import images, index, linker
-from .errors import INVALID_PTX, INVALID_SOURCE, UNKNOWN, ImageError
+from . import images, index, limits, linker
+from .errors import INVALID_PTX, INVALID_SOURCE, OUT_OF_MEMORY, UNKNOWN, ImageError
 
 OPEN = 1
 COMPILE = 2
 LINK_CHECK = 3
 LINK = 4
+CHECKED = 1 << 16  # with an operation: kernels are held to their own memory
 UNKNOWN_MODULE = 0x7FFFFFFF
 HELLO = b"gpuferry"
 
@@ -41,6 +42,7 @@ _ANSWER = struct.Struct("<iIQ")
 class Service:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
+        self._checked = False
         self._modules: OrderedDict[bytes, Module] = OrderedDict()
 
     def run(self) -> None:
@@ -50,8 +52,12 @@ class Service:
             head = self._receive(_REQUEST.size)
             if not head:
                 return
-            op, cc, size, key = _REQUEST.unpack(head)
-            status, reply = self._answer(op, cc, key, self._receive(size))
+            asked, cc, size, key = _REQUEST.unpack(head)
+            op, self._checked = asked & (CHECKED - 1), bool(asked & CHECKED)
+            payload = self._receive(size)
+            limits.begin()
+            status, reply = self._answer(op, cc, key, payload)
+            limits.end()
             self._connection.sendall(_ANSWER.pack(status, 0, len(reply)))
             self._connection.sendall(reply)
 
@@ -89,6 +95,8 @@ class Service:
             return UNKNOWN, str(error).encode()
         except PtxError as error:
             return INVALID_PTX, str(error).encode()
+        except (MemoryError, RecursionError) as error:
+            return OUT_OF_MEMORY, f"compiling it takes too much memory ({type(error).__name__})".encode()
         except Exception:
             return UNKNOWN, f"internal error of the PTX compiler: {traceback.format_exc()}".encode()
 
@@ -103,7 +111,7 @@ class Service:
             if not source:
                 return UNKNOWN_MODULE, b""
             module = self._parse(key, source)
-        return 0, compile_kernel(module, name.decode())
+        return 0, compile_kernel(module, name.decode(), checked=self._checked)
 
     def _parse(self, key: bytes, source: bytes) -> Module:
         modules = [parse(text.decode("utf-8", "surrogateescape")) for text in source.split(b"\0")]

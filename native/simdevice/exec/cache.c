@@ -14,8 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* How much the cache may hold is $GPUFERRY_SIM_CACHE_BYTES. It is looked at every so many stores. */
-enum { STORES_PER_SWEEP = 64 };
+/* How much the cache may hold is $GPUFERRY_SIM_CACHE_BYTES. It is looked at with the first store of a
+ * process, and again when that has written this part of it. What is larger than that is not kept. */
+enum { PARTS = 16 };
 static const uint64_t DEFAULT_BYTES = 1ull << 30;
 
 struct file_header {
@@ -181,10 +182,11 @@ static bool write_all(int file, const void *data, size_t size) {
 
 /* Written aside and renamed: a reader sees a whole file or none. */
 void sim_cache_store(const char *name, const void *data, size_t size) {
-    static _Atomic uint32_t stores;
+    static _Atomic uint64_t unswept = UINT64_MAX / 2;
+    uint64_t allowed = allowed_bytes();
     char path[PATH_MAX], aside[PATH_MAX];
     pthread_once(&once, find_folder);
-    if (folder[0] == '\0')
+    if (folder[0] == '\0' || size > allowed / PARTS)
         return;
     snprintf(path, sizeof path, "%s/%s", folder, name);
     snprintf(aside, sizeof aside, "%s/.new-XXXXXX", folder);
@@ -200,8 +202,11 @@ void sim_cache_store(const char *name, const void *data, size_t size) {
     close(file);
     if (!written || rename(aside, path) != 0)
         unlink(aside);
-    if (atomic_fetch_add(&stores, 1) % STORES_PER_SWEEP == 0)
+    uint64_t blocks = (size + sizeof header + 4095) / 4096 * 4096; /* a file takes whole blocks */
+    if (atomic_fetch_add(&unswept, blocks) + blocks > allowed / PARTS) {
+        atomic_store(&unswept, 0);
         sweep();
+    }
 }
 
 void sim_blob_free(struct sim_blob *blob) {

@@ -1,5 +1,6 @@
 /* One block whose threads are fibers. */
 #include "engine.h"
+#include "guarded.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,8 +24,8 @@ bool sim_cta_share(struct sim_cta *cta, const struct sim_grid *grid) {
     size_t size = ((size_t)grid->kernel->info->shared_static + 15) / 16 * 16 + grid->shared_dynamic;
     size = (size + 127) / 128 * 128 + 128; /* a vector access just past the end stays inside */
     if (size > cta->shared_capacity) {
-        free(cta->shared);
-        cta->shared = aligned_alloc(128, size);
+        sim_guarded_free(cta->shared, cta->shared_capacity);
+        cta->shared = sim_guarded_new(size);
         cta->shared_capacity = cta->shared != NULL ? size : 0;
     }
     cta->block.shared = cta->shared;
@@ -45,7 +46,7 @@ static bool make_room(struct sim_cta *cta, uint32_t threads) {
 void sim_cta_free(struct sim_cta *cta) {
     free(cta->fibers);
     free(cta->warps);
-    free(cta->shared);
+    sim_guarded_free(cta->shared, cta->shared_capacity);
     free(cta);
 }
 
@@ -73,7 +74,8 @@ bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, uint64_t inde
     uint32_t tid[3] = {0, 0, 0};
     for (uint32_t i = 0; i < threads; i++) {
         struct sim_fiber *fiber = &cta->fibers[i];
-        fiber->thread = (struct sim_thread){&cta->block, {tid[0], tid[1], tid[2]}, i};
+        fiber->thread =
+            (struct sim_thread){.block = &cta->block, .tid = {tid[0], tid[1], tid[2]}, .linear = i};
         fiber->stack = NULL;
         fiber->spins = 0;
         sim_cta_ready(cta, fiber);
@@ -112,6 +114,8 @@ static void resume(struct sim_cta *cta, struct sim_fiber *fiber) {
             sim_run_fail(worker->run, CUDA_ERROR_OUT_OF_MEMORY, "no memory for the stacks of a block");
             return;
         }
+        fiber->thread.local = fiber->thread.local_top = sim_stack_local(&worker->stacks, fiber->stack);
+        fiber->thread.local_end = fiber->thread.local + worker->stacks.local_size;
         sim_context_init(&fiber->context, fiber->stack, worker->stacks.stack_size, thread_main, fiber);
     }
     cta->current = fiber;

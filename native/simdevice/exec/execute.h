@@ -62,8 +62,12 @@ struct sim_grid {
     const void *params; /* param_bytes bytes */
     uint8_t *const *globals;
     uint32_t multiprocessors;
+    size_t stack_limit, heap_limit; /* bytes: of a thread, of all that kernels take from the heap */
     uint32_t cooperative; /* its blocks wait for each other: all of them are made resident at once */
 };
 /* Runs the whole grid on the engine's threads and returns when it has ended: CUDA_SUCCESS or the error that
  * ended it. */
 CUresult sim_grid_run(const struct sim_grid *grid);
+/* Nothing of what kernels left outside device memory is there any more: stacks, shared memory, the heap. Only
+ * when no kernel runs. */
+void sim_grids_forget(void);

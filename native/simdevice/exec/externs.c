@@ -21,6 +21,8 @@
     X(sim_rt_nanosleep)                                                                                      \
     X(sim_rt_yield)                                                                                          \
     X(sim_rt_trap)                                                                                           \
+    X(sim_rt_overflow)                                                                                       \
+    X(sim_rt_reach)                                                                                          \
     X(sim_rt_misaligned)                                                                                     \
     X(sim_rt_illegal)                                                                                        \
     X(sim_rt_assertfail)                                                                                     \

@@ -98,20 +98,36 @@ void sim_context_destroy(struct sim_context *context) {
 #endif
 }
 
-void sim_stacks_release(struct sim_stack_pool *pool) {
-    for (uint32_t i = 0; i < pool->chunk_count; i++)
-        munmap(pool->chunks[i], (pool->stack_size + GUARD) * STACKS_PER_CHUNK);
-    free(pool->chunks);
-    free(pool->free);
-    *pool = (struct sim_stack_pool){.stack_size = pool->stack_size};
+/* From one stack to the next: a guard, the stack, and local memory behind a guard if there is any. */
+static size_t pitch_of(const struct sim_stack_pool *pool) {
+    return GUARD + pool->stack_size + (pool->local_size != 0 ? GUARD + pool->local_size : 0);
 }
 
-void sim_stacks_require(struct sim_stack_pool *pool, size_t size) {
+/* The last stack is followed by a guard, too. */
+static size_t chunk_size(const struct sim_stack_pool *pool) {
+    return pitch_of(pool) * STACKS_PER_CHUNK + GUARD;
+}
+
+uint8_t *sim_stack_local(const struct sim_stack_pool *pool, uint8_t *stack) {
+    return stack + pool->stack_size + GUARD;
+}
+
+void sim_stacks_release(struct sim_stack_pool *pool) {
+    for (uint32_t i = 0; i < pool->chunk_count; i++)
+        munmap(pool->chunks[i], chunk_size(pool));
+    free(pool->chunks);
+    free(pool->free);
+    *pool = (struct sim_stack_pool){.stack_size = pool->stack_size, .local_size = pool->local_size};
+}
+
+void sim_stacks_require(struct sim_stack_pool *pool, size_t size, size_t local) {
     size = (size + 0xffff) & ~(size_t)0xffff;
-    if (size <= pool->stack_size)
+    local = (local + 0xffff) & ~(size_t)0xffff;
+    if (size <= pool->stack_size && local <= pool->local_size)
         return;
     sim_stacks_release(pool);
-    pool->stack_size = size;
+    pool->stack_size = size > pool->stack_size ? size : pool->stack_size;
+    pool->local_size = local > pool->local_size ? local : pool->local_size;
 }
 
 static int grow(struct sim_stack_pool *pool) {
@@ -124,19 +140,22 @@ static int grow(struct sim_stack_pool *pool) {
     if (chunks == NULL)
         return 0;
     pool->chunks = chunks;
-    size_t pitch = pool->stack_size + GUARD;
-    uint8_t *chunk = mmap(NULL, pitch * STACKS_PER_CHUNK, PROT_READ | PROT_WRITE,
+    size_t pitch = pitch_of(pool), size = chunk_size(pool);
+    uint8_t *chunk = mmap(NULL, size, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
     if (chunk == MAP_FAILED)
         return 0;
     /* Transparent huge pages would make every stack cost 2 MiB. */
-    madvise(chunk, pitch * STACKS_PER_CHUNK, MADV_NOHUGEPAGE);
+    madvise(chunk, size, MADV_NOHUGEPAGE);
     chunks[pool->chunk_count++] = chunk;
     pool->capacity = capacity;
+    (void)mprotect(chunk + size - GUARD, GUARD, PROT_NONE);
     for (uint32_t i = STACKS_PER_CHUNK; i-- > 0;) {
         /* A process may have only so many mappings (vm.max_map_count). Past that a stack without a guard
          * serves. */
         (void)mprotect(chunk + i * pitch, GUARD, PROT_NONE);
+        if (pool->local_size != 0)
+            (void)mprotect(chunk + i * pitch + GUARD + pool->stack_size, GUARD, PROT_NONE);
         stacks[pool->free_count++] = chunk + i * pitch + GUARD;
     }
     return 1;

@@ -17,6 +17,7 @@ struct sim_image {
     uint32_t users;
     struct sim_image *next;
     struct sim_blob index;
+    uint64_t charged; /* for it */
     const struct sim_index_header *header;
     const void *source;
     struct sim_kernel_info *kernel_infos;
@@ -26,6 +27,10 @@ struct sim_image {
 };
 
 enum { BUCKETS = 4096 };
+/* Of what is made from open images, in host memory: their indices hold their text. */
+static const uint64_t MOST_BYTES = 1ull << 30;
+static _Atomic uint64_t open_bytes;
+
 static pthread_mutex_t images_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sim_image *images[BUCKETS]; /* by their keys */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -169,13 +174,27 @@ static bool read_index(struct sim_image *image) {
     return true;
 }
 
+static void unload(struct sim_object *object) {
+    atomic_fetch_sub(&open_bytes, object->size);
+    sim_object_unload(object);
+}
+
+/* Before it is kept; false: there is too much already. */
+static bool charge(uint64_t bytes) {
+    if (atomic_fetch_add(&open_bytes, bytes) + bytes <= MOST_BYTES)
+        return true;
+    atomic_fetch_sub(&open_bytes, bytes);
+    return false;
+}
+
 static void destroy(struct sim_image *image) {
     if (image->kernels != NULL)
         for (uint32_t i = 0; i < image->header->kernel_count; i++)
-            sim_object_unload(&image->kernels[i].object);
+            unload(&image->kernels[i].object);
     free(image->kernels);
     free(image->kernel_infos);
     free(image->variables);
+    atomic_fetch_sub(&open_bytes, image->charged);
     sim_blob_free(&image->index);
     pthread_mutex_destroy(&image->lock);
     free(image);
@@ -215,6 +234,13 @@ static CUresult create(const struct sim_image_parts *parts, const uint8_t conten
     sim_cache_name(key, ".index", name);
     bool cached = sim_cache_load(name, &image->index);
     CUresult result = cached ? CUDA_SUCCESS : parse(parts, image, log, log_size);
+    if (result == CUDA_SUCCESS && !charge(image->index.size)) {
+        snprintf(log, log_size, "the code that is loaded takes more than %llu MiB of host memory",
+                 (unsigned long long)(MOST_BYTES >> 20));
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    } else if (result == CUDA_SUCCESS) {
+        image->charged = image->index.size;
+    }
     if (result == CUDA_SUCCESS && !read_index(image)) {
         snprintf(log, log_size, "the PTX compiler's index of the image is damaged");
         result = CUDA_ERROR_INVALID_IMAGE;
@@ -319,6 +345,17 @@ static CUresult compile(struct sim_image *image, const char *kernel, struct sim_
                             image->source, image->header->source_bytes, object, log, log_size);
 }
 
+/* Into executable memory, which is charged as the image is. */
+static CUresult load(struct sim_kernel *kernel, const struct sim_blob *object, char *log, size_t log_size) {
+    if (!sim_object_load(object->data, object->size, &kernel->object, log, log_size))
+        return CUDA_ERROR_INVALID_PTX;
+    if (charge(kernel->object.size))
+        return CUDA_SUCCESS;
+    sim_object_unload(&kernel->object);
+    snprintf(log, log_size, "the code that is loaded takes too much host memory");
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 static CUresult prepare(struct sim_image *image, uint32_t index, char *log, size_t log_size) {
     struct sim_kernel *kernel = &image->kernels[index];
     struct sim_blob object;
@@ -326,19 +363,19 @@ static CUresult prepare(struct sim_image *image, uint32_t index, char *log, size
     snprintf(suffix, sizeof suffix, ".%u.o", index);
     sim_cache_name(image->key, suffix, name);
     if (sim_cache_load(name, &object)) {
-        bool loaded = sim_object_load(object.data, object.size, &kernel->object, log, log_size);
+        CUresult loaded = load(kernel, &object, log, log_size);
         sim_blob_free(&object);
-        if (loaded)
-            return CUDA_SUCCESS;
+        if (loaded != CUDA_ERROR_INVALID_PTX)
+            return loaded;
     }
     CUresult result = compile(image, kernel->info->name, &object, log, log_size);
     if (result != CUDA_SUCCESS)
         return result;
-    bool loaded = sim_object_load(object.data, object.size, &kernel->object, log, log_size);
-    if (loaded)
+    result = load(kernel, &object, log, log_size);
+    if (result == CUDA_SUCCESS)
         sim_cache_store(name, object.data, object.size);
     sim_blob_free(&object);
-    return loaded ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
+    return result;
 }
 
 CUresult sim_kernel_prepare(struct sim_image *image, uint32_t index, struct sim_kernel **out) {

@@ -1,6 +1,7 @@
 /* vprintf of a kernel: formatted at once, put out when the grid ends (or the buffer is full), as CUDA does at
  * the next synchronisation. */
 #include "engine.h"
+#include "reach.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,7 @@ static void append(struct sim_output *output, const char *text, size_t size) {
 
 /* Arguments lie one after another as C's default promotions make them, each at a multiple of its size. */
 struct arguments {
+    struct sim_thread *thread;
     const uint8_t *base;
     size_t offset;
     int32_t count;
@@ -54,6 +56,7 @@ struct arguments {
 static uint64_t take(struct arguments *arguments, size_t size) {
     uint64_t value = 0;
     size_t offset = (arguments->offset + size - 1) & ~(size - 1);
+    sim_require_reach(arguments->thread, arguments->base + offset, size);
     memcpy(&value, arguments->base + offset, size);
     arguments->offset = offset + size;
     arguments->count++;
@@ -94,18 +97,28 @@ static void keep(struct specification *s, char c) {
         s->text[s->size++] = c;
 }
 
+/* A width or a precision. More than LONGEST shows nothing more, and takes memory and time. */
+static void keep_number(struct specification *s, long value) {
+    char number[12];
+    long within = value < -LONGEST ? -LONGEST : value > LONGEST ? LONGEST : value;
+    snprintf(number, sizeof number, "%d", (int)within);
+    for (const char *c = number; *c != '\0'; c++)
+        keep(s, *c);
+}
+
 static const char *parse(const char *p, struct specification *s, struct arguments *arguments) {
     *s = (struct specification){.text = "%", .size = 1};
     while (*p != '\0' && strchr("-+ #0123456789.*", *p) != NULL) {
-        if (*p != '*') {
+        if (*p == '*') {
+            keep_number(s, (int)take(arguments, 4));
+            p++;
+        } else if (*p >= '1' && *p <= '9') {
+            char *end;
+            keep_number(s, strtol(p, &end, 10));
+            p = end;
+        } else {
             keep(s, *p++);
-            continue;
         }
-        char number[12];
-        snprintf(number, sizeof number, "%d", (int)take(arguments, 4));
-        for (const char *c = number; *c != '\0'; c++)
-            keep(s, *c);
-        p++;
     }
     int longs = 0;
     while (*p != '\0' && strchr("hlLjztq", *p) != NULL) {
@@ -148,7 +161,10 @@ static void convert(struct specification *s, struct arguments *arguments, struct
     } else if (c == 's') {
         s->text[s->size++] = c;
         const char *string = (const char *)take(arguments, 8);
-        PUT_FORMATTED(text, s->text, string != NULL ? string : "(null)");
+        char copy[LONGEST] = "(null)";
+        if (string != NULL)
+            sim_take_text(arguments->thread, string, copy, sizeof copy);
+        PUT_FORMATTED(text, s->text, copy);
     } else if (c == 'p') {
         s->text[s->size++] = c;
         PUT_FORMATTED(text, s->text, (void *)take(arguments, 8));
@@ -159,11 +175,13 @@ static void convert(struct specification *s, struct arguments *arguments, struct
 }
 #pragma GCC diagnostic pop
 
-int32_t sim_rt_vprintf(struct sim_thread *t, const char *format, const void *values) {
-    if (format == NULL)
+int32_t sim_rt_vprintf(struct sim_thread *t, const char *from, const void *values) {
+    if (from == NULL)
         return -1;
     struct text text = {.size = 0};
-    struct arguments arguments = {values, 0, 0};
+    struct arguments arguments = {t, values, 0, 0};
+    char format[LONGEST];
+    sim_take_text(t, from, format, sizeof format);
     for (const char *p = format; *p != '\0';) {
         const char *percent = strchr(p, '%');
         size_t plain = percent != NULL ? (size_t)(percent - p) : strlen(p);

@@ -1,6 +1,7 @@
 /* Grids and the pool of threads. The thread that launches a grid works on it itself, so that every grid makes
  * progress whatever the others do; threads of the pool help where it pays. */
 #define _GNU_SOURCE
+#include "device_limits.h"
 #include "engine.h"
 #include <errno.h>
 #include <limits.h>
@@ -42,6 +43,7 @@ static void init_lock(void) {
 static void after_fork_in_child(void) {
     init_lock();
     sim_workers_forget();
+    sim_heap_forget();
     threads = idle = 0;
     runs = NULL;
 }
@@ -200,4 +202,9 @@ CUresult sim_grid_run(const struct sim_grid *grid) {
         wait_for_helpers(&run);
     sim_output_flush(&run.output);
     return (CUresult)atomic_load(&run.error);
+}
+
+void sim_grids_forget(void) {
+    sim_workers_trim();
+    sim_heap_reset();
 }

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "service.h"
 #include "engine.h"
+#include "reach.h"
 #include "wire/sha256.h"
 #include <cpuid.h>
 #include <dirent.h>
@@ -19,6 +20,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -33,6 +35,8 @@
 #ifndef SIM_PYTHONPATH /* a folder with the package gpuferry, for a library that is not installed */
 #define SIM_PYTHONPATH ""
 #endif
+
+enum { CHECKED = 1 << 16 }; /* with an operation */
 
 struct request {
     uint32_t op, cc;
@@ -122,7 +126,7 @@ static void make_identity(void) {
     struct gf_sha256 hash;
     pthread_once(&once, init);
     gf_sha256_init(&hash);
-    uint32_t words[9] = {SIM_KERNEL_ABI}, unused;
+    uint32_t words[10] = {SIM_KERNEL_ABI, [9] = sim_kernels_checked()}, unused;
     __get_cpuid(1, &words[1], &unused, &words[2], &words[3]);
     __get_cpuid_count(7, 0, &unused, &words[4], &words[5], &words[6]);
     __get_cpuid_count(7, 1, &words[7], &unused, &unused, &words[8]);
@@ -364,6 +368,11 @@ static CUresult start_service(char *log, size_t log_size) {
     return await_hello(python, log, log_size);
 }
 
+/* An image expands to 64 MiB of text and as much of initial values (compiler/fatbin.py, ptx/module.py). */
+enum { LARGEST_ANSWER = 512 << 20 };
+/* One that ended later than this after it was asked did so because of what it was asked. */
+enum { PROMPT_SECONDS = 1 };
+
 struct parts {
     const void *first, *second;
     size_t first_size, second_size;
@@ -374,7 +383,7 @@ static bool exchange(const struct request *request, const struct parts *parts, s
     if (!send_all(request, sizeof *request) || !send_all(parts->first, parts->first_size) ||
         !send_all(parts->second, parts->second_size) || !receive_all(answer, sizeof *answer))
         return false;
-    if (answer->size > 1ull << 32)
+    if (answer->size > LARGEST_ANSWER)
         return false;
     uint8_t *data = malloc(answer->size + 1);
     if (data == NULL || !receive_all(data, answer->size)) {
@@ -393,10 +402,17 @@ static void check_connection(void) {
         connection = -1;
 }
 
+static time_t seconds_now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec;
+}
+
 static CUresult call_locked(const struct request *request, const struct parts *parts, struct sim_blob *reply,
                             char *log, size_t log_size) {
     struct answer answer;
     check_connection();
+    time_t began = seconds_now();
     for (int fresh = connection < 0;; fresh = 1) {
         if (connection < 0) {
             CUresult started = start_service(log, log_size);
@@ -406,8 +422,13 @@ static CUresult call_locked(const struct request *request, const struct parts *p
         if (exchange(request, parts, &answer, reply))
             break;
         hang_up();
-        if (fresh) { /* else it had ended because it was idle */
-            snprintf(log, log_size, "the PTX compiler crashed");
+        time_t took = seconds_now() - began;
+        if (fresh || took > PROMPT_SECONDS) { /* else it had ended because it was idle */
+            snprintf(
+                log, log_size,
+                "the PTX compiler ended without an answer after %ld s: compiling this takes more time or "
+                "memory than it is given (GPUFERRY_SIM_COMPILE_SECONDS, GPUFERRY_SIM_COMPILE_BYTES)",
+                (long)took);
             return CUDA_ERROR_INVALID_PTX;
         }
     }
@@ -421,7 +442,9 @@ static CUresult call_locked(const struct request *request, const struct parts *p
 CUresult sim_service_call(enum sim_service_op op, int cc, const uint8_t key[32], const void *first,
                           size_t first_size, const void *second, size_t second_size, struct sim_blob *reply,
                           char *log, size_t log_size) {
-    struct request request = {.op = op, .cc = (uint32_t)cc, .size = first_size + second_size};
+    struct request request = {.op = op | (sim_kernels_checked() ? CHECKED : 0),
+                              .cc = (uint32_t)cc,
+                              .size = first_size + second_size};
     const struct parts parts = {first, second, first_size, second_size};
     memcpy(request.key, key, sizeof request.key);
     pthread_mutex_lock(&lock);

@@ -1,28 +1,10 @@
 /* The services for kernels that need neither fibers nor locks of the engine: errors, heap, clocks. */
 #include "engine.h"
+#include "reach.h"
 #include "device_limits.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 #include <x86intrin.h>
-
-static _Atomic size_t heap_limit = 8 << 20, heap_used, stack_limit = 1024;
-
-void sim_set_heap_limit(size_t bytes) {
-    atomic_store(&heap_limit, bytes);
-}
-
-size_t sim_heap_limit(void) {
-    return atomic_load(&heap_limit);
-}
-
-void sim_set_stack_limit(size_t bytes) {
-    atomic_store(&stack_limit, bytes);
-}
-
-size_t sim_stack_limit(void) {
-    return atomic_load(&stack_limit);
-}
 
 static struct sim_worker *worker_of(struct sim_thread *t) {
     return sim_cta_of(t)->worker;
@@ -33,14 +15,13 @@ void sim_rt_trap(struct sim_thread *t) {
     sim_worker_abort(worker_of(t));
 }
 
-void sim_rt_misaligned(struct sim_thread *t, uint64_t address) {
-    sim_run_fail(worker_of(t)->run, CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned access at address %#llx",
-                 (unsigned long long)address);
+void sim_rt_overflow(struct sim_thread *t) {
+    sim_run_fail(worker_of(t)->run, CUDA_ERROR_LAUNCH_FAILED, "stack overflow");
     sim_worker_abort(worker_of(t));
 }
 
-void sim_rt_illegal(struct sim_thread *t, uint64_t address) {
-    sim_run_fail(worker_of(t)->run, CUDA_ERROR_ILLEGAL_ADDRESS, "access outside its state space at %#llx",
+void sim_rt_misaligned(struct sim_thread *t, uint64_t address) {
+    sim_run_fail(worker_of(t)->run, CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned access at address %#llx",
                  (unsigned long long)address);
     sim_worker_abort(worker_of(t));
 }
@@ -48,45 +29,23 @@ void sim_rt_illegal(struct sim_thread *t, uint64_t address) {
 void sim_rt_assertfail(struct sim_thread *t, const char *message, const char *file, uint32_t line,
                        const char *function) {
     const uint32_t *b = t->block->ctaid, *i = t->tid;
-    char text[1024]; /* made before stderr is locked: the strings may be bad addresses */
-    snprintf(text, sizeof text, "%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s' failed.\n",
-             file, line, function, b[0], b[1], b[2], i[0], i[1], i[2], message);
-    fputs(text, stderr);
+    char what[256], where[256], who[256];
+    sim_take_text(t, message, what, sizeof what);
+    sim_take_text(t, file, where, sizeof where);
+    sim_take_text(t, function, who, sizeof who);
+    sim_say("%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s' failed.", where, line, who, b[0],
+            b[1], b[2], i[0], i[1], i[2], what);
     sim_run_fail(worker_of(t)->run, CUDA_ERROR_ASSERT, "assertion failed");
     sim_worker_abort(worker_of(t));
 }
 
-/* The size is kept in front of the memory. */
-struct block_header {
-    size_t size;
-    uint64_t pad;
-};
-
 void *sim_rt_malloc(struct sim_thread *t, uint64_t size) {
-    (void)t;
-    if (size == 0 || size > sim_heap_limit())
-        return NULL;
-    size_t total = size + sizeof(struct block_header);
-    if (atomic_fetch_add(&heap_used, total) + total > sim_heap_limit()) {
-        atomic_fetch_sub(&heap_used, total);
-        return NULL;
-    }
-    struct block_header *block = malloc(total);
-    if (block == NULL) {
-        atomic_fetch_sub(&heap_used, total);
-        return NULL;
-    }
-    block->size = total;
-    return block + 1;
+    return sim_heap_take(size, worker_of(t)->run->grid->heap_limit);
 }
 
 void sim_rt_free(struct sim_thread *t, void *pointer) {
-    (void)t;
-    if (pointer == NULL)
-        return;
-    struct block_header *block = (struct block_header *)pointer - 1;
-    atomic_fetch_sub(&heap_used, block->size);
-    free(block);
+    if (pointer != NULL && !sim_heap_give(pointer))
+        sim_rt_illegal(t, (uint64_t)(uintptr_t)pointer);
 }
 
 uint64_t sim_rt_clock64(struct sim_thread *t) {

@@ -119,12 +119,9 @@ CUresult sim_image_sniff(const void *image, size_t size, struct sim_image_parts 
      * bytes. */
     size_t known = size != 0 ? size : strnlen(text, 4);
     if (known >= 4) {
-        uint64_t linked = SIM_LINKED_MAGIC;
         parts->kind = SIM_IMAGE_CUBIN;
         if (memcmp(text, "\177ELF", 4) == 0)
             return add_cubin(image, size, parts, log, log_size);
-        if (memcmp(text, &linked, 4) == 0 && (size == 0 || size >= 8) && memcmp(text, &linked, 8) == 0)
-            return add_linked(image, size, parts, log, log_size);
         parts->kind = SIM_IMAGE_FATBIN;
         if (magic_of(image) == WRAPPER_MAGIC)
             return add_wrapper(image, size, parts, log, log_size);

@@ -1,17 +1,19 @@
 /* A worker runs blocks of one grid, on a thread that called sim_grid_run or one of the pool's. */
 #define _GNU_SOURCE
 #include "engine.h"
-#include "device_limits.h"
+#include "guarded.h"
+#include "reach.h"
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <xmmintrin.h>
 
 /* Beside a thread's local memory: spilled registers, vprintf, libm, a signal handler of the program's. */
 enum { STACK = 60 << 10 };
+/* Beside its variables, where addresses are checked: arguments whose addresses are taken. */
+enum { LOCAL = 16 << 10 };
 
 /* A block whose threads do nothing but spin may wait for one that has not started. How long that is watched,
  * at first. */
@@ -27,9 +29,8 @@ static struct sim_worker *create(void) {
         return NULL;
     size_t minimum = getauxval(AT_MINSIGSTKSZ);
     worker->signal_stack_size = (minimum + (32 << 10) + 4095) / 4096 * 4096;
-    worker->signal_stack = mmap(NULL, worker->signal_stack_size, PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (worker->signal_stack == MAP_FAILED) {
+    worker->signal_stack = sim_guarded_new(worker->signal_stack_size);
+    if (worker->signal_stack == NULL) {
         free(worker);
         return NULL;
     }
@@ -215,6 +216,8 @@ static void run_loop(struct sim_worker *worker) {
         cta->current = NULL;
         cta->block.engine = cta;
         cta->block.smid = worker->smid;
+        cta->block.local = sim_stack_local(&worker->stacks, stack);
+        cta->block.local_end = cta->block.local + worker->stacks.local_size;
         sim_context_init(&worker->loop, stack, worker->stacks.stack_size, loop_main, cta);
         worker->running = &worker->loop;
         sim_context_switch(&worker->base, &worker->loop);
@@ -241,8 +244,9 @@ void sim_worker_run(struct sim_worker *worker, struct sim_run *run) {
     _mm_setcsr(0x1f80);
     __asm__ volatile("fldcw %0" : : "m"(x87_default));
     sim_current_worker = worker;
-    size_t limit = sim_stack_limit(), local = kernel->info->local_bytes;
-    sim_stacks_require(&worker->stacks, STACK + (limit > local ? limit : local));
+    size_t limit = run->grid->stack_limit, local = kernel->info->local_bytes;
+    size_t own = limit > local ? limit : local;
+    sim_stacks_require(&worker->stacks, STACK + own, sim_kernels_checked() ? LOCAL + own : 0);
     if (kernel->object.uses_fibers)
         run_fibers(worker);
     else

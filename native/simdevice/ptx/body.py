@@ -9,9 +9,8 @@ from .model import Instruction, Item, Label, ScopeBegin, ScopeEnd, Targets
 from .operands import Operands
 
 
-def parse_body(text: str, start: int, end: int) -> list[Item]:
-    """text[start:end] is what stands between a function's braces."""
-    line = text.count("\n", 0, start) + 1
+def parse_body(text: str, start: int, end: int, line: int) -> list[Item]:
+    """text[start:end] is what stands between a function's braces; `line` is that of its start."""
     cursor = Cursor(tokenize(text, start, end, line), line)
     items: list[Item] = []
     depth = 0

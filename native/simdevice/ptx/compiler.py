@@ -11,13 +11,13 @@ import llvmlite.binding as llvm
 
 from . import emit  # noqa: F401  (registers the instruction handlers)
 from .emit.function import FunctionEmitter
-from .emit.layout import THREAD, THREAD_SIZE
+from .emit.layout import BLOCK, THREAD, THREAD_SIZE
 from .emit.registry import handler_of
 from .errors import PtxError
 from .kernel import KernelContext
 from .module import Module
 
-KERNEL_ABI = 1
+KERNEL_ABI = 2
 _DUMP = "GPUFERRY_SIM_DUMP"
 
 
@@ -42,10 +42,12 @@ def kernel_ir(kernel: KernelContext) -> str:
     )
 
 
-def compile_kernel(module: Module, name: str, cpu: str | None = None) -> bytes:
-    """The kernel as an x86-64 object (kernel_abi.h). `cpu` is an LLVM name; None: this machine's."""
+def compile_kernel(module: Module, name: str, cpu: str | None = None, checked: bool = False) -> bytes:
+    """The kernel as an x86-64 object (kernel_abi.h). `cpu` is an LLVM name; None: this machine's. `checked`:
+    it is held to device memory and its own.
+    """
     try:
-        text = kernel_ir(KernelContext(module, module.kernel(name)))
+        text = kernel_ir(KernelContext(module, module.kernel(name), checked))
     except PtxError as error:
         raise error if error.kernel else PtxError(name, error.line, "", error.reason) from None
     _dump(name, module, text)
@@ -122,6 +124,16 @@ entry:
   %ny = load i32, ptr %pny, align 4, !invariant.load !0
   %nz = load i32, ptr %pnz, align 4, !invariant.load !0
   store ptr %block, ptr %thread, align 8
+  %pblocal = getelementptr i8, ptr %block, i64 {BLOCK["local"][0]}
+  %pblocalend = getelementptr i8, ptr %block, i64 {BLOCK["local_end"][0]}
+  %local = load ptr, ptr %pblocal, align 8, !invariant.load !0
+  %localend = load ptr, ptr %pblocalend, align 8, !invariant.load !0
+  %plocal = getelementptr i8, ptr %thread, i64 {THREAD["local"]}
+  %ptop = getelementptr i8, ptr %thread, i64 {THREAD["local_top"]}
+  %pend = getelementptr i8, ptr %thread, i64 {THREAD["local_end"]}
+  store ptr %local, ptr %plocal, align 8
+  store ptr %local, ptr %ptop, align 8
+  store ptr %localend, ptr %pend, align 8
   br label %loopz
 loopz:
   %z = phi i32 [ 0, %entry ], [ %z1, %nextz ]

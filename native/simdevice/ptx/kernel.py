@@ -10,7 +10,9 @@ from .module import Module, parameter_offsets
 class KernelContext:
     """Layouts, declarations and numbers of one kernel."""
 
-    def __init__(self, module: Module, kernel: Function) -> None:
+    def __init__(self, module: Module, kernel: Function, checked: bool = False) -> None:
+        """`checked`: every address that the kernel forms is compared with what it may reach."""
+        self.checked = checked
         self.module = module
         self.kernel = kernel
         self.program = Program(module, kernel)

@@ -197,6 +197,7 @@ class Function:
     end: int
     text: str = field(repr=False)
     index: int = 0
+    body_line: int = 0  # where the body begins
 
 
 @dataclass

@@ -23,10 +23,18 @@ _HASH_SHIFT = 24
 
 SHARED_ALIGNMENT = 16
 
+# As much as a device has, of a kernel and in a module; ptxas refuses more, too.
+MOST_SHARED = 227 << 10
+MOST_LOCAL = 512 << 10
+MOST_PARAMETERS = 32764
+MOST_INITIAL = 64 << 20
+
 _IDENTIFIER = re.compile(r"[A-Za-z_$][\w$]*")
-_DECLARATION = re.compile(r"(?<!\w)\.(shared|local|reg)\s[^;{}]*;")
+# What begins like one of these is matched to its end, whatever it is: a text that is none is not read twice.
+_DECLARATION = re.compile(r"(?<!\w)\.(shared|local|reg)\s[^;{}]*;?")
 _INDIRECT = re.compile(r"\.callprototype|\.calltargets")
-_MOVED = re.compile(r"\bmov\.[bu]64\s+[^,;]+,\s*([A-Za-z_$][\w$]*)")
+_MOVED = re.compile(r"\bmov\.[bu]64\s[^,;]*(?:,\s*([A-Za-z_$][\w$]*))?")
+_TARGETS = re.compile(r"\.calltargets([^;]*);?")
 
 
 @dataclass
@@ -89,7 +97,7 @@ class Module:
 
     def body(self, function: Function) -> list[Item]:
         try:
-            return parse_body(function.text, function.start, function.end)
+            return parse_body(function.text, function.start, function.end, function.body_line)
         except PtxError as error:
             raise PtxError(function.name, error.line, error.args[0], error.reason) from None
 
@@ -106,12 +114,14 @@ class Module:
 
     @cached_property
     def variables(self) -> tuple[VariableInfo, ...]:
-        return tuple(
-            self._variable_info(unit, each)
-            for unit in self.units
-            for each in unit.variables
-            if each.index >= 0
-        )
+        found = [(unit, each) for unit in self.units for each in unit.variables if each.index >= 0]
+        total = 0
+        for _, variable in found:
+            total += variable.size if variable.initial is not None else 0
+            if total > MOST_INITIAL:
+                reason = f"variables with initial values have more than {MOST_INITIAL >> 20} MiB"
+                raise PtxError("", variable.line, variable.name, reason)
+        return tuple(self._variable_info(unit, each) for unit, each in found)
 
     def _variable_info(self, unit: Unit, variable: Variable) -> VariableInfo:
         initial = Initial(b"", ())
@@ -175,9 +185,7 @@ class Module:
             for function in unit.functions:
                 if function.start >= 0:
                     names.update(_MOVED.findall(function.text, function.start, function.end))
-                    for targets in re.findall(
-                        r"\.calltargets([^;]*);", function.text[function.start : function.end]
-                    ):
+                    for targets in _TARGETS.findall(function.text, function.start, function.end):
                         names.update(_IDENTIFIER.findall(targets))
             for variable in unit.variables:
                 if (variable.initial is not None and variable.element == 8) or variable.element == 1:
@@ -212,13 +220,17 @@ class Module:
         registers = 0
         if function.start < 0:
             return variables, registers
+        line, counted = function.body_line, function.start
         for match in _DECLARATION.finditer(function.text, function.start, function.end):
             space = match[1]
+            if match[0][-1] != ";":
+                continue
             if space == "reg":
                 wide = 2 if "64" in match[0] else 1
                 registers += wide * sum(int(count) for count in re.findall(r"<(\d{1,6})>", match[0]))
                 continue
-            line = function.text.count("\n", 0, match.start()) + 1
+            line += function.text.count("\n", counted, match.start())
+            counted = match.start()
             cursor = Cursor(tokenize(function.text, match.start(), match.end(), line), line)
             cursor.next()
             variables += locals_(cursor, space)
@@ -250,14 +262,19 @@ class Module:
             if isinstance(symbol, Variable) and symbol.space == "const"
         }
         offsets = parameter_offsets(kernel)
+        shared = self.shared_layout(kernel).size
+        parameters = offsets[-1] + kernel.parameters[-1].size if offsets else 0
+        _bound(kernel, "shared memory", shared, MOST_SHARED)
+        _bound(kernel, "local memory", local, MOST_LOCAL)
+        _bound(kernel, "parameters", parameters, MOST_PARAMETERS)
         declared = max(self.declarations(each)[1] for each in reachable)
         required = _product(kernel.directives.get("reqntid"))
         version = self.target
         return KernelInfo(
             kernel.name,
             tuple((offset, p.size, p.align) for offset, p in zip(offsets, kernel.parameters, strict=True)),
-            offsets[-1] + kernel.parameters[-1].size if offsets else 0,
-            self.shared_layout(kernel).size,
+            parameters,
+            shared,
             local,
             sum(constants.values()),
             # What ptxas would take is not knowable here; 64 still lets a block of 1024 threads run.
@@ -267,6 +284,11 @@ class Module:
             version,
             version,
         )
+
+
+def _bound(kernel: Function, what: str, size: int, most: int) -> None:
+    if size > most:
+        raise PtxError(kernel.name, kernel.line, "", f"{size} bytes of {what}, of which there are {most}")
 
 
 def parameter_offsets(kernel: Function) -> list[int]:

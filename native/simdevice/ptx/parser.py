@@ -11,11 +11,12 @@ from .lexer import tokenize
 from .model import Function, Symbol, Variable
 from .module import Module, Unit
 
-_SKIP = r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/'
+_SKIP = r'"(?:\\.|[^"\\\n])*"'
 # Ends of a module-scope statement. `=` matters because the brace behind it belongs to an initialiser.
-_OUTER = re.compile(_SKIP + r"|[{;=]", re.DOTALL)
-_INNER = re.compile(_SKIP + r"|[{}]", re.DOTALL)
-_END = re.compile(_SKIP + r"|;", re.DOTALL)
+_OUTER = re.compile(_SKIP + r"|[{;=]")
+_INNER = re.compile(_SKIP + r"|[{}]")
+_END = re.compile(_SKIP + r"|;")
+_MARK = re.compile(r'"(?:\\.|[^"\\\n])*("?)|//[^\n]*|/\*')
 _TUNING = {
     "maxntid",
     "reqntid",
@@ -34,7 +35,29 @@ def parse(text: str, name: str = "") -> Module:
     text = text.rstrip("\0")
     if "\0" in text:
         raise PtxError("", text.count("\n", 0, text.index("\0")) + 1, "", "not text")
-    return Module([_Splitter(text, name).split()])
+    return Module([_Splitter(without_comments(text), name).split()])
+
+
+def without_comments(text: str) -> str:
+    """The same lines with nothing, or blanks, in place of comments. Behind this every text in quotes ends."""
+    kept: list[str] = []
+    at = 0
+    while (mark := _MARK.search(text, at)) is not None:
+        begin, end = mark.span()
+        if mark[0][0] == '"':
+            if not mark[1]:
+                raise PtxError("", text.count("\n", 0, begin) + 1, "", "a text in quotes does not end")
+            begin = end
+        elif mark[0] == "/*":
+            end = text.find("*/", end) + 2
+            if end < 2:
+                raise PtxError("", text.count("\n", 0, begin) + 1, "", "a comment does not end")
+        kept.append(text[at:begin])
+        if begin < end:
+            kept.append(" " + "\n" * text.count("\n", begin, end))
+        at = end
+    kept.append(text[at:])
+    return "".join(kept)
 
 
 class _Splitter:
@@ -56,7 +79,7 @@ class _Splitter:
 
     def _find(self, pattern: re.Pattern[str], position: int) -> re.Match[str] | None:
         while (match := pattern.search(self.text, position)) is not None:
-            if match[0][0] not in '"/':
+            if match[0][0] != '"':
                 return match
             position = match.end()
         return None
@@ -211,7 +234,7 @@ class _Splitter:
                     symbol.line,
                     symbol.linkage,
                 )
-                known.is_kernel = symbol.is_kernel
+                known.is_kernel, known.body_line = symbol.is_kernel, symbol.body_line
                 return
             if symbol.start < 0:
                 return
@@ -226,6 +249,7 @@ class _Splitter:
 
     def _function(self, start: int, brace: int, body: int, close: int) -> None:
         cursor = self._cursor(start, brace)
+        body_line = self.line(body)
         self._directives(cursor)
         if cursor.peek() == ".section":
             return
@@ -233,9 +257,11 @@ class _Splitter:
         token = cursor.next()
         if token not in (".func", ".entry"):
             raise cursor.fail("not a function", token)
-        self._head(cursor, token == ".entry", linkage, body, close)
+        self._head(cursor, token == ".entry", linkage, body, close, body_line)
 
-    def _head(self, cursor: Cursor, is_kernel: bool, linkage: str, body: int, close: int) -> None:
+    def _head(
+        self, cursor: Cursor, is_kernel: bool, linkage: str, body: int, close: int, body_line: int = 0
+    ) -> None:
         line = cursor.line
         while cursor.peek() == ".attribute":
             cursor.until(")")
@@ -263,5 +289,6 @@ class _Splitter:
         self._add(
             Function(
                 *(name, is_kernel, linkage, returns, arguments, directives, line, body, close, self.text),
+                body_line=body_line,
             )
         )

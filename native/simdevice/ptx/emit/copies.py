@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..model import Address, Immediate, Instruction, Operand, Vector
 from ..types import B64, PRED
 from .function import FunctionEmitter
-from .memory import Pointer, pointer, take_hints, take_space
+from .memory import Pointer, check_shared_span, pointer, take_hints, take_space
 from .modifiers import Modifiers
 from .registry import opcode
 
@@ -109,7 +109,13 @@ def _bulk(e: FunctionEmitter, m: Modifiers) -> None:
             e.op(f"zext i32 {e.read_bits(each, 32)} to i64") for each in (rest.pop(0), rest.pop(0))
         )
         dst, src = (e.op(f"getelementptr i8, ptr {each}, i64 {left}") for each in (dst, src))
-        count = e.op(f"sub i64 {e.op(f'sub i64 {size64}, {left}')}, {right}")
+        trimmed = e.op(f"add i64 {left}, {right}")
+        e.stop_if(e.op(f"icmp ugt i64 {trimmed}, {size64}"), "sim_rt_illegal", f"i64 {trimmed}")
+        count = e.op(f"sub i64 {size64}, {trimmed}")
+    # Beyond device memory there is nothing within the reach of a size.
+    for each, space in ((dst, order[0]), (src, order[-1])):
+        if space != "global":
+            check_shared_span(e, each, count)
     if masked:
         mask = e.op(f"zext i16 {e.read_bits(rest[-1], 16)} to i32")
         e.call("void", "sim_copy_masked", f"ptr {dst}", f"ptr {src}", f"i64 {count}", f"i32 {mask}")

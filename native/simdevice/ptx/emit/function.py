@@ -31,6 +31,7 @@ from ..model import (
 from ..module import parameter_offsets
 from ..types import PRED, Type
 from ..usage import Usage
+from . import reach
 from .modifiers import Modifiers
 from .special import special_register
 from .writer import Writer
@@ -87,6 +88,8 @@ class FunctionEmitter(Writer):
         self.scopes: list[Scope] = []
         self._prepared: list[Scope] = []
         self._parameters: list[str] = []
+        self._frame = reach.Frame()
+        self._framed: dict[int, int] = {}
         self._return_registers: list[tuple[Slot, str]] = []
 
     # Names
@@ -292,6 +295,8 @@ class FunctionEmitter(Writer):
         """The whole function as LLVM IR."""
         self._prepare_scopes()
         self._enter(self._prepared[0])
+        if self.kernel.checked:
+            self._framed = reach.place_locals(self, self.items, self._frame)
         self._bind_parameters()
         self.closed = False
         begun = 1
@@ -313,6 +318,9 @@ class FunctionEmitter(Writer):
         if not self.closed:
             self.leave()
         body = "\n".join(self.lines)
+        if self._frame.size:
+            self.kernel.declare("sim_rt_overflow", "void @sim_rt_overflow(ptr) cold noreturn")
+            self.entry[:0] = self._frame.prologue(self.function.is_kernel)
         entry = "\n".join(self.entry)
         return f"{self.signature()} {{\nentry:\n{entry}\n  br label %body\nbody:\n{body}\n}}\n"
 
@@ -362,7 +370,8 @@ class FunctionEmitter(Writer):
             return
         for index, parameter in enumerate((*function.returns, *function.parameters)):
             if not parameter.register:
-                names[parameter.name] = Place(f"%a{index}", "param", parameter.size, parameter.align)
+                pointer = self._own_argument(index) if self.kernel.checked else f"%a{index}"
+                names[parameter.name] = Place(pointer, "param", parameter.size, parameter.align)
                 continue
             slot = self._new_slot(self.scopes[0], parameter.name, parameter.type)
             if index < len(function.returns):
@@ -373,8 +382,26 @@ class FunctionEmitter(Writer):
             self.entry.append(f"  {value} = load {kind}, ptr %a{index}, align {parameter.type.bytes}")
             self.entry.append(f"  store {kind} {value}, ptr {slot.pointer}")
 
+    def _own_argument(self, index: int) -> str:
+        """An argument whose address is taken is copied: what was given may lie on the machine's stack."""
+        function = self.function
+        parameter = (*function.returns, *function.parameters)[index]
+        if parameter.name not in reach.taken(self.items):
+            return f"%a{index}"
+        if index < len(function.returns):
+            raise self.fail(f"the address of {parameter.name}, which is returned, is not supported here")
+        offset = self._frame.place(parameter.size, max(min(parameter.align, 4096), reach.ALIGN))
+        pointer = self.temporary()
+        self.entry.append(f"  {pointer} = getelementptr i8, ptr %frame, i64 {offset}")
+        self.kernel.declare("llvm.memcpy.p0.p0.i64", "void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1 immarg)")
+        copy = f"(ptr {pointer}, ptr %a{index}, i64 {parameter.size}, i1 false)"
+        self.entry.append(f"  call void @llvm.memcpy.p0.p0.i64{copy}")
+        return pointer
+
     def leave(self) -> None:
         """Returns from the function."""
+        if self._frame.size and not self.function.is_kernel:
+            self.emit("store ptr %frame, ptr %frame.top, align 8")
         for slot, pointer in self._return_registers:
             kind = slot.type.integer
             value = self.op(f"load {kind}, ptr {slot.pointer}")
@@ -400,6 +427,13 @@ class FunctionEmitter(Writer):
             names[item.name] = Place(str(offset), "shared", item.size, item.align)
             return
         align = max(item.align, 8)
+        if self.position in self._framed:
+            pointer = self.temporary()
+            self.entry.append(
+                f"  {pointer} = getelementptr i8, ptr %frame, i64 {self._framed[self.position]}"
+            )
+            names[item.name] = Place(pointer, item.space, item.size, min(align, reach.ALIGN))
+            return
         pointer = self.alloca(f"[{max(item.size, 1)} x i8], align {align}")
         names[item.name] = Place(pointer, item.space, item.size, align)
 

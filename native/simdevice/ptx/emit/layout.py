@@ -20,7 +20,18 @@ BLOCK: dict[str, tuple[int, str]] = {
     "smid": (68, "i32"),
     "nsmid": (72, "i32"),
     "gridid": (80, "i64"),
+    "local": (88, "ptr"),
+    "local_end": (96, "ptr"),
 }
-THREAD = {"block": 0, "tid.x": 8, "tid.y": 12, "tid.z": 16, "linear": 20}
-THREAD_SIZE = 24
+THREAD = {
+    "block": 0,
+    "tid.x": 8,
+    "tid.y": 12,
+    "tid.z": 16,
+    "linear": 20,
+    "local": 24,
+    "local_top": 32,
+    "local_end": 40,
+}
+THREAD_SIZE = 48
 ALIGN = {"ptr": 8, "i64": 8, "i32": 4}

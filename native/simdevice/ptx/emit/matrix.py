@@ -6,14 +6,16 @@ import re
 
 from ..model import Address, Instruction, Operand, Register, Vector
 from ..types import B32, TYPES, Type
+from . import reach
 from .function import FunctionEmitter
-from .memory import check_shared, pointer, shared_pointer, take_space
+from .memory import check_shared, check_shared_span, pointer, shared_pointer, take_space
 from .modifiers import Modifiers
 from .registry import opcode
 
 # As matrix.c numbers them.
 _ELEMENTS = ("f16", "bf16", "e4m3", "e5m2", "tf32", "f32", "f64", "s8", "u8", "s4", "u4", "b1", "s32")
 _WMMA, _SATURATE, _XOR, _AND = 1, 2, 4, 8
+_FLOATS = _ELEMENTS[: _ELEMENTS.index("f64") + 1]
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)\Z")
 _WARP = 32
 
@@ -75,9 +77,23 @@ def _multiply(
     for each in types:
         if each.name not in _ELEMENTS:
             raise e.fail(f"no matrices of .{each.name}")
+    results = ("f16", "f32", "f64") if a_type.name in _FLOATS else ("s32",)
+    if d_type.name not in results or c_type.name not in results:
+        raise e.fail(f"no such matrices of .{d_type.name} and .{c_type.name}")
     d, a, b, c = e.operands(4)
     rows, columns, depth = shape
     if depth % 4 or max(rows, columns) > 255 or depth // 4 > 255 or rows * columns % _WARP:
+        raise e.fail("no such shape")
+    # Every element of a fragment lies within it: matrix.c relies on that.
+    for extent, kind in ((rows, a_type), (columns, b_type)):
+        if flags & _WMMA:
+            part = extent * depth * kind.bits // _WARP
+            fits = extent * depth % _WARP == 0 and (part <= 32 or part % 32 == 0)
+        else:
+            fits = extent % 8 == 0 and depth % (4 * max(1, 32 // kind.bits)) == 0
+        if not fits:
+            raise e.fail("no such shape")
+    if rows * columns * d_type.bits % (32 * _WARP):
         raise e.fail("no such shape")
     a_count = max(1, rows * depth * a_type.bits // (32 * _WARP))
     b_count = max(1, columns * depth * b_type.bits // (32 * _WARP))
@@ -177,7 +193,7 @@ def _transfer(
     if kind.bits < 8 or rows * columns % _WARP:
         raise e.fail(f"no matrices of .{kind.name} of this shape")
     count = rows * columns // _WARP
-    base = pointer(e, address, space, kind.bytes).value
+    base = pointer(e, address, space, kind.bytes)
     pitch = e.read(operands[2], B32) if len(operands) == 3 else str(columns if along_rows else rows)
     stride = e.op(f"zext i32 {pitch} to i64")
     first = e.op(f"mul i32 {_lane(e)}, {count}")
@@ -188,7 +204,13 @@ def _transfer(
         column = e.op(f"zext i32 {e.op(f'urem i32 {element}, {columns}')} to i64")
         line, step = (row, column) if along_rows else (column, row)
         offset = e.op(f"add i64 {e.op(f'mul i64 {line}, {stride}')}, {step}")
-        places.append(e.op(f"getelementptr {kind.integer}, ptr {base}, i64 {offset}"))
+        place = e.op(f"getelementptr {kind.integer}, ptr {base.value}, i64 {offset}")
+        if base.space == "shared":
+            check_shared_span(e, place, str(kind.bytes))
+        elif base.space == "generic" and e.kernel.checked:
+            at = e.op(f"ptrtoint ptr {place} to i64")
+            reach.check(e, at, at, 0, base.space, kind.bytes, not load)
+        places.append(place)
     (_load if load else _store)(e, fragment, places, kind)
 
 

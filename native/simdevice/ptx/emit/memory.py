@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from ..model import Address, Instruction, Operand, Register, Vector
 from ..types import PRED, Type
-from .function import FunctionEmitter
+from . import reach
+from .function import FunctionEmitter, Place
 from .modifiers import Modifiers
 from .registry import opcode
 
@@ -50,19 +51,26 @@ def shared_pointer(e: FunctionEmitter, offset: str) -> str:
     return e.op(f"getelementptr i8, ptr {e.block_field('shared')}, i64 {offset}")
 
 
-def pointer(e: FunctionEmitter, operand: Operand, space: str, size: int, align: int = 0) -> Pointer:
-    """The host pointer of an access of `size` bytes, checked for alignment and, if shared, for its range."""
+def pointer(
+    e: FunctionEmitter, operand: Operand, space: str, size: int, align: int = 0, writes: bool = True
+) -> Pointer:
+    """The host pointer of an access of `size` bytes, checked for alignment and, if shared, for its range; in
+    a kernel that is held to its own memory, for that.
+    """
     align = align or size
     if not isinstance(operand, Address):
         raise e.fail("an address is expected")
     if operand.base is not None and e.register(operand.base) is None:
-        return _symbol(e, operand, size, align)
+        return _symbol(e, operand, size, align, writes)
     # Shared addresses have 32 bits and wrap: compilers form negative ones that an offset brings back.
     bits = 32 if space == "shared" else 64
     if operand.base is None:
-        address = str(operand.offset & ((1 << bits) - 1))
+        base = address = str(operand.offset & ((1 << bits) - 1))
     else:
-        address = e.read_bits(Register(operand.base), bits)
+        base = address = e.read_bits(Register(operand.base), bits)
+        if e.kernel.checked:
+            # One value, whatever it is made of: LLVM may not choose it anew behind the comparison.
+            base = address = e.op(f"freeze i{bits} {address}")
         if operand.offset:
             address = e.op(f"add i{bits} {address}, {operand.offset}")
         address = e.resize(address, bits, 64, False)
@@ -70,9 +78,23 @@ def pointer(e: FunctionEmitter, operand: Operand, space: str, size: int, align: 
         low = e.op(f"and i64 {address}, {align - 1}")
         e.stop_if(e.op(f"icmp ne i64 {low}, 0"), "sim_rt_misaligned", f"i64 {address}")
     if space != "shared":
+        if e.kernel.checked:
+            reach.check(e, base, address, operand.offset, space, size, writes)
         return Pointer(e.op(f"inttoptr i64 {address} to ptr"), space)
     check_shared(e, address, size)
     return Pointer(shared_pointer(e, address), space)
+
+
+def check_shared_span(e: FunctionEmitter, to: str, size: str) -> None:
+    """Of a host pointer into shared memory and a number of bytes in an i64, both whatever they are."""
+    base = e.op(f"ptrtoint ptr {e.block_field('shared')} to i64")
+    offset = e.op(f"sub i64 {e.op(f'ptrtoint ptr {to} to i64')}, {base}")
+    left = e.op(f"sub i64 {e.shared_limit()}, {offset}")
+    begins, ends = (
+        e.op(f"icmp ugt i64 {offset}, {e.shared_limit()}"),
+        e.op(f"icmp ugt i64 {size}, {left}"),
+    )
+    e.stop_if(e.op(f"or i1 {begins}, {ends}"), "sim_rt_illegal", f"i64 {offset}")
 
 
 def check_shared(e: FunctionEmitter, address: str, size: int) -> None:
@@ -83,7 +105,7 @@ def check_shared(e: FunctionEmitter, address: str, size: int) -> None:
     e.stop_if(outside, "sim_rt_illegal", f"i64 {address}")
 
 
-def _symbol(e: FunctionEmitter, operand: Address, size: int, align: int) -> Pointer:
+def _symbol(e: FunctionEmitter, operand: Address, size: int, align: int, writes: bool) -> Pointer:
     assert operand.base is not None
     place = e.place(operand.base)
     if place is None:
@@ -97,6 +119,8 @@ def _symbol(e: FunctionEmitter, operand: Address, size: int, align: int) -> Poin
             check_shared(e, str(offset & ((1 << 32) - 1)), size)
         return Pointer(shared_pointer(e, str(offset)), "shared")
     value = e.op(f"getelementptr i8, ptr {place.pointer}, i64 {offset}") if offset else place.pointer
+    if not 0 <= offset <= place.size - size:
+        _outside(e, place, value, offset, size, writes)
     if place.align < align or offset % align:
         address = e.op(f"ptrtoint ptr {value} to i64")
         low = e.op(f"and i64 {address}, {align - 1}")
@@ -104,6 +128,16 @@ def _symbol(e: FunctionEmitter, operand: Address, size: int, align: int) -> Poin
     if place.space == "kernel_param":
         return Pointer(value, "param", invariant=True)
     return Pointer(value, place.space)
+
+
+def _outside(e: FunctionEmitter, place: Place, value: str, offset: int, size: int, writes: bool) -> None:
+    """A name and an offset beyond what it names: of an argument or a local variable always an error."""
+    address = e.op(f"ptrtoint ptr {value} to i64")
+    if place.space not in ("global", "const"):
+        e.stop("sim_rt_illegal", f"i64 {address}")
+    elif e.kernel.checked:
+        base = e.op(f"ptrtoint ptr {place.pointer} to i64")
+        reach.check(e, base, address, offset, place.space, size, writes)
 
 
 @dataclass
@@ -162,7 +196,7 @@ def load(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     count = _vector(m)
     kind = _storage(e, m)
     d, source, *_ = e.operands(3 if policy else 2)
-    base = pointer(e, source, space, kind.bytes * count)
+    base = pointer(e, source, space, kind.bytes * count, writes=False)
     metadata = ", !invariant.load !0" if base.invariant else ""
     values = []
     for index in range(count):
@@ -247,6 +281,8 @@ def in_shared(e: FunctionEmitter, address: str) -> str:
 
 
 def _in_local(e: FunctionEmitter, address: str) -> str:
+    if e.kernel.checked:
+        return reach.in_local(e, address, 1)
     frame = e.op(f"ptrtoint ptr {e.intrinsic('llvm.frameaddress.p0', 'ptr', 'i32 0')} to i64")
     distance = e.op(f"add i64 {e.op(f'sub i64 {address}, {frame}')}, {_STACK}")
     return e.op(f"icmp ult i64 {distance}, {2 * _STACK}")

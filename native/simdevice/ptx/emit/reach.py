@@ -1,0 +1,122 @@
+"""Addresses that a kernel forms, where it is held to its own memory (KernelContext.checked).
+
+Device memory is one range with nothing near it (addresses.h). So one comparison of the register that an
+address is formed with is enough: what a constant offset adds leads to device memory or to a fault. Local
+memory does not lie on the machine's stack then, where return addresses lie.
+"""
+
+from __future__ import annotations
+
+from ..model import Address, Instruction, Item, Local
+from ..usage import names
+from .layout import THREAD
+from .writer import Writer
+
+BEGIN, END, MARGIN = 0x1100_0000_0000, 0x4000_0000_0000, 1 << 40  # addresses.h
+LARGEST = 1 << 16  # bytes of one access, at most
+
+
+def in_device(e: Writer, address: str) -> str:
+    offset = e.op(f"sub i64 {address}, {BEGIN}")
+    return e.op(f"icmp ult i64 {offset}, {END - BEGIN}")
+
+
+def local_field(e: Writer, name: str) -> str:
+    """One of the thread's bounds of local memory, as a number."""
+    where = e.entry_value(f"&{name}", f"getelementptr i8, ptr %thread, i64 {THREAD[name]}")
+    return e.entry_value(f"{name}.bound", f"load i64, ptr {where}, align 8")
+
+
+def in_local(e: Writer, address: str, size: int) -> str:
+    begin, end = local_field(e, "local"), local_field(e, "local_end")
+    room = e.op(f"sub i64 {e.op(f'sub i64 {end}, {begin}')}, {size}")
+    return e.op(f"icmp ule i64 {e.op(f'sub i64 {address}, {begin}')}, {room}")
+
+
+def check(e: Writer, base: str, address: str, offset: int, space: str, size: int, writes: bool) -> None:
+    """Ends the grid unless `size` bytes at `address`, which is `base` + `offset`, may be touched."""
+    if size > LARGEST:
+        raise e.fail("an access is too large")
+    if space == "local":
+        _stop_unless(e, in_local(e, address, size), address)
+        return
+    inside = in_device(e, base if abs(offset) < MARGIN // 2 else address)
+    if space in ("global", "const"):
+        _stop_unless(e, inside, address)
+        return
+    elsewhere, asked, good = e.label(), e.label(), e.label()
+    e.branch_if(inside, good, elsewhere)
+    e.open(elsewhere)
+    e.branch_if(in_local(e, address, size), good, asked)
+    e.open(asked)
+    e.call("void", "sim_rt_reach", "ptr %thread", f"i64 {address}", f"i32 {size}", f"i32 {int(writes)}")
+    e.open(good)
+
+
+def _stop_unless(e: Writer, condition: str, address: str) -> None:
+    bad, good = e.label(), e.label()
+    e.branch_if(e.op(f"xor i1 {condition}, true"), bad, good, rare=True)
+    e.open(bad)
+    e.call("void", "sim_rt_illegal", "ptr %thread", f"i64 {address}", attributes=" cold noreturn")
+    e.finish("unreachable")
+    e.open(good)
+
+
+def taken(items: list[Item]) -> set[str]:
+    """Names whose addresses a body may hold in registers."""
+    found: set[str] = set()
+    for item in items:
+        if isinstance(item, Instruction) and item.opcode != "call":
+            for operand in item.operands:
+                if item.opcode not in ("ld", "st") or not isinstance(operand, Address):
+                    found.update(names(operand))
+    return found
+
+
+class Frame:
+    """The part of local memory that a function's variables take while it runs."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    def place(self, size: int, align: int) -> int:
+        offset = -(-self.size // align) * align
+        self.size = offset + max(size, 1)
+        return offset
+
+    def prologue(self, is_kernel: bool) -> list[str]:
+        """Takes the frame: %frame, and %frame.old for the way out."""
+        top, end = THREAD["local_top"], THREAD["local_end"]
+        size = -(-self.size // ALIGN) * ALIGN
+        return [
+            f"  %frame.top = getelementptr i8, ptr %thread, i64 {top}",
+            f"  %frame.from = getelementptr i8, ptr %thread, i64 {THREAD['local'] if is_kernel else top}",
+            f"  %frame.end = getelementptr i8, ptr %thread, i64 {end}",
+            "  %frame.limit = load i64, ptr %frame.end, align 8",
+            "  %frame = load ptr, ptr %frame.from, align 8",
+            "  %frame.at = ptrtoint ptr %frame to i64",
+            "  %frame.left = sub i64 %frame.limit, %frame.at",
+            f"  %frame.full = icmp ult i64 %frame.left, {size}",
+            "  br i1 %frame.full, label %frame.none, label %frame.take, !prof !1",
+            "frame.none:",
+            "  call void @sim_rt_overflow(ptr %thread)",
+            "  unreachable",
+            "frame.take:",
+            f"  %frame.next = getelementptr i8, ptr %frame, i64 {size}",
+            "  store ptr %frame.next, ptr %frame.top, align 8",
+        ]
+
+
+ALIGN = 16
+
+
+def place_locals(e: Writer, items: list[Item], frame: Frame) -> dict[int, int]:
+    """Offsets in the frame of variables whose addresses are taken, by their positions in the body."""
+    known = taken(items)
+    places: dict[int, int] = {}
+    for position, item in enumerate(items):
+        if isinstance(item, Local) and item.space != "shared" and item.name in known:
+            if item.align > 4096:
+                raise e.fail(f"{item.name} is aligned to more than a page")
+            places[position] = frame.place(item.size, max(item.align, ALIGN))
+    return places

@@ -1,0 +1,280 @@
+"""A kernel that wants out: where it is held to its own memory it reaches nothing else of the process.
+
+Each of these kernels does what it is not allowed to in a process that was started with GPUFERRY_SIM_CHECK=1,
+and says by its result, or by what the process still holds, whether it could.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import paths
+
+PRELUDE = """
+import ctypes, sys
+import numpy as np
+from tests.ptx import driver
+from tests.ptx.ptx import HEADER, entry, kernel, store, REGISTERS
+
+host = ctypes.create_string_buffer(b"untouched" * 1000)  # of the process, beside which everything else lies
+at = ctypes.addressof(host) & ~63
+libc = ctypes.cast(ctypes.CDLL(None).system, ctypes.c_void_p).value
+
+
+def attempt(body, *values, module="", fibers=False, **shape):
+    body = ("    bar.sync 0;\\n" if fibers else "") + body
+    with driver.own_context():
+        try:
+            text = body if body.startswith(".version") else kernel(body, pointers=3, module=module)
+            out = driver.Buffer(np.zeros(64, np.uint64))
+            driver.Module(text).launch("k", out, *[*values, 0, 0][:2], **shape)
+        except driver.CudaError as error:
+            print(error.status)
+        else:
+            print("ran", *out.read()[:4])
+    assert bytes(host[:9]) == b"untouched"
+"""
+
+
+def process(code: str, check: str = "1", folder: Path | None = None) -> list[str]:
+    result = subprocess.run(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        cwd=paths.ROOT,
+        env=os.environ | {"GPUFERRY_SIM_CHECK": check},
+        timeout=240,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout.splitlines()
+
+
+ILLEGAL = "700"
+# What a kernel may try with the address of memory of the process in %x1.
+TRIES = {
+    "load": "ld.global.u64 %x10, [%x1];",
+    "generic load": "ld.u64 %x10, [%x1];",
+    "volatile load": "ld.volatile.u32 %r10, [%x1];",
+    "load as constant": "ld.const.u64 %x10, [%x1];",
+    "load as local memory": "ld.local.u64 %x10, [%x1];",
+    "load as argument": "ld.param.u64 %x10, [%x1];",
+    "load without coherence": "ld.global.nc.v4.u32 {%r10, %r11, %r12, %r13}, [%x1];",
+    "load far behind its own": "sub.u64 %x12, %x1, %x0; add.u64 %x12, %x0, %x12; ld.global.u64 %x10, [%x12];",
+    "store": "st.global.u64 [%x1], %x0;",
+    "generic store": "st.u64 [%x1], %x0;",
+    "vector store": "st.v4.u32 [%x1], {%r0, %r0, %r0, %r0};",
+    "store as local memory": "st.local.u64 [%x1], %x0;",
+    "atomic": "atom.add.u32 %r10, [%x1], 1;",
+    "atomic of floats": "atom.global.add.f32 %f0, [%x1], 0f3F800000;",
+    "exchange": "atom.cas.b64 %x10, [%x1], 1, 2;",
+    "reduction": "red.global.add.u32 [%x1], 1;",
+    "copy from": "mov.u32 %r10, tile; cp.async.ca.shared.global [%r10], [%x1], 16;",
+    "copy of a part": "mov.u32 %r10, tile; mov.u32 %r11, 8;"
+    " cp.async.ca.shared.global [%r10], [%x1], 16, %r11;",
+    "copy to": "mov.u32 %r10, tile; cp.async.bulk.global.shared::cta.bulk_group [%x1], [%r10], 16;",
+    "matrix": "wmma.load.a.sync.aligned.row.m16n16k16.f16"
+    " {%r10,%r11,%r12,%r13,%r14,%r15,%r16,%r17}, [%x1], 16;",
+    "barrier": "mbarrier.init.b64 [%x1], 1;",
+}
+
+
+def test_host_memory_is_out_of_reach() -> None:
+    """In one process, one try after the other, with and without fibers."""
+    code = f"""
+    for body in {list(TRIES.values())!r}:
+        for fibers in (False, True):
+            attempt("    .shared .align 16 .b8 tile[64];\\n" + body, at, libc, fibers=fibers, block=(32,))
+    """
+    said = process(code)
+    names = [name for name in TRIES for _ in range(2)]
+    assert {name for name, line in zip(names, said, strict=True) if line != ILLEGAL} == set()
+
+
+def test_the_same_look_sees_host_memory_where_nobody_checks() -> None:
+    said = process(
+        'attempt("    ld.u64 %x10, [%x1];\\n" + store("%x10", index="%r0", type_="u64"), at)', check="0"
+    )
+    assert said[0].startswith("ran ")
+
+
+# The escape that was found: a kernel looked through its stack for addresses of the library, and wrote over a
+# table of functions there. It begins at a local variable.
+STACK = """
+    .local .align 8 .b8 own[64];
+    mov.u64 %x10, own;
+    cvta.local.u64 %x11, %x10;
+    mov.u32 %r10, 0;
+    mov.u64 %x15, 0;
+again:
+    ld{space}.u64 %x12, [%x10];
+    shr.u64 %x13, %x12, 40;
+    setp.eq.u64 %p0, %x13, 0x7f;
+    @%p0 mov.u64 %x15, %x12;
+    add.u64 %x10, %x10, 8;
+    add.u32 %r10, %r10, 1;
+    setp.lt.u32 %p0, %r10, 16384;
+    @%p0 bra again;
+"""
+
+
+@pytest.mark.parametrize("space", ["", ".local"])
+def test_a_kernel_finds_no_way_out_of_its_local_memory(space: str) -> None:
+    """Upwards from a local variable there is zeroed memory and then an end, and no address of the process."""
+    body = STACK.replace("{space}", space)
+    code = f"""
+    for fibers in (False, True):
+        attempt({body!r} + store("%x15", index="%r0", type_="u64"), fibers=fibers, block=(2,))
+    """
+    assert process(code) == [ILLEGAL, ILLEGAL]
+
+
+def test_below_its_local_memory_is_nothing_either() -> None:
+    body = STACK.replace("{space}", "").replace("add.u64 %x10, %x10, 8", "sub.u64 %x10, %x10, 8")
+    assert process(f"attempt({body!r})") == [ILLEGAL]
+
+
+def test_the_block_and_its_arguments_give_nothing_away() -> None:
+    """Behind the arguments, where the library keeps more; and they are not written to."""
+    code = """
+    attempt("    ld.param.u64 %x10, [p0+4096];\\n" + store("%x10", index="%r0", type_="u64"))
+    attempt("    mov.b64 %x10, p0;\\n    ld.param.u64 %x11, [%x10+64];\\n")
+    attempt("    mov.b64 %x10, p0;\\n    st.u64 [%x10], %x0;\\n")
+    out = store("%x11", index="%r0", type_="u64")
+    attempt("    mov.b64 %x10, p1;\\n    ld.u64 %x11, [%x10];\\n" + out, 77)
+    """
+    assert process(code) == [ILLEGAL, ILLEGAL, ILLEGAL, "ran 77 0 0 0"]
+
+
+PRINT = (
+    ".extern .func (.param .b32 r) vprintf(.param .b64 format, .param .b64 arguments);\n"
+    ".global .align 1 .b8 format[4] = {37, 115, 10, 0};\n"
+)
+CALL = """
+    { .param .b64 f; .param .b64 a; .param .b32 r; st.param.b64 [f], FORMAT; st.param.b64 [a], VALUES;
+      call.uni (r), vprintf, (f, a); ld.param.b32 %r10, [r]; }
+"""
+
+
+def test_printing_reads_nothing_of_the_process() -> None:
+    """Neither as a format, nor as its values, nor as a text that is one of them."""
+    text = "    .local .align 8 .b8 v[8];\n    mov.u64 %x9, v;\n    st.local.u64 [%x9], %x1;\n"
+    text += "    mov.u64 %x8, format;\n"
+    tries = [("%x1", "%x9"), ("%x8", "%x1"), ("%x8", "%x9")]
+    bodies = [text + CALL.replace("FORMAT", f).replace("VALUES", v) for f, v in tries]
+    code = f"for body in {bodies!r}:\n    attempt(body, at, module={PRINT!r})"
+    assert process(code) == [ILLEGAL] * 3
+
+
+def test_a_function_is_called_by_its_number_alone() -> None:
+    body = """
+        { .reg .b64 %fp; prototype: .callprototype _ (.param .b64 _);
+          .param .b64 a; st.param.b64 [a], %x0; call %x1, (a), prototype; }
+    """
+    function = ".func other(.param .b64 x) { ret; }\n.global .u64 table[1] = {other};\n"
+    assert process(f"attempt({body!r}, libc, module={function!r})") == [ILLEGAL]
+
+
+def test_recursion_ends_where_local_memory_does() -> None:
+    function = """
+    .func deep(.param .b64 n) {
+        .local .align 8 .b8 own[4096]; .reg .b64 %d<4>; .param .b64 m;
+        ld.param.u64 %d0, [n]; mov.u64 %d1, own; st.local.u64 [%d1], %d0; add.u64 %d0, %d0, 1;
+        st.param.b64 [m], %d0; call deep, (m); ld.local.u64 %d2, [%d1]; st.global.u64 [%d0], %d2; ret;
+    }
+    """
+    body = "    { .param .b64 m; st.param.b64 [m], %x0; call deep, (m); }\n"
+    assert process(f"attempt({body!r}, module={function!r})") == ["719"]
+
+
+# In either mode: these left shared memory, or a lane's part of a matrix, and wrote into the engine's own.
+ANYWAY = {
+    "a copy larger than shared memory": "mov.u32 %r10, tile; mov.u32 %r11, 65536;"
+    " cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10], [%x0], %r11, [%r10+16];",
+    "a copy trimmed by more than there is": "mov.u32 %r10, tile; mov.u32 %r11, 65536;"
+    " cp.async.bulk.global.shared::cta.bulk_group [%x0], [%r10], %r11;",
+    "a matrix with a wide stride": "mov.u32 %r10, tile; mov.u32 %r11, 100000;"
+    " wmma.load.a.sync.aligned.row.m16n16k16.shared.f16"
+    " {%r10,%r11,%r12,%r13,%r14,%r15,%r16,%r17}, [%r10], %r11;",
+}
+
+
+@pytest.mark.parametrize("check", ["0", "1"])
+def test_shared_memory_has_an_end(check: str) -> None:
+    code = f"""
+    for body in {list(ANYWAY.values())!r}:
+        attempt("    .shared .align 16 .b8 tile[64];\\n" + body, block=(32,))
+    """
+    assert process(code, check) == [ILLEGAL] * len(ANYWAY)
+
+
+def test_an_ordinary_kernel_does_the_same() -> None:
+    """Local variables with and without addresses, arguments by reference, generic pointers of every space."""
+    function = """
+    .func (.param .b64 r) sum(.param .b64 where, .param .align 8 .b8 pair[16]) {
+        .reg .b64 %d<8>; .local .align 8 .b8 own[32];
+        mov.b64 %d6, pair;
+        ld.param.u64 %d1, [where]; ld.u64 %d2, [%d1]; ld.param.u64 %d3, [pair+8];
+        mov.u64 %d4, own; st.local.u64 [%d4+24], %d2; ld.local.u64 %d2, [%d4+24];
+        ld.u64 %d7, [%d6];
+        add.u64 %d2, %d2, %d3; add.u64 %d2, %d2, %d7; st.param.b64 [r], %d2; ret;
+    }
+    .const .align 8 .u64 thousand = 1000;
+    """
+    call = """
+    { .param .b64 w; .param .align 8 .b8 p[16]; .param .b64 r;
+      st.param.b64 [w], WHERE; st.param.b64 [p], 5; st.param.b64 [p+8], 20;
+      call (r), sum, (w, p); ld.param.b64 %x12, [r]; }
+    add.u64 %x11, %x11, %x12;
+    """
+    body = (
+        "    .local .align 8 .b8 mine[16]; .shared .align 8 .b8 tile[16];\n    mov.u64 %x11, 0;\n"
+        "    mov.u64 %x9, mine;\n    mov.u64 %x10, 1;\n    st.local.u64 [%x9+8], %x10;\n"
+        "    add.u64 %x9, %x9, 8;\n"
+        + call.replace("WHERE", "%x9")
+        + "    mov.u64 %x9, tile;\n    cvta.shared.u64 %x9, %x9;\n    mov.u64 %x10, 10;\n"
+        + "    st.u64 [%x9], %x10;\n"
+        + call.replace("WHERE", "%x9")
+        + "    mov.u64 %x9, thousand;\n    cvta.const.u64 %x9, %x9;\n"
+        + call.replace("WHERE", "%x9")
+    )
+    code = f"""
+    for fibers in (False, True):
+        attempt({body!r} + store("%x11", index="%r0", type_="u64"), module={function!r}, fibers=fibers)
+    """
+    for check in ("0", "1"):
+        assert process(code, check) == ["ran 1086 0 0 0"] * 2
+
+
+def test_nothing_of_the_process_is_writable_and_executable() -> None:
+    """Compiled kernels are mapped with the right to write, then with that to execute, never with both."""
+    code = """
+    attempt(store("%x1", index="%r0", type_="u64"), 3)
+    print(sum(line.split()[1].startswith("rwx") for line in open("/proc/self/maps")))
+    """
+    assert process(code) == ["ran 3 0 0 0", "0"]
+
+
+@pytest.mark.parametrize("library", [paths.SIM_LIBRARY, paths.GUEST_LIBRARY], ids=["simulated", "guest"])
+def test_tables_of_functions_are_read_only(library: Path) -> None:
+    """What the loader fills in with addresses of functions lies where it is read-only afterwards."""
+    said = subprocess.run(["readelf", "-lWd", library], capture_output=True, text=True, check=True).stdout
+    relro = re.search(r"GNU_RELRO\s+\S+\s+(\S+)\s+\S+\s+\S+\s+(\S+)", said)
+    assert relro
+    assert "BIND_NOW" in said or re.search(r"FLAGS_1.*NOW", said)
+    begin = int(relro[1], 16)
+    end = begin + int(relro[2], 16)
+    filled = subprocess.run(["readelf", "-rW", library], capture_output=True, text=True, check=True).stdout
+    places = [
+        int(line.split()[0], 16)
+        for line in filled.splitlines()
+        if "R_X86_64_JUMP_SLO" in line or "R_X86_64_GLOB_DAT" in line
+    ]
+    assert places
+    assert all(begin <= place < end for place in places)
