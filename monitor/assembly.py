@@ -18,19 +18,27 @@ from .cluster.neighbours import Neighbours
 from .devices.choice import server_environment
 from .devices.gpus import GpuStats, gpu_stats
 from .door.listener import Listener, listen_tcp, listen_unix, name_of, stop_listening
+from .door.tokens.proof import is_tenant
 from .policy import build as build_policy
 from .pool.adoption import DOOR, LATEST_RETURN_SECONDS, Door, Ledger
 from .pool.events import PoolEvents
 from .pool.losses import LostDevices
 from .pool.pool import Pool
 from .readiness import Readiness
+from .service.descriptors import Shares, shares
 from .service.runtime import RuntimeDirectory
 from .service.stopping import Stopping
 from .sessions.events import Announcer
 from .sessions.placement import Placer
+from .settings.folders import state_directory
 from .settings.monitor import Config
+from .tenants.tenancy import Tenancy
+from .tenants.usage import FILE as USAGE
+from .tenants.usage import UsageBook
+from .views.callers import Callers
 from .views.control import ControlServer, MonitorService
 from .views.stats.accounting import Accounting
+from .views.stats.billing import Billing
 from .views.stats.observatory import Observatory
 from .views.status import StatusReporter
 from .views.web.sockets import listen_http
@@ -62,6 +70,9 @@ class Monitor:
     balance: Balance | None
     membership: Membership
     http_name: str
+    billing: Billing
+    callers: Callers
+    room: Shares
 
 
 def occupy(config: Config, stack: contextlib.AsyncExitStack) -> Premises:
@@ -86,7 +97,8 @@ def occupy(config: Config, stack: contextlib.AsyncExitStack) -> Premises:
 def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     """Make all parts of a monitor; nothing runs yet, and nobody is told anything. Raises ConfigError."""
     ledger = premises.ledger
-    placer = Placer(build_policy(config.policy, config.queue, config.migration))
+    tenancy = Tenancy(config.tenants)
+    placer = Placer(build_policy(config.policy, config.queue, config.migration, tenancy.share))
     announcer, events = Announcer(), PoolEvents()
     gpus = gpu_stats(config)
     door_path, home = premises.runtime.path / DOOR, None
@@ -98,15 +110,31 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     cluster = cluster_of(config)
     neighbours = Neighbours(config.token, cluster.key, cluster.registries)
     complete_at = time.monotonic() + LATEST_RETURN_SECONDS if ledger.inherited else 0.0
-    broker = Broker(config, placer, announcer, pool, neighbours.connect, ledger.next_session, complete_at)
+    room = shares()
+    broker = Broker(
+        config,
+        placer,
+        announcer,
+        pool,
+        neighbours.connect,
+        ledger.next_session,
+        complete_at,
+        tenancy,
+        room.waiting,
+    )
+    usage = UsageBook(state_directory(config.state) / USAGE, is_tenant)
+    billing = Billing(broker, usage, tenancy, ledger.inherited)
+    announcer.subscribe(billing.happened)
     accounting = Accounting(broker.came_from_elsewhere)
     readiness = Readiness(pool, config.status_descriptor, stopping)
-    for listener in (accounting, broker, readiness):  # in this order: a session is counted before it is over
+    # In this order: a session is counted before it is over.
+    for listener in (accounting, billing, broker, readiness):
         events.subscribe(listener)
 
-    membership = Membership(config, cluster, broker, pool)
+    membership = Membership(config, cluster, broker, pool, tenancy, billing.reports)
+    callers = Callers(config.token, membership.holds, tenancy)
     limit = config.handshake_timeout
-    listeners = [Listener(end, membership.authority, limit, broker) for end in premises.guests]
+    listeners = [Listener(end, membership.authority, limit, broker, room.shaking) for end in premises.guests]
     http_name = name_of(premises.http) if premises.http else ""
     reporter = StatusReporter(config, pool, broker, [one.name for one in listeners], http_name, gpus)
     return Monitor(
@@ -114,12 +142,17 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         pool,
         Door(door_path, ledger.secret, pool.adopt) if home else None,
         listeners,
-        ControlServer(MonitorService(reporter.report, stopping.pause, broker), config.token),
-        Observatory(broker, pool, reporter, accounting, announcer),
+        ControlServer(
+            MonitorService(reporter.report, stopping.pause, broker, billing.reports), callers, room.control
+        ),
+        Observatory(broker, pool, reporter, accounting, announcer, billing.totals),
         gpus,
         LostDevices(pool, gpus),
         readiness,
         Balance(broker, pool, gpus) if config.migration != "off" else None,
         membership,
         http_name,
+        billing,
+        callers,
+        room,
     )

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import grpc
 import structlog
-from gpuferry.specs._generated import registry_pb2, registry_pb2_grpc
+from gpuferry.specs._generated import registry_pb2, registry_pb2_grpc, tenants_pb2
 
 from ..broker.broker import Broker
 from ..door.credentials import AnyOf, Authority, LocalTenants, OwnToken, Tickets
 from ..door.tickets import TicketDesk
+from ..door.tokens import proof
 from ..pool.pool import Pool
 from ..service.logs import hide
 from ..settings.errors import ConfigError
 from ..settings.folders import state_directory, store_path
+from ..settings.limits import Limits
 from ..settings.monitor import Config, MonitorOptions
 from ..store.interface import StoreError
+from ..tenants.book import CLUSTERS, LimitBook
+from ..tenants.messages import from_message
+from ..tenants.tenancy import Source, Tenancy
+from ..tenants.usage import TENANTS_MOST
 from .key import NAME, read_cluster_key
 from .load import describe
 from .registry.service import SERVICE
@@ -30,6 +37,7 @@ FIRST_INTERVAL = 1.0  # seconds between heartbeats, until the registry says how 
 CALL_SECONDS = 3.0
 LOCAL_KILLS_SECONDS = 1.0
 RECONNECT = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000))
+REPORTED_DAYS = 2  # so that the last of a day is told after its end
 HEARTBEAT = f"/{SERVICE}/Heartbeat"
 
 log = structlog.get_logger()
@@ -113,12 +121,24 @@ def cluster_of(config: MonitorOptions) -> Cluster:
 class Membership:
     """Who may come to this monitor, and what the cluster knows of it."""
 
-    def __init__(self, config: Config, cluster: Cluster, broker: Broker, pool: Pool) -> None:
+    def __init__(
+        self,
+        config: Config,
+        cluster: Cluster,
+        broker: Broker,
+        pool: Pool,
+        tenancy: Tenancy,
+        reports: Callable[[int], list[tenants_pb2.Report]],
+    ) -> None:
         self._config = config
         self._cluster = cluster
         self._broker = broker
         self._pool = pool
+        self._tenancy = tenancy
+        self._reports = reports
         self._killed: set[tuple[str, float]] = set()
+        self._told = False  # by the registry, what limits there are
+        self._remembering: asyncio.Future[None] | None = None
         self._local = LocalTenants(store_path(config.state))
         self._desk = TicketDesk(cluster.key) if cluster.key else None
         authorities: list[Authority] = [OwnToken(config.token)]
@@ -148,6 +168,7 @@ class Membership:
         if self._desk:
             load.incarnation = self._desk.incarnation
             load.tickets.extend(self._desk.used())
+        load.tenants.extend(self._reports(REPORTED_DAYS))
         return load
 
     def _heard(self, reply: registry_pb2.HeartbeatReply) -> None:
@@ -155,6 +176,17 @@ class Membership:
             log.info("drained by the registry" if reply.drained else "no longer drained")
             self._broker.drained = reply.drained
         self._kill(reply.kills)
+        self._told = True
+        limits = {said.tenant: from_message(said) for said in reply.tenants[:TENANTS_MOST]}
+        if self._heed(Source.CLUSTER, limits):
+            self._remembering = asyncio.ensure_future(self._remember(limits))
+
+    async def _remember(self, limits: Mapping[str, Limits]) -> None:
+        """For the next start of this monitor, if no registry answers then."""
+        try:
+            await LimitBook(self._local.made(), CLUSTERS).replace(limits)
+        except StoreError as error:
+            log.warning("the cluster's limits are not kept for the next start", error=str(error))
 
     def _kill(self, kills: Iterable[registry_pb2.Kill]) -> None:
         for kill in kills:
@@ -168,7 +200,28 @@ class Membership:
             with contextlib.suppress(StoreError):
                 if book := self._local.book:
                     self._kill(await book.kills())
+                await self.read_limits()
             await asyncio.sleep(LOCAL_KILLS_SECONDS)
+
+    async def read_limits(self) -> None:
+        """Let the limits hold that the state folder has: set here, or as the registry told them last."""
+        if store := self._local.store:
+            self._heed(Source.MACHINE, await LimitBook(store).all())
+            if not self._told:
+                self._heed(Source.CLUSTER, await LimitBook(store, CLUSTERS).all())
+
+    def _heed(self, source: Source, limits: Mapping[str, Limits]) -> bool:
+        changed = self._tenancy.update(source, limits)
+        if changed:
+            log.info("limits of tenants changed", set_by=source.name.lower(), tenants=len(limits))
+            self._broker.dispatch()
+        return changed
+
+    async def holds(self, tenant: str, known: proof.Verifier) -> bool:
+        """Whether the tenant has the token that this checks. Raises StoreError."""
+        found = await self._local.book.verifiers(tenant) if self._local.book else ()
+        matching = [one for one in found if hmac.compare_digest(one.stored_key, known.stored_key)]
+        return bool(matching)  # all were looked at
 
 
 def lets_somebody_in(config: MonitorOptions) -> bool:

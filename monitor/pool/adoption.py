@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
-import itertools
 import json
 import os
 import secrets
@@ -22,6 +21,7 @@ from .channel import Channel, ChannelBroken, listen, peer
 
 LEDGER, DOOR = "ledger", "node.sock"
 BLOCK = 1000  # session numbers that are reserved at once
+UNKNOWN = 1 << 50  # beyond what a monitor ever counts to
 INTRODUCTION_SECONDS = 5.0
 RETURN_SECONDS = 0.5  # in which API servers that are there come back; they look every 50 ms
 LATEST_RETURN_SECONDS = 30.0  # on a machine that has much else to do
@@ -38,24 +38,48 @@ class Ledger:
             left = json.loads((runtime.path / LEDGER).read_text())
             self.secret, first = bytes.fromhex(left["secret"]), int(left["sessions"])
             self.inherited = True  # an earlier monitor was killed
-        except (OSError, ValueError, KeyError, TypeError):
+        except FileNotFoundError:
             self.secret, first = secrets.token_bytes(32), 1
             self.inherited = False
-        self._numbers = itertools.count(first)
-        self._reserved = first
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            # Nobody knows how far it went. No monitor counts that far, so no number is given twice.
+            log.error("the ledger cannot be read: sessions of an earlier monitor are lost", error=str(error))
+            self.secret, first = secrets.token_bytes(32), UNKNOWN + secrets.randbelow(UNKNOWN)
+            self.inherited = False
+        self._next = self._reserved = first
+        self._failing = False
 
-    def next_session(self) -> int:
-        """A number that no session of this or an earlier monitor has."""
-        number = next(self._numbers)
-        if number >= self._reserved:
+    def next_session(self) -> int | None:
+        """A number that no session of this or an earlier monitor has; None: the ledger cannot be written, and
+        all numbers that it promises were given.
+        """
+        if self._next + BLOCK // 2 >= self._reserved:
+            self._try_to_reserve()
+        if self._next >= self._reserved:
+            return None
+        self._next += 1
+        return self._next - 1
+
+    def _try_to_reserve(self) -> None:
+        """Long before the numbers run out, so that a disk that is full for a while keeps nobody out."""
+        try:
             self.reserve_numbers()
-        return number
+        except OSError as error:
+            if not self._failing:
+                left = self._reserved - self._next
+                log.error("the ledger cannot be written", error=str(error), numbers_left=left)
+            self._failing = True
+        else:
+            self._failing = False
 
     def reserve_numbers(self) -> None:
-        """Write down how far session numbers may go, so that the next monitor gives none of them twice."""
-        self._reserved += BLOCK
-        content = {"secret": self.secret.hex(), "sessions": self._reserved}
+        """Write down how far session numbers may go, so that the next monitor gives none of them twice.
+        Raises OSError, and nothing has changed.
+        """
+        reserved = self._reserved + BLOCK
+        content = {"secret": self.secret.hex(), "sessions": reserved}
         self._runtime.publish(LEDGER, json.dumps(content) + "\n")
+        self._reserved = reserved
 
 
 class Door:

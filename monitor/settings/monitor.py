@@ -7,13 +7,14 @@ import os
 import secrets
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpuferry.guest.endpoint import read_token, runtime_directory, split_address
 
 from ..policy.names import FITS, MOVERS, QUEUES
-from . import options
+from . import limits, options
 from .errors import ConfigError
 from .options import option
 
@@ -106,6 +107,12 @@ class MonitorOptions:
     )
     wall_limit: float = option(options.seconds(), 0.0, "How long a session may live; 0: no limit")
     idle_limit: float = option(options.seconds(), 0.0, "How long a session may make no calls; 0: no limit")
+    tenants: Mapping[str, str] = option(
+        limits.tenants(),
+        {},
+        "What tenants may have: sessions, memory, queue, connections, calls, wall, weight; of `default`: "
+        "those of whom nothing else is said",
+    )
     min_idle: int = option(
         options.count(0), 0, "API servers per device that are idle at any time, as far as memory allows"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hmac
@@ -15,10 +16,17 @@ from aiohttp import web
 from gpuferry.specs._generated import control_pb2
 
 from ...door.listener import name_of
+from ...service.waiting import within
 from ...settings.monitor import is_loopback
+from ...store.interface import StoreError
+from ..callers import OPERATOR, Caller, Callers, TooOften, visible
 from ..stats.plain import status_json
+from .gate import Gate
 
 STATIC = Path(__file__).parent / "static"
+CONNECTIONS = 64  # where nobody says how many there is room for
+READ_SECONDS = 15.0  # for which a page may not read before it is cut off
+CALLER = "caller"  # of a request
 OPEN_PATHS = ("/healthz", "/readyz")  # for probes, which have no token
 HEADERS = {
     # Nothing from outside, nothing that runs but our own files, in nobody's frame.
@@ -36,14 +44,14 @@ class Source(Protocol):
     def readiness(self) -> tuple[bool, list[str]]:
         """Whether a guest could have a session, and everything that is wrong, as text."""
 
-    async def metrics(self) -> bytes:
-        """The metrics of this moment, in Prometheus' text format."""
+    async def metrics(self, caller: Caller) -> bytes:
+        """The metrics of this moment that the caller may see, in Prometheus' text format."""
 
     async def status(self) -> control_pb2.StatusReply:
         """What the monitor knows at this moment."""
 
-    def events(self) -> AsyncIterator[str]:
-        """Server-sent events."""
+    def events(self, caller: Caller) -> AsyncIterator[str]:
+        """Server-sent events for this caller."""
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -52,9 +60,17 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class WebServer:
     """One listening socket. Beyond this machine it asks for the token: as bearer, or as a password."""
 
-    def __init__(self, source: Source, listening: socket.socket, token: bytes) -> None:
+    def __init__(
+        self,
+        source: Source,
+        listening: socket.socket,
+        token: bytes,
+        callers: Callers | None = None,
+        connections: int = CONNECTIONS,
+    ) -> None:
         self._source = source
-        self._listening = listening
+        self._callers = callers
+        self._gate = Gate(listening, connections)
         self.name = name_of(listening)
         self._token = None if is_loopback(self.name) else token
         application = web.Application(middlewares=[self._guard])
@@ -75,15 +91,31 @@ class WebServer:
     async def start(self) -> None:
         """Answer requests on the listening socket, until `stop`."""
         await self._runner.setup()
-        await web.SockSite(self._runner, self._listening).start()
+        assert self._runner.server
+        self._gate.open(self._runner.server)
 
     async def stop(self) -> None:
         """Answer no more requests; pages notice, and say so."""
+        self._gate.close()
         await self._runner.cleanup()
-        self._listening.close()
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        with self._gate.answering(request.transport):
+            request[CALLER] = tenant = await self._tenant(request) or OPERATOR
+            return await (handler(request) if tenant is not OPERATOR else self._guard_token(request, handler))
+
+    async def _tenant(self, request: web.Request) -> Caller | None:
+        """The tenant whose token comes with the request; None: the token is none of a tenant's."""
+        try:
+            caller = await self._callers.of(_given(request)) if self._callers else None
+        except TooOften as error:
+            raise web.HTTPTooManyRequests(text=f"{error}\n") from None
+        except StoreError as error:
+            raise web.HTTPServiceUnavailable(text=f"tokens cannot be checked now: {error}\n") from None
+        return caller if caller and caller.tenant is not None else None
+
+    async def _guard_token(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if self._token is None:
             # A page of somebody else's, whose name was made to point here, must not read ours.
             if not _is_local(request.host):
@@ -109,21 +141,26 @@ class WebServer:
         lines = ["ready" if ready else "not ready", *problems]
         return web.Response(status=200 if ready else 503, text="".join(f"{line}\n" for line in lines))
 
-    async def _metrics(self, _: web.Request) -> web.StreamResponse:
+    async def _metrics(self, request: web.Request) -> web.StreamResponse:
         content_type = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        return web.Response(body=await self._source.metrics(), headers=content_type)
+        return web.Response(body=await self._source.metrics(request[CALLER]), headers=content_type)
 
-    async def _status(self, _: web.Request) -> web.StreamResponse:
-        return web.json_response(status_json(await self._source.status()))
+    async def _status(self, request: web.Request) -> web.StreamResponse:
+        return web.json_response(status_json(visible(await self._source.status(), request[CALLER])))
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
+        if not self._gate.may_stream(request.transport):
+            raise web.HTTPServiceUnavailable(text="too many pages are open on this machine: close some\n")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         try:
-            async for event in self._source.events():
-                await response.write(event.encode())
+            async for event in self._source.events(request[CALLER]):
+                await within(READ_SECONDS, response.write(event.encode()))
         except ConnectionResetError:  # the page was closed
             pass
+        except asyncio.TimeoutError:  # it does not read
+            if request.transport:
+                request.transport.abort()
         return response
 
 
@@ -138,14 +175,16 @@ def _is_local(host: str) -> bool:
         return False
 
 
-def _proves(request: web.Request, token: bytes) -> bool:
+def _given(request: web.Request) -> str:
+    """The token that comes with the request; empty: none."""
     scheme, _, value = request.headers.get("Authorization", "").partition(" ")
-    given = value.encode()
     if scheme.lower() == "basic":
         try:
-            given = base64.b64decode(value, validate=True).partition(b":")[2]
+            return base64.b64decode(value, validate=True).partition(b":")[2].decode(errors="replace")
         except binascii.Error:
-            return False
-    elif scheme.lower() != "bearer":
-        return False
-    return hmac.compare_digest(given, token)
+            return ""
+    return value if scheme.lower() == "bearer" else ""
+
+
+def _proves(request: web.Request, token: bytes) -> bool:
+    return hmac.compare_digest(_given(request).encode(), token)
