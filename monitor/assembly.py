@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import structlog
 from gpuferry.specs._generated import node_pb2
 
 from .broker.balance import Balance
@@ -30,6 +31,7 @@ from .service.runtime import RuntimeDirectory
 from .service.stopping import Stopping
 from .sessions.events import Announcer
 from .sessions.placement import Placer
+from .settings.errors import ConfigError
 from .settings.folders import state_directory
 from .settings.monitor import Config
 from .tenants.tenancy import Tenancy
@@ -42,6 +44,8 @@ from .views.stats.billing import Billing
 from .views.stats.observatory import Observatory
 from .views.status import StatusReporter
 from .views.web.sockets import listen_http
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,16 @@ def occupy(config: Config, stack: contextlib.AsyncExitStack) -> Premises:
     runtime = RuntimeDirectory(config.runtime, private=config.status_descriptor is not None)
     stack.callback(runtime.close)
     ledger = Ledger(runtime)
-    ledger.reserve_numbers()
+    try:
+        ledger.reserve_numbers()
+    except OSError as error:
+        if not ledger.inherited:
+            hint = "make room there, or set GPUFERRY_RUNTIME_DIR to another folder"
+            raise ConfigError(f"cannot write in {config.runtime}: {error.strerror}", hint) from None
+        # Sessions of an earlier monitor come first: new guests are refused until there is room.
+        log.error(
+            "the ledger cannot be written: only sessions of the earlier monitor go on", error=str(error)
+        )
     guests = []
     if config.socket:
         guests.append(listen_unix(config.socket))
@@ -97,7 +110,7 @@ def occupy(config: Config, stack: contextlib.AsyncExitStack) -> Premises:
 def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     """Make all parts of a monitor; nothing runs yet, and nobody is told anything. Raises ConfigError."""
     ledger = premises.ledger
-    tenancy = Tenancy(config.tenants)
+    tenancy = Tenancy(config.tenants or {})
     placer = Placer(build_policy(config.policy, config.queue, config.migration, tenancy.share))
     announcer, events = Announcer(), PoolEvents()
     gpus = gpu_stats(config)

@@ -169,9 +169,7 @@ def show_all(
     as_json: Json = False,
     quiet: Annotated[bool, typer.Option("-q", help="Names only")] = False,
 ) -> None:
-    """Print all tenants that have limits, or have used anything: what they have, and what was set for
-    them.
-    """
+    """Print all tenants: what they have, and what was set."""
     from gpuferry.guest.units import format_size
 
     from .tables import print_table
@@ -238,9 +236,7 @@ def usage(
     as_json: Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Comma-separated, with a header")] = False,
 ) -> None:
-    """Print what tenants have used: sessions, seconds of life and of GPU, byte-seconds of device memory,
-    calls.
-    """
+    """Print what tenants have used, so that they can be billed."""
     from ..tenants.messages import USED, plain_usage
     from .tables import print_table
 

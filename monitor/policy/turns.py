@@ -63,15 +63,15 @@ class Turns:
             yield from next(iter(self._queues.values()))
             return
         lines = {tenant: iter(queue) for tenant, queue in self._queues.items()}
-        heap = [(*self._order(tenant), tenant) for tenant in lines]
+        heap = [(*self._order(tenant), place, tenant) for place, tenant in enumerate(lines)]
         heapify(heap)
         turn = itertools.count(LATER)
         while heap:
-            due, _, tenant = heappop(heap)
+            due, _, place, tenant = heappop(heap)
             request = next(lines[tenant], None)
             if request:
                 yield request
-                heappush(heap, (due + self._price(tenant), next(turn), tenant))
+                heappush(heap, (due + self._price(tenant), next(turn), place, tenant))
 
     def _price(self, tenant: str) -> float:
         return 1.0 / self._holdings.share(tenant).weight

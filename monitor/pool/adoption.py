@@ -15,6 +15,7 @@ from pathlib import Path
 import structlog
 from gpuferry.specs._generated import node_pb2
 
+from ..service.rates import Sparing
 from ..service.runtime import RuntimeDirectory
 from ..service.waiting import within
 from .channel import Channel, ChannelBroken, listen, peer
@@ -23,6 +24,8 @@ LEDGER, DOOR = "ledger", "node.sock"
 BLOCK = 1000  # session numbers that are reserved at once
 UNKNOWN = 1 << 50  # beyond what a monitor ever counts to
 INTRODUCTION_SECONDS = 5.0
+VISITS_MOST = 1024  # at once: API servers introduce themselves within milliseconds
+PAUSE_SECONDS = 0.1  # when there are no descriptors
 RETURN_SECONDS = 0.5  # in which API servers that are there come back; they look every 50 ms
 LATEST_RETURN_SECONDS = 30.0  # on a machine that has much else to do
 
@@ -92,15 +95,28 @@ class Door:
         self._secret = secret
         self._adopt = adopt
         self._listening = listen(path)
-        self._visits: set[asyncio.Task[None]] = set()
+        self._visits: dict[asyncio.Task[None], socket.socket] = {}  # oldest first
+        self._complaints = Sparing(log.warning)
 
     async def serve(self) -> None:
         """Let API servers in, until cancelled."""
         while True:
-            end, _ = await asyncio.get_running_loop().sock_accept(self._listening)
+            try:
+                end, _ = await asyncio.get_running_loop().sock_accept(self._listening)
+            except OSError as error:  # out of descriptors, say: they come again
+                self._complaints.say("accept failed", "adoption", error=str(error))
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            if len(self._visits) >= VISITS_MOST:
+                next(iter(self._visits)).cancel()
             task = asyncio.ensure_future(self._visit(end))
-            self._visits.add(task)
-            task.add_done_callback(self._visits.discard)
+            self._visits[task] = end
+            task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        end = self._visits.pop(task)
+        if task.cancelled():
+            end.close()
 
     async def _visit(self, end: socket.socket) -> None:
         channel = Channel(end)
@@ -112,7 +128,7 @@ class Door:
                 raise ChannelBroken("not one of ours")
             self._adopt(channel, pid, returned)
         except (ChannelBroken, OSError, asyncio.TimeoutError) as error:
-            log.warning("a stranger came for adoption", reason=str(error))
+            self._complaints.say("a stranger came for adoption", "stranger", reason=str(error))
             channel.close()
 
     def close(self) -> None:

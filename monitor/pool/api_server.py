@@ -235,6 +235,8 @@ class ApiServer:
                 self.ready = message.ready
                 self._make_idle()
             elif kind == "started":
+                if message.started.session not in (self.session, self.restoring):
+                    raise ChannelBroken(f"it speaks of session {message.started.session}, which it has not")
                 self.served = True
                 self._events.session_started(message.started.session)
             elif kind == "ended":
@@ -301,10 +303,17 @@ class ApiServer:
     async def refresh_stats(self, limit: float) -> None:
         """Ask for new statistics and wait `limit` seconds at most; without an answer the last ones stay."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asked = bool(self._stats_waiters)
         self._stats_waiters.append(waiter)
-        with contextlib.suppress(ChannelBroken, asyncio.TimeoutError):
-            self.send(node_pb2.ToServer(stats=node_pb2.StatsRequest()))
+        try:
+            if not asked:  # one that does not answer is not asked again and again
+                self.send(node_pb2.ToServer(stats=node_pb2.StatsRequest()))
             await asyncio.wait_for(waiter, limit)
+        except (ChannelBroken, asyncio.TimeoutError):
+            pass
+        finally:
+            if waiter in self._stats_waiters:
+                self._stats_waiters.remove(waiter)
 
     def serve(self, session: int) -> None:
         """The API server is about to serve this session."""

@@ -107,9 +107,9 @@ class MonitorOptions:
     )
     wall_limit: float = option(options.seconds(), 0.0, "How long a session may live; 0: no limit")
     idle_limit: float = option(options.seconds(), 0.0, "How long a session may make no calls; 0: no limit")
-    tenants: Mapping[str, str] = option(
-        limits.tenants(),
-        {},
+    tenants: Mapping[str, str] | None = option(
+        options.optional(limits.tenants()),
+        None,
         "What tenants may have: sessions, memory, queue, connections, calls, wall, weight; of `default`: "
         "those of whom nothing else is said",
     )

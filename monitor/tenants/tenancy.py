@@ -80,4 +80,6 @@ class Tenancy:
     def may_call(self, tenant: str) -> bool:
         """Whether the tenant may make another call of the control plane now; it counts."""
         rate = self.limits(tenant).calls
-        return rate in (None, math.inf) or self._calls.take(tenant, rate or 0.0, max(rate or 0.0, 1.0))
+        if rate is None or rate == math.inf:
+            return True
+        return rate > 0 and self._calls.take(tenant, rate, max(rate, 1.0))

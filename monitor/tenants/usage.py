@@ -55,7 +55,7 @@ class UsageBook:
                 for day, tenants in found["days"].items()
             }
             billed = {int(number): (float(one[0]), int(one[1])) for number, one in found["sessions"].items()}
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return
         except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             aside = self.path.with_suffix(f".unreadable-{os.getpid()}")

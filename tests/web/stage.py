@@ -26,8 +26,11 @@ class Stage:
     broker: Any
     pool: Any
 
-    def __init__(self, status: control_pb2.StatusReply, address: str = "127.0.0.1:0") -> None:
+    def __init__(
+        self, status: control_pb2.StatusReply, address: str = "127.0.0.1:0", connections: int = 64
+    ) -> None:
         self._status = status
+        self._connections = connections
         self.problems: dict[int, str] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
@@ -47,7 +50,7 @@ class Stage:
         reporter: Any = SimpleNamespace(report=report, devices=lambda: list(self._status.devices))
         self.observatory = Observatory(self.broker, self.pool, reporter, Accounting(), Announcer())
         self._ticking = asyncio.ensure_future(self.observatory.run())
-        self._server = WebServer(self.observatory, listen_http(address), TOKEN)
+        self._server = WebServer(self.observatory, listen_http(address), TOKEN, connections=self._connections)
         await self._server.start()
 
     def remember(self, seconds: int, make: Any) -> None:

@@ -19,6 +19,7 @@ from ...service.rates import Sparing
 HEADER_SECONDS = 10.0  # for a request's line and headers, and for TLS before it
 ANSWER_SECONDS = 30.0  # for an answer, from the request to its last byte
 SWEEP_SECONDS = 1.0
+SEND_BYTES = 128 << 10  # that the kernel holds for one that does not read
 ACCEPTED_MOST = 16  # at once, before others get their turn
 PAUSE_SECONDS = 0.1  # when there are no descriptors
 
@@ -44,6 +45,11 @@ class Visit:
         elif self.task:
             self.task.cancel()
 
+    def settled(self, _: asyncio.Task[None]) -> None:
+        """The connection is a transport's now, or was given up, perhaps before anything was done with it."""
+        if self.transport is None:
+            self.connection.close()
+
 
 class Gate:
     """The listening socket of an HTTP server. `most` connections in all, half as many from one address, and
@@ -53,6 +59,7 @@ class Gate:
 
     def __init__(self, listening: socket.socket, most: int, context: ssl.SSLContext | None = None) -> None:
         self._listening = listening
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)  # connections inherit it
         self._most = max(most, 2)
         self._of_one = max(most // 2, 2)
         self._context = context
@@ -101,6 +108,7 @@ class Gate:
         visit = Visit(connection, address, time.monotonic() + HEADER_SECONDS)
         self._visits[visit] = None
         visit.task = asyncio.ensure_future(self._connect(visit))
+        visit.task.add_done_callback(visit.settled)
         if self._sweeping is None:
             self._sweeping = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep)
 
@@ -112,11 +120,9 @@ class Gate:
             transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                 self._make, visit.connection, ssl=self._context, ssl_handshake_timeout=limit
             )
-        except (OSError, asyncio.CancelledError) as error:
-            visit.connection.close()
+        except OSError as error:  # of TLS, or of who left at once
+            log.debug("HTTP: no connection", address=visit.address, error=str(error))
             self._visits.pop(visit, None)
-            if isinstance(error, asyncio.CancelledError):
-                raise
             return
         visit.transport = transport
         self._by_transport[transport] = visit

@@ -26,7 +26,7 @@ from .gate import Gate
 STATIC = Path(__file__).parent / "static"
 CONNECTIONS = 64  # where nobody says how many there is room for
 READ_SECONDS = 15.0  # for which a page may not read before it is cut off
-CALLER = "caller"  # of a request
+CALLER = web.RequestKey("caller", Caller)  # of a request
 OPEN_PATHS = ("/healthz", "/readyz")  # for probes, which have no token
 HEADERS = {
     # Nothing from outside, nothing that runs but our own files, in nobody's frame.
