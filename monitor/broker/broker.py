@@ -194,12 +194,18 @@ class Broker(PoolListener):
         self._match()
         for session in sessions:
             if session.phase is Phase.WAITING and session.id in self.sessions:
-                self._waiting.enter(session)
-                self._announcer.tell(Event(Kind.QUEUED, session.id))
-                if why_not := self._admission.why_not_wait(session.hello.tenant):
-                    self._refuse(self._withdraw(session), Reason.NO_CAPACITY, why_not)
-                elif displaced := self._admission.displaced():
-                    self._turn_out(self.sessions[displaced[0]], Reason.NO_CAPACITY, displaced[1])
+                self._let_wait(session)
+
+    def _let_wait(self, session: Session) -> None:
+        why_not = self._admission.why_not_wait(session.hello.tenant)
+        if why_not and not session.welcome:  # else it was promised a session already
+            self._turn_out(session, Reason.NO_CAPACITY, why_not)
+            return
+        if displaced := self._admission.displaced():
+            self._turn_out(self.sessions[displaced[0]], Reason.NO_CAPACITY, displaced[1])
+        if session.phase is Phase.WAITING and session.id in self.sessions:
+            self._waiting.enter(session)
+            self._announcer.tell(Event(Kind.QUEUED, session.id))
 
     def _turn_out(self, session: Session, reason: Reason, text: str) -> None:
         """A waiting session has to go: it is a guest's, or it is suspended and stays so."""
