@@ -95,7 +95,9 @@ def test_refused_guests_in_a_storm(monitor: harness.Monitor, token: dict[str, st
 
 
 def test_a_crowd_that_waits(monitor: harness.Monitor, token: dict[str, str]) -> None:
-    """It takes all places in the queue; the next of another tenant takes one of them, and has its turn next."""
+    """It takes all places in the queue; the next of another tenant takes one of them, and has its turn
+    next.
+    """
     with contextlib.ExitStack() as stack:
         running = [stack.enter_context(Guest(monitor.tcp, token["crowd"])) for _ in range(2)]
         told = []

@@ -23,8 +23,10 @@ def usage(tenant: str, sessions: int, day: str = "") -> tenants_pb2.Usage:
 
 def server(address: str, tenant: str = "acme", used: int = 0, **has: int) -> registry_pb2.Server:
     report = tenants_pb2.Report(
-        tenant=tenant, usage=usage(tenant, used), days=[usage(tenant, used, "2026-11-22")], **has
+        tenant=tenant, usage=usage(tenant, used), days=[usage(tenant, used, "2026-11-22")]
     )
+    for name, value in has.items():
+        setattr(report, name, value)
     return registry_pb2.Server(
         registration=registry_pb2.Registration(address=address),
         alive=True,

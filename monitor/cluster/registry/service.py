@@ -129,11 +129,16 @@ class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
         registration = await self._directory.beat(request.load)
         await self._usage.note(request.load)
         limits = [to_message(tenant, said) for tenant, said in (await self._limits.all()).items()]
+        known = [(one.tenant, proof.Verifier(one.stored_key, b"")) for one in await self._book.all()]
         return registry_pb2.HeartbeatReply(
             interval_seconds=self._interval,
             drained=registration.drained,
             kills=await self._book.kills(),
             tenants=limits,
+            tokens=[
+                registry_pb2.TokenDigest(tenant=tenant, digest=proof.fingerprint(one))
+                for tenant, one in known
+            ],
         )
 
     @_errors
