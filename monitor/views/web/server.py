@@ -27,6 +27,7 @@ STATIC = Path(__file__).parent / "static"
 CONNECTIONS = 64  # where nobody says how many there is room for
 READ_SECONDS = 15.0  # for which a page may not read before it is cut off
 CALLER = web.RequestKey("caller", Caller)  # of a request
+FOR_TENANTS = ("/api/", "/metrics", "/static/")  # with a tenant's token; each shows that tenant's own
 OPEN_PATHS = ("/healthz", "/readyz")  # for probes, which have no token
 HEADERS = {
     # Nothing from outside, nothing that runs but our own files, in nobody's frame.
@@ -103,7 +104,9 @@ class WebServer:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         with self._gate.answering(request.transport):
             request[CALLER] = tenant = await self._tenant(request) or OPERATOR
-            return await (handler(request) if tenant is not OPERATOR else self._guard_token(request, handler))
+            path = request.path
+            for_tenant = tenant is not OPERATOR and (path == "/" or path.startswith(FOR_TENANTS))
+            return await (handler(request) if for_tenant else self._guard_token(request, handler))
 
     async def _tenant(self, request: web.Request) -> Caller | None:
         """The tenant whose token comes with the request; None: the token is none of a tenant's."""
