@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 
 import structlog
-from gpuferry.native.tls.stream import Connection
 from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
 from ..service.processes import start_time
@@ -253,6 +252,8 @@ class ApiServer:
                 self._note_ready(message.ready)
                 self._make_idle()
             elif kind == "started":
+                if message.started.session not in (self.session, self.restoring):
+                    raise ChannelBroken(f"it speaks of session {message.started.session}, which it has not")
                 self.served = True
                 self._events.session_started(message.started.session)
             elif kind == "ended":
@@ -335,10 +336,17 @@ class ApiServer:
     async def refresh_stats(self, limit: float) -> None:
         """Ask for new statistics and wait `limit` seconds at most; without an answer the last ones stay."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asked = bool(self._stats_waiters)
         self._stats_waiters.append(waiter)
-        with contextlib.suppress(ChannelBroken, asyncio.TimeoutError):
-            self.send(node_pb2.ToServer(stats=node_pb2.StatsRequest()))
+        try:
+            if not asked:  # one that does not answer is not asked again and again
+                self.send(node_pb2.ToServer(stats=node_pb2.StatsRequest()))
             await asyncio.wait_for(waiter, limit)
+        except (ChannelBroken, asyncio.TimeoutError):
+            pass
+        finally:
+            if waiter in self._stats_waiters:
+                self._stats_waiters.remove(waiter)
 
     def serve(self, session: int) -> None:
         """The API server is about to serve this session."""

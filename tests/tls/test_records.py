@@ -31,7 +31,9 @@ def step_through(connection: socket.socket, shake: Shake) -> TlsSocket:
 
 
 @contextmanager
-def ours_and_pythons(certificates: Certificates, server: bool = True) -> Iterator[tuple[TlsSocket, ssl.SSLSocket]]:
+def ours_and_pythons(
+    certificates: Certificates, server: bool = True
+) -> Iterator[tuple[TlsSocket, ssl.SSLSocket]]:
     """The two ends of a connection: ours as the server, or as the client."""
     identity = certificates.identity()
     here, there = socket.socketpair()
