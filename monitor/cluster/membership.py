@@ -192,7 +192,7 @@ class Membership:
 
     def _kill(self, kills: Iterable[registry_pb2.Kill]) -> None:
         for kill in kills:
-            if is_tenant(kill.tenant) and (kill.tenant, kill.time) not in self._killed:
+            if proof.is_tenant(kill.tenant) and (kill.tenant, kill.time) not in self._killed:
                 self._killed.add((kill.tenant, kill.time))
                 self._broker.end_tenant(kill.tenant)
 

@@ -176,7 +176,7 @@ class Farewells:
     """Last frames on their way, in the background."""
 
     def __init__(self) -> None:
-        self._tasks: dict[asyncio.Task[None], socket.socket] = {}  # oldest first
+        self._tasks: dict[asyncio.Task[None], Connection] = {}  # oldest first
 
     def send(self, connection: Connection, frame: bytes) -> None:
         """Send a last frame in the background. Takes the connection over."""

@@ -151,12 +151,16 @@ class ApiServer:
         """It outlives its monitor, and the next one will find it."""
         assert self._process
         process, stay = self._process, self._process.stay
-        name, door = returns.enter()
+        try:
+            name, door = returns.enter()
+        except OSError as error:
+            self._complain(error)
+            return
         self._record = Record(name, process.pid, start_time(process.pid), process.group)
         if stay:
             self._record.uid, self._record.cgroup = stay.uid, stay.cgroup
         self._returns = returns
-        self._returns.note(self._record)
+        self._note()
         channel.seal = functools.partial(returns.seal, name)
         with door:
             channel.send(node_pb2.ToServer(home=returns.home), door)
@@ -292,7 +296,19 @@ class ApiServer:
         self.ready = ready
         if self._returns and self._record:
             self._record.ready = base64.b64encode(ready.SerializeToString()).decode()
+            self._note()
+
+    def _note(self) -> None:
+        """On a full disk it serves all the same, and the next monitor may not find it."""
+        assert self._returns
+        assert self._record
+        try:
             self._returns.note(self._record)
+        except OSError as error:
+            self._complain(error)
+
+    def _complain(self, error: OSError) -> None:
+        log.error("an API server may not outlive this monitor", server=self.pid, error=str(error))
 
     def _make_idle(self) -> None:
         self._let_next_start()

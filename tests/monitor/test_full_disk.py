@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gpuferry.monitor.pool import adoption
-from gpuferry.monitor.pool.adoption import BLOCK, LEDGER, Door, Ledger
+from gpuferry.monitor.pool import adoption, released
+from gpuferry.monitor.pool.adoption import BLOCK, LEDGER, Ledger
+from gpuferry.monitor.pool.released import Door
+from gpuferry.monitor.pool.returns import Record, Returns
 from gpuferry.monitor.service.files import write_where_there_is_room
 from gpuferry.monitor.service.logs import Lossy
 from gpuferry.monitor.service.runtime import RuntimeDirectory
@@ -110,6 +112,17 @@ def test_a_file_that_is_written_over_is_whole(tiny: Path) -> None:
     assert sorted(one.name for one in tiny.iterdir()) == ["file", "junk"]
 
 
+def test_a_record_that_finds_no_room_leaves_the_one_before(tiny: Path) -> None:
+    returns = Returns(tiny, b"secret", 1.0)
+    name, door = returns.enter()
+    with door:
+        returns.note(Record(name, 7))
+        fill(tiny)
+        with pytest.raises(OSError, match="No space left"):
+            returns.note(Record(name, 7, ready="x" * 4096))
+        assert [record.pid for record in returns.left()] == [7]
+
+
 def test_a_log_that_cannot_be_written_ends_nothing_and_says_so_later() -> None:
     class Full(io.StringIO):
         full = True
@@ -133,10 +146,10 @@ def test_the_door_of_adoption_outlives_a_lack_of_descriptors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its end would be the monitor's."""
-    monkeypatch.setattr(adoption, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(released, "PAUSE_SECONDS", 0.0)
 
     async def main() -> None:
-        door = Door(tmp_path / "node.sock", b"secret", lambda *_: None)
+        door = Door(tmp_path, b"secret", 1.0, lambda *_: None)
         loop = asyncio.get_running_loop()
         failures = iter([OSError(errno.EMFILE, "Too many open files")] * 3)
         real = loop.sock_accept
@@ -149,11 +162,10 @@ def test_the_door_of_adoption_outlives_a_lack_of_descriptors(
             return await real(listening)  # type: ignore[arg-type]
 
         monkeypatch.setattr(loop, "sock_accept", sock_accept)
-        serving = asyncio.ensure_future(door.serve())
+        serving = asyncio.ensure_future(door.run())
         await asyncio.wait_for(accepted.wait(), 120)
         assert not serving.done()
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
-        door.close()
 
     asyncio.run(main())

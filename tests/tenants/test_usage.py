@@ -95,7 +95,7 @@ def test_time_in_a_file_costs_nothing(tmp_path: Path, clock: Clock) -> None:
     stage = Stage(tmp_path)
     one = stage.start(1)
     clock.now += 3
-    one.suspend("/file")
+    one.suspend("/file", b"head")
     clock.now += 50
     assert stage.of()[1:4] == (3, 3, 3)
     one.unsuspend()

@@ -25,7 +25,7 @@ from tests.resume.running import RECONNECT, built, native, same
 
 PYTHON = [sys.executable, "-c", ROUND_TRIP]
 PATTERN = bytes(range(256))  # of what ROUND_TRIP copies
-# Threads, copies both ways from both kinds of memory, printf of kernels, an error, more than all buffers hold.
+# Threads, copies both ways from both kinds of memory, printf of kernels, an error, more than buffers hold.
 PROGRAMS = ("count_exactly", "full_duplex", "pinned_pipeline", "device_printf", "illegal_address", "big_copy")
 
 
@@ -264,15 +264,17 @@ def test_older_tls_is_refused(secure: Monitor) -> None:
 
 def test_the_handshake_shows_no_ticket(secure: Monitor) -> None:
     """What comes behind it is GREETING, in one record, and nothing more."""
-    with connect(secure) as connection:
-        with client_context(secure).wrap_socket(connection, server_hostname="localhost") as secured:
-            greeting = secured.recv(4096)
-            assert greeting[16:24] == b"GPUFERRY"
-            secured.settimeout(0.1)
-            with pytest.raises(TimeoutError):
-                secured.recv(1)
-            assert not secured.session_reused
-            assert secured.session is None or not secured.session.has_ticket
+    with (
+        connect(secure) as connection,
+        client_context(secure).wrap_socket(connection, server_hostname="localhost") as secured,
+    ):
+        greeting = secured.recv(4096)
+        assert greeting[16:24] == b"GPUFERRY"
+        secured.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            secured.recv(1)
+        assert not secured.session_reused
+        assert secured.session is None or not secured.session.has_ticket
 
 
 @pytest.mark.parametrize(
