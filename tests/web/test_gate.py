@@ -10,12 +10,20 @@ from urllib.parse import urlsplit
 import pytest
 from gpuferry.monitor.views.web import gate, server
 
+from tests.helpers.certificates import Certificates
 from tests.monitor.harness import DEADLINE, wait_until
 
-from .stage import Stage, empty, session
+from .stage import KEY, Stage, empty, session
 from .test_http import ask
 
 HALF = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
+
+
+def request(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode()
+
+
+EVENTS = request("/api/events")
 
 
 @pytest.fixture
@@ -60,12 +68,27 @@ def test_a_request_that_is_never_complete_is_cut_off(stage: Stage, monkeypatch: 
         assert is_closed(silent)
 
 
+def test_a_handshake_of_tls_that_is_never_complete_is_cut_off(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "HEADER_SECONDS", 0.05)
+    monkeypatch.setattr(gate, "SWEEP_SECONDS", 0.01)
+    with (
+        Stage(empty(), identity=certificates.identity()) as stage,
+        connect(stage) as silent,
+        connect(stage) as half,
+    ):
+        half.sendall(b"\x16\x03\x01\x02\x00\x01")  # a ClientHello begins
+        assert is_closed(half)
+        assert is_closed(silent)
+
+
 def test_streams_of_one_machine_leave_room_for_others(stage: Stage) -> None:
     with ExitStack() as stack:
         answers = []
         for _ in range(4):
             page = stack.enter_context(connect(stage))
-            page.sendall(b"GET /api/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            page.sendall(EVENTS)
             answers.append(page.recv(12))
         assert answers == [b"HTTP/1.1 200"] * 3 + [b"HTTP/1.1 503"]
         assert ask(stage.url, "/readyz")[0] in (200, 503)
@@ -76,7 +99,7 @@ def test_a_page_that_does_not_read_is_cut_off(stage: Stage, monkeypatch: pytest.
     crowd = empty()
     crowd.sessions.extend(session(number, program="x" * 500) for number in range(1500))
     with connect(stage) as page:
-        page.sendall(b"GET /api/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        page.sendall(EVENTS)
         assert page.recv(12) == b"HTTP/1.1 200"
         stage.show(crowd)
         wait_until(lambda: not stage.observatory._viewers, "nobody looks any more")
@@ -89,7 +112,7 @@ def test_an_answer_that_is_not_read_is_cut_off(stage: Stage, monkeypatch: pytest
     crowd.sessions.extend(session(number, program="x" * 500) for number in range(1500))
     stage.show(crowd)
     with connect(stage) as slow:
-        slow.sendall(b"GET /api/status HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        slow.sendall(request("/api/status"))
         read = 0
         while part := slow.recv(1 << 20) if read else slow.recv(16):
             read += len(part)
