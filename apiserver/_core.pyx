@@ -101,6 +101,7 @@ cdef class Core:
     def __cinit__(self, int ordinal):
         cdef gf_device description
         cdef int version = 0
+        cdef pthread_condattr_t monotonic
         cdef Session *s = <Session *>calloc(1, sizeof(Session))
         self.s = s
         self._pinned = []
@@ -115,10 +116,14 @@ cdef class Core:
         pthread_mutex_init(&s.window.lock, NULL)
         pthread_mutex_init(&s.lock, NULL)
         pthread_mutex_init(&s.sending.lock, NULL)
-        pthread_cond_init(&s.changed, NULL)
-        pthread_cond_init(&s.waiters.work, NULL)
-        pthread_cond_init(&s.sending.sendable, NULL)
-        pthread_cond_init(&s.sending.drained, NULL)
+        # Waits are measured by it, so that nobody who sets the time of day makes them longer.
+        pthread_condattr_init(&monotonic)
+        pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC)
+        pthread_cond_init(&s.changed, &monotonic)
+        pthread_cond_init(&s.waiters.work, &monotonic)
+        pthread_cond_init(&s.sending.sendable, &monotonic)
+        pthread_cond_init(&s.sending.drained, &monotonic)
+        pthread_condattr_destroy(&monotonic)
         register_all()
         prepare_wake()
         _check(cu.cuDriverGetVersion(&version), "asking for the driver's version")

@@ -19,6 +19,7 @@ from .cluster.neighbours import Neighbours
 from .devices.choice import server_environment
 from .devices.gpus import GpuStats, gpu_stats
 from .door.listener import Listener, listen_tcp, listen_unix, name_of, stop_listening
+from .door.tokens.proof import is_tenant
 from .jail.choose import choose as choose_jail
 from .jail.jail import Jail
 from .moves.snapshots import Snapshots, read_secret
@@ -30,6 +31,7 @@ from .pool.pool import Pool
 from .pool.released import Door
 from .pool.returns import Returns, Rounds
 from .readiness import Readiness
+from .service.descriptors import Shares, shares
 from .service.logs import hide
 from .service.runtime import RuntimeDirectory
 from .service.stopping import Stopping
@@ -39,8 +41,13 @@ from .sessions.placement import Placer
 from .settings.errors import ConfigError
 from .settings.folders import state_directory
 from .settings.monitor import Config
+from .tenants.tenancy import Tenancy
+from .tenants.usage import FILE as USAGE
+from .tenants.usage import UsageBook
+from .views.callers import Callers
 from .views.control import ControlServer, MonitorService
 from .views.stats.accounting import Accounting
+from .views.stats.billing import Billing
 from .views.stats.observatory import Observatory
 from .views.status import StatusReporter
 from .views.web.key import page_key
@@ -78,6 +85,9 @@ class Monitor:
     membership: Membership
     http_name: str  # HOST:PORT of the page, behind https:// where it has TLS; empty: there is none
     page_key: str = field(repr=False)
+    billing: Billing
+    callers: Callers
+    room: Shares
 
 
 def checks_kernels(config: Config) -> bool:
@@ -93,7 +103,16 @@ def occupy(config: Config, stack: contextlib.AsyncExitStack) -> Premises:
     runtime = RuntimeDirectory(config.runtime, private=config.status_descriptor is not None)
     stack.callback(runtime.close)
     ledger = Ledger(runtime)
-    ledger.reserve_numbers()
+    try:
+        ledger.reserve_numbers()
+    except OSError as error:
+        if not ledger.inherited:
+            hint = "make room there, or set GPUFERRY_RUNTIME_DIR to another folder"
+            raise ConfigError(f"cannot write in {config.runtime}: {error.strerror}", hint) from None
+        # Sessions of an earlier monitor come first: new guests are refused until there is room.
+        log.error(
+            "the ledger cannot be written: only sessions of the earlier monitor go on", error=str(error)
+        )
     guests = []
     if config.socket:
         guests.append(listen_unix(config.socket))
@@ -110,7 +129,8 @@ def occupy(config: Config, stack: contextlib.AsyncExitStack) -> Premises:
 def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     """Make all parts of a monitor; nothing runs yet, and nobody is told anything. Raises ConfigError."""
     ledger = premises.ledger
-    placer = Placer(build_policy(config.policy, config.queue, config.migration))
+    tenancy = Tenancy(config.tenants or {})
+    placer = Placer(build_policy(config.policy, config.queue, config.migration, tenancy.share))
     announcer, events = Announcer(), PoolEvents()
     gpus = gpu_stats(config)
     returns = Returns(premises.runtime.path, ledger.secret, config.orphan_grace)
@@ -130,20 +150,37 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     complete_at = time.monotonic() + LATEST_RETURN_SECONDS if ledger.inherited else 0.0
     secret = read_secret(config.snapshot_key_file, cluster.key, state_directory(config.state))
     snapshots = Snapshots(secret)
+    room = shares()
     broker = Broker(
-        config, placer, announcer, pool, snapshots, neighbours.connect, ledger.next_session, complete_at
+        config,
+        placer,
+        announcer,
+        pool,
+        snapshots,
+        neighbours.connect,
+        ledger.next_session,
+        complete_at,
+        tenancy,
+        room.waiting,
     )
+    usage = UsageBook(state_directory(config.state) / USAGE, is_tenant)
+    billing = Billing(broker, usage, tenancy, ledger.inherited)
+    announcer.subscribe(billing.happened)
     accounting = Accounting(broker.came_from_elsewhere)
     readiness = Readiness(pool, config.status_descriptor, stopping)
-    for listener in (accounting, broker, readiness):  # in this order: a session is counted before it is over
+    # In this order: a session is counted before it is over.
+    for listener in (accounting, billing, broker, readiness):
         events.subscribe(listener)
 
     key = page_key(config.page_key_file, config.token)
     hide(key)
-    membership = Membership(config, cluster, broker, pool)
-    limit = config.handshake_timeout
+    membership = Membership(config, cluster, broker, pool, tenancy, billing.reports)
+    callers = Callers(config.token, membership.holds, tenancy)
     identity = premises.identity
-    listeners = [Listener(end, membership.authority, limit, broker, identity) for end in premises.guests]
+    listeners = [
+        Listener(end, membership.authority, config.handshake_timeout, broker, identity, room.shaking)
+        for end in premises.guests
+    ]
     http_name = name_of(premises.http) if premises.http else ""
     if http_name and premises.identity:
         http_name = f"https://{http_name}"
@@ -157,9 +194,12 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         else None,
         listeners,
         ControlServer(
-            MonitorService(reporter.report, stopping.pause, broker), config.token, premises.identity
+            MonitorService(reporter.report, stopping.pause, broker, billing.reports),
+            callers,
+            room.control,
+            identity,
         ),
-        Observatory(broker, pool, reporter, accounting, announcer),
+        Observatory(broker, pool, reporter, accounting, announcer, billing.totals),
         gpus,
         LostDevices(pool, gpus),
         readiness,
@@ -167,6 +207,9 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         membership,
         http_name,
         key,
+        billing,
+        callers,
+        room,
     )
 
 
@@ -175,7 +218,7 @@ def _jail(config: Config, environment: Mapping[str, str]) -> Jail | None:
     found = choose_jail(config, environment)
     if isinstance(found, Jail):
         return found
-    if config.tenants and config.simulated and config.jail != "off":
+    if config.has_tenants and config.simulated and config.jail != "off":
         raise ConfigError(
             "tenants share a simulated device, whose kernels are native code of this machine, and there is "
             f"no jail for it: {found.reason}",

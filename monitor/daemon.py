@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import os
-import resource
 import signal
 from collections.abc import Iterable
 
@@ -15,11 +14,13 @@ import uvloop
 
 from .assembly import Monitor, Premises, build, occupy
 from .pool.adoption import RETURN_SECONDS
+from .service.descriptors import raise_limit
 from .service.notify import Notifier
 from .service.stopping import Stopping
 from .service.tls import identity_entries
 from .service.waiting import until
 from .settings.monitor import Config
+from .store.interface import StoreError
 
 YOUNG_OBJECTS = 5000  # more than a hundred guests bring along: garbage can wait until they have their leases
 
@@ -48,6 +49,9 @@ class Daemon:
             if not premises.ledger.inherited:
                 asyncio.get_running_loop().call_soon(monitor.pool.start)
             await self._serve_http(monitor, premises, stack)
+            with contextlib.suppress(StoreError):  # it is looked at again all the time
+                await monitor.membership.read_limits()
+            stack.callback(monitor.billing.close)
             tasks = self._start(monitor)
             stack.push_async_callback(_cancel, tasks)
             self._publish(monitor, premises, control_name)
@@ -78,7 +82,14 @@ class Daemon:
         if premises.http:
             from .views.web.server import WebServer  # takes its time: only where it is wanted
 
-            server = WebServer(monitor.observatory, premises.http, monitor.page_key, premises.identity)
+            server = WebServer(
+                monitor.observatory,
+                premises.http,
+                monitor.page_key,
+                premises.identity,
+                monitor.callers,
+                monitor.room.http,
+            )
             stack.push_async_callback(server.stop)
             await server.start()
 
@@ -91,6 +102,7 @@ class Daemon:
             monitor.gpus.run(),
             monitor.losses.run(),
             monitor.observatory.run(),
+            monitor.billing.run(),
             self._notifier.watch(),
         ]
         jobs += [part.run() for part in (monitor.rounds, monitor.door, monitor.balance) if part]
@@ -145,9 +157,7 @@ async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
 
 def run(config: Config) -> None:
     """The whole life of a monitor process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    raise_limit()
 
     async def main() -> None:
         await Daemon(config).run()

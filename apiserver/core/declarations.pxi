@@ -13,7 +13,7 @@ from libcpp.vector cimport vector
 from posix.mman cimport (
     MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE, MADV_DONTNEED, madvise, mmap
 )
-from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from posix.uio cimport iovec
 
 cimport cuda.bindings.cydriver as cu
@@ -96,7 +96,12 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t *mutex)
     int pthread_mutex_trylock(pthread_mutex_t *mutex)
     int pthread_mutex_unlock(pthread_mutex_t *mutex)
-    int pthread_cond_init(pthread_cond_t *condition, void *attributes)
+    ctypedef struct pthread_condattr_t:
+        pass
+    int pthread_condattr_init(pthread_condattr_t *attributes)
+    int pthread_condattr_setclock(pthread_condattr_t *attributes, int clock)
+    int pthread_condattr_destroy(pthread_condattr_t *attributes)
+    int pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *attributes)
     int pthread_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex)
     int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex, const timespec *until)
     int pthread_cond_signal(pthread_cond_t *condition)

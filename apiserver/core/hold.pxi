@@ -48,7 +48,7 @@ cdef void stand_still(Session *s) noexcept nogil:
 
 
 cdef void until_after(timespec *until, long microseconds) noexcept nogil:
-    clock_gettime(CLOCK_REALTIME, until)
+    clock_gettime(CLOCK_MONOTONIC, until)
     until.tv_nsec += microseconds * 1000
     if until.tv_nsec >= 1000000000:
         until.tv_nsec -= 1000000000

@@ -17,7 +17,7 @@ NO_PIECE.slot = -1
 cdef void wait_briefly(pthread_cond_t *condition, pthread_mutex_t *mutex) noexcept nogil:
     """A wait that also ends after 100 ms, so that the end of a session is seen whoever signals it."""
     cdef timespec until
-    clock_gettime(CLOCK_REALTIME, &until)
+    clock_gettime(CLOCK_MONOTONIC, &until)
     until.tv_nsec += 100000000
     if until.tv_nsec >= 1000000000:
         until.tv_nsec -= 1000000000

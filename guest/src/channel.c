@@ -30,7 +30,6 @@ struct gf_channel gf_channel = {
     .transport.fd = -1,
     .wake_fd = -1,
     .send_lock = PTHREAD_MUTEX_INITIALIZER,
-    .sent = PTHREAD_COND_INITIALIZER,
     .reply_lock = PTHREAD_MUTEX_INITIALIZER,
     .replied = PTHREAD_COND_INITIALIZER,
     .next_request = 1,
@@ -402,8 +401,18 @@ static void *io_main(void *unused) {
     return unused;
 }
 
+/* Waits for room are measured by the monotonic clock: setting the time of day makes no exit hang. */
+static void open_sent(void) {
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&ch.sent, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
 bool gf_channel_open(const struct gf_transport *transport) {
     ch.transport = *transport;
+    open_sent();
     ch.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ch.resumable = gf_session.resume_ms > 0;
     ch.ring_size = ch.resumable ? GF_RESUMABLE_RING_SIZE : GF_RING_SIZE;
@@ -430,7 +439,7 @@ void gf_channel_close(void) {
     atomic_store(&ch.leaving, true);
     gf_send(GF_OP_sessionClose, NULL, 0);
     struct timespec deadline;
-    clock_gettime(CLOCK_REALTIME, &deadline);
+    clock_gettime(CLOCK_MONOTONIC, &deadline);
     deadline.tv_sec += EXIT_FLUSH_MS / 1000;
     pthread_mutex_lock(&ch.send_lock);
     /* The I/O thread writes, so that a server which does not read cannot hold up the exit. */

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
@@ -12,7 +13,7 @@ from gpuferry.native.tls.stream import Connection
 from gpuferry.specs._generated import control_pb2, migration_pb2, node_pb2
 
 from ..door.agreement import agree
-from ..door.guests import Farewells, Guest
+from ..door.guests import Farewells, Guest, address_of
 from ..door.handshake import CudaError, Hello, Reason, Refusal, Resume, resumed, welcome
 from ..moves.custody import Custody
 from ..moves.forwarding import Forwarding
@@ -21,18 +22,21 @@ from ..moves.orders import Link, Orders
 from ..moves.preparation import Preparations
 from ..moves.reunion import Reunion
 from ..moves.snapshots import Snapshots
+from ..policy.interface import Standing
 from ..pool.api_server import ApiServer, PoolListener
 from ..pool.channel import ChannelBroken
 from ..pool.pool import Pool
+from ..service.rates import Sparing
 from ..sessions.events import Announcer, Event, Kind
 from ..sessions.placement import DeviceRoom, Impossible, Placement, Placer
 from ..sessions.session import Phase, Session
 from ..settings.monitor import Config
+from ..tenants.tenancy import Tenancy
+from .admission import Admission
 from .handover import HandOver
 from .waiting import WaitingRoom
 
 GRANULARITY = 2 << 20
-QUEUE_MOST = 1000
 LAST_WORDS = 1.0  # for sessions that are told at the end of the grace
 REVOKE_SECONDS = 2.0  # then an API server that does not end its session is ended
 
@@ -50,8 +54,10 @@ class Broker(PoolListener):
         pool: Pool,
         snapshots: Snapshots,
         connect: Callable[[Session, str], Coroutine[None, None, Link]],
-        next_session: Callable[[], int],
+        next_session: Callable[[], int | None],
         complete_at: float,
+        tenancy: Tenancy,
+        queue_most: int,
     ) -> None:
         self._config = config
         self._placer = placer
@@ -60,6 +66,7 @@ class Broker(PoolListener):
         self._complete_at = complete_at  # monotonic; until then sessions of an earlier monitor may still come
         self._servers: dict[int, ApiServer] = {}
         self._farewells = Farewells()
+        self._refusals = Sparing(log.info)
         self._closing = False
         self._session_over = asyncio.Event()
         self.drained = False  # by the registry: only guests that it sent may still come
@@ -72,7 +79,9 @@ class Broker(PoolListener):
         self._orders = Orders(placer, self.custody, preparations, snapshots, pool, connect, self.dispatch)
         self._reunion = Reunion(placer, self.custody)
         self._forwarding = Forwarding()
-        self._handover = HandOver(config)
+        self._handover = HandOver(config, tenancy)
+        self._tenancy = tenancy
+        self._admission = Admission(placer, tenancy, queue_most)
         self._waiting = WaitingRoom(
             placer, self.sessions, config.max_wait, self._give_up, self._spoke_while_waiting
         )
@@ -96,10 +105,17 @@ class Broker(PoolListener):
         if self.drained and (guest.hello.restore or not guest.invited):
             self._refuse(guest, Reason.SHUTTING_DOWN, "this GPU server is being drained: ask the registry")
             return None
-        if len(self._placer) >= QUEUE_MOST:
-            self._refuse(guest, Reason.NO_CAPACITY, f"{QUEUE_MOST} guests wait already")
+        if why_not := self._admission.why_not_in(guest.hello.tenant):
+            self._refuse(guest, Reason.NO_CAPACITY, why_not)
             return None
-        session = Session(self._next_session(), guest.hello, guest.peer, guest)
+        number = self._next_session()
+        if number is None:
+            text = (
+                "the runtime folder cannot be written, so no session can be numbered: see the monitor's log"
+            )
+            self._refuse(guest, Reason.NO_CAPACITY, text)
+            return None
+        session = Session(number, guest.hello, guest.peer, guest)
         self.sessions[session.id] = session
         self._handover.arrived(session.arrived)
         self._enter_queue(session)
@@ -148,7 +164,8 @@ class Broker(PoolListener):
     def turn_away(self, connection: Connection, peer: str, refusal: Refusal) -> None:
         """Tell a guest why not, in the background."""
         self.refused += 1
-        log.info("refused", reason=refusal.reason.name, text=refusal.text, peer=peer)
+        reason = refusal.reason.name
+        self._refusals.say("refused", (reason, address_of(peer)), reason=reason, text=refusal.text, peer=peer)
         self._announcer.tell(Event(Kind.REFUSED, reason=refusal.text))
         self._farewells.send(connection, refusal.frame())
 
@@ -160,8 +177,19 @@ class Broker(PoolListener):
     def _enter_queue(self, session: Session, first: bool = False) -> None:
         hello = session.hello
         labels = frozenset([f"{name}={value}" for name, value in hello.labels])
+        memory = hello.memory
+        most = self._tenancy.limits(hello.tenant).memory
+        if not memory and most is not None and most < math.inf:
+            usual = min((room.default_quota for room in self._placer.devices.values()), default=0)
+            memory = int(min(most, usual or most)) // GRANULARITY * GRANULARITY or GRANULARITY
         self._placer.arrive(
-            session.id, hello.memory, labels, session.phase_began, first=first, function=hello.function
+            session.id,
+            memory,
+            labels,
+            session.phase_began,
+            first=first,
+            function=hello.function,
+            tenant=hello.tenant,
         )
 
     def _match_new(self, sessions: Iterable[Session]) -> None:
@@ -169,8 +197,25 @@ class Broker(PoolListener):
         self._match()
         for session in sessions:
             if session.phase is Phase.WAITING and session.id in self.sessions:
-                self._waiting.enter(session)
-                self._announcer.tell(Event(Kind.QUEUED, session.id))
+                self._let_wait(session)
+
+    def _let_wait(self, session: Session) -> None:
+        why_not = self._admission.why_not_wait(session.hello.tenant)
+        if why_not and not session.welcome:  # else it was promised a session already
+            self._turn_out(session, Reason.NO_CAPACITY, why_not)
+            return
+        if displaced := self._admission.displaced():
+            self._turn_out(self.sessions[displaced[0]], Reason.NO_CAPACITY, displaced[1])
+        if session.phase is Phase.WAITING and session.id in self.sessions:
+            self._waiting.enter(session)
+            self._announcer.tell(Event(Kind.QUEUED, session.id))
+
+    def _turn_out(self, session: Session, reason: Reason, text: str) -> None:
+        """A waiting session has to go: it is a guest's, or it is suspended and stays so."""
+        if session.file:
+            self._orders.cannot_be_placed(session, text)
+        else:
+            self._refuse(self._withdraw(session), reason, text)
 
     def _withdraw(self, session: Session) -> Guest:
         guest = self._waiting.leave(session)
@@ -181,9 +226,10 @@ class Broker(PoolListener):
         return guest
 
     def _give_up(self, session: Session) -> None:
-        position = self._placer.waiting().index(session.id) + 1
+        place, _ = self._waiting.place(session)
         waited = self._waiting.patience(session)
-        text = f"no API server became free within {waited:g} s (place {position} in the queue)"
+        text = f"no API server became free within {waited:g} s (place {place} in the queue)"
+        text += self._admission.why_waiting(session.hello.tenant)
         self._refuse(self._withdraw(session), Reason.NO_CAPACITY, text)
 
     def _spoke_while_waiting(self, session: Session) -> None:
@@ -311,7 +357,7 @@ class Broker(PoolListener):
         self.sessions[session.id] = session
         if not server.is_keeper:
             session.placement = Placement(session.id, server.device, server.key, grant.memory_quota)
-            self._placer.adopt(session.id, server.device, grant.memory_quota, grant.function)
+            self._placer.adopt(session.id, server.device, grant.memory_quota, **session.names)
         self._reunion.first(session, server, returned)
         log.info("session adopted", session=session.id, gpu=server.device, server=server.pid)
         self._announcer.tell(Event(Kind.ADOPTED, session.id, server.device, server.pid))
@@ -483,12 +529,15 @@ class Broker(PoolListener):
             session.server.send(node_pb2.ToServer(revoke=revoke))
         asyncio.get_running_loop().call_later(REVOKE_SECONDS, self._insist, session, session.server)
 
-    def end_by_number(self, number: int, reason: str) -> bool:
-        """End the session with this number. Returns False if there is none."""
+    def end_by_number(self, number: int, reason: str, tenant: str | None = None) -> bool:
+        """End the session with this number; with `tenant`, only if it is that tenant's. Returns False if
+        there is none.
+        """
         session = self.sessions.get(number)
-        if session:
-            self.end_session(session, reason)
-        return session is not None
+        if session is None or tenant not in (None, session.hello.tenant):
+            return False
+        self.end_session(session, reason)
+        return True
 
     def came_from_elsewhere(self, number: int) -> bool:
         """Whether another GPU server handed the session over to this one."""
@@ -510,11 +559,7 @@ class Broker(PoolListener):
         """Take no new sessions, and give running ones `grace` seconds before they are ended."""
         self._closing = True
         for number in self._placer.waiting():
-            session, reason = self.sessions[number], "the monitor is shutting down"
-            if session.file:
-                self._orders.cannot_be_placed(session, reason)
-            else:
-                self._refuse(self._withdraw(session), Reason.SHUTTING_DOWN, reason)
+            self._turn_out(self.sessions[number], Reason.SHUTTING_DOWN, "the monitor is shutting down")
         if not await self._sessions_over(grace):
             for session in self.running():
                 self.end_session(session, "the GPU server is shutting down")
@@ -533,6 +578,10 @@ class Broker(PoolListener):
     def rooms(self) -> Iterable[DeviceRoom]:
         """What each known device has to give and has granted."""
         return self._placer.devices.values()
+
+    def standing(self, tenant: str) -> Standing:
+        """What a tenant has here: waiting, sessions, memory."""
+        return self._placer.standing(tenant)
 
     def queue(self) -> list[Session]:
         """Sessions that wait, in the order in which they stand in the queue."""

@@ -7,6 +7,7 @@ alone is handed over at once; those of a crowd are when it hushes (monitor/DESIG
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 
 import structlog
@@ -16,6 +17,7 @@ from ..door.guests import Guest
 from ..pool.channel import ChannelBroken
 from ..sessions.session import Session
 from ..settings.monitor import Config
+from ..tenants.tenancy import Tenancy
 
 HUSH_SECONDS = 0.002  # without another guest: then a crowd is handed over
 WAIT_SECONDS = 0.05  # for which a granted session waits at most for a hush
@@ -26,8 +28,9 @@ log = structlog.get_logger()
 class HandOver:
     """Sessions that were granted, until their guests have WELCOME and their API servers have the sockets."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, tenancy: Tenancy) -> None:
         self._config = config
+        self._tenancy = tenancy
         self._granted: dict[int, Session] = {}  # by API server, which does not have the guest's socket yet
         self._welcomes: list[tuple[Guest, bytes]] = []  # of those granted that were not told yet
         self._timer: asyncio.TimerHandle | None = None
@@ -103,7 +106,9 @@ class HandOver:
     def _grant_of(self, session: Session, guest: Guest) -> node_pb2.Grant:
         hello, placement = session.hello, session.placement
         assert placement
-        session.wall_limit = _shorter(self._config.wall_limit, hello.wall_limit)
+        wall = self._tenancy.limits(hello.tenant).wall
+        ours = _shorter(self._config.wall_limit, 0.0 if wall in (None, math.inf) else wall or 0.0)
+        session.wall_limit = _shorter(ours, hello.wall_limit)
         session.idle_limit = _shorter(self._config.idle_limit, hello.idle_limit)
         return node_pb2.Grant(
             session=session.id,

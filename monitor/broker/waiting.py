@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from ..door.guests import Guest
@@ -46,7 +47,8 @@ class WaitingRoom:
         if self._looking is None:
             self._look()
         else:
-            self._tell_place(session, len(self._placer), len(self._placer))
+            length = self._placer.standing(session.hello.tenant).waiting
+            self._tell_place(session, length, length)
 
     def leave(self, session: Session) -> Guest:
         """The session does not wait any more, if it did at all. Returns its guest."""
@@ -60,10 +62,23 @@ class WaitingRoom:
         """Seconds that the session may wait: the shorter of what its guest and what the operator allows."""
         return min(self._max_wait, session.hello.max_wait or self._max_wait)
 
+    def place(self, session: Session) -> tuple[int, int]:
+        """The session's place among those of its tenant, and how many those are: of others it learns
+        nothing.
+        """
+        tenant = session.hello.tenant
+        mine = [one for one in self._placer.waiting() if self._sessions[one].hello.tenant == tenant]
+        return mine.index(session.id) + 1, len(mine)
+
     def _look(self) -> None:
         waiting = self._placer.waiting()
-        for place, number in enumerate(waiting, 1):
-            self._tell_place(self._sessions[number], place, len(waiting))
+        lines: defaultdict[str, list[Session]] = defaultdict(list)
+        for number in waiting:
+            session = self._sessions[number]
+            lines[session.hello.tenant].append(session)
+        for line in lines.values():
+            for place, session in enumerate(line, 1):
+                self._tell_place(session, place, len(line))
         loop = asyncio.get_running_loop()
         self._looking = loop.call_later(LOOK_SECONDS, self._look) if waiting else None
 

@@ -21,6 +21,7 @@ from .server import app as server_app
 from .service import service_app
 from .session import app as session_app
 from .simulate import simulate
+from .tenant import app as tenant_app
 from .tls import app as tls_app
 from .token import app as token_app
 
@@ -171,6 +172,7 @@ app.add_typer(service_app, name="service")
 app.add_typer(server_app, name="server")
 app.add_typer(session_app, name="session")
 app.add_typer(tls_app, name="tls")
+app.add_typer(tenant_app, name="tenant")
 app.add_typer(token_app, name="token")
 
 

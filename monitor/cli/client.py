@@ -46,6 +46,11 @@ def monitor_client(
                 "no answer in time" if code is grpc.StatusCode.DEADLINE_EXCEEDED else "nothing listens there"
             )
             raise unreachable(found, reason) from None
+        if code is grpc.StatusCode.PERMISSION_DENIED:
+            hint = "use the operator's token (GPUFERRY_TOKEN_FILE)"
+            raise CliError(Exit.DENIED, error.details() or "", hint) from None
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            raise CliError(Exit.NO_CAPACITY, error.details() or "") from None
         if code is grpc.StatusCode.NOT_FOUND:
             raise CliError(Exit.NOT_FOUND, error.details() or "", "see `gpuferry session list`") from None
         raise CliError(Exit.FAILED, f"the monitor answered {code.name}: {error.details()}") from None

@@ -57,8 +57,8 @@ def run_monitor(flags: Mapping[str, str | None], file: str | None, parent_fd: in
             _check_path(path)
     token, given = choose_token(chosen.token_file)
     logs.hide(token.decode())
-    tenants = lets_somebody_in(chosen)
-    check_exposure(chosen, given or tenants)
+    has_tenants = lets_somebody_in(chosen)
+    check_exposure(chosen, given or has_tenants)
     simulated, devices = choose(chosen.device)
     run(
         Config(
@@ -70,7 +70,7 @@ def run_monitor(flags: Mapping[str, str | None], file: str | None, parent_fd: in
             server_command=_command("GPUFERRY_APISERVER", "gpuferry.apiserver"),
             keeper_command=_command("GPUFERRY_KEEPER", "gpuferry.apiserver.keeper"),
             own_command=bool(os.environ.get("GPUFERRY_APISERVER") or os.environ.get("GPUFERRY_KEEPER")),
-            tenants=tenants,
+            has_tenants=has_tenants,
             status_descriptor=parent_fd,
         )
     )

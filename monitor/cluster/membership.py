@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import grpc
 import structlog
-from gpuferry.specs._generated import registry_pb2
+from gpuferry.specs._generated import registry_pb2, tenants_pb2
 
 from ..broker.broker import Broker
 from ..door.credentials import AnyOf, Authority, LocalTenants, OwnToken, Tickets
 from ..door.tickets import TicketDesk
-from ..door.tokens.proof import is_tenant
+from ..door.tokens import proof
 from ..pool.pool import Pool
 from ..service.dial import TLS, dial_async
 from ..settings.folders import state_directory, store_path
+from ..settings.limits import Limits
 from ..settings.monitor import Config, MonitorOptions
 from ..store.interface import StoreError
+from ..tenants.book import CLUSTERS, LimitBook
+from ..tenants.messages import from_message
+from ..tenants.tenancy import Source, Tenancy
+from ..tenants.usage import TENANTS_MOST
 from .cluster import Cluster
 from .key import read_cluster_key
 from .load import describe
@@ -31,6 +37,7 @@ INTERVALS = (0.02, 60.0)  # whatever it says
 CALL_SECONDS = 3.0
 LOCAL_KILLS_SECONDS = 1.0
 RECONNECT = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000))
+REPORTED_DAYS = 2  # so that the last of a day is told after its end
 
 log = structlog.get_logger()
 
@@ -113,12 +120,25 @@ class Heartbeat:
 class Membership:
     """Who may come to this monitor, and what the cluster knows of it."""
 
-    def __init__(self, config: Config, cluster: Cluster, broker: Broker, pool: Pool) -> None:
+    def __init__(
+        self,
+        config: Config,
+        cluster: Cluster,
+        broker: Broker,
+        pool: Pool,
+        tenancy: Tenancy,
+        reports: Callable[[int], list[tenants_pb2.Report]],
+    ) -> None:
         self._config = config
         self._cluster = cluster
         self._broker = broker
         self._pool = pool
+        self._tenancy = tenancy
+        self._reports = reports
         self._killed: set[tuple[str, float]] = set()
+        self._told = False  # by the registry, what limits there are
+        self._digests: set[tuple[str, bytes]] = set()  # of the cluster's tokens, as the registry told last
+        self._remembering: asyncio.Future[None] | None = None
         self._local = LocalTenants(store_path(config.state))
         self._desk = TicketDesk(cluster.key) if cluster.key else None
         authorities: list[Authority] = [OwnToken(config.token)]
@@ -149,6 +169,7 @@ class Membership:
         if self._desk:
             load.incarnation = self._desk.incarnation
             load.tickets.extend(self._desk.used())
+        load.tenants.extend(self._reports(REPORTED_DAYS))
         return load
 
     def _heard(self, reply: registry_pb2.HeartbeatReply) -> None:
@@ -156,10 +177,22 @@ class Membership:
             log.info("drained by the registry" if reply.drained else "no longer drained")
             self._broker.drained = reply.drained
         self._kill(reply.kills)
+        self._told = True
+        self._digests = {(token.tenant, token.digest) for token in reply.tokens}
+        limits = {said.tenant: from_message(said) for said in reply.tenants[:TENANTS_MOST]}
+        if self._heed(Source.CLUSTER, limits):
+            self._remembering = asyncio.ensure_future(self._remember(limits))
+
+    async def _remember(self, limits: Mapping[str, Limits]) -> None:
+        """For the next start of this monitor, if no registry answers then."""
+        try:
+            await LimitBook(self._local.made(), CLUSTERS).replace(limits)
+        except StoreError as error:
+            log.warning("the cluster's limits are not kept for the next start", error=str(error))
 
     def _kill(self, kills: Iterable[registry_pb2.Kill]) -> None:
         for kill in kills:
-            if is_tenant(kill.tenant) and (kill.tenant, kill.time) not in self._killed:
+            if proof.is_tenant(kill.tenant) and (kill.tenant, kill.time) not in self._killed:
                 self._killed.add((kill.tenant, kill.time))
                 self._broker.end_tenant(kill.tenant)
 
@@ -169,7 +202,28 @@ class Membership:
             with contextlib.suppress(StoreError):
                 if book := self._local.book:
                     self._kill(await book.kills())
+                await self.read_limits()
             await asyncio.sleep(LOCAL_KILLS_SECONDS)
+
+    async def read_limits(self) -> None:
+        """Let the limits hold that the state folder has: set here, or as the registry told them last."""
+        if store := self._local.store:
+            self._heed(Source.MACHINE, await LimitBook(store).all())
+            if not self._told:
+                self._heed(Source.CLUSTER, await LimitBook(store, CLUSTERS).all())
+
+    def _heed(self, source: Source, limits: Mapping[str, Limits]) -> bool:
+        changed = self._tenancy.update(source, limits)
+        if changed:
+            log.info("limits of tenants changed", set_by=source.name.lower(), tenants=len(limits))
+            self._broker.dispatch()
+        return changed
+
+    async def holds(self, tenant: str, known: proof.Verifier) -> bool:
+        """Whether the tenant has the token that this checks. Raises StoreError."""
+        found = await self._local.book.verifiers(tenant) if self._local.book else ()
+        matching = [one for one in found if hmac.compare_digest(one.stored_key, known.stored_key)]
+        return bool(matching) or (tenant, proof.fingerprint(known)) in self._digests
 
 
 def lets_somebody_in(config: MonitorOptions) -> bool:

@@ -72,11 +72,20 @@ class LocalTenants:
         self._store: SqliteStore | None = None
 
     @property
-    def book(self) -> TokenBook | None:
-        """The tokens; None as long as there is no file."""
-        if self._store is None and self._path.exists():
+    def store(self) -> SqliteStore | None:
+        """The file's store; None as long as there is no file. Raises StoreError."""
+        return self.made() if self._store or self._path.exists() else None
+
+    def made(self) -> SqliteStore:
+        """The file's store; the file is made if need be. Raises StoreError."""
+        if self._store is None:
             self._store = SqliteStore(self._path)
-        return TokenBook(self._store) if self._store else None
+        return self._store
+
+    @property
+    def book(self) -> TokenBook | None:
+        """The tokens; None as long as there is no file. Raises StoreError."""
+        return TokenBook(self.store) if self.store else None
 
     def at_once(self, claim: Claim) -> Proven | None:
         """Always None: tokens are in a file, and looking there takes time."""

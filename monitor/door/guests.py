@@ -32,6 +32,7 @@ from .handshake import (
 
 FAREWELL_SECONDS = 2.0
 FAREWELL_BYTES = 1 << 20
+FAREWELLS_MOST = 128  # at once; whoever comes beyond has to read faster
 
 log = structlog.get_logger()
 
@@ -144,6 +145,11 @@ def admit(connection: Connection, peer: str, claim: Claim, proven: Proven | None
     return Guest(connection, peer, hello, claim.server_nonce + hello.nonce, proven.key, proven.invited)
 
 
+def address_of(peer: str) -> str:
+    """The machine that a peer, HOST:PORT or unix, comes from."""
+    return peer.rpartition(":")[0] or peer
+
+
 async def _say_goodbye(guest: Connection, frame: bytes) -> None:
     loop = asyncio.get_running_loop()
     guest.setblocking(False)
@@ -170,13 +176,21 @@ class Farewells:
     """Last frames on their way, in the background."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], Connection] = {}  # oldest first
 
     def send(self, connection: Connection, frame: bytes) -> None:
         """Send a last frame in the background. Takes the connection over."""
+        if len(self._tasks) >= FAREWELLS_MOST:
+            oldest = next(iter(self._tasks))
+            self._tasks.pop(oldest).close()
+            oldest.cancel()
         task = asyncio.ensure_future(dismiss(connection, frame))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = connection
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        if connection := self._tasks.pop(task, None):
+            connection.close()
 
     async def finish(self) -> None:
         """Wait until all last frames have arrived, or were given up."""

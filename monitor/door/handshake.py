@@ -18,6 +18,7 @@ from gpuferry.specs._generated.frames import Reason as Reason
 from .agreement import SAME, Agreement, Malformed, Offer, agree, offer
 from .tokens import proof as tenant_proof
 
+LABELS_MOST = 1024  # bytes: they are kept, compared and shown for as long as the guest waits
 ADVICE = ": install the same gpuferry on both machines"
 
 
@@ -341,6 +342,9 @@ def read_hello(body: bytes, server_nonce: bytes) -> Claim:
 
 def _labels(data: bytes) -> Labels:
     """`zone=a,gpu=h100`."""
+    if len(data) > LABELS_MOST:
+        text = f"GPUFERRY_LABELS of {len(data)} bytes: at most {LABELS_MOST} are possible"
+        raise Refusal(Reason.BAD_REQUEST, text)
     pairs = [item.strip().partition("=") for item in _text(data, "labels").split(",") if item.strip()]
     if not all(name and sign for name, sign, _ in pairs):
         raise Refusal(Reason.BAD_REQUEST, "GPUFERRY_LABELS: write NAME=VALUE,NAME=VALUE")

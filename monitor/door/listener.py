@@ -6,24 +6,26 @@ import asyncio
 import select
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import structlog
 from gpuferry.native.tls.stream import Connection
 
+from ..service.rates import Sparing
 from ..service.tls import Identity
 from ..settings.errors import ConfigError
 from ..settings.monitor import resolve
 from .credentials import Authority, look_up
-from .guests import Guest, Handshake, Reception, admit
+from .guests import Guest, Handshake, Reception, address_of, admit
 from .handshake import Claim, CudaError, Proven, Reason, Refusal, Resume
 from .secure import SecureHandshake
 
 BACKLOG = 512
 LOST_AFTER_MS = 20000  # data that nobody acknowledges: the guest is gone
 TLS_SCHEME = "tls://"
-HANDSHAKES_MOST = 128  # at once
+HANDSHAKES_MOST = 128  # at once, where there are descriptors for so many
 LISTEN_ONCE = select.EPOLLIN | select.EPOLLONESHOT  # who has said HELLO need not be unregistered
 ACCEPTED_MOST = 8  # before those who are further get their turn
 LOOKS_MOST = 64  # before the rest of the monitor gets its turn
@@ -117,18 +119,21 @@ class Listener:
         limit: float,
         reception: Reception,
         identity: Identity | None = None,
+        most: int = HANDSHAKES_MOST,
     ) -> None:
         """With an identity, whoever comes by TCP must speak TLS; a Unix socket does not leave the machine."""
         self._listening = listening
         self._authority = authority
         self._limit = limit  # seconds for a handshake
         self._reception = reception
+        self._most = most  # handshakes at once
+        self._complaints = Sparing(log.error)
         self._epoll = select.epoll()
         self._door = listening.fileno()
         self._epoll.register(listening, select.EPOLLIN)
         self._identity = identity if listening.family != socket.AF_UNIX else None
         self._handshakes: dict[int, Handshake | SecureHandshake] = {}  # by descriptor; oldest first
-        self._lookups: dict[asyncio.Task[None], None] = {}  # of claims that take time; oldest first
+        self._lookups: dict[asyncio.Task[None], str] = {}  # peers of claims that take time; oldest first
         self._timer: asyncio.TimerHandle | None = None  # while there are handshakes
         self.name = name_of(listening, secure=self._identity is not None)
 
@@ -168,11 +173,11 @@ class Listener:
             except BlockingIOError:
                 return
             except OSError as error:  # out of descriptors, say: the guests in the backlog can wait
-                log.error("accept failed", error=str(error))
+                self._complaints.say("accept failed", self.name, error=str(error))
                 self._epoll.unregister(self._listening)
                 asyncio.get_running_loop().call_later(0.1, self._accept_again)
                 return
-            if len(self._handshakes) + len(self._lookups) >= HANDSHAKES_MOST:
+            if len(self._handshakes) + len(self._lookups) >= self._most:
                 self._make_room()
             peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix"
             self._handshakes[connection.fileno()] = self._begin(connection, peer, ends)
@@ -190,11 +195,14 @@ class Listener:
             self._epoll.register(self._listening, select.EPOLLIN)
 
     def _make_room(self) -> None:
-        """A right guest needs milliseconds: whoever says nothing longest goes."""
-        if self._handshakes:
-            self._handshakes.pop(next(iter(self._handshakes))).connection.close()
+        """A right guest needs milliseconds: of the machine that has most of them here, the oldest goes."""
+        silent = {at: address_of(one.peer) for at, one in self._handshakes.items()}
+        asking = {task: address_of(peer) for task, peer in self._lookups.items()}
+        ((crowd, _),) = Counter([*silent.values(), *asking.values()]).most_common(1)
+        if found := next((at for at, address in silent.items() if address == crowd), None):
+            self._handshakes.pop(found).connection.close()
         else:
-            next(iter(self._lookups)).cancel()
+            next(task for task, address in asking.items() if address == crowd).cancel()
 
     def _end_late(self) -> None:
         self._timer = None
@@ -239,7 +247,7 @@ class Listener:
             return self._admitted(connection, peer, said, proven)
         else:
             task = asyncio.ensure_future(self._look_up(connection, peer, said))
-            self._lookups[task] = None
+            self._lookups[task] = peer
             task.add_done_callback(self._looked_up)
         return None
 

@@ -65,7 +65,7 @@ def _try(config: Config, environment: Mapping[str, str]) -> Jail | NoJail:
         return NoJail(str(error), INSTALL)
     root = os.geteuid() == 0
     group, *uids = config.uids
-    shared = cache.prepare(environment, group if root else 0) if not config.tenants else None
+    shared = cache.prepare(environment, group if root else 0) if not config.has_tenants else None
     rules = Rules(
         bwrap,
         root,

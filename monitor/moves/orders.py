@@ -181,14 +181,16 @@ class Orders:
         assert isinstance(migration.target, ToDevice)
         session, device = migration.session, migration.target.device
         if device is None:
-            function, now = session.hello.function, time.monotonic()
-            self._placer.arrive(session.id, session.quota, frozenset(), now, function=function)
+            hello, now = session.hello, time.monotonic()
+            self._placer.arrive(
+                session.id, session.quota, frozenset(), now, function=hello.function, tenant=hello.tenant
+            )
             self._dispatch()
             return
         if self._preparations.wait_for_server(migration, device):
             return
         try:
-            server = self._placer.on_return(session.id, device, session.quota, session.hello.function)
+            server = self._placer.on_return(session.id, device, session.quota, **session.names)
         except Declined as error:
             self._custody.fail(migration, str(error))
         else:

@@ -2,7 +2,8 @@
 
 from .build import FITS, MOVERS, QUEUES, build
 from .gpu import Gpu
-from .interface import Decision, Migrate, Place, Policy, Refuse, Request, Seat
+from .holdings import Share
+from .interface import Decision, Migrate, Place, Policy, Refuse, Request, Seat, Standing
 from .scheduler import Scheduler
 
 __all__ = [
@@ -18,5 +19,7 @@ __all__ = [
     "Request",
     "Scheduler",
     "Seat",
+    "Share",
+    "Standing",
     "build",
 ]

@@ -16,6 +16,7 @@ LEAST_GAIN = 0.5  # seconds; less is not worth the risk
 REST = 5.0  # seconds for which a session that moved is left alone
 LEARNING = 0.3  # weight of the newest observation
 PAUSE_LEAST = 0.02
+REMEMBERED = 4096  # functions; the one that ran longest ago is forgotten first
 
 
 def slowdown(sessions: int) -> float:
@@ -33,7 +34,8 @@ class Benefit:
 
     bandwidth: float = 2.0e9  # in the unit of `Request.memory` a second, until a move was measured
     pending: tuple[Gpu, Gpu] | None = None
-    _needs: dict[str, float] = field(default_factory=dict)  # seconds of a GPU of its own, by function
+    # Seconds of a GPU of its own, by tenant and function: nobody's names change what is known of another's.
+    _needs: dict[tuple[str, str], float] = field(default_factory=dict)
     _then: float = -math.inf
     _measured: bool = False
 
@@ -74,10 +76,12 @@ class Benefit:
         return None
 
     def on_complete(self, session: Session, now: float) -> None:
-        name = session.request.function
-        if name:
-            known = self._needs.get(name, session.done)
+        name = session.request.tenant, session.request.function
+        if name[1]:
+            known = self._needs.pop(name, session.done)
             self._needs[name] = known + LEARNING * (session.done - known)
+            if len(self._needs) > REMEMBERED:
+                del self._needs[next(iter(self._needs))]
 
     def on_moved(self, session: Session, seconds: float) -> None:
         if seconds > 0:
@@ -94,7 +98,7 @@ class Benefit:
 
     def left(self, session: Session) -> float:
         """Seconds for which the session would still go on if it had a GPU for itself."""
-        need = self._needs.get(session.request.function)
+        need = self._needs.get((session.request.tenant, session.request.function))
         if need is not None and need > session.done:
             return need - session.done
         return session.done if need is None else 0.25 * session.done

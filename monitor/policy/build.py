@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from . import names
 from .benefit import Benefit
 from .fit import BEST, EXCLUSIVE, FIRST, WORST, Fit
+from .holdings import Shares, unlimited
 from .mover import Mover, Trigger
 from .queues import Backfill, Fcfs, Queue
 from .scheduler import Scheduler
@@ -18,6 +19,8 @@ MOVERS: Mapping[str, Callable[[], Mover | None]] = dict(
 )
 
 
-def build(fit: str = "best-fit", queue: str = "fcfs", migration: str = "off") -> Scheduler:
+def build(
+    fit: str = "best-fit", queue: str = "fcfs", migration: str = "off", shares: Shares = unlimited
+) -> Scheduler:
     """A policy by the names of its parts. Raises KeyError if there is no such name."""
-    return Scheduler(QUEUES[queue](), FITS[fit], MOVERS[migration]())
+    return Scheduler(QUEUES[queue], FITS[fit], MOVERS[migration](), shares)

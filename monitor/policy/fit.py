@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from heapq import nsmallest
@@ -34,16 +36,25 @@ class Room:
 
     def __init__(self, gpus: Iterable[Gpu], fit: Fit) -> None:
         self._fit = fit
-        self._open = [gpu for gpu in gpus if gpu.idle and not (fit.alone and gpu.busy)]
+        self._most = math.inf  # memory in all that a request may have
+        self.gpus = list(gpus)
+        self._open = [gpu for gpu in self.gpus if gpu.idle and not (fit.alone and gpu.busy)]
         self._roomiest = sorted(self._open, key=_FREE, reverse=True) if len(self._open) > 1 else self._open
 
-    def most(self, labels: frozenset[str], devices: int) -> int:
+    def within(self, memory: float) -> Room:
+        """The same room for somebody who may have no more than this in all."""
+        narrow = copy.copy(self)
+        narrow._most = memory
+        return narrow
+
+    def most(self, labels: frozenset[str], devices: int) -> float:
         """The most memory per device that such a request could have; -1 if it finds no seats at all."""
+        wanted = devices
         for gpu in self._roomiest:
             if labels <= gpu.labels:
-                devices -= 1
-                if devices == 0:
-                    return gpu.free
+                wanted -= 1
+                if wanted == 0:
+                    return min(gpu.free, self._most // devices)
         return -1
 
     def holds(self, request: Request) -> bool:

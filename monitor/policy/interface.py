@@ -19,6 +19,7 @@ class Request(NamedTuple):
     labels: frozenset[str] = frozenset()  # each GPU must have all of them
     arrival: float = 0.0
     deadline: float = math.inf  # refused if it still waits then
+    tenant: str = ""
 
 
 class Seat(NamedTuple):
@@ -63,6 +64,14 @@ class Refuse(NamedTuple):
 
 
 Decision = Place | Migrate | Refuse
+
+
+class Standing(NamedTuple):
+    """What a tenant has of a server."""
+
+    waiting: int  # requests
+    sessions: int
+    memory: int  # granted to them
 
 
 class Declined(Exception):
@@ -129,6 +138,14 @@ class Policy(Protocol):
     def imbalance(self) -> tuple[int, int] | None:
         """(source, target) while the next launch on `source` may bring a migration; else None, and no
         launch need be told.
+        """
+
+    def standing(self, tenant: str) -> Standing:
+        """What the tenant has of this server."""
+
+    def crowd(self) -> tuple[str, int, int]:
+        """The tenant with the most waiting requests, how many those are, and which has its turn last. Only if
+        somebody waits.
         """
 
     def waiting(self) -> Sequence[Request]:

@@ -40,7 +40,7 @@ class Line:
         self._slots[slot] = None
         self._set(slot, math.inf)
 
-    def first(self, most: int) -> Request | None:
+    def first(self, most: float) -> Request | None:
         """The first that asks for no more than this."""
         least = self._least
         if least[1] > most:

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 
 from .fit import Fit, Room
 from .gpu import Gpu
-from .interface import Decision, Declined, Migrate, Place, Refuse, Request, Seat
+from .holdings import Holdings, Shares, unlimited
+from .interface import Decision, Declined, Migrate, Place, Refuse, Request, Seat, Standing
 from .mover import Mover
-from .queues import Queue
+from .queues import OVERTAKERS, Queue
 from .session import Session
+from .turns import Turns
 
 
 class Scheduler:
-    """The policy that a queue, a fit and, if wanted, a mover make together."""
+    """The policy that queues, a fit and, if wanted, a mover make together. Each tenant gets a queue of its
+    own.
+    """
 
-    def __init__(self, queue: Queue, fit: Fit, mover: Mover | None = None) -> None:
-        self._queue = queue
+    def __init__(
+        self,
+        queue: Callable[[], Queue],
+        fit: Fit,
+        mover: Mover | None = None,
+        shares: Shares = unlimited,
+    ) -> None:
+        self._holdings = Holdings(shares)
+        self._queue = Turns(queue, self._holdings, OVERTAKERS)
         self._fit = fit
         self._mover = mover
         self._gpus: dict[int, Gpu] = {}  # by ascending index
@@ -35,6 +46,14 @@ class Scheduler:
 
     def waiting(self) -> Sequence[Request]:
         return list(self._queue)
+
+    def standing(self, tenant: str) -> Standing:
+        held = self._holdings.of(tenant)
+        return Standing(self._queue.waiting_of(tenant), held.sessions, held.memory)
+
+    def crowd(self) -> tuple[str, int, int]:
+        tenant, count = self._queue.longest()
+        return tenant, count, self._queue.newest(tenant)
 
     def __len__(self) -> int:
         """How many wait."""
@@ -74,6 +93,7 @@ class Scheduler:
         home = self._gpus[gpu]
         home.busy += 1
         home.free -= request.memory
+        self._holdings.begin(request, [home])
         self._sessions[request.id] = Session(request, [home], self._now)
 
     def on_leave(self, request: int) -> None:
@@ -87,6 +107,8 @@ class Scheduler:
             gpu.free += over.request.memory
         if over.leaving:
             over.leaving.free += over.request.memory
+            self._holdings.leave(over.request, over.leaving)
+        self._holdings.end(over.request, over.gpus)
         if self._mover:
             self._mover.on_complete(over, now)
 
@@ -143,6 +165,7 @@ class Scheduler:
         source.busy -= 1
         target.busy += 1
         target.free -= session.request.memory
+        self._holdings.sit(session.request, target)
         session.gpus, session.leaving = [target], source
         session.moves += 1
         session.moved_at = self._now
@@ -156,11 +179,13 @@ class Scheduler:
         found.leaving = None
         if done:
             source.free += found.request.memory
+            self._holdings.leave(found.request, source)
             if self._mover:
                 self._mover.on_moved(found, seconds)
         else:
             target.busy -= 1
             target.free += found.request.memory
+            self._holdings.leave(found.request, target)
             source.busy += 1
             found.gpus = [source]
 
@@ -171,6 +196,7 @@ class Scheduler:
         source.busy -= 1
         target.busy += 1
         target.free -= found.request.memory
+        self._holdings.sit(found.request, target)
         found.gpus, found.leaving = [target], source
 
     def on_return(self, request: Request, gpu: int) -> int:
@@ -182,6 +208,8 @@ class Scheduler:
             raise Declined(f"GPU {gpu} has {home.free} bytes to give, and {request.memory} are needed")
         if not home.idle:
             raise Declined(f"no API server is idle on GPU {gpu}")
+        if self._holdings.left(request.tenant) < request.memory:
+            raise Declined(f"tenant {request.tenant} has all that its limits allow")
         self.adopt(request, gpu)
         return home.idle.pop(0)
 
@@ -205,6 +233,7 @@ class Scheduler:
         for gpu in gpus:
             gpu.busy += 1
             gpu.free -= request.memory
+        self._holdings.begin(request, gpus)
         self._sessions[request.id] = Session(request, gpus, self._now)
         return Place(request, tuple([Seat(gpu.index, gpu.idle.pop(0)) for gpu in gpus]))
 
@@ -215,6 +244,9 @@ class Scheduler:
 
     def _refuse_if_hopeless(self, request: Request) -> None:
         """What no release could ever make possible; before the first GPU is known, nothing is."""
+        if never := self._holdings.never(request):
+            self._refuse(request.id, *never)
+            return
         if not self._gpus:
             return
         fitting = [gpu.memory for gpu in self._gpus.values() if request.labels <= gpu.labels]

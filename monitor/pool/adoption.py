@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import secrets
+
+import structlog
 
 from ..service.runtime import RuntimeDirectory
 
 LEDGER = "ledger"
 BLOCK = 1000  # session numbers that are reserved at once
+UNKNOWN = 1 << 50  # beyond what a monitor ever counts to
 RETURN_SECONDS = 0.5  # in which API servers that are there come back
 LATEST_RETURN_SECONDS = 30.0  # on a machine that has much else to do
+
+log = structlog.get_logger()
 
 
 class Ledger:
@@ -24,21 +28,45 @@ class Ledger:
             self.secret, first = bytes.fromhex(left["secret"]), int(left["sessions"])
             self.released = left.get("released", True)  # that monitor, or one before it, was of release 0.1
             self.inherited = True  # an earlier monitor was killed
-        except (OSError, ValueError, KeyError, TypeError):
+        except FileNotFoundError:
             self.secret, first = secrets.token_bytes(32), 1
             self.inherited = self.released = False
-        self._numbers = itertools.count(first)
-        self._reserved = first
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            # Nobody knows how far it went. No monitor counts that far, so no number is given twice.
+            log.error("the ledger cannot be read: sessions of an earlier monitor are lost", error=str(error))
+            self.secret, first = secrets.token_bytes(32), UNKNOWN + secrets.randbelow(UNKNOWN)
+            self.inherited = self.released = False
+        self._next = self._reserved = first
+        self._failing = False
 
-    def next_session(self) -> int:
-        """A number that no session of this or an earlier monitor has."""
-        number = next(self._numbers)
-        if number >= self._reserved:
+    def next_session(self) -> int | None:
+        """A number that no session of this or an earlier monitor has; None: the ledger cannot be written, and
+        all numbers that it promises were given.
+        """
+        if self._next + BLOCK // 2 >= self._reserved:
+            self._try_to_reserve()
+        if self._next >= self._reserved:
+            return None
+        self._next += 1
+        return self._next - 1
+
+    def _try_to_reserve(self) -> None:
+        """Long before the numbers run out, so that a disk that is full for a while keeps nobody out."""
+        try:
             self.reserve_numbers()
-        return number
+        except OSError as error:
+            if not self._failing:
+                left = self._reserved - self._next
+                log.error("the ledger cannot be written", error=str(error), numbers_left=left)
+            self._failing = True
+        else:
+            self._failing = False
 
     def reserve_numbers(self) -> None:
-        """Write down how far session numbers may go, so that the next monitor gives none of them twice."""
-        self._reserved += BLOCK
-        content = {"secret": self.secret.hex(), "sessions": self._reserved, "released": self.released}
+        """Write down how far session numbers may go, so that the next monitor gives none of them twice.
+        Raises OSError, and nothing has changed.
+        """
+        reserved = self._reserved + BLOCK
+        content = {"secret": self.secret.hex(), "sessions": reserved, "released": self.released}
         self._runtime.publish(LEDGER, json.dumps(content) + "\n")
+        self._reserved = reserved

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 
 import structlog
-from gpuferry.native.tls.stream import Connection
 from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
 from ..service.processes import start_time
@@ -152,12 +151,16 @@ class ApiServer:
         """It outlives its monitor, and the next one will find it."""
         assert self._process
         process, stay = self._process, self._process.stay
-        name, door = returns.enter()
+        try:
+            name, door = returns.enter()
+        except OSError as error:
+            self._complain(error)
+            return
         self._record = Record(name, process.pid, start_time(process.pid), process.group)
         if stay:
             self._record.uid, self._record.cgroup = stay.uid, stay.cgroup
         self._returns = returns
-        self._returns.note(self._record)
+        self._note()
         channel.seal = functools.partial(returns.seal, name)
         with door:
             channel.send(node_pb2.ToServer(home=returns.home), door)
@@ -253,6 +256,8 @@ class ApiServer:
                 self._note_ready(message.ready)
                 self._make_idle()
             elif kind == "started":
+                if message.started.session not in (self.session, self.restoring):
+                    raise ChannelBroken(f"it speaks of session {message.started.session}, which it has not")
                 self.served = True
                 self._events.session_started(message.started.session)
             elif kind == "ended":
@@ -291,7 +296,19 @@ class ApiServer:
         self.ready = ready
         if self._returns and self._record:
             self._record.ready = base64.b64encode(ready.SerializeToString()).decode()
+            self._note()
+
+    def _note(self) -> None:
+        """On a full disk it serves all the same, and the next monitor may not find it."""
+        assert self._returns
+        assert self._record
+        try:
             self._returns.note(self._record)
+        except OSError as error:
+            self._complain(error)
+
+    def _complain(self, error: OSError) -> None:
+        log.error("an API server may not outlive this monitor", server=self.pid, error=str(error))
 
     def _make_idle(self) -> None:
         self._let_next_start()
@@ -335,10 +352,17 @@ class ApiServer:
     async def refresh_stats(self, limit: float) -> None:
         """Ask for new statistics and wait `limit` seconds at most; without an answer the last ones stay."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asked = bool(self._stats_waiters)
         self._stats_waiters.append(waiter)
-        with contextlib.suppress(ChannelBroken, asyncio.TimeoutError):
-            self.send(node_pb2.ToServer(stats=node_pb2.StatsRequest()))
+        try:
+            if not asked:  # one that does not answer is not asked again and again
+                self.send(node_pb2.ToServer(stats=node_pb2.StatsRequest()))
             await asyncio.wait_for(waiter, limit)
+        except (ChannelBroken, asyncio.TimeoutError):
+            pass
+        finally:
+            if waiter in self._stats_waiters:
+                self._stats_waiters.remove(waiter)
 
     def serve(self, session: int) -> None:
         """The API server is about to serve this session."""

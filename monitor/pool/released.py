@@ -17,12 +17,14 @@ import structlog
 from gpuferry.specs._generated import node_pb2
 
 from ..service.processes import start_time
+from ..service.rates import Sparing
 from ..service.waiting import within
 from .channel import Channel, ChannelBroken, listen
 from .returns import Record
 
 DOOR = "node.sock"
 INTRODUCTION_SECONDS = 5.0
+PAUSE_SECONDS = 0.1  # when there are no descriptors
 PEER = struct.Struct("3i")  # struct ucred
 
 log = structlog.get_logger()
@@ -44,12 +46,18 @@ class Door:
         self._adopt = adopt
         self._listening = listen(path)
         self._listening.setblocking(False)
+        self._complaints = Sparing(log.warning)
 
     async def run(self) -> None:
         """Let API servers in, until cancelled."""
         with self._listening:
             while True:
-                end, _ = await asyncio.get_running_loop().sock_accept(self._listening)
+                try:
+                    end, _ = await asyncio.get_running_loop().sock_accept(self._listening)
+                except OSError as error:  # out of descriptors, say: they come again
+                    self._complaints.say("accept failed", "adoption", error=str(error))
+                    await asyncio.sleep(PAUSE_SECONDS)
+                    continue
                 await self._visit(end)
 
     async def _visit(self, end: socket.socket) -> None:
@@ -62,5 +70,5 @@ class Door:
                 raise ChannelBroken("not one of ours")
             self._adopt(channel, Record("", pid, start_time(pid), pid), returned, self._home)
         except (ChannelBroken, OSError, asyncio.TimeoutError) as error:
-            log.warning("a stranger came for adoption", reason=str(error))
+            self._complaints.say("a stranger came for adoption", "stranger", reason=str(error))
             channel.close()

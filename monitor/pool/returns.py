@@ -61,12 +61,16 @@ class Returns:
         return path.name, listen(path)
 
     def note(self, record: Record) -> None:
-        """Write down what is known of an API server now."""
+        """Write down what is known of an API server now. Raises OSError; then what was written stays."""
         scratch = self._folder / f".{record.name}"
         with contextlib.suppress(FileExistsError):
             scratch.touch(0o600)
-        scratch.write_text(json.dumps(asdict(record)))
-        scratch.replace(self._folder / f"{record.name}.json")
+        try:
+            scratch.write_text(json.dumps(asdict(record)))
+            scratch.replace(self._folder / f"{record.name}.json")
+        except OSError:
+            scratch.unlink(missing_ok=True)
+            raise
 
     def path(self, name: str) -> Path:
         """Where this API server's socket is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TextIO, cast
 
 import structlog
 
@@ -12,6 +13,34 @@ HIDDEN = "(hidden)"
 _FIRST = ("ts", "level", "event", "session", "gpu", "server")
 _NAMES = ("token", "secret", "proof", "password", "authorization")
 _secrets: set[str] = set()
+
+
+class Lossy:
+    """A text file where a line that cannot be written is lost, and counted: logging to a full disk, or to
+    nobody, must not end the work that is logged.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._lost = 0
+
+    def write(self, text: str) -> int:
+        """Write the text; after lines that were lost, say first how many."""
+        try:
+            if self._lost:
+                self._file.write(f"gpuferry: {self._lost} log lines could not be written\n")
+                self._lost = 0
+            return self._file.write(text)
+        except OSError:
+            self._lost += 1
+            return len(text)
+
+    def flush(self) -> None:
+        """Write what is buffered, or lose it."""
+        try:
+            self._file.flush()
+        except OSError:
+            self._lost += 1
 
 
 def hide(secret: str) -> None:
@@ -56,6 +85,6 @@ def configure(level: str = "info", form: str = "auto") -> None:
             _without_secrets,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, Lossy(sys.stderr))),
         cache_logger_on_first_use=True,
     )

@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 
 from ..settings.errors import ConfigError
+from .files import write_where_there_is_room
 
 OTHER = "set GPUFERRY_RUNTIME_DIR to another folder"
 
@@ -51,14 +52,9 @@ class RuntimeDirectory:
             )
 
     def publish(self, name: str, content: str) -> Path:
-        """Write a file that only this user can read; readers see all of it or none."""
+        """Write a file that only this user can read; readers see all of it or none. Raises OSError."""
         path = self.path / name
-        scratch = self.path / f".{name}.new"
-        scratch.unlink(missing_ok=True)
-        descriptor = os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(content)
-        scratch.replace(path)
+        write_where_there_is_room(path, content)
         self._published.add(path)
         return path
 

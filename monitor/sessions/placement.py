@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..policy.gpu import Gpu
-from ..policy.interface import Migrate, Place, Policy, Request
+from ..policy.interface import Migrate, Place, Policy, Request, Standing
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Placer:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._early: dict[int, tuple[int, frozenset[str], str]] = {}  # came before any device was known
+        self._early: dict[int, Request] = {}  # came before any device was known
         self._usual = 0  # the smallest of the devices' default quotas
         self.devices: dict[int, DeviceRoom] = {}
 
@@ -109,23 +109,37 @@ class Placer:
         *,
         first: bool = False,
         function: str = "",
+        tenant: str = "",
     ) -> None:
         """A session joins the queue; `first` if it was placed before and lost its API server at once."""
+        request = Request(session, memory, function, labels=labels, arrival=now, tenant=tenant)
         if not self.devices:
-            self._early[session] = memory, labels, function
+            self._early[session] = request
             return
-        request = Request(session, memory or self._usual, function, labels=labels, arrival=now)
-        self._policy.on_arrival(request, now, first=first)
+        self._policy.on_arrival(request._replace(memory=memory or self._usual), now, first=first)
 
     def let_in_early(self, now: float) -> None:
         """The first device is known: enter those who came before it."""
         early, self._early = self._early, {}
-        for session, (memory, labels, function) in early.items():
-            self.arrive(session, memory, labels, now, function=function)
+        for request in early.values():
+            usual = request._replace(memory=request.memory or self._usual, arrival=now)
+            self._policy.on_arrival(usual, now)
 
-    def adopt(self, session: int, device: int, quota: int, function: str = "") -> None:
+    def adopt(self, session: int, device: int, quota: int, function: str = "", tenant: str = "") -> None:
         """Enter a session that an earlier monitor granted, whether there is room or not."""
-        self._policy.adopt(Request(session, quota, function), device)
+        self._policy.adopt(Request(session, quota, function, tenant=tenant), device)
+
+    def standing(self, tenant: str) -> Standing:
+        """What the tenant has here: waiting, sessions, memory."""
+        found = self._policy.standing(tenant)
+        early = sum(request.tenant == tenant for request in self._early.values())
+        return found._replace(waiting=found.waiting + early) if early else found
+
+    def crowd(self) -> tuple[str, int, int] | None:
+        """The tenant with the most waiting sessions, how many, and which has its turn last; None before any
+        device is known.
+        """
+        return self._policy.crowd() if len(self._policy) else None
 
     def on_leave(self, session: int) -> None:
         """The session does not want to wait any more."""
@@ -148,9 +162,9 @@ class Placer:
         """Enter a move that an earlier monitor let begin: the session holds memory on both devices."""
         self._policy.adopt_move(session, device)
 
-    def on_return(self, session: int, device: int, quota: int, function: str = "") -> int:
+    def on_return(self, session: int, device: int, quota: int, function: str = "", tenant: str = "") -> int:
         """Place a suspended session on this device again. Returns its API server there. Raises Declined."""
-        return self._policy.on_return(Request(session, quota, function), device)
+        return self._policy.on_return(Request(session, quota, function, tenant=tenant), device)
 
     def on_migrated(self, session: int, done: bool, seconds: float = 0.0) -> None:
         """A migration ended: the session's memory is on the new device only, or on the old one if not `done`.

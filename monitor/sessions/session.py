@@ -59,6 +59,11 @@ class Session:
         return self.remote.address if self.remote else ""
 
     @property
+    def names(self) -> dict[str, str]:
+        """What policies know it by."""
+        return {"function": self.hello.function, "tenant": self.hello.tenant}
+
+    @property
     def resume_key(self) -> bytes:
         """The key with which the guest proves that the session is its own; empty: it has none yet."""
         return self.grant.resume_key if self.grant else b""

@@ -7,13 +7,14 @@ import os
 import secrets
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpuferry.guest.endpoint import read_token, runtime_directory, split_address
 
 from ..policy.names import FITS, MOVERS, QUEUES
-from . import options
+from . import limits, options
 from .errors import ConfigError
 from .options import option
 from .tokens import check_strength
@@ -119,6 +120,12 @@ class MonitorOptions:
     )
     wall_limit: float = option(options.seconds(), 0.0, "How long a session may live; 0: no limit")
     idle_limit: float = option(options.seconds(), 0.0, "How long a session may make no calls; 0: no limit")
+    tenants: Mapping[str, str] | None = option(
+        options.optional(limits.tenants()),
+        None,
+        "What tenants may have: sessions, memory, queue, connections, calls, wall, weight; of `default`: "
+        "those of whom nothing else is said",
+    )
     min_idle: int = option(
         options.count(0), 0, "API servers per device that are idle at any time, as far as memory allows"
     )
@@ -163,7 +170,7 @@ class Config(MonitorOptions):
     devices: int
     server_command: tuple[str, ...] = (sys.executable, "-m", "gpuferry.apiserver")
     keeper_command: tuple[str, ...] = (sys.executable, "-m", "gpuferry.apiserver.keeper")
-    tenants: bool = False  # whether tokens, or a registry, let in others than the operator
+    has_tenants: bool = False  # whether tokens, or a registry, let in others than the operator
     own_command: bool = False  # server_command or keeper_command was given, and is not ours
     status_descriptor: int | None = None  # see service/parent.py
 

@@ -69,6 +69,13 @@ def _unknown(key: str, known: Mapping[str, Option]) -> str:
     return f"unknown key {key}: {advice}"
 
 
+def _inner(content: Any) -> str:
+    """A table in a table, `a=1:b=2`, or another value as it is."""
+    if isinstance(content, dict):
+        return ":".join(f"{name}={value}" for name, value in content.items())
+    return str(content)
+
+
 def _from_toml(option: Option, value: Any) -> Any:
     """The parsed value; ValueError if it is of a wrong type or wrong in itself."""
     if type(value) not in option.kind.toml and not (isinstance(value, str) and value == "none"):
@@ -76,7 +83,7 @@ def _from_toml(option: Option, value: Any) -> Any:
         got = _TOML_NAMES.get(type(value), type(value).__name__)
         raise ValueError(f"{value!r} is {got}: {wanted} is wanted")
     if isinstance(value, dict):
-        value = ",".join(f"{name}={content}" for name, content in value.items())
+        value = ",".join(f"{name}={_inner(content)}" for name, content in value.items())
     return option.kind.parse(str(value).lower() if isinstance(value, bool) else str(value))
 
 

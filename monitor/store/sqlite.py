@@ -18,6 +18,7 @@ from .interface import ABSENT, Entry, StoreError
 SCHEMA = 1
 POLL_SECONDS = 0.25  # how soon a watch sees what another process wrote
 BUSY_SECONDS = 5.0
+BOOT, BOOT_ID = "~boot", "/proc/sys/kernel/random/boot_id"
 _NOW = "(expires IS NULL OR expires > ?)"
 
 Result = TypeVar("Result")
@@ -37,10 +38,27 @@ def _open(path: Path) -> sqlite3.Connection:
             " version INTEGER NOT NULL, expires REAL) WITHOUT ROWID"
         )
         connection.execute(f"PRAGMA user_version = {SCHEMA}")
+        _forget_other_boots(connection)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _forget_other_boots(connection: sqlite3.Connection) -> None:
+    """Leases end by the clock that counts from the machine's start, which nobody sets: those of an earlier
+    start, and of a gpuferry that took the time of day, are over.
+    """
+    boot = Path(BOOT_ID).read_bytes().strip()
+    with _transaction(connection):
+        (known,) = connection.execute("SELECT value FROM entries WHERE key = ?", (BOOT,)).fetchone() or (
+            None,
+        )
+        if known != boot:
+            connection.execute("DELETE FROM entries WHERE expires IS NOT NULL")
+            connection.execute(
+                "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, NULL)", (BOOT, boot, _version())
+            )
 
 
 class SqliteStore:
@@ -66,19 +84,19 @@ class SqliteStore:
     async def get(self, key: str) -> Entry | None:
         """The newest value of the key; None: there is no such key."""
         query = f"SELECT value, version FROM entries WHERE key = ? AND {_NOW}"
-        row = await self._do(lambda sql: sql.execute(query, (key, time.time())).fetchone())
+        row = await self._do(lambda sql: sql.execute(query, (key, time.monotonic())).fetchone())
         return Entry(*row) if row else None
 
     async def read(self, prefix: str) -> dict[str, Entry]:
         """All keys with this prefix in order, with their entries."""
         query = f"SELECT key, value, version FROM entries WHERE key >= ? AND key < ? AND {_NOW} ORDER BY key"
         bounds = (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1))
-        rows = await self._do(lambda sql: sql.execute(query, (*bounds, time.time())).fetchall())
+        rows = await self._do(lambda sql: sql.execute(query, (*bounds, time.monotonic())).fetchall())
         return {key: Entry(value, version) for key, value, version in rows}
 
     async def put(self, key: str, value: bytes, ttl: float | None = None) -> None:
         """Write a value. One with `ttl` need not survive a power failure, so the disk is not waited for."""
-        now = time.time()
+        now = time.monotonic()
         expires = None if ttl is None else now + ttl
 
         def write(sql: sqlite3.Connection) -> None:
@@ -96,7 +114,7 @@ class SqliteStore:
         """Write a value, or with None delete the key, if the key still has this version; else return
         False.
         """
-        now = time.time()
+        now = time.monotonic()
 
         def write(sql: sqlite3.Connection) -> bool:
             sql.execute("PRAGMA synchronous = FULL")

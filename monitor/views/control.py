@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-import hmac
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 import grpc
 from gpuferry.migration.errors import SnapshotError
-from gpuferry.specs._generated import control_pb2, control_pb2_grpc
+from gpuferry.specs._generated import control_pb2, control_pb2_grpc, tenants_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from ..broker.broker import Broker
 from ..moves.migration import CannotMove, Target, ToDevice, ToFile, ToServer
-from ..service.ports import ALONE, add_port
+from ..service.ports import ALONE, add_port, bounded
 from ..service.tls import Identity
+from ..store.interface import StoreError
+from .callers import Caller, Callers, TooOften, visible
 from .migrations import describe
 
 SERVICE = control_pb2.DESCRIPTOR.services_by_name["Monitor"].full_name
 Serving = health_pb2.HealthCheckResponse.ServingStatus
+FOR_TENANTS = {"Status", "WatchStatus", "EndSession", "ListTenants"}
+REASON_MOST = 500  # characters, of why a session is ended
+
+_caller: ContextVar[Caller] = ContextVar("caller")  # of the call that this task serves
+
+
+def printable(text: str) -> str:
+    """The text without control characters: it reaches terminals and logs."""
+    return "".join(letter for letter in text if letter.isprintable())
 
 
 class RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Calls of our own service need the token; health and reflection tell nothing worth one."""
+    """Calls of our own service need a token, and some the operator's; health and reflection tell nothing
+    worth one.
+    """
 
-    def __init__(self, token: bytes) -> None:
-        self._expected = b"Bearer " + token
-
-        async def deny(_: object, context: Any) -> None:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing token")
-
-        self._deny = grpc.unary_unary_rpc_method_handler(deny)
+    def __init__(self, callers: Callers) -> None:
+        self._callers = callers
 
     async def intercept_service(
         self,
@@ -41,11 +49,32 @@ class RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         details: grpc.HandlerCallDetails,
     ) -> Any:
         """Runs in front of every call."""
-        if details.method.startswith(f"/{SERVICE}/"):
-            given = str(dict(details.invocation_metadata).get("authorization", ""))
-            if not hmac.compare_digest(given.encode(), self._expected):
-                return self._deny
+        service, _, method = details.method.rpartition("/")
+        if service != f"/{SERVICE}":
+            return await continuation(details)
+        scheme, _, token = str(dict(details.invocation_metadata).get("authorization", "")).partition(" ")
+        try:
+            caller = await self._callers.of(token) if scheme == "Bearer" else None
+        except TooOften as error:
+            return _aborting(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        except StoreError as error:
+            return _aborting(grpc.StatusCode.UNAVAILABLE, f"tokens cannot be checked now: {error}")
+        if caller is None:
+            return _aborting(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing token")
+        if caller.tenant is not None and method not in FOR_TENANTS:
+            text = (
+                f"{method} is the operator's: a tenant's token lists, shows and ends that tenant's sessions"
+            )
+            return _aborting(grpc.StatusCode.PERMISSION_DENIED, text)
+        _caller.set(caller)  # the call is served in this task
         return await continuation(details)
+
+
+def _aborting(code: grpc.StatusCode, text: str) -> Any:
+    async def abort(_: object, context: Any) -> None:
+        await context.abort(code, text)
+
+    return grpc.unary_unary_rpc_method_handler(abort)
 
 
 class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
@@ -56,31 +85,46 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
         status: Callable[[], Awaitable[control_pb2.StatusReply]],
         pause: Callable[[float], Awaitable[bool]],
         broker: Broker,
+        reports: Callable[[], list[tenants_pb2.Report]],
     ) -> None:
         self._status = status
         self._pause = pause
         self._broker = broker
+        self._reports = reports
 
     async def Status(self, request: control_pb2.StatusRequest, context: Any) -> control_pb2.StatusReply:
-        """What the monitor knows, at this moment."""
-        return await self._status()
+        """What the monitor knows, and the caller may see, at this moment."""
+        return visible(await self._status(), _caller.get())
 
     async def WatchStatus(
         self, request: control_pb2.WatchStatusRequest, context: Any
     ) -> AsyncIterator[control_pb2.StatusReply]:
         """What the monitor knows, once per interval, until the caller hangs up or the monitor stops."""
-        interval = max(request.interval_seconds or 1.0, 0.1)
-        yield await self._status()
+        interval, caller = max(request.interval_seconds or 1.0, 0.1), _caller.get()
+        if caller.tenant is not None:
+            interval = max(interval, 1.0)
+        yield visible(await self._status(), caller)
         while await self._pause(interval):
-            yield await self._status()
+            yield visible(await self._status(), caller)
 
     async def EndSession(
         self, request: control_pb2.EndSessionRequest, context: Any
     ) -> control_pb2.EndSessionReply:
-        """End a session; its guest is told why."""
-        if not self._broker.end_by_number(request.session, request.reason or "ended by the operator"):
+        """End a session; its guest is told why. Of another tenant's nobody learns whether it is there."""
+        tenant = _caller.get().tenant
+        who = "the operator" if tenant is None else f"tenant {tenant}"
+        reason = printable(request.reason)[:REASON_MOST] or f"ended by {who}"
+        if not self._broker.end_by_number(request.session, reason, tenant):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no session {request.session}")
         return control_pb2.EndSessionReply()
+
+    async def ListTenants(self, request: tenants_pb2.ListRequest, context: Any) -> tenants_pb2.ListReply:
+        """What tenants may have, have and have had; to a tenant only its own."""
+        tenant = _caller.get().tenant
+        wanted = request.tenant if tenant is None else tenant
+        reports = self._reports()
+        found = [report for report in reports if wanted in ("", report.tenant)]
+        return tenants_pb2.ListReply(reports=found)
 
     async def Migrate(
         self, request: control_pb2.MigrateRequest, context: Any
@@ -155,9 +199,12 @@ async def _refuse(context: Any, error: CannotMove) -> None:
 class ControlServer:
     """The gRPC server on a port, with TLS where there is an identity, or on a Unix socket."""
 
-    def __init__(self, service: MonitorService, token: bytes, identity: Identity | None) -> None:
+    def __init__(
+        self, service: MonitorService, callers: Callers, connections: int, identity: Identity | None
+    ) -> None:
         self._identity = identity
-        self._server = grpc.aio.server(interceptors=[RequireToken(token)], options=ALONE)
+        options = (*ALONE, *bounded(connections))
+        self._server = grpc.aio.server(interceptors=[RequireToken(callers)], options=options)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]
         control_pb2_grpc.add_MonitorServicer_to_server(service, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)

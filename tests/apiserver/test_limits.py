@@ -50,7 +50,7 @@ class Life:
         self._clock = clock
         grant = node_pb2.Grant(session=7, welcomed=True, **limits)  # type: ignore[arg-type]
         core: Any = self.engine
-        self.session = server.Session(core, grant, guest, Log(), clock.now)
+        self.session = server.Session(core, grant, guest, Log(), clock.now, b"")
 
     def after(self, seconds: float) -> str:
         """Why the session has been ended by then, if it has."""

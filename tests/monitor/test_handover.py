@@ -15,6 +15,7 @@ from gpuferry.monitor.pool.channel import ChannelBroken
 from gpuferry.monitor.sessions.placement import Placement
 from gpuferry.monitor.sessions.session import Session
 from gpuferry.monitor.settings.monitor import Config
+from gpuferry.monitor.tenants.tenancy import Tenancy
 
 
 class Server:
@@ -61,7 +62,8 @@ def granted(number: int, server: Server, **hello: Any) -> Any:
 
 @pytest.fixture
 def made(tmp_path: Path) -> HandOver:
-    return HandOver(Config(runtime=tmp_path, token=b"", simulated=True, devices=1, wall_limit=60.0))
+    config = Config(runtime=tmp_path, token=b"", simulated=True, devices=1, wall_limit=60.0)
+    return HandOver(config, Tenancy({}))
 
 
 def run(act: Any) -> None:

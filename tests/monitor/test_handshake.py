@@ -219,3 +219,10 @@ def test_refusals_are_counted_and_logged(monitor: harness.Monitor) -> None:
     refused(monitor, token="1" * 64)
     assert monitor.status().monitor.sessions_refused == before + 1
     assert re.search(r'"event": "refused".*"reason": "DENIED"', monitor.log.read_text())
+
+
+def test_labels_take_no_more_than_a_kilobyte(monitor: harness.Monitor) -> None:
+    labels = ",".join(f"name{number}=value" for number in range(200)).encode()
+    answer = refused(monitor, extensions={handshake.Extension.LABELS: labels})
+    assert answer.reason == REASON.BAD_REQUEST
+    assert "at most 1024 are possible" in answer.text

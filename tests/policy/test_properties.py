@@ -174,7 +174,7 @@ def test_the_same_events_bring_the_same_decisions(
 
 @given(EVENTS)
 def test_backfill_with_no_overtaking_is_first_come_first_served(events: list[tuple[int, int]]) -> None:
-    assert replay(Scheduler(Backfill(0), BEST), events) == replay(Scheduler(Fcfs(), BEST), events)
+    assert replay(Scheduler(lambda: Backfill(0), BEST), events) == replay(Scheduler(Fcfs, BEST), events)
 
 
 def test_a_scheduler_is_a_policy() -> None:

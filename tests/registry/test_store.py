@@ -12,9 +12,11 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from gpuferry.monitor.store import sqlite
 from gpuferry.monitor.store.etcd import EtcdStore
 from gpuferry.monitor.store.interface import ABSENT, Store, StoreError
 from gpuferry.monitor.store.sqlite import SqliteStore
@@ -180,6 +182,7 @@ def test_a_store_of_another_schema_is_left_alone(tmp_path: Path) -> None:
 _WRITER = """
 import asyncio, sys
 from pathlib import Path
+from types import SimpleNamespace
 from gpuferry.monitor.store.sqlite import SqliteStore
 
 async def main():
@@ -358,3 +361,31 @@ def test_a_watch_outlives_a_compaction(etcd_cluster: Etcd, monkeypatch: pytest.M
 def _varint(number: int) -> bytes:
     low = bytes([number & 0x7F | (0x80 if number > 0x7F else 0)])
     return low + (_varint(number >> 7) if number > 0x7F else b"")
+
+
+def test_leases_do_not_know_the_time_of_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour back kept a silent server alive for an hour, an hour forward made all be silent."""
+    clock = SimpleNamespace(now=1000.0, day=1.7e9)
+    fake = SimpleNamespace(monotonic=lambda: clock.now, time=lambda: clock.day)
+    monkeypatch.setattr(sqlite, "time", fake)
+
+    async def main() -> None:
+        store = SqliteStore(tmp_path / "db")
+        await store.put("alive", b"x", ttl=5.0)
+        clock.day += 3600
+        assert await store.get("alive")
+        clock.day -= 7200
+        clock.now += 6
+        assert not await store.get("alive")
+        await store.put("alive", b"x", ttl=5.0)
+        await store.put("kept", b"y")
+        await store.close()
+        monkeypatch.setattr(sqlite, "BOOT_ID", str(tmp_path / "boot"))
+        (tmp_path / "boot").write_text("another start of the machine\n")
+        clock.now = 1.0
+        again = SqliteStore(tmp_path / "db")
+        assert not await again.get("alive")
+        assert await again.get("kept")
+        await again.close()
+
+    asyncio.run(main())

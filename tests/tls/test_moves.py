@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from gpuferry.specs._generated import control_pb2
 
+from tests.helpers.certificates import Certificates
 from tests.migration.rounds import Program, migrate, native, program, resume, session_of
 from tests.monitor import harness
-
-from tests.helpers.certificates import Certificates
 
 TOKEN = "a token that both monitors are given"
 NAME = "moving_symbols"

@@ -1,4 +1,4 @@
-"""The records of native/tls, against Python's ssl as the other side, and against whoever stands between them."""
+"""The records of native/tls, against Python's ssl as the other side, and whoever stands between them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def step_through(connection: socket.socket, shake: Shake) -> TlsSocket:
 
 
 @contextmanager
-def ours_and_pythons(certificates: Certificates, server: bool = True) -> Iterator[tuple[TlsSocket, ssl.SSLSocket]]:
+def ours_and_pythons(
+    certificates: Certificates, server: bool = True
+) -> Iterator[tuple[TlsSocket, ssl.SSLSocket]]:
     """The two ends of a connection: ours as the server, or as the client."""
     identity = certificates.identity()
     here, there = socket.socketpair()
@@ -160,7 +162,7 @@ def test_what_is_no_record_of_data_is_refused(came: bytes) -> None:
 
 
 def test_the_other_side_may_ask_for_another_key(certificates: Certificates) -> None:
-    """KeyUpdate with update_requested, as another implementation of ours would send it: we answer with ours."""
+    """KeyUpdate with update_requested, as another implementation would send it: we answer with ours."""
     with pair() as (ours, theirs, wire, out):
         ours._records.update_after(1)
         first, second = sealed(ours, wire, b"one"), sealed(ours, wire, b"two")
@@ -170,7 +172,7 @@ def test_the_other_side_may_ask_for_another_key(certificates: Certificates) -> N
 
 
 def test_another_process_goes_on_wherever_this_one_stopped() -> None:
-    """In the middle of a record on the way in, with plain text that nobody took, with a record half written."""
+    """Within a record on the way in, with plain text that nobody took, with a record half written."""
     data = bytes(range(256)) * 2000
     with pair(room=4096) as (ours, theirs, wire, out):
         ours.setblocking(False)

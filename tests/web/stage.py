@@ -30,9 +30,16 @@ class Stage:
     pool: Any
 
     def __init__(
-        self, status: control_pb2.StatusReply, address: str = "127.0.0.1:0", identity: Identity | None = None
+        self,
+        status: control_pb2.StatusReply,
+        address: str = "127.0.0.1:0",
+        connections: int = 64,
+        callers: Any = None,
+        identity: Identity | None = None,
     ) -> None:
         self._status = status
+        self._callers = callers
+        self._connections = connections
         self.problems: dict[int, str] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
@@ -53,7 +60,9 @@ class Stage:
         reporter: Any = SimpleNamespace(report=report, devices=lambda: list(self._status.devices))
         self.observatory = Observatory(self.broker, self.pool, reporter, Accounting(), Announcer())
         self._ticking = asyncio.ensure_future(self.observatory.run())
-        self._server = WebServer(self.observatory, listen_http(address), KEY, identity)
+        self._server = WebServer(
+            self.observatory, listen_http(address), KEY, identity, self._callers, self._connections
+        )
         await self._server.start()
 
     def remember(self, seconds: int, make: Any) -> None:

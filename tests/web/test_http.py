@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 from gpuferry.monitor.settings.errors import ConfigError
 from gpuferry.monitor.settings.monitor import MonitorOptions, check_exposure
+from gpuferry.monitor.views.callers import Caller
 from gpuferry.monitor.views.web.key import page_key
 from gpuferry.specs._generated import node_pb2, wire
 from prometheus_client.parser import text_string_to_metric_families
@@ -298,3 +299,23 @@ def test_the_usual_port_may_be_taken() -> None:
         with Stage(empty(), "auto") as stage:
             assert urlsplit(stage.url).port != 7780
             assert ask(stage.url, "/healthz")[0] == 200
+
+
+def test_beyond_loopback_a_tenant_sees_its_own_and_opens_nothing_else() -> None:
+    class Callers:
+        async def of(self, token: str) -> Caller | None:
+            return Caller("acme") if token == "tenants" else None
+
+    busy = empty()
+    busy.sessions.extend([session(1, tenant="acme"), session(2, tenant="other")])
+    callers: Any = Callers()
+    with Stage(busy, "0.0.0.0:0", callers=callers) as stage:
+        url = stage.url.replace("0.0.0.0", "127.0.0.1")
+        mine = json.loads(ask(url, "/api/status", Authorization="Bearer tenants")[2])
+        assert [one["id"] for one in mine["sessions"]] == [1]
+        assert ask(url, "/", Authorization="Bearer tenants")[0] == 200
+        assert ask(url, "/api/status", Authorization="Bearer nobodys")[0] == 401
+        # What is not for tenants wants the page's key, as if no token had come.
+        assert ask(url, "/login", "POST", Authorization="Bearer tenants")[0] == 401
+        everything = json.loads(ask(url, "/api/status", Authorization=f"Bearer {KEY}")[2])
+        assert len(everything["sessions"]) == 2

@@ -18,14 +18,18 @@ from grpc_reflection.v1alpha import reflection
 from ...door.credentials import AnyOf, OwnToken, Tenants
 from ...door.listener import Listener, listen_tcp
 from ...door.tokens.book import TokenBook
+from ...service.descriptors import raise_limit, shares
 from ...service.notify import Notifier
-from ...service.ports import ALONE, add_port
+from ...service.ports import ALONE, add_port, bounded
 from ...service.runtime import RuntimeDirectory
 from ...service.tls import Identity, identity_entries, identity_of
 from ...service.waiting import until
 from ...settings.errors import ConfigError
 from ...settings.monitor import check_clear, is_loopback
 from ...store.interface import StoreError
+from ...tenants.book import LimitBook
+from ...tenants.tenancy import Tenancy
+from .accounts import ClusterUsage, follow_limits
 from .client import SERVICE
 from .config import RegistryConfig
 from .directory import Directory
@@ -58,16 +62,25 @@ class Registry:
             directory, book = Directory(store, config.lease), TokenBook(store)
             await self._check_exposure(book)
 
-            redirector = Redirector(directory, config.cluster_key, config.policy, config.max_wait, identity)
+            tenancy = Tenancy({})
+            redirector = Redirector(
+                directory, config.cluster_key, config.policy, config.max_wait, tenancy, identity
+            )
             stack.push_async_callback(redirector.close)
             authority = AnyOf([OwnToken(config.token), Tenants(book)])
+            room = shares()
             listener = Listener(
-                listen_tcp(config.listen), authority, config.handshake_timeout, redirector, identity
+                listen_tcp(config.listen),
+                authority,
+                config.handshake_timeout,
+                redirector,
+                identity,
+                room.shaking,
             )
             stack.callback(listener.close)
 
             guard = RequireSignature(Guard(config.cluster_key), SERVICE)
-            server = grpc.aio.server(interceptors=[guard], options=ALONE)
+            server = grpc.aio.server(interceptors=[guard], options=(*ALONE, *bounded(room.control)))
             control = await self._start_control(server, directory, book, identity)
             stack.push_async_callback(server.stop, 0.5)
 
@@ -75,7 +88,7 @@ class Registry:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 loop.add_signal_handler(number, self._stopping.set)
             notifier = Notifier()
-            jobs = (listener.serve(), directory.follow(), notifier.watch())
+            jobs = (listener.serve(), directory.follow(), follow_limits(store, tenancy), notifier.watch())
             tasks: list[asyncio.Task[None]] = [asyncio.ensure_future(job) for job in jobs]
             stack.push_async_callback(_cancel, tasks)
             self._publish(runtime, listener.name, control)
@@ -104,7 +117,8 @@ class Registry:
     async def _start_control(
         self, server: grpc.aio.Server, directory: Directory, book: TokenBook, identity: Identity | None
     ) -> str:
-        service = RegistryService(directory, book, self._config.lease)
+        limits, usage = LimitBook(directory.store), ClusterUsage(directory.store)
+        service = RegistryService(directory, book, self._config.lease, limits, usage)
         registry_pb2_grpc.add_RegistryServicer_to_server(service, server)
         checks = health.aio.HealthServicer()  # type: ignore[attr-defined]
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)
@@ -141,6 +155,7 @@ def runtime_of(base: str) -> Path:
 
 def run(config: RegistryConfig, token_given: bool) -> None:
     """The whole life of a registry process."""
+    raise_limit()
     try:
         asyncio.run(Registry(config, token_given).run())
     except StoreError as error:

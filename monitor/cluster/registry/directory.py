@@ -47,14 +47,14 @@ class Directory:
     """Writes go to the store at once; `servers` is a view that follows it: choosing waits for nothing."""
 
     def __init__(self, store: Store, lease: float) -> None:
-        self._store = store
+        self.store = store
         self._lease = lease
         self._changed = asyncio.Event()
         self.servers: list[registry_pb2.Server] = []
 
     async def follow(self) -> None:
         """Keeps `servers` up to date, until cancelled."""
-        async for state in self._store.watch(ROOT):
+        async for state in self.store.watch(ROOT):
             self._note(_join(state))
 
     def _note(self, servers: list[registry_pb2.Server]) -> None:
@@ -73,7 +73,7 @@ class Directory:
 
     async def read(self) -> list[registry_pb2.Server]:
         """All servers, from the store itself: whatever was written before is in it."""
-        entries = await self._store.read(ROOT)
+        entries = await self.store.read(ROOT)
         return _join({key: entry.value for key, entry in entries.items()})
 
     async def show(self, address: str) -> registry_pb2.Server:
@@ -86,7 +86,7 @@ class Directory:
     async def register(self, address: str, labels: list[registry_pb2.Label]) -> None:
         """Register a server, or give one that is registered other labels."""
         while True:
-            entry = await self._store.get(REGISTERED + address)
+            entry = await self.store.get(REGISTERED + address)
             if entry:
                 registration = registry_pb2.Registration.FromString(entry.value)
                 del registration.labels[:]
@@ -94,14 +94,14 @@ class Directory:
                 registration = registry_pb2.Registration(address=address, registered=time.time())
             registration.labels.extend(labels)
             version = entry.version if entry else ABSENT
-            if await self._store.swap(REGISTERED + address, registration.SerializeToString(), version):
+            if await self.store.swap(REGISTERED + address, registration.SerializeToString(), version):
                 return
 
     async def _change(self, address: str, change: Callable[[registry_pb2.Registration], None]) -> None:
-        while entry := await self._store.get(REGISTERED + address):
+        while entry := await self.store.get(REGISTERED + address):
             registration = registry_pb2.Registration.FromString(entry.value)
             change(registration)
-            if await self._store.swap(REGISTERED + address, registration.SerializeToString(), entry.version):
+            if await self.store.swap(REGISTERED + address, registration.SerializeToString(), entry.version):
                 return
         raise Unknown(address)
 
@@ -115,7 +115,7 @@ class Directory:
 
     async def remove(self, address: str) -> registry_pb2.Server:
         """Forget the server and return what it was. Raises NotIdle unless it is drained and empty."""
-        while entry := await self._store.get(REGISTERED + address):
+        while entry := await self.store.get(REGISTERED + address):
             server = await self.show(address)
             if not registry_pb2.Registration.FromString(entry.value).drained:
                 raise NotIdle(f"{address} is not drained: `gpuferry server drain {address}` comes first")
@@ -124,14 +124,14 @@ class Directory:
                 raise NotIdle(
                     f"{address} still has {count} sessions: `gpuferry server drain {address} --wait`"
                 )
-            if await self._store.swap(REGISTERED + address, None, entry.version):
+            if await self.store.swap(REGISTERED + address, None, entry.version):
                 return server
         raise Unknown(address)
 
     async def beat(self, load: registry_pb2.Load) -> registry_pb2.Registration:
         """Note a heartbeat, and return what the operator said of its server. Raises Unknown."""
-        entry = await self._store.get(REGISTERED + load.address)
+        entry = await self.store.get(REGISTERED + load.address)
         if not entry:
             raise Unknown(load.address)
-        await self._store.put(ALIVE + load.address, load.SerializeToString(), self._lease)
+        await self.store.put(ALIVE + load.address, load.SerializeToString(), self._lease)
         return registry_pb2.Registration.FromString(entry.value)

@@ -14,11 +14,15 @@ from gpuferry.specs._generated import registry_pb2
 from gpuferry.specs._generated.frames import MAGIC, Header
 
 from ...door import handshake, tickets
-from ...door.guests import Farewells, Guest
+from ...door.guests import Farewells, Guest, address_of
 from ...door.handshake import CudaError, Reason, Refusal, Resume
+from ...policy.holdings import Holdings
+from ...policy.interface import Request
 from ...service.dial import TLS
+from ...service.rates import Sparing
 from ...service.tls import NEW, Identity
 from ...service.waiting import within
+from ...tenants.tenancy import Tenancy
 from .choose import Wish, choose, eligible, why_none
 from .directory import Directory, way_to
 
@@ -65,6 +69,8 @@ class Sent:
     address: str
     incarnation: bytes
     sequence: int  # of the heartbeat that it was sent at
+    tenant: str
+    memory: int  # that it asked for
 
 
 class Redirector:
@@ -76,14 +82,17 @@ class Redirector:
         cluster_key: bytes,
         policy: str,
         max_wait: float,
+        tenancy: Tenancy,
         identity: Identity | None = None,
     ) -> None:
         self._directory = directory
+        self._tenancy = tenancy
         self._identity = identity
         self._key = cluster_key
         self._policy = policy
         self._max_wait = max_wait
         self._farewells = Farewells()
+        self._refusals = Sparing(log.info)
         self._tasks: set[asyncio.Task[None]] = set()
         self._sent: dict[bytes, Sent] = {}  # by the number of its ticket
         self._dead: set[tuple[str, int]] = set()  # by heartbeat: the next one knows better
@@ -112,14 +121,19 @@ class Redirector:
 
     def turn_away(self, connection: Connection, peer: str, refusal: Refusal) -> None:
         """Tell a guest why not, in the background."""
-        log.info("refused", reason=refusal.reason.name, text=refusal.text, peer=peer)
+        reason = refusal.reason.name
+        self._refusals.say("refused", (reason, address_of(peer)), reason=reason, text=refusal.text, peer=peer)
         self._farewells.send(connection, refusal.frame())
 
     async def _place(self, guest: Guest) -> None:
         try:
+            self._check_possible(guest)
             server, ticket = await within(self._max_wait, self._find(guest))
         except asyncio.TimeoutError:
-            self.turn_away(guest.connection, guest.peer, self._refusal(_wish(guest)))
+            self.turn_away(guest.connection, guest.peer, self._refusal(guest))
+            return
+        except Refusal as refusal:
+            self.turn_away(guest.connection, guest.peer, refusal)
             return
         except asyncio.CancelledError:
             guest.connection.close()
@@ -130,8 +144,39 @@ class Redirector:
         log.info("redirected", peer=guest.peer, program=hello.program, function=hello.function, to=address)
         self._farewells.send(guest.connection, frame)
 
-    def _refusal(self, wish: Wish) -> Refusal:
-        servers = self._directory.servers
+    def _check_possible(self, guest: Guest) -> None:
+        """Raise Refusal if the tenant's limits never allow what its guest asks for."""
+        share, hello = self._tenancy.share(guest.hello.tenant), guest.hello
+        request = Request(0, hello.memory, tenant=hello.tenant)
+        if never := Holdings(lambda _: share).never(request):
+            text, memory = never
+            raise Refusal(Reason.NO_CAPACITY, text, CudaError.OUT_OF_MEMORY if memory else None)
+
+    def _why_not(self, guest: Guest) -> str:
+        """Which limit the tenant has reached in the whole cluster; empty: none."""
+        tenant = guest.hello.tenant
+        share = self._tenancy.share(tenant)
+        reports = [
+            one for server in self._directory.servers for one in server.load.tenants if one.tenant == tenant
+        ]
+        sent = [one for one in self._sent.values() if one.tenant == tenant]
+        sessions = sum(one.sessions + one.waiting for one in reports) + len(sent)
+        if sessions >= share.sessions:
+            most = f"{share.sessions:.0f} sessions in the cluster (limit sessions)"
+            return f"tenant {tenant} has {sessions} of {most}"
+        memory = sum(one.memory for one in reports) + sum(one.memory for one in sent)
+        if memory + guest.hello.memory > share.memory or memory >= share.memory:
+            return (
+                f"tenant {tenant} was granted {memory} of {share.memory:.0f} bytes of device memory in the "
+                "cluster (limit memory)"
+            )
+        return ""
+
+    def _refusal(self, guest: Guest) -> Refusal:
+        servers, wish = self._directory.servers, _wish(guest)
+        if why_not := self._why_not(guest):
+            text = f"{why_not}: end some, or ask the operator for more (`gpuferry tenant set --registry …`)"
+            return Refusal(Reason.NO_CAPACITY, text)
         enough = any(eligible(server, Wish(0, wish.labels)) for server in servers)
         error = CudaError.OUT_OF_MEMORY if enough and wish.memory else None
         return Refusal(Reason.NO_CAPACITY, why_none(servers, wish), error)
@@ -141,18 +186,19 @@ class Redirector:
         wish = _wish(guest)
         while True:
             change = self._directory.next_change()
-            while server := self._choose(wish):
+            while not self._why_not(guest) and (server := self._choose(wish)):
                 ticket = tickets.issue(self._key, server.load.incarnation, guest.hello.tenant)
-                if await self._take(server, tickets.number_of(ticket)):
+                if await self._take(server, tickets.number_of(ticket), guest):
                     return server, ticket
                 log.warning("server does not answer", address=server.registration.address)
                 self._dead.add(_beat(server))
             await change.wait()
 
-    async def _take(self, server: registry_pb2.Server, number: bytes) -> bool:
+    async def _take(self, server: registry_pb2.Server, number: bytes, guest: Guest) -> bool:
         """Whether the guest is on its way there; from here on it counts."""
         load, address = server.load, server.registration.address
-        self._sent[number] = Sent(address, load.incarnation, load.sequence)
+        names = guest.hello.tenant, guest.hello.memory
+        self._sent[number] = Sent(address, load.incarnation, load.sequence, *names)
         greeted = False
         try:
             greeted = await _greets(way_to(server), self._identity)

@@ -9,12 +9,16 @@ from typing import Any
 
 import grpc
 from gpuferry.guest.endpoint import split_address
-from gpuferry.specs._generated import registry_pb2, registry_pb2_grpc
+from gpuferry.specs._generated import registry_pb2, registry_pb2_grpc, tenants_pb2
 
 from ...door.tokens import proof
 from ...door.tokens.book import TokenBook, TooMany
 from ...service.dial import TLS
+from ...settings.limits import NAMES
 from ...store.interface import StoreError
+from ...tenants.book import LimitBook
+from ...tenants.messages import from_message, to_message
+from .accounts import ClusterUsage
 from .directory import Directory, NotIdle, Unknown
 
 BEATS_PER_LEASE = 4
@@ -81,9 +85,13 @@ def _errors(method: Method) -> Method:
 class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
     """One replica; it holds no state that another would miss."""
 
-    def __init__(self, directory: Directory, book: TokenBook, lease: float) -> None:
+    def __init__(
+        self, directory: Directory, book: TokenBook, lease: float, limits: LimitBook, usage: ClusterUsage
+    ) -> None:
         self._directory = directory
         self._book = book
+        self._limits = limits
+        self._usage = usage
         self._interval = lease / BEATS_PER_LEASE
 
     @_errors
@@ -140,9 +148,35 @@ class RegistryService(registry_pb2_grpc.RegistryServicer):  # type: ignore[misc]
         """Note what a monitor says of itself; returns what it must know."""
         _check_load(request.load)
         registration = await self._directory.beat(request.load)
+        await self._usage.note(request.load)
+        limits = [to_message(tenant, said) for tenant, said in (await self._limits.all()).items()]
+        known = [(one.tenant, proof.Verifier(one.stored_key, b"")) for one in await self._book.all()]
         return registry_pb2.HeartbeatReply(
-            interval_seconds=self._interval, drained=registration.drained, kills=await self._book.kills()
+            interval_seconds=self._interval,
+            drained=registration.drained,
+            kills=await self._book.kills(),
+            tenants=limits,
+            tokens=[
+                registry_pb2.TokenDigest(tenant=tenant, digest=proof.fingerprint(one))
+                for tenant, one in known
+            ],
         )
+
+    @_errors
+    async def SetTenant(self, request: tenants_pb2.SetRequest, context: Any) -> tenants_pb2.Limits:
+        """Set limits of a tenant for all GPU servers, which hear of them with their next heartbeats."""
+        tenant = request.limits.tenant
+        if not proof.is_tenant(tenant) or not set(request.unset) <= set(NAMES):
+            raise ValueError("no such tenant, or limit, can be")
+        found = await self._limits.set(tenant, from_message(request.limits), request.unset)
+        return to_message(tenant, found)
+
+    @_errors
+    async def ListTenants(self, request: tenants_pb2.ListRequest, context: Any) -> tenants_pb2.ListReply:
+        """What tenants may have, have and have used in the whole cluster."""
+        limits = await self._limits.all()
+        reports = await self._usage.reports(await self._directory.read(), limits)
+        return tenants_pb2.ListReply(reports=[one for one in reports if request.tenant in ("", one.tenant)])
 
     @_errors
     async def AddToken(self, request: registry_pb2.AddTokenRequest, context: Any) -> registry_pb2.Token:

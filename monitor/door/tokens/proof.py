@@ -82,6 +82,11 @@ def check(known: Verifier, message: bytes, proof: bytes) -> bool:
     return hmac.compare_digest(hashlib.sha256(client_key).digest(), known.stored_key)
 
 
+def fingerprint(known: Verifier) -> bytes:
+    """What tells whether a whole token is this one, 32 bytes; no proof can be made or checked with it."""
+    return hashlib.sha256(known.stored_key).digest()
+
+
 def token_id(known: Verifier) -> str:
     """The token's name in listings, 8 hexadecimal digits. Nobody can find the token or its keys from it."""
     return digest(known.stored_key, b"gpuferry token id 1").hex()[:ID_DIGITS]

@@ -5,9 +5,9 @@ Every series exists, at zero, from the start: one that appears with its first ev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from gpuferry.specs._generated import control_pb2, wire
+from gpuferry.specs._generated import control_pb2, tenants_pb2, wire
 from prometheus_client import CollectorRegistry, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -18,6 +18,13 @@ from .accounting import Accounting
 GPU_LABELS = ("gpu", "UUID", "modelName", "Hostname")
 STATES = ("starting", "idle", "busy", "stopping")
 MEMORY_KINDS = ("total", "used", "grantable", "granted")
+TENANT_COUNTERS = (
+    ("sessions", "sessions", "Sessions that began"),
+    ("wall_seconds", "wall_seconds", "Time of sessions, without that in a file"),
+    ("gpu_seconds", "gpu_seconds", "Time for which sessions held a place on a GPU"),
+    ("memory_byte_seconds", "memory_byte_seconds", "Device memory granted, by time"),
+    ("calls", "calls", "CUDA calls that reached an API server"),
+)
 MIGRATION_RESULTS = ("done", "failed")
 START_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 DOWNTIME_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
@@ -138,6 +145,28 @@ class Metrics:
         for function, name in wire.UNSUPPORTED.items():
             missed.add_metric((name,), self._calls.unsupported[function])
         yield from (done, time, missed)
+
+
+class _Usage:
+    """Counters of tenants: as many tenants as the usage book tells apart."""
+
+    def __init__(self, usage: Sequence[tenants_pb2.Usage]) -> None:
+        self._usage = usage
+
+    def collect(self) -> Iterator[Metric]:
+        """A counter for each figure, with a series for each tenant."""
+        for name, field, help in TENANT_COUNTERS:
+            counter = CounterMetricFamily(f"gpuferry_tenant_{name}", help, labels=("tenant",))
+            for usage in self._usage:
+                counter.add_metric((usage.tenant,), getattr(usage, field))
+            yield counter
+
+
+def expose_usage(usage: Sequence[tenants_pb2.Usage]) -> bytes:
+    """What these tenants have used, in Prometheus' text format."""
+    registry = CollectorRegistry()
+    registry.register(_Usage(usage))
+    return generate_latest(registry)
 
 
 def state_name(state: int) -> str:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
-from gpuferry.specs._generated import control_pb2
+from gpuferry.specs._generated import control_pb2, tenants_pb2
 
 from ...broker.broker import Broker
 from ...pool.pool import Pool
 from ...sessions.events import Announcer, Event, Kind
+from ..callers import OPERATOR, Caller, visible
 from ..status import StatusReporter
 from .accounting import Accounting
 from .history import History
-from .metrics import Metrics
+from .metrics import Metrics, expose_usage
 from .plain import status_json
 
 TICK = 1.0  # seconds between two points of the charts, and between two events of a page
@@ -31,13 +32,15 @@ class Observatory:
         reporter: StatusReporter,
         accounting: Accounting,
         announcer: Announcer,
+        usage: Callable[[], list[tenants_pb2.Usage]] = list,
     ) -> None:
         self._broker = broker
         self._pool = pool
         self._reporter = reporter
         self._accounting = accounting
+        self._usage = usage
         self._metrics = Metrics()
-        self._viewers: set[asyncio.Queue[str]] = set()
+        self._viewers: dict[asyncio.Queue[str], Caller] = {}
         self.history = History()
         announcer.subscribe(self._happened)
 
@@ -69,9 +72,11 @@ class Observatory:
             self._accounting.count(server)
         return status
 
-    async def metrics(self) -> bytes:
-        """The metrics of this moment, in Prometheus' text format."""
-        return self._metrics.expose(await self.status(), self._accounting)
+    async def metrics(self, caller: Caller = OPERATOR) -> bytes:
+        """The metrics of this moment that the caller may see, in Prometheus' text format."""
+        if caller.tenant is not None:
+            return expose_usage([one for one in self._usage() if one.tenant == caller.tenant])
+        return self._metrics.expose(await self.status(), self._accounting) + expose_usage(self._usage())
 
     def readiness(self) -> tuple[bool, list[str]]:
         """Whether a guest could have a session, and everything that is wrong here, as text."""
@@ -90,22 +95,32 @@ class Observatory:
         devices = list(status.devices) if status else self._reporter.devices()
         self.history.add(time.time(), devices)
         if status:
-            event = _event("status", status_json(status) | {"point": self.history.latest()})
-            for viewer in self._viewers:
+            events: dict[Caller, str] = {}
+            for viewer, caller in self._viewers.items():
                 if viewer.empty():  # a slow one gets fewer
-                    viewer.put_nowait(event)
+                    if caller not in events:
+                        events[caller] = self._present(status, caller)
+                    viewer.put_nowait(events[caller])
 
-    async def events(self) -> AsyncIterator[str]:
-        """Server-sent events: the history, the present at once, then the present every second."""
+    def _present(self, status: control_pb2.StatusReply, caller: Caller) -> str:
+        """The charts show what all do together: no tenant sees them."""
+        chart = {"point": self.history.latest()} if caller.tenant is None else {}
+        return _event("status", status_json(visible(status, caller)) | chart)
+
+    async def events(self, caller: Caller = OPERATOR) -> AsyncIterator[str]:
+        """Server-sent events for this caller: the history, the present at once, then the present every
+        second.
+        """
         viewer: asyncio.Queue[str] = asyncio.Queue()
-        self._viewers.add(viewer)
+        self._viewers[viewer] = caller
         try:
-            yield _event("history", self.history.all())
-            yield _event("status", status_json(await self.status()))
+            if caller.tenant is None:
+                yield _event("history", self.history.all())
+            yield _event("status", status_json(visible(await self.status(), caller)))
             while True:
                 yield await viewer.get()
         finally:
-            self._viewers.discard(viewer)
+            del self._viewers[viewer]
 
 
 def _event(name: str, data: object) -> str:

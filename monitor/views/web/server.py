@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -18,10 +19,18 @@ from gpuferry.specs._generated import control_pb2
 
 from ...door.listener import name_of
 from ...service.tls import Identity
+from ...service.waiting import within
 from ...settings.monitor import is_loopback
+from ...store.interface import StoreError
+from ..callers import OPERATOR, Caller, Callers, TooOften, visible
 from ..stats.plain import status_json
+from .gate import Gate
 
 STATIC = Path(__file__).parent / "static"
+CONNECTIONS = 64  # where nobody says how many there is room for
+READ_SECONDS = 15.0  # for which a page may not read before it is cut off
+CALLER = web.RequestKey("caller", Caller)  # of a request
+FOR_TENANTS = ("/api/", "/metrics", "/static/")  # with a tenant's token; each shows that tenant's own
 PROBES = ("/healthz", "/readyz")  # they have no key
 OF_LOGIN = ("/login", "/static/login.js", "/static/page.css", "/static/icon.svg")
 HEADERS = {
@@ -42,33 +51,42 @@ class Source(Protocol):
     def readiness(self) -> tuple[bool, list[str]]:
         """Whether a guest could have a session, and everything that is wrong, as text."""
 
-    async def metrics(self) -> bytes:
-        """The metrics of this moment, in Prometheus' text format."""
+    async def metrics(self, caller: Caller) -> bytes:
+        """The metrics of this moment that the caller may see, in Prometheus' text format."""
 
     async def status(self) -> control_pb2.StatusReply:
         """What the monitor knows at this moment."""
 
-    def events(self) -> AsyncIterator[str]:
-        """Server-sent events."""
+    def events(self, caller: Caller) -> AsyncIterator[str]:
+        """Server-sent events for this caller."""
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class WebServer:
-    """One listening socket. It wants the page's key: as bearer, as a password, or as a login's cookie."""
+    """One listening socket. It wants the page's key, as bearer, as a password, or as a login's cookie; or a
+    tenant's token, which shows that tenant's own.
+    """
 
     def __init__(
-        self, source: Source, listening: socket.socket, key: str, identity: Identity | None = None
+        self,
+        source: Source,
+        listening: socket.socket,
+        key: str,
+        identity: Identity | None = None,
+        callers: Callers | None = None,
+        connections: int = CONNECTIONS,
     ) -> None:
         self._source = source
-        self._listening = listening
+        self._callers = callers
         self.name = name_of(listening)
         self._local = is_loopback(self.name)
         self._key = key.encode()
         self._cookie = f"gpuferry-page-{listening.getsockname()[1]}"  # a browser has one jar for all ports
         self._entered = hmac.digest(self._key, b"gpuferry page cookie 1", hashlib.sha256).hex()
         self._tls = _following(identity) if identity else None
+        self._gate = Gate(listening, connections, self._tls)
         application = web.Application(middlewares=[self._guard])
         application.add_routes(
             [
@@ -89,26 +107,47 @@ class WebServer:
     async def start(self) -> None:
         """Answer requests on the listening socket, until `stop`."""
         await self._runner.setup()
-        await web.SockSite(self._runner, self._listening, ssl_context=self._tls).start()
+        assert self._runner.server
+        self._gate.open(self._runner.server)
 
     async def stop(self) -> None:
         """Answer no more requests; pages notice, and say so."""
+        self._gate.close()
         await self._runner.cleanup()
-        self._listening.close()
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        # A page of somebody else's, whose name was made to point here, must not read ours.
-        if self._local and not _is_local(request.host):
-            raise web.HTTPForbidden(text=f"{request.host} is not a name of this machine\n")
-        open_to_all = request.path in (*PROBES, *OF_LOGIN) and request.method in ("GET", "HEAD")
-        if open_to_all or self._proves(request):
-            return await handler(request)
-        if request.path == "/":
-            raise web.HTTPSeeOther("/login")  # browsers take what is behind the # along
-        raise web.HTTPUnauthorized(
-            text="the page's key is needed, as bearer token or password: `gpuferry page`\n", headers=BEARER
-        )
+        with self._gate.answering(request.transport):
+            # A page of somebody else's, whose name was made to point here, must not read ours.
+            if self._local and not _is_local(request.host):
+                raise web.HTTPForbidden(text=f"{request.host} is not a name of this machine\n")
+            if request.path in (*PROBES, *OF_LOGIN) and request.method in ("GET", "HEAD"):
+                return await handler(request)
+            if caller := await self._caller(request):
+                request[CALLER] = caller
+                return await handler(request)
+            if request.path == "/":
+                raise web.HTTPSeeOther("/login")  # browsers take what is behind the # along
+            raise web.HTTPUnauthorized(
+                text="the page's key is needed, as bearer token or password: `gpuferry page`\n",
+                headers=BEARER,
+            )
+
+    async def _caller(self, request: web.Request) -> Caller | None:
+        """Who may have what is asked for: the page's key opens all of it, a tenant's token what is for
+        tenants, and the monitor's token nothing.
+        """
+        if self._proves(request):
+            return OPERATOR
+        if self._callers is None or not (request.path == "/" or request.path.startswith(FOR_TENANTS)):
+            return None
+        try:
+            caller = await self._callers.of(_shown(request).decode(errors="replace"))
+        except TooOften as error:
+            raise web.HTTPTooManyRequests(text=f"{error}\n") from None
+        except StoreError as error:
+            raise web.HTTPServiceUnavailable(text=f"tokens cannot be checked now: {error}\n") from None
+        return caller if caller and caller.tenant is not None else None
 
     def _proves(self, request: web.Request) -> bool:
         if cookie := request.cookies.get(self._cookie):
@@ -140,21 +179,26 @@ class WebServer:
         lines = ["ready" if ready else "not ready", *problems]
         return web.Response(status=200 if ready else 503, text="".join(f"{line}\n" for line in lines))
 
-    async def _metrics(self, _: web.Request) -> web.StreamResponse:
+    async def _metrics(self, request: web.Request) -> web.StreamResponse:
         content_type = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-        return web.Response(body=await self._source.metrics(), headers=content_type)
+        return web.Response(body=await self._source.metrics(request[CALLER]), headers=content_type)
 
-    async def _status(self, _: web.Request) -> web.StreamResponse:
-        return web.json_response(status_json(await self._source.status()))
+    async def _status(self, request: web.Request) -> web.StreamResponse:
+        return web.json_response(status_json(visible(await self._source.status(), request[CALLER])))
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
+        if not self._gate.may_stream(request.transport):
+            raise web.HTTPServiceUnavailable(text="too many pages are open on this machine: close some\n")
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         try:
-            async for event in self._source.events():
-                await response.write(event.encode())
+            async for event in self._source.events(request[CALLER]):
+                await within(READ_SECONDS, response.write(event.encode()))
         except ConnectionResetError:  # the page was closed
             pass
+        except asyncio.TimeoutError:  # it does not read
+            if request.transport:
+                request.transport.abort()
         return response
 
 
@@ -177,7 +221,7 @@ def _shown(request: web.Request) -> bytes:
             return base64.b64decode(value, validate=True).partition(b":")[2]
         except binascii.Error:
             return b""
-    return value.encode() if scheme.lower() == "bearer" else b""
+    return value.encode(errors="surrogateescape") if scheme.lower() == "bearer" else b""
 
 
 def _following(identity: Identity) -> ssl.SSLContext:

@@ -1,0 +1,66 @@
+"""Who may come in and who may wait: the tenants' limits, and places in the queue when there are too many
+guests.
+"""
+
+from __future__ import annotations
+
+from ..sessions.placement import Placer
+from ..tenants.tenancy import Tenancy
+
+
+def _said(tenant: str, has: int, limit: float, what: str, name: str) -> str:
+    return (
+        f"tenant {tenant} has {has} of {limit:.0f} {what} (limit {name}): end some, try later, or ask the "
+        f"operator for more (`gpuferry tenant set {tenant} --{name}`)"
+    )
+
+
+class Admission:
+    """Says whom the limits keep out. `most`: guests that may wait in all, as many as there are descriptors
+    for.
+    """
+
+    def __init__(self, placer: Placer, tenancy: Tenancy, most: int) -> None:
+        self._placer = placer
+        self._tenancy = tenancy
+        self.most = most
+
+    def why_not_in(self, tenant: str) -> str | None:
+        """Why one more guest of the tenant may not come in; None: it may."""
+        limit = self._tenancy.limits(tenant).connections
+        standing = self._placer.standing(tenant)
+        has = standing.waiting + standing.sessions
+        return (
+            _said(tenant, has, limit, "connections", "connections")
+            if limit is not None and has >= limit
+            else None
+        )
+
+    def why_not_wait(self, tenant: str) -> str | None:
+        """Why the newest guest of the tenant, which found no room, may not wait; None: it may."""
+        limit, waiting = self._tenancy.limits(tenant).queue, self._placer.standing(tenant).waiting
+        if limit is None or waiting <= limit:
+            return None
+        return _said(tenant, waiting - 1, limit, "queue places", "queue")
+
+    def displaced(self) -> tuple[int, str] | None:
+        """The waiting session that must go because all places are taken, the last one of whoever has most of
+        them, and why; None: there are enough.
+        """
+        if len(self._placer) <= self.most or not (crowd := self._placer.crowd()):
+            return None
+        return crowd[
+            2
+        ], f"{self.most} guests wait already, and nobody has more of them waiting: try again later"
+
+    def why_waiting(self, tenant: str) -> str:
+        """Which limit of its own the tenant has reached, for a guest that waited in vain; empty: none."""
+        limits, standing = self._tenancy.limits(tenant), self._placer.standing(tenant)
+        if limits.sessions is not None and standing.sessions >= limits.sessions:
+            return f"; {_said(tenant, standing.sessions, limits.sessions, 'sessions', 'sessions')}"
+        if limits.memory is not None and limits.memory > 0 and standing.memory * 2 > limits.memory:
+            return (
+                f"; tenant {tenant} was granted {standing.memory} of {limits.memory:.0f} bytes (limit memory)"
+                f": ask for less (GPUFERRY_MEMORY), or the operator for more"
+            )
+        return ""

@@ -1,0 +1,119 @@
+"""What each tenant holds of a server, and what it may hold."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .gpu import Gpu
+from .interface import Request
+
+
+class Share(NamedTuple):
+    """What a tenant may hold at once, and how often it has its turn against others."""
+
+    sessions: float = math.inf
+    memory: float = math.inf  # in the unit of `Request.memory`, over all GPUs
+    weight: float = 1.0
+
+
+Shares = Callable[[str], Share]
+EVERYTHING = Share()
+
+
+def unlimited(_: str) -> Share:
+    """The share of every tenant where nobody has set limits."""
+    return EVERYTHING
+
+
+@dataclass(slots=True)
+class Holding:
+    """What one tenant holds. A session that moves is counted once, but sits on both of its GPUs."""
+
+    sessions: int = 0
+    memory: int = 0
+    seats: Counter[int] = field(default_factory=Counter)  # by index of the GPU
+    memory_on: Counter[int] = field(default_factory=Counter)
+
+
+class Holdings:
+    """The books of what all tenants hold, for whoever decides whose turn it is."""
+
+    def __init__(self, shares: Shares = unlimited) -> None:
+        self._shares = shares
+        self._held: defaultdict[str, Holding] = defaultdict(Holding)
+
+    def share(self, tenant: str) -> Share:
+        """What the tenant may hold at this moment."""
+        return self._shares(tenant)
+
+    def of(self, tenant: str) -> Holding:
+        """What the tenant holds."""
+        return self._held.get(tenant) or Holding()
+
+    def begin(self, request: Request, gpus: Iterable[Gpu]) -> None:
+        """A request becomes a session on these GPUs."""
+        held = self._held[request.tenant]
+        held.sessions += 1
+        for gpu in gpus:
+            held.memory += request.memory
+            self.sit(request, gpu)
+
+    def end(self, request: Request, gpus: Iterable[Gpu]) -> None:
+        """The session on these GPUs ended."""
+        held = self._held[request.tenant]
+        held.sessions -= 1
+        for gpu in gpus:
+            held.memory -= request.memory
+            self.leave(request, gpu)
+        if not held.sessions:
+            del self._held[request.tenant]
+
+    def sit(self, request: Request, gpu: Gpu) -> None:
+        """The session takes memory of this GPU too."""
+        held = self._held[request.tenant]
+        held.seats[gpu.index] += 1
+        held.memory_on[gpu.index] += request.memory
+
+    def leave(self, request: Request, gpu: Gpu) -> None:
+        """The session's memory on this GPU is free."""
+        held = self._held[request.tenant]
+        held.seats[gpu.index] -= 1
+        held.memory_on[gpu.index] -= request.memory
+
+    def left(self, tenant: str) -> float:
+        """Memory that the tenant may still be granted; below 0 if it may have no session more."""
+        share, held = self._shares(tenant), self.of(tenant)
+        return share.memory - held.memory if held.sessions < share.sessions else -1.0
+
+    def waits_for_itself(self, request: Request, gpus: Iterable[Gpu]) -> bool:
+        """Whether the request would find no room even if all other tenants' sessions ended."""
+        held = self.of(request.tenant)
+        able = sum(
+            request.labels <= gpu.labels
+            and gpu.memory - held.memory_on[gpu.index] >= request.memory
+            and held.seats[gpu.index] < len(gpu.home)
+            for gpu in gpus
+        )
+        return able < request.devices
+
+    def never(self, request: Request) -> tuple[str, bool] | None:
+        """Why the tenant may never have such a session, and whether asking for less memory would help."""
+        share = self._shares(request.tenant)
+        advice = f"`gpuferry tenant set {request.tenant} --"
+        if share.sessions < 1:
+            return (
+                f"tenant {request.tenant} may have no sessions (limit sessions=0): {advice}sessions`",
+                False,
+            )
+        asked = request.memory * request.devices
+        if asked > share.memory:
+            return (
+                f"{asked} bytes of device memory asked for, tenant {request.tenant} may have "
+                f"{share.memory:.0f} (limit memory): ask for less (GPUFERRY_MEMORY), or {advice}memory`",
+                True,
+            )
+        return None

@@ -1,0 +1,146 @@
+"""Turns between tenants: each has a queue of its own, and none waits for what another one piles up."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heapify, heappop, heappush
+
+from .fit import Room
+from .holdings import Holdings
+from .interface import Request
+from .queues import Queue
+
+LATER = 1 << 62  # than any turn that was
+
+
+class Turns:
+    """A queue of queues. Whose turn it is follows start-time fair queueing with the tenants' weights.
+
+    Each tenant has a due time that grows by 1/weight with each of its sessions; the earliest has its turn,
+    among equals the one that waited longest for one. A tenant that begins to wait is not due before those
+    that wait, so what it did not use yesterday gives it nothing today; when nobody waits, all is forgotten.
+    `patience`: how often the tenant whose turn it is may be passed over because its request finds no room;
+    then others wait for it. Who waits for sessions of its own to end, or for its limits, holds nobody up.
+    """
+
+    def __init__(self, make: Callable[[], Queue], holdings: Holdings, patience: int) -> None:
+        self._make = make
+        self._holdings = holdings
+        self._patience = patience
+        self._queues: dict[str, Queue] = {}  # of tenants that have somebody waiting
+        self._tenant_of: dict[int, str] = {}
+        self._due: dict[str, float] = {}
+        self._turned: dict[str, int] = {}  # when each had its last turn
+        self._count = itertools.count(1)
+        self._now = 0.0  # due time of the latest turn
+        self._passed_over = 0
+        self._holder: str | None = None  # who was passed over so often
+
+    def __len__(self) -> int:
+        return len(self._tenant_of)
+
+    def waiting_of(self, tenant: str) -> int:
+        """How many of this tenant wait."""
+        return len(self._queues.get(tenant, ()))
+
+    def longest(self) -> tuple[str, int]:
+        """The tenant with the most waiting, and how many those are."""
+        return max(((name, len(queue)) for name, queue in self._queues.items()), key=lambda one: one[1])
+
+    def newest(self, tenant: str) -> int:
+        """The request of this tenant that would be the last to have its turn."""
+        *_, last = self._queues[tenant]
+        return last.id
+
+    def _order(self, tenant: str) -> tuple[float, int]:
+        return self._due[tenant], self._turned.get(tenant, 0)
+
+    def __iter__(self) -> Iterator[Request]:
+        """In the order in which they would have their turns if all found room."""
+        if len(self._queues) == 1:
+            yield from next(iter(self._queues.values()))
+            return
+        lines = {tenant: iter(queue) for tenant, queue in self._queues.items()}
+        heap = [(*self._order(tenant), place, tenant) for place, tenant in enumerate(lines)]
+        heapify(heap)
+        turn = itertools.count(LATER)
+        while heap:
+            due, _, place, tenant = heappop(heap)
+            request = next(lines[tenant], None)
+            if request:
+                yield request
+                heappush(heap, (due + self._price(tenant), next(turn), place, tenant))
+
+    def _price(self, tenant: str) -> float:
+        return 1.0 / self._holdings.share(tenant).weight
+
+    def push(self, request: Request, first: bool = False) -> None:
+        tenant = request.tenant
+        queue = self._queues.get(tenant)
+        if queue is None:
+            queue = self._queues[tenant] = self._make()
+            self._due[tenant] = max(self._due.get(tenant, 0.0), self._now)
+        queue.push(request, first)
+        self._tenant_of[request.id] = tenant
+        if first:  # its turn came to nothing: it has it again
+            self._due[tenant] -= self._price(tenant)
+            self._turned[tenant] = -next(self._count)
+
+    def pick(self, room: Room) -> Request | None:
+        holder = None
+        for tenant in self._in_turn():
+            left = self._holdings.left(tenant)
+            if left < 0:
+                continue
+            queue = self._queues[tenant]
+            picked = queue.pick(room if left == math.inf else room.within(left))
+            if picked:
+                self._hold(holder)
+                return picked
+            head = next(iter(queue))
+            if holder or head.memory * head.devices > left:
+                continue
+            if not self._holdings.waits_for_itself(head, room.gpus):
+                holder = tenant
+                if holder == self._holder and self._passed_over >= self._patience:
+                    return None
+        return None
+
+    def _hold(self, holder: str | None) -> None:
+        """Somebody has a turn while it was this tenant's, which finds no room."""
+        if holder != self._holder:
+            self._holder, self._passed_over = holder, 0
+        if holder:
+            self._passed_over += 1
+
+    def _in_turn(self) -> Iterable[str]:
+        if len(self._queues) == 1:
+            return list(self._queues)
+        return sorted(self._queues, key=self._order)
+
+    def take(self, request: Request) -> None:
+        tenant = self._tenant_of[request.id]
+        self._queues[tenant].take(request)
+        self._now = max(self._now, self._due[tenant])
+        self._due[tenant] += self._price(tenant)
+        self._turned[tenant] = next(self._count)
+        self._left(request.id)
+
+    def drop(self, request: int) -> Request | None:
+        tenant = self._tenant_of.get(request)
+        if tenant is None:
+            return None
+        dropped = self._queues[tenant].drop(request)
+        self._left(request)
+        return dropped
+
+    def _left(self, request: int) -> None:
+        tenant = self._tenant_of.pop(request)
+        if not self._queues[tenant]:
+            del self._queues[tenant]
+        if not self._queues:
+            self._due.clear()
+            self._turned.clear()
+            self._now, self._holder = 0.0, None

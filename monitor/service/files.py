@@ -1,0 +1,47 @@
+"""Small files that others read while they are written, and that must survive a full disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def write_atomically(path: Path, content: str) -> None:
+    """Replace a private file: readers, and whoever comes after a crash, find all of the new content or all of
+    the old. Raises OSError; then it is the old.
+    """
+    scratch = path.with_name(f".{path.name}.new")
+    scratch.unlink(missing_ok=True)
+    descriptor = os.open(scratch, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except OSError:
+        scratch.unlink(missing_ok=True)  # its blocks may be what others lack
+        raise
+
+
+def write_where_there_is_room(path: Path, content: str) -> None:
+    """As `write_atomically`; on a full disk over the file that is there, whose block it takes. Only for
+    content of one block, which a crash of the process cannot tear. Raises OSError if there is no file to
+    write over.
+    """
+    try:
+        write_atomically(path, content)
+    except OSError as error:
+        if error.errno not in _FULL or not path.exists():
+            raise
+        data = content.encode()
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            if os.pwrite(descriptor, data, 0) != len(data):
+                raise
+            os.ftruncate(descriptor, len(data))
+        finally:
+            os.close(descriptor)

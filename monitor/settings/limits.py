@@ -1,0 +1,147 @@
+"""What a tenant may have: the limits, how they are written, and which of several sources holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gpuferry.guest.units import format_size, parse_size
+
+from . import options
+
+DEFAULT = "default"  # the name under which limits for tenants that have none of their own are set
+NONE = options.NONE
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)")
+_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:/([smh]))?")
+WEIGHT_LEAST, WEIGHT_MOST = 0.01, 100.0
+
+
+def _count(text: str) -> float:
+    return float(options.count().parse(text))
+
+
+def _duration(text: str) -> float:
+    match = _DURATION.fullmatch(text)
+    if not match:
+        raise ValueError(f"{text!r} is no duration: write 90, 90s, 15m, 1h or 2d")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def _rate(text: str) -> float:
+    match = _RATE.fullmatch(text)
+    if not match:
+        raise ValueError(f"{text!r} is no rate: write 10/s, 30/m or 100/h")
+    return float(match[1]) / _SECONDS[match[2] or "s"]
+
+
+def _weight(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no number") from None
+    if not WEIGHT_LEAST <= value <= WEIGHT_MOST:
+        raise ValueError(f"{text} is out of range: {WEIGHT_LEAST:g} to {WEIGHT_MOST:g}")
+    return value
+
+
+def _shown_rate(value: float) -> str:
+    return f"{value:g}/s"
+
+
+def _shown_seconds(value: float) -> str:
+    unit, seconds = next(pair for pair in reversed(_SECONDS.items()) if value % pair[1] == 0 or pair[1] == 1)
+    return f"{value / seconds:g}{unit}"
+
+
+_KINDS: Mapping[str, tuple[Callable[[str], float], Callable[[float], str]]] = {
+    "sessions": (_count, "{:.0f}".format),
+    "memory": (lambda text: float(parse_size(text)), lambda value: format_size(int(value))),
+    "queue": (_count, "{:.0f}".format),
+    "connections": (_count, "{:.0f}".format),
+    "calls": (_rate, _shown_rate),
+    "wall": (_duration, _shown_seconds),
+    "weight": (_weight, "{:g}".format),
+}
+NAMES = tuple(_KINDS)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one tenant may have at once. None: not said here; infinity: as much as there is.
+
+    `sessions` and `memory` (bytes of device memory) granted at once, `queue` places, `connections` of guests,
+    `calls` of the control plane a second, `wall` seconds of a session, `weight` of its turns in the queue.
+    """
+
+    sessions: float | None = None
+    memory: float | None = None
+    queue: float | None = None
+    connections: float | None = None
+    calls: float | None = None
+    wall: float | None = None
+    weight: float | None = None
+
+    def over(self, other: Limits) -> Limits:
+        """These limits, and the other's where these say nothing."""
+        mine = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        return dataclasses.replace(other, **mine)
+
+    def shown(self) -> dict[str, str]:
+        """The limits that are said here, by name, as they are written."""
+        return {
+            name: NONE if value == math.inf else _KINDS[name][1](value)
+            for name, value in dataclasses.asdict(self).items()
+            if value is not None
+        }
+
+
+# Of a tenant for which nobody has said anything: it cannot fill the queue, nor keep the control plane busy.
+BUILT_IN = Limits(math.inf, math.inf, 1000, math.inf, 50, math.inf, 1)
+UNLIMITED = Limits(math.inf, math.inf, math.inf, math.inf, math.inf, math.inf, 1)
+
+
+def parse_limits(texts: Mapping[str, str]) -> Limits:
+    """The limits that these texts by name mean; `none` is no limit. ValueError says which is wrong, and
+    why.
+    """
+    found: dict[str, float] = {}
+    for name, text in texts.items():
+        if name not in _KINDS:
+            raise ValueError(f"{name!r} is no limit of a tenant: known are {', '.join(NAMES)}")
+        try:
+            found[name] = math.inf if text == NONE and name != "weight" else _KINDS[name][0](text)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    return Limits(**found)
+
+
+def _split(text: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in text.split(":") if part]
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def tenants() -> options.Kind:
+    """A kind of setting: limits by tenant, `acme=sessions=4:memory=8GiB`, or tables in a file."""
+    kind = options.mapping("NAME=LIMIT=VALUE:…")
+
+    def parse(value: str) -> Mapping[str, str]:
+        found: Mapping[str, str] = kind.parse(value)
+        limits_of(found)
+        return found
+
+    return dataclasses.replace(kind, parse=parse)
+
+
+def limits_of(setting: Mapping[str, str]) -> dict[str, Limits]:
+    """The limits by tenant that such a setting means. ValueError names the tenant whose limits are wrong."""
+    found = {}
+    for name, text in setting.items():
+        try:
+            found[name] = parse_limits(_split(text))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    return found

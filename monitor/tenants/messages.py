@@ -1,0 +1,48 @@
+"""Limits and usage as tenants.proto has them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from gpuferry.specs._generated import tenants_pb2
+
+from ..settings.limits import NAMES, WEIGHT_LEAST, WEIGHT_MOST, Limits
+
+USED = ("sessions", "wall_seconds", "gpu_seconds", "memory_byte_seconds", "calls")
+
+
+def to_message(tenant: str, limits: Limits) -> tenants_pb2.Limits:
+    """The limits as a message; what they do not say is absent."""
+    said = {name: value for name in NAMES if (value := getattr(limits, name)) is not None}
+    return tenants_pb2.Limits(tenant=tenant, **said)
+
+
+def from_message(message: tenants_pb2.Limits) -> Limits:
+    """The limits of a message, whoever sent it: what is no number, or negative, is not said."""
+    said = {name: getattr(message, name) for name in NAMES if message.HasField(name)}
+    sound = {name: value for name, value in said.items() if not math.isnan(value) and value >= 0}
+    if "weight" in sound:
+        sound["weight"] = min(max(sound["weight"], WEIGHT_LEAST), WEIGHT_MOST)
+    return Limits(**sound)
+
+
+def plain_limits(message: tenants_pb2.Limits) -> dict[str, Any]:
+    """The limits of a message for JSON: numbers by name, null for no limit."""
+    limits = from_message(message)
+    return {
+        name: None if value == math.inf else int(value) if value == int(value) else value
+        for name in NAMES
+        if (value := getattr(limits, name)) is not None
+    }
+
+
+def plain_usage(usage: tenants_pb2.Usage) -> dict[str, Any]:
+    """Usage for JSON, without the tenant's name."""
+    return {name: getattr(usage, name) for name in USED}
+
+
+def add_usage(total: tenants_pb2.Usage, more: tenants_pb2.Usage) -> None:
+    """Add what was used elsewhere."""
+    for name in USED:
+        setattr(total, name, getattr(total, name) + getattr(more, name))

@@ -1,0 +1,85 @@
+"""The limits of every tenant as they hold now, from all who may set them."""
+
+from __future__ import annotations
+
+import enum
+import math
+import time
+from collections.abc import Callable, Mapping
+
+from ..policy.holdings import EVERYTHING, Share
+from ..service.rates import Buckets
+from ..settings.limits import BUILT_IN, DEFAULT, UNLIMITED, Limits, limits_of
+
+REMEMBERED = 4096  # tenants whose limits were worked out
+
+
+class Source(enum.IntEnum):
+    """Who sets limits; of two, the later one holds."""
+
+    SETTINGS = 0
+    CLUSTER = 1
+    MACHINE = 2  # `gpuferry tenant set` here
+
+
+class Tenancy:
+    """Limits by tenant. Who named no tenant holds the operator's own token, and has none."""
+
+    def __init__(self, setting: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._said: dict[Source, Mapping[str, Limits]] = {source: {} for source in Source}
+        self._said[Source.SETTINGS] = limits_of(setting)
+        self._known: dict[str, Limits] = {}
+        self._shares: dict[str, Share] = {}
+        self._calls = Buckets(clock)
+
+    def update(self, source: Source, limits: Mapping[str, Limits]) -> bool:
+        """What this source says from now on. Returns whether anything changed."""
+        if self._said[source] == limits:
+            return False
+        self._said[source] = dict(limits)
+        self._known.clear()
+        self._shares.clear()
+        return True
+
+    def said(self, tenant: str) -> Limits:
+        """What was set for this very tenant."""
+        found = Limits()
+        for source in reversed(Source):
+            found = found.over(self._said[source].get(tenant, Limits()))
+        return found
+
+    def named(self) -> set[str]:
+        """Tenants for which limits were set."""
+        return {name for said in self._said.values() for name in said} - {DEFAULT}
+
+    def limits(self, tenant: str) -> Limits:
+        """The limits that hold for the tenant; each of them is said."""
+        if not tenant:
+            return UNLIMITED
+        found = self._known.get(tenant)
+        if found is None:
+            if len(self._known) >= REMEMBERED:
+                self._known.clear()
+                self._shares.clear()
+            found = self._known[tenant] = self.said(tenant).over(self.said(DEFAULT)).over(BUILT_IN)
+        return found
+
+    def share(self, tenant: str) -> Share:
+        """The part of the limits that decides who has a turn."""
+        if not tenant:
+            return EVERYTHING
+        found = self._shares.get(tenant)
+        if found is None:
+            limits = self.limits(tenant)
+            assert limits.sessions is not None
+            assert limits.memory is not None
+            assert limits.weight is not None
+            found = self._shares[tenant] = Share(limits.sessions, limits.memory, limits.weight)
+        return found
+
+    def may_call(self, tenant: str) -> bool:
+        """Whether the tenant may make another call of the control plane now; it counts."""
+        rate = self.limits(tenant).calls
+        if rate is None or rate == math.inf:
+            return True
+        return rate > 0 and self._calls.take(tenant, rate, max(rate, 1.0))

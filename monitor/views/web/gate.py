@@ -1,0 +1,185 @@
+"""Lets HTTP connections in, a bounded number of them, and cuts off whoever is too slow: no half request
+stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import structlog
+
+from ...service.rates import Sparing
+
+HEADER_SECONDS = 10.0  # for a request's line and headers, and for TLS before it
+ANSWER_SECONDS = 30.0  # for an answer, from the request to its last byte
+SWEEP_SECONDS = 1.0
+SEND_BYTES = 128 << 10  # that the kernel holds for one that does not read
+ACCEPTED_MOST = 16  # at once, before others get their turn
+PAUSE_SECONDS = 0.1  # when there are no descriptors
+
+log = structlog.get_logger()
+
+
+@dataclass(eq=False)
+class Visit:
+    """One connection."""
+
+    connection: socket.socket
+    address: str
+    deadline: float
+    asked: bool = False  # a request of it is being answered
+    streams: bool = False  # that has no end
+    task: asyncio.Task[None] | None = field(default=None, repr=False)
+    transport: asyncio.Transport | None = field(default=None, repr=False)
+
+    def cut(self) -> None:
+        """End the connection now."""
+        if self.transport:
+            self.transport.abort()
+        elif self.task:
+            self.task.cancel()
+
+    def settled(self, _: asyncio.Task[None]) -> None:
+        """The connection is a transport's now, or was given up, perhaps before anything was done with it."""
+        if self.transport is None:
+            self.connection.close()
+
+
+class Gate:
+    """The listening socket of an HTTP server. `most` connections in all, half as many from one address, and
+    half of those may be streams. Where there are too many, one that has not asked for anything goes, the
+    oldest first.
+    """
+
+    def __init__(self, listening: socket.socket, most: int, context: ssl.SSLContext | None = None) -> None:
+        self._listening = listening
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)  # connections inherit it
+        self._most = max(most, 2)
+        self._of_one = max(most // 2, 2)
+        self._context = context
+        self._visits: dict[Visit, None] = {}  # oldest first
+        self._by_transport: dict[asyncio.BaseTransport, Visit] = {}
+        self._make: Callable[[], asyncio.Protocol] | None = None
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._complaints = Sparing(log.warning)
+
+    def open(self, make: Callable[[], asyncio.Protocol]) -> None:
+        """Let connections in; `make` makes what speaks HTTP on each."""
+        self._make = make
+        self._listen()
+
+    def _listen(self) -> None:
+        if self._listening.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(self._listening, self._accept)
+
+    def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(ACCEPTED_MOST):
+            try:
+                connection, address = self._listening.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._complaints.say("HTTP: accept failed", "accept", error=str(error))
+                loop.remove_reader(self._listening)
+                loop.call_later(PAUSE_SECONDS, self._listen)
+                return
+            self._admit(connection, str(address[0]))
+
+    def _admit(self, connection: socket.socket, address: str) -> None:
+        same = [visit for visit in self._visits if visit.address == address]
+        full, among = (
+            (True, same) if len(same) >= self._of_one else (len(self._visits) >= self._most, self._visits)
+        )
+        if full:
+            victim = next((visit for visit in among if not visit.asked), None)
+            self._complaints.say("HTTP: too many connections", address, address=address)
+            if victim is None:
+                connection.close()
+                return
+            del self._visits[victim]
+            victim.cut()
+        visit = Visit(connection, address, time.monotonic() + HEADER_SECONDS)
+        self._visits[visit] = None
+        visit.task = asyncio.ensure_future(self._connect(visit))
+        visit.task.add_done_callback(visit.settled)
+        if self._sweeping is None:
+            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep)
+
+    async def _connect(self, visit: Visit) -> None:
+        assert self._make
+        limit = HEADER_SECONDS if self._context else None
+        visit.connection.setblocking(False)
+        try:
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                self._make, visit.connection, ssl=self._context, ssl_handshake_timeout=limit
+            )
+        except OSError as error:  # of TLS, or of who left at once
+            log.debug("HTTP: no connection", address=visit.address, error=str(error))
+            self._visits.pop(visit, None)
+            return
+        visit.transport = transport
+        self._by_transport[transport] = visit
+
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        for visit in list(self._visits):
+            if visit.transport and visit.transport.is_closing():
+                self._forget(visit)
+            elif now > visit.deadline and not visit.streams:
+                visit.cut()
+                self._forget(visit)
+        waiting = self._visits and self._listening.fileno() >= 0
+        self._sweeping = (
+            asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep) if waiting else None
+        )
+
+    def _forget(self, visit: Visit) -> None:
+        self._visits.pop(visit, None)
+        if visit.transport:
+            self._by_transport.pop(visit.transport, None)
+
+    @contextlib.contextmanager
+    def answering(self, transport: asyncio.BaseTransport | None) -> Iterator[None]:
+        """While a request on this transport is answered. The last bytes of the answer have time after
+        that.
+        """
+        visit = self._visit(transport)
+        if visit:
+            visit.asked, visit.deadline = True, time.monotonic() + ANSWER_SECONDS
+        try:
+            yield
+        finally:
+            if visit:
+                visit.asked, visit.streams = False, False
+                visit.deadline = time.monotonic() + ANSWER_SECONDS
+
+    def _visit(self, transport: asyncio.BaseTransport | None) -> Visit | None:
+        return self._by_transport.get(transport) if transport else None
+
+    def may_stream(self, transport: asyncio.BaseTransport | None) -> bool:
+        """Whether the answer on this transport may go on for ever; then it has no deadline as a whole."""
+        visit = self._visit(transport)
+        if visit is None:
+            return True
+        others = sum(one.streams and one.address == visit.address for one in self._visits)
+        visit.streams = others < max(self._of_one // 2, 1)
+        return visit.streams
+
+    def close(self) -> None:
+        """Let nobody in any more. Those who are inside are the HTTP server's to end."""
+        if self._listening.fileno() >= 0:
+            asyncio.get_running_loop().remove_reader(self._listening)
+        if self._sweeping:
+            self._sweeping.cancel()
+            self._sweeping = None
+        for visit in self._visits:
+            if visit.task and not visit.task.done():
+                visit.task.cancel()
+        self._listening.close()

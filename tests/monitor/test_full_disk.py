@@ -1,0 +1,171 @@
+"""A runtime folder that cannot be written loses no session and gives no number twice."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from gpuferry.monitor.pool import adoption, released
+from gpuferry.monitor.pool.adoption import BLOCK, LEDGER, Ledger
+from gpuferry.monitor.pool.released import Door
+from gpuferry.monitor.pool.returns import Record, Returns
+from gpuferry.monitor.service.files import write_where_there_is_room
+from gpuferry.monitor.service.logs import Lossy
+from gpuferry.monitor.service.runtime import RuntimeDirectory
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 64 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if LIBC.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, b"size=64k,mode=700"):
+        pytest.skip(f"no tmpfs can be mounted here: {os.strerror(ctypes.get_errno())}")
+    try:
+        yield folder
+    finally:
+        assert LIBC.umount2(os.fsencode(folder), 2) == 0  # MNT_DETACH
+
+
+def fill(folder: Path) -> None:
+    with (folder / "junk").open("wb", buffering=0) as junk:
+        while os.statvfs(folder).f_bavail:
+            junk.write(bytes(4096))
+
+
+def numbers(ledger: Ledger, count: int) -> list[int]:
+    given = [ledger.next_session() for _ in range(count)]
+    assert None not in given
+    return [number for number in given if number is not None]
+
+
+def test_numbers_go_on_where_nothing_more_can_be_written(tiny: Path) -> None:
+    runtime = RuntimeDirectory(tiny / "run")
+    ledger = Ledger(runtime)
+    ledger.reserve_numbers()
+    given = numbers(ledger, 10)
+    fill(tiny)
+    with pytest.raises(OSError, match="No space left"):
+        (runtime.path / "more").write_text("x" * 4096)  # it is full, for whatever is new
+    given += numbers(ledger, 3 * BLOCK)
+    os.close(runtime._lock)  # killed: nothing is removed
+    after = RuntimeDirectory(tiny / "run")  # the next monitor starts while it is still full
+    successor = Ledger(after)
+    successor.reserve_numbers()
+    assert successor.inherited
+    assert successor.secret == ledger.secret
+    given += numbers(successor, 2 * BLOCK)
+    assert len(set(given)) == len(given)
+    after.close()
+
+
+def test_when_no_number_can_be_promised_guests_are_refused_until_one_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = RuntimeDirectory(tmp_path / "run")
+    ledger = Ledger(runtime)
+    ledger.reserve_numbers()
+    given = numbers(ledger, 3)
+
+    def broken(name: str, content: str) -> Path:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(runtime, "publish", broken)
+        while (number := ledger.next_session()) is not None:
+            given.append(number)
+        assert len(given) == BLOCK
+        assert ledger.next_session() is None
+        assert Ledger(runtime).next_session() is None  # nor does a successor give what it cannot write down
+    given += numbers(ledger, 10)
+    given += numbers(Ledger(runtime), 10)
+    assert len(set(given)) == len(given)
+    runtime.close()
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"secret": "00"}', '{"secret": 3, "sessions": 4}', "\0" * 64])
+def test_a_torn_ledger_gives_no_number_of_before(tmp_path: Path, content: str) -> None:
+    runtime = RuntimeDirectory(tmp_path / "run")
+    (runtime.path / LEDGER).write_text(content)
+    ledger = Ledger(runtime)
+    assert not ledger.inherited
+    assert min(numbers(ledger, 3)) >= adoption.UNKNOWN
+    runtime.close()
+
+
+def test_a_file_that_is_written_over_is_whole(tiny: Path) -> None:
+    file = tiny / "file"
+    write_where_there_is_room(file, "long, and longer\n")
+    fill(tiny)
+    write_where_there_is_room(file, "short\n")
+    assert file.read_text() == "short\n"
+    with pytest.raises(OSError, match="No space left"):
+        write_where_there_is_room(tiny / "another", "x")
+    assert sorted(one.name for one in tiny.iterdir()) == ["file", "junk"]
+
+
+def test_a_record_that_finds_no_room_leaves_the_one_before(tiny: Path) -> None:
+    returns = Returns(tiny, b"secret", 1.0)
+    name, door = returns.enter()
+    with door:
+        returns.note(Record(name, 7))
+        fill(tiny)
+        with pytest.raises(OSError, match="No space left"):
+            returns.note(Record(name, 7, ready="x" * 4096))
+        assert [record.pid for record in returns.left()] == [7]
+
+
+def test_a_log_that_cannot_be_written_ends_nothing_and_says_so_later() -> None:
+    class Full(io.StringIO):
+        full = True
+
+        def write(self, text: str) -> int:
+            if self.full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().write(text)
+
+    file = Full()
+    log = Lossy(file)
+    for _ in range(3):
+        log.write("lost\n")
+        log.flush()
+    file.full = False
+    log.write("heard\n")
+    assert file.getvalue() == "gpuferry: 3 log lines could not be written\nheard\n"
+
+
+def test_the_door_of_adoption_outlives_a_lack_of_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end would be the monitor's."""
+    monkeypatch.setattr(released, "PAUSE_SECONDS", 0.0)
+
+    async def main() -> None:
+        door = Door(tmp_path, b"secret", 1.0, lambda *_: None)
+        loop = asyncio.get_running_loop()
+        failures = iter([OSError(errno.EMFILE, "Too many open files")] * 3)
+        real = loop.sock_accept
+        accepted = asyncio.Event()
+
+        async def sock_accept(listening: object) -> object:
+            if failure := next(failures, None):
+                raise failure
+            accepted.set()
+            return await real(listening)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(loop, "sock_accept", sock_accept)
+        serving = asyncio.ensure_future(door.run())
+        await asyncio.wait_for(accepted.wait(), 120)
+        assert not serving.done()
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+    asyncio.run(main())

@@ -1,0 +1,237 @@
+"""Turns between tenants: what one piles up delays no other, and limits hold nobody else up."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from gpuferry.monitor.policy import Gpu, Migrate, Place, Refuse, Request, Scheduler, Share, build
+from hypothesis import given
+from hypothesis import strategies as st
+
+QUEUES = ("fcfs", "backfill")
+
+
+class Server:
+    """One GPU, workers, and everything that was decided."""
+
+    def __init__(self, queue: str = "fcfs", workers: int = 1, memory: int = 100, **shares: Share) -> None:
+        self.shares = shares
+        self.policy: Scheduler = build("best-fit", queue, "off", lambda name: self.shares.get(name, Share()))
+        self.policy.add_gpu(Gpu(0, memory))
+        for worker in range(workers):
+            self.policy.on_idle(0, worker)
+        self.live: dict[int, Place] = {}
+        self.placed: list[Request] = []
+        self.refused: list[Refuse] = []
+        self.count = 0
+
+    def arrive(self, tenant: str, memory: int = 1) -> int:
+        self.count += 1
+        self.policy.on_arrival(Request(self.count, memory, tenant=tenant), 0.0)
+        self.settle()
+        return self.count
+
+    def settle(self) -> None:
+        while decision := self.policy.next():
+            assert not isinstance(decision, Migrate)
+            if isinstance(decision, Place):
+                self.live[decision.request.id] = decision
+                self.placed.append(decision.request)
+            else:
+                self.refused.append(decision)
+
+    def end(self, session: int | None = None) -> None:
+        """A session ends, the oldest by default, and its worker is idle again."""
+        place = self.live.pop(next(iter(self.live)) if session is None else session)
+        self.policy.on_complete(place.request.id, 0.0)
+        self.policy.on_idle(place.gpu, place.worker)
+        self.settle()
+
+    def waiting(self, tenant: str) -> int:
+        return self.policy.standing(tenant).waiting
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_a_thousand_that_wait_delay_anothers_first_by_no_more_than_one(queue: str) -> None:
+    server = Server(queue)
+    for _ in range(1001):
+        server.arrive("crowd")
+    first = server.arrive("other")
+    before = len(server.placed)
+    while first not in server.live:
+        server.end()
+    assert len(server.placed) - before <= 2  # itself, and one before it at most
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_turns_go_by_weight(queue: str) -> None:
+    server = Server(queue, heavy=Share(weight=3.0))
+    server.arrive("blocker")
+    for _ in range(40):
+        server.arrive("heavy")
+        server.arrive("light")
+    server.placed.clear()
+    for _ in range(40):
+        server.end()
+    turns = Counter(request.tenant for request in server.placed)
+    assert turns == {"heavy": 30, "light": 10}
+
+
+def test_within_a_tenant_the_order_stays() -> None:
+    server = Server()
+    server.arrive("blocker")
+    mine = [server.arrive(tenant) for _ in range(5) for tenant in ("a", "b")]
+    server.placed.clear()
+    for _ in range(10):
+        server.end()
+    for remainder in (0, 1):
+        order = [request.id for request in server.placed if request.id % 2 == remainder]
+        assert order == sorted(order)
+    assert {request.id for request in server.placed} == set(mine)
+
+
+def test_yesterdays_rest_is_no_credit() -> None:
+    """Who had nothing for long does not go before others again and again when it comes."""
+    server = Server()
+    for _ in range(50):
+        server.arrive("busy")
+    for _ in range(30):
+        server.end()
+    for _ in range(10):
+        server.arrive("late")
+    server.placed.clear()
+    for _ in range(10):
+        server.end()
+    assert Counter(request.tenant for request in server.placed) == {"busy": 5, "late": 5}
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_who_reached_its_limit_waits_and_holds_nobody_up(queue: str) -> None:
+    server = Server(queue, workers=4, few=Share(sessions=1), small=Share(memory=10))
+    one = server.arrive("few")
+    two = server.arrive("few")
+    ten = server.arrive("small", 10)
+    more = server.arrive("small", 1)
+    other = server.arrive("other", 50)
+    assert {one, ten, other} == set(server.live)
+    server.end(one)
+    assert two in server.live
+    server.end(ten)
+    assert more in server.live
+
+
+def test_what_the_limits_never_allow_is_refused_with_the_limit_and_the_next_step() -> None:
+    server = Server(small=Share(memory=10), none=Share(sessions=0))
+    server.arrive("small", 11)
+    server.arrive("none")
+    much, never = server.refused
+    assert much.memory
+    assert "11 bytes" in much.reason
+    assert "10 (limit memory)" in much.reason
+    assert "gpuferry tenant set small --memory" in much.reason
+    assert not never.memory
+    assert "limit sessions=0" in never.reason
+
+
+def test_a_higher_limit_lets_those_go_that_wait() -> None:
+    server = Server(workers=2, few=Share(sessions=1))
+    server.arrive("few")
+    second = server.arrive("few")
+    server.shares["few"] = Share(sessions=2)
+    server.settle()
+    assert second in server.live
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_who_waits_for_its_own_sessions_to_end_is_waited_for_by_nobody(queue: str) -> None:
+    """One that sits on most of a GPU, and asks for as much again, would else close it to all others."""
+    server = Server(queue, workers=100)
+    server.arrive("hog", 60)
+    server.arrive("hog", 60)
+    for _ in range(40):
+        server.arrive("other", 1)
+    assert Counter(request.tenant for request in server.placed) == {"hog": 1, "other": 40}
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_who_needs_room_that_others_have_is_passed_over_so_often_and_then_waited_for(queue: str) -> None:
+    server = Server(queue, workers=100)
+    server.arrive("other", 10)
+    large = server.arrive("large", 100)
+    small = [server.arrive("other", 1) for _ in range(40)]
+    assert sum(one in server.live for one in small) == 25
+    while large not in server.live:
+        server.end()
+    server.end(large)
+    assert server.waiting("other") == 0
+
+
+def test_a_session_that_moves_is_held_once_and_sits_on_both() -> None:
+    server = Server(workers=2, few=Share(sessions=1, memory=60))
+    server.policy.add_gpu(Gpu(1, 100))
+    server.policy.on_idle(1, 9)
+    moving = server.arrive("few", 60)
+    server.policy.request_migration(moving, 1)
+    assert isinstance(server.policy.next(), Migrate)
+    assert server.policy.standing("few")[1:] == (1, 60)
+    server.policy.on_migrated(moving, done=True)
+    assert server.policy.standing("few")[1:] == (1, 60)
+    server.policy.on_complete(moving, 0.0)
+    assert server.policy.standing("few")[1:] == (0, 0)
+
+
+def test_one_that_lost_its_worker_has_its_turn_again() -> None:
+    server = Server(workers=1)
+    first = server.arrive("a")
+    for _ in range(3):
+        server.arrive("b")
+    place = server.live.pop(first)
+    server.policy.on_worker_lost(0, place.worker)
+    server.policy.on_complete(first, 0.0)
+    server.policy.on_arrival(place.request, 0.0, first=True)
+    server.policy.on_idle(0, 7)
+    server.settle()
+    assert first in server.live
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 60), st.integers(0, 3)), max_size=60),
+    st.sampled_from(QUEUES),
+    st.integers(1, 3),
+    st.integers(20, 100),
+)
+def test_limits_hold_nothing_is_lost_and_nobody_starves(
+    steps: list[tuple[str, int, int]], queue: str, sessions: int, memory: int
+) -> None:
+    """Whatever comes in whatever order."""
+    limited = Share(sessions, memory)
+    server = Server(queue, workers=3, a=limited, b=Share(weight=0.5))
+    for tenant, asked, ending in steps:
+        for _ in range(min(ending, len(server.live))):
+            server.end()
+        server.arrive(tenant, asked)
+        mine = [place.request for place in server.live.values() if place.request.tenant == "a"]
+        assert len(mine) <= limited.sessions
+        assert sum(request.memory for request in mine) <= limited.memory
+        for name in "abc":
+            held = [place.request for place in server.live.values() if place.request.tenant == name]
+            assert server.policy.standing(name)[1:] == (len(held), sum(one.memory for one in held))
+        assert len(server.policy.waiting()) == len(server.policy)
+    while server.live:
+        server.end()
+    assert not len(server.policy)
+    assert len(server.placed) + len(server.refused) == server.count
+
+
+@given(st.lists(st.sampled_from("abcd"), min_size=1, max_size=80))
+def test_the_order_that_is_told_is_the_order_that_comes(tenants: list[str]) -> None:
+    server = Server(b=Share(weight=2.0))
+    server.arrive("blocker")
+    for tenant in tenants:
+        server.arrive(tenant)
+    told = [request.id for request in server.policy.waiting()]
+    server.placed.clear()
+    for _ in tenants:
+        server.end()
+    assert [request.id for request in server.placed] == told

@@ -1,0 +1,113 @@
+"""Tenants in a cluster: limits that all servers know, sessions counted over all, one account of usage."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpuferry.monitor.cluster.registry.accounts import ClusterUsage, follow_limits
+from gpuferry.monitor.cluster.registry.redirect import Redirector, Sent
+from gpuferry.monitor.door.handshake import CudaError, Hello, Refusal
+from gpuferry.monitor.settings.limits import Limits
+from gpuferry.monitor.store.sqlite import SqliteStore
+from gpuferry.monitor.tenants.book import LimitBook
+from gpuferry.monitor.tenants.tenancy import Source, Tenancy
+from gpuferry.specs._generated import registry_pb2, tenants_pb2
+
+
+def usage(tenant: str, sessions: int, day: str = "") -> tenants_pb2.Usage:
+    return tenants_pb2.Usage(tenant=tenant, sessions=sessions, wall_seconds=2.0 * sessions, day=day)
+
+
+def server(address: str, tenant: str = "acme", used: int = 0, **has: int) -> registry_pb2.Server:
+    report = tenants_pb2.Report(
+        tenant=tenant, usage=usage(tenant, used), days=[usage(tenant, used, "2026-11-22")]
+    )
+    for name, value in has.items():
+        setattr(report, name, value)
+    return registry_pb2.Server(
+        registration=registry_pb2.Registration(address=address),
+        alive=True,
+        load=registry_pb2.Load(address=address, tenants=[report]),
+    )
+
+
+class Directory:
+    def __init__(self, *servers: registry_pb2.Server) -> None:
+        self.servers = list(servers)
+
+
+def redirector(limits: Limits, *servers: registry_pb2.Server) -> Redirector:
+    tenancy = Tenancy({})
+    tenancy.update(Source.CLUSTER, {"acme": limits})
+    directory: Any = Directory(*servers)
+    return Redirector(directory, b"k" * 32, "least-loaded", 1.0, tenancy)
+
+
+def guest(memory: int = 0, tenant: str = "acme") -> Any:
+    class Guest:
+        hello = Hello(b"", 1, memory, tenant, "", "p")
+
+    return Guest()
+
+
+def test_sessions_count_over_all_servers_and_those_on_their_way() -> None:
+    made = redirector(Limits(sessions=4), server("a:1", sessions=2), server("b:1", waiting=1))
+    assert made._why_not(guest()) == ""
+    made._sent[b"1"] = Sent("a:1", b"", 1, "acme", 0)
+    assert made._why_not(guest()).startswith(
+        "tenant acme has 4 of 4 sessions in the cluster (limit sessions)"
+    )
+    assert made._why_not(guest(tenant="other")) == ""
+    assert "limit sessions" in made._refusal(guest()).text
+
+
+def test_memory_counts_over_all_servers() -> None:
+    made = redirector(Limits(memory=100), server("a:1", memory=40), server("b:1", memory=30))
+    assert made._why_not(guest(30)) == ""
+    assert "granted 70 of 100 bytes of device memory in the cluster" in made._why_not(guest(31))
+    with pytest.raises(Refusal, match="101 bytes of device memory asked for") as caught:
+        made._check_possible(guest(101))
+    assert caught.value.error is CudaError.OUT_OF_MEMORY
+    made._check_possible(guest(101, "other"))
+
+
+def test_limits_in_the_store_reach_whoever_follows(tmp_path: Path) -> None:
+    async def main() -> None:
+        store, tenancy = SqliteStore(tmp_path / "db"), Tenancy({})
+        following = asyncio.ensure_future(follow_limits(store, tenancy))
+        await LimitBook(store).set("acme", Limits(sessions=3))
+        while tenancy.limits("acme").sessions != 3:
+            await asyncio.sleep(0.01)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_usage_of_a_server_that_is_gone_is_kept_and_nothing_is_counted_twice(tmp_path: Path) -> None:
+    now = 0.0
+
+    async def main() -> None:
+        nonlocal now
+        store = SqliteStore(tmp_path / "db")
+        accounts = ClusterUsage(store, lambda: now)
+        a, b = server("a:1", used=5), server("b:1", used=7)
+        await accounts.note(a.load)
+        await accounts.note(b.load)
+        await accounts.note(server("b:1", used=8).load)  # soon after: only in the heartbeat
+        (acme,) = await accounts.reports([a, server("b:1", used=8)], {})
+        assert (acme.usage.sessions, acme.usage.wall_seconds) == (13, 26.0)
+        assert [(one.day, one.sessions) for one in acme.days] == [("2026-11-22", 13)]
+        now = 100.0
+        await accounts.note(server("b:1", used=9).load)
+        await accounts.note(server("a:1", used=1).load)  # it lost its state folder
+        (acme,) = await ClusterUsage(store).reports([], {"default": Limits(sessions=1)})
+        assert acme.usage.sessions == 14  # of servers that are gone
+        assert acme.limits.sessions == 1
+        await store.close()
+
+    asyncio.run(main())

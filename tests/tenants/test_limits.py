@@ -1,0 +1,133 @@
+"""Limits of tenants: how they are written, who may set them, which hold, and how they are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path
+
+import pytest
+from gpuferry.monitor.settings.errors import UsageError
+from gpuferry.monitor.settings.limits import BUILT_IN, Limits, limits_of, parse_limits
+from gpuferry.monitor.settings.monitor import MonitorOptions
+from gpuferry.monitor.settings.sources import load
+from gpuferry.monitor.store.sqlite import SqliteStore
+from gpuferry.monitor.tenants.book import CLUSTERS, LimitBook
+from gpuferry.monitor.tenants.messages import from_message, plain_limits, to_message
+from gpuferry.monitor.tenants.tenancy import Source, Tenancy
+from gpuferry.specs._generated import tenants_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+
+TOML = """
+[tenants.acme]
+sessions = 4
+memory = "8GiB"
+calls = "10/s"
+wall = "1h"
+
+[tenants.default]
+sessions = 1
+"""
+
+
+def test_what_a_file_says_holds(tmp_path: Path) -> None:
+    file = tmp_path / "monitor.toml"
+    file.write_text(TOML)
+    tenancy = Tenancy(load(MonitorOptions, "monitor", {}, str(file)).values.tenants or {})
+    acme = tenancy.limits("acme")
+    assert (acme.sessions, acme.memory, acme.calls, acme.wall) == (4, 8 << 30, 10, 3600)
+    assert acme.queue == BUILT_IN.queue
+    assert tenancy.limits("other").sessions == 1
+    assert tenancy.limits("").sessions == math.inf  # the operator's own programs
+    assert tenancy.named() == {"acme"}
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (
+            "[tenants.acme]\nsessoins = 4\n",
+            "acme: 'sessoins' is no limit of a tenant: known are sessions, memory",
+        ),
+        ('[tenants.acme]\nmemory = "much"\n', "acme: memory: 'much' is no size"),
+        ("[tenants.acme]\nsessions = -1\n", "acme: sessions: -1 is too few"),
+        ('[tenants.acme]\ncalls = "10/week"\n', "acme: calls: '10/week' is no rate: write 10/s"),
+        ("[tenants.acme]\nweight = 0\n", "acme: weight: 0 is out of range: 0.01 to 100"),
+        ('[tenants.acme]\nwall = "soon"\n', "acme: wall: 'soon' is no duration: write 90"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_told_with_its_line(tmp_path: Path, content: str, complaint: str) -> None:
+    file = tmp_path / "monitor.toml"
+    file.write_text("pool = 2\n" + content)
+    with pytest.raises(UsageError) as caught:
+        load(MonitorOptions, "monitor", {}, str(file))
+    assert f"{file}:2: tenants: {complaint}" in str(caught.value)
+
+
+def test_a_flag_says_the_same() -> None:
+    flags = {"tenants": "acme=sessions=4:memory=1GiB,default=queue=none"}
+    found = limits_of(load(MonitorOptions, "monitor", flags).values.tenants or {})
+    assert found == {"acme": Limits(sessions=4, memory=1 << 30), "default": Limits(queue=math.inf)}
+
+
+def test_the_later_source_holds_and_each_limit_by_itself() -> None:
+    tenancy = Tenancy({"acme": "sessions=4:queue=5", "default": "wall=60"})
+    assert tenancy.update(Source.CLUSTER, {"acme": Limits(sessions=8), "default": Limits(sessions=2)})
+    assert tenancy.update(Source.MACHINE, {"acme": Limits(memory=math.inf)})
+    assert not tenancy.update(Source.MACHINE, {"acme": Limits(memory=math.inf)})
+    acme = tenancy.limits("acme")
+    assert (acme.sessions, acme.queue, acme.memory, acme.wall) == (8, 5, math.inf, 60)
+    assert tenancy.limits("other").sessions == 2
+    assert tenancy.share("acme").sessions == 8
+
+
+@given(st.text(max_size=20), st.sampled_from(["sessions", "memory", "queue", "calls", "wall", "weight"]))
+def test_any_text_is_a_limit_or_an_error(text: str, name: str) -> None:
+    """And what is shown of a limit means that limit."""
+    try:
+        limits = parse_limits({name: text})
+    except ValueError:
+        return
+    if name not in ("memory", "wall"):  # which are shown in round figures
+        assert parse_limits(limits.shown()).shown() == limits.shown()
+
+
+def test_a_restart_keeps_what_was_set(tmp_path: Path) -> None:
+    async def main() -> None:
+        store = SqliteStore(tmp_path / "db")
+        book = LimitBook(store)
+        await book.set("acme", Limits(sessions=4, memory=math.inf))
+        assert await book.set("acme", Limits(queue=7), unset=["sessions"]) == Limits(memory=math.inf, queue=7)
+        await LimitBook(store, CLUSTERS).replace({"x": Limits(sessions=1), "y": Limits(sessions=2)})
+        await LimitBook(store, CLUSTERS).replace({"y": Limits(sessions=3)})
+        await store.close()
+        again = SqliteStore(tmp_path / "db")
+        assert await LimitBook(again).all() == {"acme": Limits(memory=math.inf, queue=7)}
+        assert await LimitBook(again, CLUSTERS).all() == {"y": Limits(sessions=3)}
+        await LimitBook(again).set("acme", Limits(), unset=["memory", "queue"])
+        assert not await LimitBook(again).all()
+        await again.close()
+
+    asyncio.run(main())
+
+
+def test_numbers_of_a_stranger_are_not_believed() -> None:
+    message = tenants_pb2.Limits(tenant="x", sessions=math.nan, memory=-1, queue=3, weight=1e9)
+    assert from_message(message) == Limits(queue=3, weight=100)
+    assert plain_limits(to_message("x", Limits(sessions=math.inf, calls=0.5))) == {
+        "sessions": None,
+        "calls": 0.5,
+    }
+
+
+def test_calls_of_the_control_plane_are_counted_by_a_clock() -> None:
+    now = 0.0
+    tenancy = Tenancy({"acme": "calls=2/s", "none": "calls=0"}, clock=lambda: now)
+    assert [tenancy.may_call("acme") for _ in range(3)] == [True, True, False]
+    assert tenancy.may_call("other")
+    now = 0.5
+    assert [tenancy.may_call("acme") for _ in range(2)] == [True, False]
+    now = 1000.0
+    assert [tenancy.may_call("acme") for _ in range(3)] == [True, True, False]
+    assert [tenancy.may_call("none") for _ in range(2)] == [False, False]

@@ -1,0 +1,244 @@
+"""What tenants are billed: by a clock of the test's own, over moves and restarts, and on a full disk."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gpuferry.monitor.door.handshake import Hello, Restore
+from gpuferry.monitor.door.tokens.proof import is_tenant
+from gpuferry.monitor.sessions import session as sessions
+from gpuferry.monitor.sessions.events import Event, Kind
+from gpuferry.monitor.sessions.placement import Placement
+from gpuferry.monitor.sessions.session import Phase, Session
+from gpuferry.monitor.tenants import usage
+from gpuferry.monitor.tenants.tenancy import Tenancy
+from gpuferry.monitor.tenants.usage import NOBODY, UsageBook
+from gpuferry.monitor.views.stats import billing
+from gpuferry.monitor.views.stats.billing import Billing
+from gpuferry.monitor.views.stats.metrics import expose_usage
+from gpuferry.specs._generated import migration_pb2, node_pb2
+
+GIB = 1 << 30
+
+
+class Clock:
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    for module in (sessions, billing):
+        monkeypatch.setattr(module, "time", made)
+    return made
+
+
+class Stage:
+    """A monitor's sessions, and what is billed for them."""
+
+    def __init__(self, path: Path, inherited: bool = False, day: str = "2026-11-22") -> None:
+        self.day = day
+        self.broker: Any = SimpleNamespace(sessions={})
+        self.book = UsageBook(path / "usage.json", is_tenant, lambda: self.day)
+        broker: Any = self.broker
+        self.billing = Billing(broker, self.book, Tenancy({}), inherited)
+
+    def begin(self, number: int, tenant: str = "acme", restore: Restore | None = None) -> Session:
+        hello = Hello(b"", 1, GIB, tenant, "", "p", restore=restore)
+        one = Session(number, hello, "unix", None)
+        one.grant = node_pb2.Grant(session=number, memory_quota=GIB)
+        one.placement = Placement(number, 0, 1, GIB)
+        one.server = SimpleNamespace(session=number, stats=node_pb2.Stats(session=number))  # type: ignore[assignment]
+        one.enter_phase(Phase.RUNNING)
+        if restore:
+            one.phase_began -= restore.age
+            one.restoring = True
+        self.broker.sessions[number] = one
+        return one
+
+    def start(self, number: int, tenant: str = "acme", restore: Restore | None = None) -> Session:
+        one = self.begin(number, tenant, restore)
+        self.billing.happened(Event(Kind.STARTED, number))
+        return one
+
+    def end(self, number: int) -> None:
+        del self.broker.sessions[number]
+        self.billing.happened(Event(Kind.ENDED, number))
+
+    def of(self, tenant: str = "acme") -> tuple[int, float, float, float, int]:
+        self.billing.tick()
+        found = self.book.of(tenant)
+        gib_seconds = found.memory_byte_seconds / GIB
+        return found.sessions, found.wall_seconds, found.gpu_seconds, gib_seconds, found.calls
+
+
+def test_a_session_is_billed_from_start_to_end(tmp_path: Path, clock: Clock) -> None:
+    stage = Stage(tmp_path)
+    stage.start(1)
+    clock.now += 4
+    assert stage.of() == (1, 4, 4, 4, 0)
+    clock.now += 2
+    stage.end(1)
+    clock.now += 100
+    assert stage.of() == (1, 6, 6, 6, 0)
+
+
+def test_time_in_a_file_costs_nothing(tmp_path: Path, clock: Clock) -> None:
+    stage = Stage(tmp_path)
+    one = stage.start(1)
+    clock.now += 3
+    one.suspend("/file", b"head")
+    clock.now += 50
+    assert stage.of()[1:4] == (3, 3, 3)
+    one.unsuspend()
+    clock.now += 1
+    assert stage.of()[1:4] == (4, 4, 4)
+
+
+def test_a_session_that_moves_to_another_server_is_billed_once(tmp_path: Path, clock: Clock) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    source, target = Stage(tmp_path / "a"), Stage(tmp_path / "b")
+    here = source.start(1)
+    here.server.stats = node_pb2.Stats(session=1, calls_sync=10)  # type: ignore[union-attr]
+    clock.now += 10
+    there = target.start(5, restore=Restore(1, 10.0))  # the copy begins
+    clock.now += 7  # which takes that long
+    source.billing.moved(here.server, migration_pb2.Moved())  # type: ignore[arg-type]
+    here.remote = migration_pb2.RemoteTarget(address="b:7700")
+    there.server.stats = node_pb2.Stats(session=5, calls_sync=10)  # type: ignore[union-attr]
+    target.billing.taken_over(there.server, 5)  # type: ignore[arg-type]
+    there.restoring = False
+    target.billing.tick()
+    clock.now += 5
+    there.server.stats = node_pb2.Stats(session=5, calls_sync=13)  # type: ignore[union-attr]
+    assert source.of() == (1, 17, 17, 17, 10)
+    assert target.of() == (0, 5, 5, 5, 3)
+    source.end(1)
+    target.end(5)
+    assert source.of()[1] + target.of()[1] == 22
+
+
+def test_the_next_monitor_bills_the_rest_and_no_more(tmp_path: Path, clock: Clock) -> None:
+    first = Stage(tmp_path)
+    first.start(1)
+    first.start(2)
+    clock.now += 8
+    first.of()
+    first.book.write(first.book.content())
+    clock.now += 3  # then it is killed
+    second = Stage(tmp_path, inherited=True)
+    clock.now += 4
+    one = second.begin(1)
+    one.phase_began = 1000.0  # its age, as its API server tells it
+    second.billing.happened(Event(Kind.ADOPTED, 1))
+    assert second.of() == (2, 8 + 8 + 7, 8 + 8 + 7, 8 + 8 + 7, 0)
+    three = second.begin(3)  # began after the file was written
+    three.phase_began = 1009.0
+    second.billing.happened(Event(Kind.ADOPTED, 3))
+    assert second.of()[:2] == (3, 8 + 8 + 7 + 6)
+
+
+def test_a_monitor_that_was_stopped_leaves_no_sessions_to_the_next(tmp_path: Path, clock: Clock) -> None:
+    """Its session numbers begin anew: what was billed for number 1 is not the new number 1's."""
+    first = Stage(tmp_path)
+    first.start(1)
+    clock.now += 8
+    first.billing.close()
+    second = Stage(tmp_path, inherited=False)
+    one = second.begin(1)
+    one.phase_began = clock.now - 2
+    second.billing.happened(Event(Kind.ADOPTED, 1))
+    assert second.of()[:2] == (2, 10)
+
+
+def test_calls_are_counted_at_each_look_and_at_the_end(tmp_path: Path, clock: Clock) -> None:
+    stage = Stage(tmp_path)
+    one = stage.start(1)
+    one.server.stats = node_pb2.Stats(session=1, calls_sync=2, calls_async=3)  # type: ignore[union-attr]
+    assert stage.of()[4] == 5
+    assert stage.of()[4] == 5
+    last = node_pb2.Stats(session=1, calls_sync=4, calls_async=3)
+    ended = node_pb2.SessionEnded(session=1, stats=last)
+    stage.billing.session_ended(one.server, ended)  # type: ignore[arg-type]
+    other = node_pb2.SessionEnded(session=1, stats=node_pb2.Stats(session=9, calls_sync=100))
+    stage.billing.session_ended(one.server, other)  # type: ignore[arg-type]
+    stage.end(1)
+    assert stage.of()[4] == 7
+
+
+def test_days_add_up_to_all(tmp_path: Path, clock: Clock) -> None:
+    stage = Stage(tmp_path)
+    stage.start(1)
+    clock.now += 5
+    stage.of()
+    stage.day = "2026-11-23"
+    clock.now += 7
+    stage.of()
+    days = {one.day: one.wall_seconds for one in stage.book.days("acme")}
+    assert days == {"2026-11-22": 5, "2026-11-23": 7}
+    stage.billing.close()
+    again = Stage(tmp_path)
+    assert {one.day: one.wall_seconds for one in again.book.days("acme")} == days
+    for number in range(200):
+        again.day = f"2027-{number:03}"
+        again.book.add("acme", calls=1)
+    assert len(again.book.days("acme")) == usage.DAYS_MOST
+
+
+def test_names_of_strangers_make_no_series_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage, "TENANTS_MOST", 3)
+    book = UsageBook(tmp_path / "usage.json", is_tenant)
+    for name in ("a", "b", "c", "d", "e", 'x"} 1\ny{z="', ""):
+        book.add(name, sessions=1)
+    text = expose_usage(book.totals()).decode()
+    series = [line for line in text.splitlines() if line.startswith("gpuferry_tenant_sessions_total{")]
+    assert series == [
+        f'gpuferry_tenant_sessions_total{{tenant="{name}"}} {count}'
+        for name, count in ((NOBODY, 4.0), ("a", 1.0), ("b", 1.0), ("c", 1.0))
+    ]
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    book = UsageBook(tmp_path / "usage.json", is_tenant)
+    book.add("acme", sessions=1)
+    book.write(book.content())
+    before = book.path.read_text()
+    for step in ("fsync", "replace"):
+        with monkeypatch.context() as broken:
+
+            def full(*_: object) -> None:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+            if step == "fsync":
+                broken.setattr("os.fsync", full)
+            else:
+                broken.setattr(Path, "replace", full)
+            book.add("acme", sessions=1)
+            with pytest.raises(OSError, match="No space"):
+                book.write(book.content())
+        assert book.path.read_text() == before
+        assert [one.name for one in tmp_path.iterdir()] == ["usage.json"]
+    book.write(book.content())
+    assert json.loads(book.path.read_text())["tenants"]["acme"]["sessions"] == 3
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"version": 9}', "[]", '{"version": 1, "tenants": {"a": 3}}'])
+def test_a_torn_file_is_kept_aside(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "usage.json"
+    file.write_text(content)
+    book = UsageBook(file, is_tenant)
+    assert not book.totals()
+    (aside,) = tmp_path.iterdir()
+    assert aside.name.startswith("usage.unreadable-")
+    assert aside.read_text() == content

@@ -1,0 +1,210 @@
+"""What a tenant's token shows, and does not: by gRPC, by CLI, and on the page."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import grpc
+import pytest
+from gpuferry.specs._generated import control_pb2, tenants_pb2
+
+from tests.monitor import harness
+from tests.registry.guest import Guest
+
+from .stage import as_tenant, code_of, tokens, waiting
+
+# Enough for a test that asks often; one tenant has few, and gets no more in the time of any test.
+LIMITS = "a=calls=1000,b=calls=1000,hasty=calls=0.00001"
+
+
+@pytest.fixture(scope="module")
+def monitor() -> Iterator[harness.Monitor]:
+    with harness.monitor("--pool", "2", "--http", "127.0.0.1:0", "--tenants", LIMITS) as running:
+        running.wait_idle(2)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def token(monitor: harness.Monitor) -> dict[str, str]:
+    return tokens(monitor, "a", "b", "hasty")
+
+
+@pytest.fixture
+def both(monitor: harness.Monitor, token: dict[str, str]) -> Iterator[dict[str, int]]:
+    """A session of each of two tenants, and one that waits; their numbers."""
+    with Guest(monitor.tcp, token["a"]), Guest(monitor.tcp, token["b"]):
+        connection, _, _ = waiting(monitor, token["b"], function="secret")
+        with connection:
+            status = monitor.wait_for(lambda found: len(found.sessions) == 2 and found.queue, "all there")
+            numbers = {session.tenant: session.id for session in status.sessions}
+            yield numbers | {"waiting": status.queue[0].session}
+    monitor.wait_for(lambda found: not found.sessions and not found.queue, "all gone")
+
+
+def test_a_tenant_sees_its_own_sessions_and_nothing_of_others(
+    monitor: harness.Monitor, token: dict[str, str], both: dict[str, int]
+) -> None:
+    request = control_pb2.StatusRequest()
+    seen = monitor.stub.Status(request, metadata=as_tenant(token["a"]), timeout=harness.DEADLINE)
+    assert [session.id for session in seen.sessions] == [both["a"]]
+    assert not seen.queue
+    assert not seen.servers
+    assert (seen.monitor.sessions_granted, seen.monitor.sessions_refused, seen.monitor.pid) == (0, 0, 0)
+    (device,) = seen.devices
+    assert device.memory_total
+    assert (device.memory_granted, device.pool_idle, device.pool_size) == (0, 0, 0)
+    assert not device.HasField("utilization")
+    (mine,) = seen.sessions
+    assert mine.server_pid == 0
+    watching = monitor.stub.WatchStatus(
+        control_pb2.WatchStatusRequest(), metadata=as_tenant(token["a"]), timeout=harness.DEADLINE
+    )
+    assert [session.id for session in next(watching).sessions] == [both["a"]]
+    watching.cancel()
+    everything = monitor.status()  # the same look sees all, for the operator
+    assert {session.tenant for session in everything.sessions} == {"a", "b"}
+    assert everything.queue
+    assert everything.servers
+
+
+def test_what_is_anothers_and_what_does_not_exist_are_told_alike(
+    monitor: harness.Monitor, token: dict[str, str], both: dict[str, int]
+) -> None:
+    def end(number: int) -> tuple[grpc.StatusCode, str]:
+        request = control_pb2.EndSessionRequest(session=number)
+        code, text = code_of(monitor.stub.EndSession, request, token["a"])
+        return code, text.replace(str(number), "N")
+
+    assert end(both["b"]) == end(both["waiting"]) == end(10**9)
+    assert end(both["b"])[0] is grpc.StatusCode.NOT_FOUND
+    assert {session.tenant for session in monitor.status().sessions} == {"a", "b"}
+
+
+def test_a_tenant_ends_its_own_by_cli(monitor: harness.Monitor, token: dict[str, str]) -> None:
+    with Guest(monitor.tcp, token["a"]) as guest, Guest(monitor.tcp, token["b"]) as bystander:
+        listed = monitor.run("session", "list", "--json", GPUFERRY_TOKEN=token["a"], GPUFERRY_TOKEN_FILE=None)
+        (mine,) = json.loads(listed.stdout)["sessions"]
+        killed = monitor.run("session", "kill", str(mine["id"]), GPUFERRY_TOKEN=token["a"])
+        assert killed.returncode == 0, killed.stderr
+        assert guest.connection.recv(1) == b""
+        assert bystander.echo(b"x") == b"x"
+        denied = monitor.run("migrate", str(mine["id"]), "--to", "gpu:0", GPUFERRY_TOKEN=token["a"])
+        assert denied.returncode == 6
+        assert "Migrate is the operator's" in denied.stderr
+
+
+@pytest.mark.parametrize(
+    ("method", "request_of"),
+    [
+        ("Migrate", lambda number: control_pb2.MigrateRequest(session=number, device=0)),
+        ("Migrate", lambda number: control_pb2.MigrateRequest(session=number, file="/tmp/x", dry_run=True)),
+        ("ResumeSession", lambda _: control_pb2.ResumeSessionRequest(file="/etc/passwd")),
+    ],
+)
+def test_what_is_the_operators_is_denied_whoever_has_the_session(
+    monitor: harness.Monitor,
+    token: dict[str, str],
+    both: dict[str, int],
+    method: str,
+    request_of: object,
+) -> None:
+    assert callable(request_of)
+    answers = {
+        code_of(getattr(monitor.stub, method), request_of(number), token["a"])
+        for number in (both["a"], both["b"], 10**9)
+    }
+    ((code, text),) = answers
+    assert code is grpc.StatusCode.PERMISSION_DENIED
+    assert "is the operator's" in text
+
+
+def test_a_token_of_nobody(monitor: harness.Monitor, token: dict[str, str]) -> None:
+    wrong = [token["a"][:-2] + "xx", "gft.a.x", "gft.nobody." + "A" * 43, "", monitor.token[:-1]]
+    answers = {code_of(monitor.stub.Status, control_pb2.StatusRequest(), one) for one in wrong}
+    assert answers == {(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing token")}
+
+
+def test_calls_beyond_the_limit_are_refused_and_others_are_not(
+    monitor: harness.Monitor, token: dict[str, str]
+) -> None:
+    request = control_pb2.StatusRequest()
+    monitor.stub.Status(request, metadata=as_tenant(token["hasty"]), timeout=harness.DEADLINE)
+    code, text = code_of(monitor.stub.Status, request, token["hasty"])
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "tenant hasty may make 1e-05/s calls (limit calls)" in text
+    monitor.stub.Status(request, metadata=as_tenant(token["a"]), timeout=harness.DEADLINE)
+
+
+def test_why_a_session_ends_reaches_no_terminal_with_control_characters(
+    monitor: harness.Monitor, token: dict[str, str]
+) -> None:
+    with Guest(monitor.tcp, token["a"]):
+        (mine,) = monitor.status().sessions
+        request = control_pb2.EndSessionRequest(session=mine.id, reason="\x1b]0;owned\x07" + "x" * 10000)
+        monitor.stub.EndSession(request, metadata=as_tenant(token["a"]), timeout=harness.DEADLINE)
+        monitor.wait_for(lambda status: not status.sessions, "ended")
+    log = monitor.log.read_text()
+    assert "]0;ownedxxx" in log
+    assert "\\u001b" not in log
+    assert "x" * 501 not in log
+
+
+def test_a_tenant_hears_of_its_own_limits_and_usage_alone(
+    monitor: harness.Monitor, token: dict[str, str], both: dict[str, int]
+) -> None:
+    for asked in ("", "b", "a"):
+        reply = monitor.stub.ListTenants(
+            tenants_pb2.ListRequest(tenant=asked), metadata=as_tenant(token["a"]), timeout=harness.DEADLINE
+        )
+        assert [one.tenant for one in reply.reports] == ["a"]
+        assert reply.reports[0].sessions == 1
+    everything = json.loads(monitor.run("tenant", "list", "--json").stdout)
+    assert {one["tenant"] for one in everything["tenants"]} >= {"a", "b", "hasty"}
+
+
+# -- the page
+
+
+def ask(monitor: harness.Monitor, path: str, token: str = "") -> tuple[int, str]:
+    endpoint = Path(monitor.runtime, "endpoint").read_text()
+    published = dict(line.split("=", 1) for line in endpoint.splitlines())
+    where = published["GPUFERRY_HTTP"].removeprefix("http://")
+    connection = http.client.HTTPConnection(urlsplit(f"http://{where}").netloc, timeout=harness.DEADLINE)
+    try:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        connection.request("GET", path, headers=headers)
+        answer = connection.getresponse()
+        if path == "/api/events":
+            lines = b""
+            while b"event: status" not in lines or not lines.endswith(b"\n\n"):
+                lines += answer.readline()
+            return answer.status, lines.decode()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("path", ["/api/status", "/api/events", "/metrics"])
+def test_the_page_shows_a_tenant_its_own(
+    monitor: harness.Monitor, token: dict[str, str], both: dict[str, int], path: str
+) -> None:
+    code, mine = ask(monitor, path, token["a"])
+    assert code == 200
+    assert "secret" not in mine
+    assert '"tenant": "b"' not in mine
+    assert '"tenant":"b"' not in mine
+    assert 'tenant="b"' not in mine
+    assert "history" not in mine
+    _, everything = ask(monitor, path)
+    assert '"b"' in everything
+    if path == "/metrics":
+        assert 'gpuferry_tenant_sessions_total{tenant="a"} ' in mine
+        assert "gpuferry_sessions " not in mine
+        assert 'gpuferry_tenant_sessions_total{tenant="b"} ' in everything
+    else:
+        assert '"a"' in mine
+        assert "secret" in everything

@@ -1,0 +1,121 @@
+"""Who is slow, or comes too often, keeps nobody else out of the page."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from urllib.parse import urlsplit
+
+import pytest
+from gpuferry.monitor.views.web import gate, server
+
+from tests.helpers.certificates import Certificates
+from tests.monitor.harness import DEADLINE, wait_until
+
+from .stage import KEY, Stage, empty, session
+from .test_http import ask
+
+HALF = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
+
+
+def request(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {KEY}\r\n\r\n".encode()
+
+
+EVENTS = request("/api/events")
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    with Stage(empty(), connections=12) as stage:  # six of one machine, three of those streams
+        yield stage
+
+
+def connect(stage: Stage) -> socket.socket:
+    where = urlsplit(stage.url)
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(DEADLINE)
+    connection.connect((where.hostname, where.port))
+    return connection
+
+
+def is_closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_half_requests_keep_nobody_out(stage: Stage) -> None:
+    with ExitStack() as stack:
+        halves = [stack.enter_context(connect(stage)) for _ in range(40)]
+        for half in halves:
+            half.sendall(HALF)
+        assert ask(stage.url, "/healthz")[0] == 200
+        assert is_closed(halves[0])  # the oldest made room
+        halves[-1].sendall(b"1\r\n\r\n")  # one of the latest goes on, and is answered
+        assert halves[-1].recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_a_request_that_is_never_complete_is_cut_off(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "HEADER_SECONDS", 0.05)
+    monkeypatch.setattr(gate, "SWEEP_SECONDS", 0.01)
+    with connect(stage) as half, connect(stage) as silent:
+        half.sendall(HALF)
+        assert is_closed(half)
+        assert is_closed(silent)
+
+
+def test_a_handshake_of_tls_that_is_never_complete_is_cut_off(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "HEADER_SECONDS", 0.05)
+    monkeypatch.setattr(gate, "SWEEP_SECONDS", 0.01)
+    with (
+        Stage(empty(), identity=certificates.identity()) as stage,
+        connect(stage) as silent,
+        connect(stage) as half,
+    ):
+        half.sendall(b"\x16\x03\x01\x02\x00\x01")  # a ClientHello begins
+        assert is_closed(half)
+        assert is_closed(silent)
+
+
+def test_streams_of_one_machine_leave_room_for_others(stage: Stage) -> None:
+    with ExitStack() as stack:
+        answers = []
+        for _ in range(4):
+            page = stack.enter_context(connect(stage))
+            page.sendall(EVENTS)
+            answers.append(page.recv(12))
+        assert answers == [b"HTTP/1.1 200"] * 3 + [b"HTTP/1.1 503"]
+        assert ask(stage.url, "/readyz")[0] in (200, 503)
+
+
+def test_a_page_that_does_not_read_is_cut_off(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "READ_SECONDS", 0.05)
+    crowd = empty()
+    crowd.sessions.extend(session(number, program="x" * 500) for number in range(1500))
+    with connect(stage) as page:
+        page.sendall(EVENTS)
+        assert page.recv(12) == b"HTTP/1.1 200"
+        stage.show(crowd)
+        wait_until(lambda: not stage.observatory._viewers, "nobody looks any more")
+
+
+def test_an_answer_that_is_not_read_is_cut_off(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(gate, "SWEEP_SECONDS", 0.01)
+    crowd = empty()
+    crowd.sessions.extend(session(number, program="x" * 500) for number in range(1500))
+    stage.show(crowd)
+    with connect(stage) as slow:
+        slow.sendall(request("/api/status"))
+        read = 0
+        while part := slow.recv(1 << 20) if read else slow.recv(16):
+            read += len(part)
+            if read < 100:
+                wait_until(lambda: not stage._server._gate._visits, "it was cut off")
+        assert read < 1500 * 500
