@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Iterable
 
 import grpc
@@ -159,7 +160,11 @@ class Membership:
 
     def _kill(self, kills: Iterable[registry_pb2.Kill]) -> None:
         for kill in kills:
-            if is_tenant(kill.tenant) and (kill.tenant, kill.time) not in self._killed:
+            if (
+                is_tenant(kill.tenant)
+                and math.isfinite(kill.time)
+                and (kill.tenant, kill.time) not in self._killed
+            ):
                 self._killed.add((kill.tenant, kill.time))
                 self._broker.end_tenant(kill.tenant)
 
