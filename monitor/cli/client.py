@@ -16,7 +16,7 @@ import grpc
 from gpuferry.guest import endpoint
 from gpuferry.specs._generated import control_pb2_grpc
 
-from ..service.dial import dial
+from ..service.dial import dial, why_unreachable
 
 Metadata = tuple[tuple[str, str], ...]
 
@@ -42,10 +42,7 @@ def monitor_client(
                 "see `gpuferry doctor`",
             ) from None
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-            reason = (
-                "no answer in time" if code is grpc.StatusCode.DEADLINE_EXCEEDED else "nothing listens there"
-            )
-            raise unreachable(found, reason) from None
+            raise unreachable(found, why_unreachable(code, error.details())) from None
         if code is grpc.StatusCode.PERMISSION_DENIED:
             hint = "use the operator's token (GPUFERRY_TOKEN_FILE)"
             raise CliError(Exit.DENIED, error.details() or "", hint) from None

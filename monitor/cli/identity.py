@@ -26,7 +26,7 @@ class CliOptions:
 
 def _chosen(published: Mapping[str, str]) -> CliOptions:
     given = load(CliOptions, "cli", config=os.devnull).values
-    if given.tls_cert or given.tls_key or given.tls_ca or "GPUFERRY_TLS_CERT" not in published:
+    if given.tls_cert or given.tls_key or "GPUFERRY_TLS_CERT" not in published:
         return given
     certificate, key, authority = (published.get(f"GPUFERRY_TLS_{name}") for name in ("CERT", "KEY", "CA"))
     return CliOptions(certificate, key, authority, given.insecure)
@@ -37,7 +37,7 @@ def known_identity(published: Mapping[str, str]) -> Identity | None:
     there is none. Raises ConfigError.
     """
     chosen = _chosen(published)
-    if not (chosen.tls_cert or chosen.tls_key or chosen.tls_ca):
+    if not (chosen.tls_cert or chosen.tls_key):
         return None
     from ..service.tls import identity_of
 

@@ -39,7 +39,7 @@ def init(
     ] = None,
     days: Days = 1825,
 ) -> None:
-    """Make an authority: `ca.crt`, which all machines get, and `ca.key`, which stays here."""
+    """Make an authority. All machines get its `ca.crt`; `ca.key` stays here."""
     from ..service.authority import make_authority
 
     certificate = make_authority(_folder(folder), days)
@@ -62,7 +62,7 @@ def issue(
     replace: Replace = False,
     folder: Folder = None,
 ) -> None:
-    """Issue a certificate: to a server, for its names, or with --client to a person."""
+    """Issue a certificate to a server, or with --client to a person."""
     from ..service.authority import CERTIFICATE, as_host, issue
 
     where = _folder(folder)
@@ -81,7 +81,7 @@ def show(
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
-    """Print what certificates are for, and until when; without files: all of the authority's folder."""
+    """Print what certificates are for, and until when. Without files: those beside the authority."""
     from .errors import CliError, Exit
 
     paths = files or sorted(_folder(folder).glob("*.crt"))

@@ -66,7 +66,7 @@ def _check(tenant: str) -> None:
 
 @app.command()
 def new() -> None:
-    """Print a new token for a monitor, a registry or a cluster key, with 256 random bits. Nothing is kept."""
+    """Print a new secret for a token or key file. It has 256 random bits and is kept nowhere."""
     import secrets
 
     print(secrets.token_hex(32))

@@ -85,7 +85,8 @@ class View:
             f"   API servers idle {idle} of {len(reply.servers)}",
         )
         if info.http:
-            head.append(f"   http://{info.http}", style="dim")
+            page = info.http if "://" in info.http else f"http://{info.http}"
+            head.append(f"   {page}", style="dim")
         return head
 
     def _notices(self, reply: control_pb2.StatusReply) -> list[RenderableType]:

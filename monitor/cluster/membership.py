@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hmac
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 import grpc
@@ -192,7 +193,11 @@ class Membership:
 
     def _kill(self, kills: Iterable[registry_pb2.Kill]) -> None:
         for kill in kills:
-            if proof.is_tenant(kill.tenant) and (kill.tenant, kill.time) not in self._killed:
+            if (
+                proof.is_tenant(kill.tenant)
+                and math.isfinite(kill.time)
+                and (kill.tenant, kill.time) not in self._killed
+            ):
                 self._killed.add((kill.tenant, kill.time))
                 self._broker.end_tenant(kill.tenant)
 

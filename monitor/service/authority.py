@@ -92,7 +92,7 @@ class Description:
     @property
     def left(self) -> datetime.timedelta:
         """How long it is still good."""
-        return self.ends - datetime.datetime.now(datetime.timezone.utc)
+        return self.ends - _now()
 
     @property
     def days_left(self) -> int:
@@ -135,6 +135,10 @@ def as_host(name: str) -> bool:
     return True
 
 
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.timezone.utc)
+
+
 def _new_key() -> Key:
     return ec.generate_private_key(ec.SECP256R1())
 
@@ -164,7 +168,7 @@ def _builder(
     days: int,
     within: x509.Certificate | None = None,
 ) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = _now()
     ends = now + datetime.timedelta(days=days)
     if within:
         if within.not_valid_after_utc < now:

@@ -15,6 +15,23 @@ TLS = "tls://"
 Options = Sequence[tuple[str, Any]]
 
 
+# What gRPC's words mean. They may be somebody else's, and are not passed on.
+_REASONS = (
+    ("Hostname Verification", "its certificate is for another name or address than this"),
+    ("CERTIFICATE_VERIFY_FAILED", "its certificate is not of the authority in GPUFERRY_TLS_CA, or has ended"),
+    ("WRONG_VERSION_NUMBER", "it does not speak TLS"),
+    ("Socket closed", "it hung up; if it speaks TLS, write tls:// before its address"),
+)
+
+
+def why_unreachable(code: grpc.StatusCode, details: str | None) -> str:
+    """Why a call found nobody, in our words."""
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return "no answer in time"
+    found = (reason for words, reason in _REASONS if words in (details or ""))
+    return next(found, "nothing listens there")
+
+
 def stays_here(address: str) -> bool:
     """Whether what is said to HOST:PORT or unix:PATH does not leave this machine. A name is not looked up."""
     if address.startswith("unix:"):

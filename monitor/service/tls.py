@@ -158,10 +158,12 @@ class Identity:
 
 
 def identity_of(options: TlsOptions) -> Identity | None:
-    """The identity that the settings name, all three files or none. Raises ConfigError."""
+    """The identity that the settings name. An authority alone is no identity, but what programs are told whom
+    to believe with. Raises ConfigError if certificate, key or authority is missing, or does not do.
+    """
     files = {"--tls-cert": options.tls_cert, "--tls-key": options.tls_key, "--tls-ca": options.tls_ca}
     missing = [flag for flag, path in files.items() if not path]
-    if len(missing) == len(files):
+    if not (options.tls_cert or options.tls_key):
         return None
     if missing:
         raise ConfigError(

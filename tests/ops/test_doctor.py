@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import re
@@ -16,8 +17,12 @@ import pytest
 from gpuferry.guest import paths
 from gpuferry.monitor.cli.checks import machine, settings
 from gpuferry.monitor.cli.checks.check import Check
+from gpuferry.monitor.service import authority
+from gpuferry.monitor.service.tls import read_certificates
 from gpuferry.monitor.service.versions import package_version
 
+from tests.helpers.certificates import Certificates
+from tests.helpers.tokens import token_of
 from tests.monitor import harness
 
 DRIVER = """
@@ -65,8 +70,9 @@ def test_where_settings_come_from(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("content", "mode", "result", "words"),
     [
-        ("x" * 64, 0o600, "ok", ""),
-        ("x" * 64, 0o644, "failed", "others can read it"),
+        (token_of("the file"), 0o600, "ok", ""),
+        (token_of("the file"), 0o644, "failed", "others can read it"),
+        ("open sesame, open sesame", 0o600, "failed", "can be guessed"),
         ("\n", 0o600, "failed", "first line is empty"),
         (None, 0, "failed", "No such file"),
     ],
@@ -83,6 +89,91 @@ def test_the_tokens_file(
     check = next(c for c in settings.settings_checks(False) if c.name == "token_file")
     assert check.result == result
     assert words in check.detail
+
+
+def said(name: str) -> list[str]:
+    """The details of all findings of this name that are not ok."""
+    found = settings.settings_checks(False)
+    return [check.detail for check in found if check.name == name and check.result != "ok"]
+
+
+def test_secrets_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUFERRY_TOKEN", token_of("the monitor"))
+    assert not said("GPUFERRY_TOKEN")
+    monkeypatch.setenv("GPUFERRY_TOKEN", "open sesame, open sesame")
+    monkeypatch.setenv("GPUFERRY_CLUSTER_KEY", "a" * 64)
+    for name in ("GPUFERRY_TOKEN", "GPUFERRY_CLUSTER_KEY"):
+        assert "can be guessed" in the(name, settings.settings_checks(False)).detail
+    assert "sesame" not in "".join(said("GPUFERRY_TOKEN"))
+
+
+def test_files_that_others_can_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    (state / "tls").mkdir(mode=0o700, parents=True)
+    state.chmod(0o700)
+    files = [state / "gpuferry.db", state / "cluster.key", state / "tls" / "gpu-a.key", tmp_path / "password"]
+    for file in files:
+        file.touch(0o600)
+    monkeypatch.setenv("GPUFERRY_STATE_DIR", str(state))
+    monkeypatch.setenv("GPUFERRY_REGISTRY_ETCD_USER", "gpus")
+    monkeypatch.setenv("GPUFERRY_REGISTRY_ETCD_PASSWORD_FILE", str(files[-1]))
+    names = ("state folder", "etcd_password_file")
+    assert [detail for name in names for detail in said(name)] == []
+    for file in (state, *files):
+        file.chmod(0o750 if file.is_dir() else 0o640)
+    found = "\n".join(detail for name in names for detail in said(name))
+    assert all(f"{file}: others can read it" in found for file in (state, *files))
+
+
+def test_a_certificate_and_its_end(
+    monkeypatch: pytest.MonkeyPatch, certificates: Certificates, tmp_path: Path
+) -> None:
+    for variable, value in certificates.variables("server").items():
+        monkeypatch.setenv(variable, value)
+    name = "certificate of the monitor"
+    assert {check.result for check in settings.settings_checks(False) if check.name == name} == {"ok"}
+    authority.make_authority(tmp_path, 1000)
+    authority.issue(tmp_path, "server", ["gpu-a"], days=1)
+    soon = authority.describe(read_certificates(tmp_path / "server.crt")[0])
+    assert not soon.ends_soon  # it is new
+    monkeypatch.setattr(authority, "_now", lambda: soon.ends - datetime.timedelta(hours=7))
+    assert soon.ends_soon
+    for variable, value in Certificates(tmp_path).variables("server").items():
+        monkeypatch.setenv(variable, value)
+    found = [check for check in settings.settings_checks(False) if check.name == name]
+    assert [check.result for check in found] == ["note", "ok"]
+    assert "--replace" in found[0].next_step
+    (tmp_path / "server.key").chmod(0o644)
+    assert "others can read the key" in the(name, settings.settings_checks(False)).detail
+
+
+def test_ways_in_the_clear(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert said("in the clear") == []
+    for name, value in {
+        "GPUFERRY_MONITOR_CONTROL": "10.255.255.1:1",
+        "GPUFERRY_MONITOR_HTTP": "0.0.0.0:0",
+        "GPUFERRY_REGISTRY": "127.0.0.1:1,registry.example:7701,tls://other.example:7701",
+        "GPUFERRY_REGISTRY_STORE": "etcd:etcd.example:2379",
+    }.items():
+        monkeypatch.setenv(name, value)
+    run = tmp_path / "run"
+    run.mkdir(mode=0o700)
+    (run / "endpoint").write_text(
+        "GPUFERRY_MONITOR=tls://10.0.0.1:7700\nGPUFERRY_TCP=10.0.0.1:7700\n"
+        "GPUFERRY_CONTROL=unix:/x\nGPUFERRY_HTTP=[::]:1\n"
+    )
+    found = [detail.partition(" reaches ")[0] for detail in said("in the clear")]
+    assert found == [
+        "--control 10.255.255.1:1",
+        "--http 0.0.0.0:0",
+        "what is said to the registry at registry.example:7701 can be read on the way",
+        "what is stored in etcd at etcd.example:2379 can be read and changed on the way",
+        "10.0.0.1:7700 (tcp) has no TLS",
+        "[::]:1 (http) has no TLS",
+    ]
+    monkeypatch.setenv("GPUFERRY_INSECURE", "true")
+    accepted = [check for check in settings.settings_checks(False) if check.name == "in the clear"]
+    assert {check.result for check in accepted} == {"note"}
 
 
 def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

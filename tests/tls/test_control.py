@@ -7,12 +7,14 @@ import shutil
 import socket
 import ssl
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from gpuferry.monitor.service import authority
 
+from tests.helpers import page
 from tests.helpers.certificates import Certificates
 from tests.helpers.warm import MODULE
 from tests.monitor import harness
@@ -40,7 +42,7 @@ def monitor(files: Certificates, secure: Registry) -> Iterator[harness.Monitor]:
     """Executed, not forked from a Python that imported gRPC before: its settings are in the environment."""
     joined = ("--registry", secure.control, "--cluster-key-file", secure.key_file)
     executed = [sys.executable, "-u", "-m", MODULE]
-    arguments = ("--pool", "1", "--control", "127.0.0.1:0", *files.flags(), *joined)
+    arguments = ("--pool", "1", "--control", "127.0.0.1:0", "--http", "127.0.0.1:0", *files.flags(), *joined)
     with harness.monitor(*arguments, cli=executed) as running:
         yield running
 
@@ -85,6 +87,16 @@ def test_the_commands_of_who_has_a_certificate(
     assert monitor.run("status").returncode == 0
 
 
+def test_the_page(files: Certificates, monitor: harness.Monitor) -> None:
+    printed = monitor.run("page").stdout.strip()
+    assert printed.startswith("https://127.0.0.1:")
+    address, _, key = printed.partition("/#")
+    request = urllib.request.Request(f"{address}/metrics", headers={"Authorization": f"Bearer {key}"})
+    trusting = ssl.create_default_context(cafile=str(files.authority))
+    with urllib.request.urlopen(request, timeout=harness.DEADLINE, context=trusting) as answer:
+        assert b"gpuferry_build_info" in answer.read()
+
+
 def test_who_has_none_is_told(files: Certificates, secure: Registry, monitor: harness.Monitor) -> None:
     runtime = monitor.runtime + "-away"
     away: dict[str, str | None] = {
@@ -101,7 +113,27 @@ def test_who_has_none_is_told(files: Certificates, secure: Registry, monitor: ha
         )
         assert refused.returncode != 0
         assert "Traceback" not in refused.stderr
+        assert "tls://" in refused.stderr
     assert "in the clear" in refused.stderr
+
+
+def test_why_a_certificate_does_not_do(files: Certificates, secure: Registry, tmp_path: Path) -> None:
+    """Of another authority; for another name; or none at all."""
+    authority.make_authority(tmp_path)
+    authority.issue(tmp_path, "client", [], client=True)
+    authority.issue(files.folder, "elsewhere", ["elsewhere.example"])
+
+    def listing(address: str, given: Certificates) -> str:
+        settings = {"GPUFERRY_REGISTRY": address, "GPUFERRY_CLUSTER_KEY_FILE": secure.key_file}
+        done = harness.gpuferry(str(tmp_path / "run"), "server", "list", **settings, **given.variables())
+        assert done.returncode == 5, done.stderr
+        return done.stderr
+
+    assert "GPUFERRY_TLS_CA" in listing(secure.control, Certificates(tmp_path))
+    with registry(*files.flags("elsewhere")) as elsewhere:
+        assert "for another name" in listing(elsewhere.control, files)
+    with registry() as clear:
+        assert "does not speak TLS" in listing(f"tls://{clear.control}", files)
 
 
 @pytest.mark.parametrize("of", ["registry", "monitor"])
@@ -136,8 +168,9 @@ def test_new_certificates_need_no_restart(
     authority.issue(files.folder, "server", ["localhost", "127.0.0.1"], days=3, replace=True)
     serial = ssl.PEM_cert_to_DER_cert((files.folder / "server.crt").read_text())
     context = files.identity("client").client_context()
-    for address in (secure.control, monitor.control):
-        host, _, port = address.removeprefix("tls://").rpartition(":")
+    pages = page.published(monitor.runtime)["GPUFERRY_HTTP"]
+    for address in (secure.control, monitor.control, pages):
+        host, _, port = address.rpartition("//")[2].rpartition(":")
         with (
             socket.create_connection((host, int(port)), harness.DEADLINE) as connection,
             context.wrap_socket(connection, server_hostname=host) as secured,

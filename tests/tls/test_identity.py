@@ -187,6 +187,7 @@ def test_a_certificate_has_its_time(
 
 def test_all_three_files_or_none(certificates: Certificates) -> None:
     assert identity_of(MonitorOptions()) is None
+    assert identity_of(MonitorOptions(tls_ca=str(certificates.authority))) is None  # as programs have it
     with pytest.raises(ConfigError, match="--tls-key and --tls-ca: not given") as caught:
         identity_of(MonitorOptions(tls_cert="server.crt"))
     assert "tls issue" in caught.value.hint

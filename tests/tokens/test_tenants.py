@@ -7,12 +7,14 @@ import json
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 from gpuferry.monitor.door.handshake import Reason
 from gpuferry.monitor.door.tokens import proof
 from gpuferry.monitor.door.tokens.book import TokenBook, new_record
 from gpuferry.monitor.settings.folders import STORE
 from gpuferry.monitor.store.sqlite import SqliteStore
+from gpuferry.specs._generated import control_pb2
 from gpuferry.specs._generated.frames import KEY_CLIENT
 
 from tests.helpers import page
@@ -170,11 +172,27 @@ def test_tokens_open_a_port_to_other_machines(monitor: harness.Monitor) -> None:
         (Path(f"{runtime}-state") / "gpuferry.db").unlink()
 
 
+def test_the_pages_key_opens_nothing_else(monitor: harness.Monitor) -> None:
+    key = page.link(monitor.runtime).partition("#")[2]
+    assert "gpuferry_" in page.fetch(monitor.runtime, "/metrics")
+    denied(monitor, Identity(key))
+    metadata = (("authorization", f"Bearer {key}"),)
+    for ask_for, request in (
+        (monitor.stub.Status, control_pb2.StatusRequest()),
+        (monitor.stub.EndSession, control_pb2.EndSessionRequest(session=1)),
+    ):
+        with pytest.raises(grpc.RpcError) as caught:
+            ask_for(request, metadata=metadata)
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert monitor.run("status", GPUFERRY_TOKEN=key).returncode == 6
+
+
 def test_no_secret_is_in_logs_arguments_or_metrics(monitor: harness.Monitor) -> None:
     token = create(monitor)
     known = proof.verifier(token)
     client_key = proof.digest(token.encode(), KEY_CLIENT)
-    secrets = [monitor.token, token, token.rpartition(".")[2], client_key.hex(), known.stored_key.hex()]
+    key = page.link(monitor.runtime).partition("#")[2]
+    secrets = [monitor.token, key, token, token.rpartition(".")[2], client_key.hex(), known.stored_key.hex()]
     secrets += [known.server_key.hex()]
     denied(monitor, Identity(token + "x"))
     with Guest(monitor.tcp, token):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ...cluster.registry.config import RegistryOptions
 from ...settings.errors import ConfigError
+from ...settings.folders import state_directory
 from ...settings.monitor import AUTO, MonitorOptions, resolve
 from ...settings.sources import Settings, load
+from . import secrecy
 from .check import Check
 
 _TABLES = {"monitor": MonitorOptions, "registry": RegistryOptions}
@@ -31,26 +32,14 @@ def settings_checks(monitor_runs: bool) -> Iterator[Check]:
         origins = ", ".join(origin for origin in given if origin != "default")
         if origins or program == "monitor":
             yield Check(f"settings of the {program}", "ok", origins or "all by default")
-        for name in ("token_file", "cluster_key_file"):
-            if file := getattr(settings.values, name, None):
-                yield _secret(name, Path(file))
+        yield from secrecy.secrets(settings.values)
+        yield from secrecy.certificates(program, settings.values)
+        yield from secrecy.asked_for(settings.values)
         if program == "monitor" and not monitor_runs:
             yield from _ports(settings.values)
-
-
-def _secret(name: str, file: Path) -> Check:
-    try:
-        with file.open() as opened:
-            empty = not opened.readline().strip()
-            mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        return Check(name, "failed", f"{file}: {reason}", f"`openssl rand -hex 32 > {file}` makes one")
-    if empty:
-        return Check(name, "failed", f"{file}: its first line is empty", f"`openssl rand -hex 32 > {file}`")
-    if mode & 0o077:
-        return Check(name, "failed", f"{file}: others can read it (mode {mode:04o})", f"`chmod 600 {file}`")
-    return Check(name, "ok", str(file))
+    yield from secrecy.variables()
+    yield from secrecy.state(state_directory())
+    yield from secrecy.running()
 
 
 def _ports(values: MonitorOptions) -> Iterator[Check]:

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from gpuferry.specs._generated import registry_pb2
 
+from ...service.dial import why_unreachable
 from .signing import SEAL, Call, Caller, Forged
 
 _SERVICE = registry_pb2.DESCRIPTOR.services_by_name["Registry"]
@@ -54,8 +55,7 @@ def failure(call: Call, error: Any) -> CallFailed:
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return CallFailed(code, "it does not accept this cluster key", False)
     if code in UNREACHABLE:
-        reason = "no answer in time" if code is grpc.StatusCode.DEADLINE_EXCEEDED else "nobody answers"
-        return CallFailed(code, reason, False)
+        return CallFailed(code, why_unreachable(code, text), False)
     return CallFailed(grpc.StatusCode.UNAUTHENTICATED, IMPOSTOR, False)
 
 

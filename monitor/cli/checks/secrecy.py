@@ -1,0 +1,132 @@
+"""What others could read or guess: secrets and their files, certificates, ways in the clear."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpuferry.guest.endpoint import REGISTRY, published, runtime_directory
+
+from ...service.authority import describe
+from ...service.dial import TLS, stays_here
+from ...service.tls import identity_of, read_certificates
+from ...settings.errors import ConfigError
+from ...settings.folders import STORE
+from ...settings.monitor import AUTO
+from ...settings.tokens import check_strength
+from .check import Check
+
+SECURE = (TLS, "https://")
+WITH_TLS = "give it --tls-cert, --tls-key and --tls-ca: `gpuferry tls init`, `gpuferry tls issue NAME`"
+SECRETS = ("token_file", "cluster_key_file", "page_key_file")
+KEPT = ("etcd_password_file", "etcd_key")  # secrets that others made
+
+
+def readable_by_others(what: str, file: Path) -> Check | None:
+    """A finding if others than the owner can read the file; None: they cannot, or it is not there."""
+    try:
+        mode = stat.S_IMODE(file.stat().st_mode)
+    except OSError:
+        return None
+    if not mode & 0o077:
+        return None
+    digits = "700" if file.is_dir() else "600"
+    return Check(what, "failed", f"{file}: others can read it (mode {mode:04o})", f"`chmod {digits} {file}`")
+
+
+def secret_file(name: str, file: Path) -> Check:
+    """Check that a file holds a secret that nobody else can read or guess."""
+    new = f"`gpuferry token new > {file}` makes one"
+    try:
+        secret = file.read_text().partition("\n")[0].strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        return Check(name, "failed", f"{file}: {reason}", new)
+    if not secret:
+        return Check(name, "failed", f"{file}: its first line is empty", new)
+    try:
+        check_strength(f"what is in {file}", secret)
+    except ConfigError as error:
+        return Check(name, "failed", str(error), error.hint)
+    return readable_by_others(name, file) or Check(name, "ok", str(file))
+
+
+def secrets(values: Any) -> Iterator[Check]:
+    """Check the secrets that the settings of a program name."""
+    for name in SECRETS:
+        if file := getattr(values, name, None):
+            yield secret_file(name, Path(file))
+    for name in KEPT:
+        if (file := getattr(values, name, None)) and (found := readable_by_others(name, Path(file))):
+            yield found
+
+
+def variables() -> Iterator[Check]:
+    """Check the secrets in the environment."""
+    for variable in ("GPUFERRY_TOKEN", "GPUFERRY_CLUSTER_KEY"):
+        try:
+            check_strength(f"what is in {variable}", os.environ[variable])
+        except KeyError:
+            continue
+        except ConfigError as error:
+            yield Check(variable, "failed", str(error), error.hint)
+
+
+def state(folder: Path) -> Iterator[Check]:
+    """Check that nobody else can read what a daemon keeps."""
+    for path in (folder, folder / STORE, *sorted(folder.glob("*.key")), *sorted(folder.glob("tls/*.key"))):
+        if found := readable_by_others("state folder", path):
+            yield found
+
+
+def certificates(where: str, values: Any) -> Iterator[Check]:
+    """Check the certificate of a daemon: that it can be used, and does not end soon."""
+    name = f"certificate of the {where}"
+    try:
+        if identity_of(values) is None:
+            return
+        files = [Path(values.tls_cert), Path(values.tls_ca)]
+        said = {file: describe(read_certificates(file)[0]) for file in files}
+    except ConfigError as error:
+        yield Check(name, "failed", str(error), error.hint)
+        return
+    for file, found in said.items():
+        detail = f"{file}: good until {found.ends:%Y-%m-%d}, {found.days_left} days"
+        if found.ends_soon:
+            again = "`gpuferry tls issue NAME --replace`; who uses it takes the new one by itself"
+            yield Check(name, "note", detail, again)
+        else:
+            yield Check(name, "ok", detail)
+
+
+def asked_for(values: Any) -> Iterator[Check]:
+    """Say which ways that the settings ask for would be in the clear."""
+    addresses = {f"--{name}": getattr(values, name, None) for name in ("listen", "control", "http")}
+    for flag, address in addresses.items():
+        if address and address != AUTO and not values.tls_cert and not stays_here(address):
+            result = "note" if values.insecure else "failed"
+            yield Check("in the clear", result, f"{flag} {address} reaches other machines", WITH_TLS)
+    for registry in (getattr(values, "registry", None) or "").split(","):
+        if registry and not registry.startswith(TLS) and not stays_here(registry):
+            detail = f"what is said to the registry at {registry} can be read on the way"
+            yield Check("in the clear", "note", detail, f"give it a certificate and write {TLS}{registry}")
+    store = getattr(values, "store", "")
+    if store.startswith("etcd:") and not values.etcd_ca:
+        for address in store.removeprefix("etcd:").split(","):
+            if not stays_here(address):
+                detail = f"what is stored in etcd at {address} can be read and changed on the way"
+                yield Check("in the clear", "note", detail, "give etcd's authority with --etcd-ca")
+
+
+def running() -> Iterator[Check]:
+    """Say which ways to the daemons that run here are in the clear."""
+    base = runtime_directory()
+    for folder in (base, os.path.join(base, REGISTRY)):
+        found: Mapping[str, str] = published(folder)
+        for what in ("TCP", "MONITOR", "CONTROL", "REGISTRY", "HTTP"):
+            address = found.get(f"GPUFERRY_{what}", "")
+            if address and not address.startswith(SECURE) and not stays_here(address):
+                yield Check("in the clear", "note", f"{address} ({what.lower()}) has no TLS", WITH_TLS)
