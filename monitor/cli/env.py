@@ -14,7 +14,9 @@ from .errors import Exit
 def main(arguments: list[str]) -> int:
     """Prints export lines; `--preload` only the library, for which no monitor is needed."""
     options = argparse.ArgumentParser(prog="gpuferry env", description=__doc__, allow_abbrev=False)
-    options.add_argument("--monitor", metavar="ADDRESS", help="HOST:PORT, tls://HOST:PORT or unix:PATH [GPUFERRY_MONITOR]")
+    options.add_argument(
+        "--monitor", metavar="ADDRESS", help="HOST:PORT, tls://HOST:PORT or unix:PATH [GPUFERRY_MONITOR]"
+    )
     options.add_argument(
         "--token-file", metavar="FILE", help="the token [GPUFERRY_TOKEN, GPUFERRY_TOKEN_FILE]"
     )

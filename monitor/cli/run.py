@@ -42,7 +42,9 @@ def parser() -> argparse.ArgumentParser:
         description="Run a CUDA program on a remote device. Output and exit status are the program's own.",
         allow_abbrev=False,
     )
-    options.add_argument("--monitor", metavar="ADDRESS", help="HOST:PORT, tls://HOST:PORT or unix:PATH [GPUFERRY_MONITOR]")
+    options.add_argument(
+        "--monitor", metavar="ADDRESS", help="HOST:PORT, tls://HOST:PORT or unix:PATH [GPUFERRY_MONITOR]"
+    )
     options.add_argument("--local", action="store_true", help="start a monitor for this one command")
     options.add_argument(
         "--memory", metavar="SIZE", type=_size, default=0, help="device memory to ask for, as 2GiB"

@@ -93,7 +93,9 @@ class Neighbours:
                 raise CannotMove(f"{address} has no TLS, and what comes over TLS does not go on in clear")
             return await _connect(address)
         if not identity:
-            raise CannotMove(f"{address} wants TLS: start this monitor with --tls-cert, --tls-key and --tls-ca")
+            raise CannotMove(
+                f"{address} wants TLS: start this monitor with --tls-cert, --tls-key and --tls-ca"
+            )
         connection = await _connect(address)
         name = split_address(address)[0]
         try:

@@ -8,7 +8,6 @@ import enum
 import itertools
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable
 

