@@ -273,45 +273,63 @@ static int take_handshake(struct gf_tls *tls, const uint8_t *text, size_t size) 
     return 0;
 }
 
-/* Decrypts the next record where it lies. */
-static int open_record(struct gf_tls *tls, size_t size) {
-    uint8_t *record = tls->input + tls->sealed, *text = record + HEADER;
+/* Decrypts the next record to `text`, which may be where it lies. Its content's size, or -1; `kind` is what
+ * it is. */
+static int open_record(struct gf_tls *tls, size_t size, uint8_t *text, uint8_t *kind) {
+    uint8_t *record = tls->input + tls->sealed;
     int length = (int)(size - HEADER - TAG), done = 0, rest = 0;
     tls->sealed += size;
     if (!begin_record(tls, &tls->in, record) ||
-        tls->crypto->EVP_CipherUpdate(tls->in.cipher, text, &done, text, length) != 1 ||
-        tls->crypto->EVP_CIPHER_CTX_ctrl(tls->in.cipher, GCM_SET_TAG, TAG, text + length) != 1 ||
+        tls->crypto->EVP_CipherUpdate(tls->in.cipher, text, &done, record + HEADER, length) != 1 ||
+        tls->crypto->EVP_CIPHER_CTX_ctrl(tls->in.cipher, GCM_SET_TAG, TAG, record + HEADER + length) != 1 ||
         tls->crypto->EVP_CipherFinal_ex(tls->in.cipher, text + done, &rest) != 1) {
-        return bad(tls);
+        return -1;
     }
     while (length > 0 && text[length - 1] == 0) { /* padding */
         length--;
     }
     if (length == 0 || (size_t)length > PLAIN_MAX + 1) {
-        return bad(tls);
+        return -1;
     }
-    length--;
-    switch (text[length]) {
-    case DATA:
-        tls->plain = (size_t)(text - tls->input);
-        tls->plain_end = tls->plain + (size_t)length;
+    *kind = text[length - 1];
+    return length - 1;
+}
+
+/* What is no data: nothing of it is for whoever receives. */
+static int take_other(struct gf_tls *tls, const uint8_t *text, int size, uint8_t kind) {
+    if (kind == HANDSHAKE) {
+        return take_handshake(tls, text, (size_t)size);
+    }
+    if (kind == ALERT && size == 2 && text[1] == CLOSE_NOTIFY) {
+        tls->end = 1;
         return 0;
-    case HANDSHAKE:
-        return take_handshake(tls, text, (size_t)length);
-    case ALERT:
-        if (length == 2 && text[1] == CLOSE_NOTIFY) {
-            tls->end = 1;
-            return 0;
-        }
-        return bad(tls);
-    default:
+    }
+    return bad(tls);
+}
+
+/* The next record: to `data` itself if all of it has room there, else where it lies. How many bytes are in
+ * `data`, or -1. What is not authentic may be written there too, but is never said to have come. */
+static int take_record(struct gf_tls *tls, size_t size, uint8_t *data, size_t room) {
+    uint8_t *here = tls->input + tls->sealed + HEADER, kind;
+    bool direct = size - HEADER - TAG <= room;
+    int length = open_record(tls, size, direct ? data : here, &kind);
+    if (length < 0) {
         return bad(tls);
     }
+    if (kind != DATA) {
+        return take_other(tls, direct ? data : here, length, kind);
+    }
+    if (direct) {
+        return length;
+    }
+    tls->plain = (size_t)(here - tls->input);
+    tls->plain_end = tls->plain + (size_t)length;
+    return 0;
 }
 
 /* What has come already, as far as there is room for it. */
 static size_t take_input(struct gf_tls *tls, uint8_t *data, size_t size) {
-    size_t done = 0, record;
+    size_t done = 0;
     for (;;) {
         size_t part = tls->plain_end - tls->plain;
         part = part < size - done ? part : size - done;
@@ -321,10 +339,12 @@ static size_t take_input(struct gf_tls *tls, uint8_t *data, size_t size) {
         if (done == size || tls->end != 0 || !may_be_record(tls)) {
             return done;
         }
-        record = complete_record(tls);
-        if (record == 0 || open_record(tls, record) != 0) {
+        size_t record = complete_record(tls);
+        int taken = record == 0 ? -1 : take_record(tls, record, data + done, size - done);
+        if (taken < 0) {
             return done;
         }
+        done += (size_t)taken;
     }
 }
 
