@@ -138,7 +138,8 @@ static bool hear(struct attempt *a) {
     if (record[0] < 20 || record[0] > 23 || record[1] != 3 || size > RECORD_MAX - HEADER) {
         snprintf(
             a->why, a->why_size,
-            "it speaks no TLS: start it with --tls-cert and --tls-key, or leave tls:// out of its address");
+            "it speaks no TLS, or gave up waiting: start it with --tls-cert and --tls-key, or leave tls:// "
+            "out of its address");
         return false;
     }
     return read_exactly(a, record + HEADER, size) &&

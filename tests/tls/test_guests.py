@@ -32,7 +32,7 @@ PROGRAMS = ("count_exactly", "full_duplex", "pinned_pipeline", "device_printf", 
 
 @pytest.fixture(scope="module")
 def secure(certificates: Certificates) -> Iterator[Monitor]:
-    with monitor("--pool", "2", "--handshake-timeout", "1", *certificates.flags()) as running:
+    with monitor("--pool", "2", "--handshake-timeout", "5", *certificates.flags()) as running:
         yield running
 
 

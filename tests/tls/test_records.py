@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import threading
@@ -73,6 +74,33 @@ def test_another_implementation_understands_them(certificates: Certificates, ser
             assert exactly(ours, size) == data[:size]
             ours.sendall(data[:size])
             assert exactly(peer, size) == data[:size]
+
+
+def test_others_may_use_the_same_context(certificates: Certificates) -> None:
+    """Their secrets are not taken for ours, between whatever steps they come, and however many they are."""
+    identity = certificates.identity()
+    shakes = [Shake(identity.server_context()), Shake(identity.client_context(), "localhost")]
+    server, client = shakes
+
+    def somebody_else() -> None:
+        up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+        one = identity.server_context().wrap_bio(up, down, server_side=True)
+        other = identity.client_context().wrap_bio(down, up, server_hostname="localhost")
+        for _ in range(2):
+            for end in (other, one):
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    end.do_handshake()
+
+    said = b""
+    while not (server.done and client.done):
+        for shake in (client, server):
+            for _ in range(100):
+                somebody_else()
+            said = shake.step(said)
+    here, there = socket.socketpair()
+    with TlsSocket(here, server.records()) as ours, TlsSocket(there, client.records()) as theirs:
+        ours.sendall(b"said")
+        assert exactly(theirs, 4) == b"said"
 
 
 def test_keys_are_changed_in_time(certificates: Certificates) -> None:
