@@ -50,7 +50,7 @@ class Session:
         guest: socket.socket,
         log: Log,
         started: float,
-        tls: bytes,
+        tls: bytes = b"",
     ) -> None:
         """`tls`: what TLS needs to go on, on the guest's socket; empty: it is in clear."""
         self.id = grant.session

@@ -18,7 +18,7 @@ from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.paths import BUILD, ROOT
 from tests.helpers.running import Outcome, native_environment, real_gpu, run
 
-from . import decision, lease, migration, picture
+from . import decision, lease, migration, picture, secure
 from .rows import Row, cost, promises, rate
 
 OUT = BUILD / "bench"
@@ -38,6 +38,8 @@ def main() -> int:
         rows = [*micro(server), kmeans(server)]
         rows += lease.rows()
         rows += decision.rows()
+    with progress.status("measuring TLS …"):
+        rows += secure.rows(lambda server, probe: measured(server.run([probe])))
     if not real_gpu():  # its floors are those of this machine's own memory
         with progress.status("moving …"):
             rows += migration.rows()

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from gpuferry.specs._generated import frames as layouts
 from gpuferry.specs._generated.frames import FRAME_MAX, Frame, FrameFlag, ReplyPrefix
@@ -40,12 +41,20 @@ class Expected:
     take: Answer
 
 
+class Stream(Protocol):
+    """A connected socket, in clear or with TLS: as much of socket.socket as a link needs."""
+
+    def fileno(self) -> int: ...
+    def recv(self, size: int, flags: int = 0, /) -> bytes: ...
+    def sendmsg(self, parts: Any, beside: Any, flags: int = 0, /) -> int: ...
+
+
 class Link:
     """One end of the connection between source and destination, for one thread. Raises LinkBroken, and
     Cancelled once it is woken.
     """
 
-    def __init__(self, connection: socket.socket, wake: int | None = None) -> None:
+    def __init__(self, connection: Stream, wake: int | None = None) -> None:
         """`wake` becomes readable when everything shall be dropped."""
         self._socket = connection
         self._wake = wake

@@ -113,8 +113,9 @@ static bool differs_after_all(const struct gf_header *header, const char *body) 
 
 /* CUDA_SUCCESS with a session, or with `next` set to where the session is to be had with the new credential.
  */
-static CUresult shake_hands(struct gf_transport *transport, const char *address, struct gf_credential *credential,
-                            struct gf_queue *queue, bool insist, char next[GF_ADDRESS_MAX]) {
+static CUresult shake_hands(struct gf_transport *transport, const char *address,
+                            struct gf_credential *credential, struct gf_queue *queue, bool insist,
+                            char next[GF_ADDRESS_MAX]) {
     struct gf_header header;
     struct gf_hello hello;
     struct gf_extensions extensions;
@@ -167,7 +168,8 @@ static CUresult shake_hands(struct gf_transport *transport, const char *address,
     memcpy(out.extensions, extensions.data, extensions.size);
     out.header.size = (uint32_t)(offsetof(typeof(out), extensions) + extensions.size);
     bool sent = gf_transport_write(transport, &out, out.header.size) == 0;
-    char *body = read_answer(transport, &header, queue); /* even if not all was sent: it may hold the refusal */
+    char *body =
+        read_answer(transport, &header, queue); /* even if not all was sent: it may hold the refusal */
     if (body == NULL && hung_up() && gf_queue_broke(queue)) {
         return result;
     }
@@ -230,7 +232,8 @@ static int visible_devices(void) {
 }
 
 /* From GPUFERRY_MONITOR to where the session is; `place` becomes its address. */
-static CUresult find_session(char place[GF_ADDRESS_MAX], struct gf_queue *queue, struct gf_transport *transport) {
+static CUresult find_session(char place[GF_ADDRESS_MAX], struct gf_queue *queue,
+                             struct gf_transport *transport) {
     struct gf_credential credential;
     CUresult result = CUDA_ERROR_DEVICE_UNAVAILABLE;
     transport->fd = -1;
@@ -245,10 +248,11 @@ static CUresult find_session(char place[GF_ADDRESS_MAX], struct gf_queue *queue,
             return result;
         }
         if (!open) {
-            gf_error(redirects > 0        ? "cannot connect to %s, where the registry sent this program: %s"
-                     : transport->reached ? "not connecting to GPUFERRY_MONITOR=%s: %s"
-                                          : "cannot connect to GPUFERRY_MONITOR=%s: %s. Is `gpuferry monitor` running "
-                                            "there?",
+            gf_error(redirects > 0 ? "cannot connect to %s, where the registry sent this program: %s"
+                     : transport->reached
+                         ? "not connecting to GPUFERRY_MONITOR=%s: %s"
+                         : "cannot connect to GPUFERRY_MONITOR=%s: %s. Is `gpuferry monitor` running "
+                           "there?",
                      place, why);
             return CUDA_ERROR_DEVICE_UNAVAILABLE;
         }
@@ -264,7 +268,8 @@ static CUresult find_session(char place[GF_ADDRESS_MAX], struct gf_queue *queue,
         gf_info("%s sends this program to %s", place, next);
         gf_transport_close(transport);
         if (!gf_transport_may_follow(place, next)) {
-            gf_error("the registry at %s sends this program to %s, where it would go on in clear. Not connecting: start "
+            gf_error("the registry at %s sends this program to %s, where it would go on in clear. Not "
+                     "connecting: start "
                      "that GPU server with --tls-cert and --tls-key.",
                      place, next);
             return CUDA_ERROR_DEVICE_UNAVAILABLE;
@@ -276,7 +281,8 @@ static CUresult find_session(char place[GF_ADDRESS_MAX], struct gf_queue *queue,
 }
 
 /* The same, as often as a monitor goes away while this program is in its queue. */
-static CUresult queue_for_session(const char *address, char place[GF_ADDRESS_MAX], struct gf_transport *transport) {
+static CUresult queue_for_session(const char *address, char place[GF_ADDRESS_MAX],
+                                  struct gf_transport *transport) {
     struct gf_queue queue;
     gf_queue_begin(&queue);
     for (;;) {

@@ -110,8 +110,8 @@ static enum outcome read_refusal(const struct gf_header *header, const char *bod
     return later ? AGAIN : REFUSED;
 }
 
-static enum outcome shake_hands(struct gf_transport *transport, uint64_t received, int timeout_ms, uint64_t *theirs, char *why,
-                                size_t why_size) {
+static enum outcome shake_hands(struct gf_transport *transport, uint64_t received, int timeout_ms,
+                                uint64_t *theirs, char *why, size_t why_size) {
     struct gf_header header;
     char *body = gf_read_frame(transport, &header, timeout_ms);
     if (body != NULL && header.op == GF_OP_REFUSED) {
@@ -170,8 +170,8 @@ static void pause_ms(int milliseconds) {
     nanosleep(&(struct timespec){.tv_nsec = milliseconds * 1000000L}, NULL);
 }
 
-bool gf_resume_connect(struct gf_transport *transport, uint64_t received, uint64_t *theirs, bool (*given_up)(void),
-                       char *why, size_t why_size) {
+bool gf_resume_connect(struct gf_transport *transport, uint64_t received, uint64_t *theirs,
+                       bool (*given_up)(void), char *why, size_t why_size) {
     /* A session that may not be resumed may still have moved. */
     uint32_t limit_ms = gf_session.resume_ms > 0 ? gf_session.resume_ms : FOLLOW_MS;
     uint64_t start = gf_now(), allowed = (uint64_t)limit_ms * 1000000u;

@@ -15,5 +15,5 @@ void gf_resume_prepare(const char *address, const uint8_t key[GF_HASH_SIZE]);
 bool gf_resume_moved(const struct gf_moved *moved, const char *address);
 /* Connects and proves that the session is ours, again and again until the time is over or `given_up` says so.
  * In `theirs` how many bytes of ours the server has; or false with the cause in `why`. */
-bool gf_resume_connect(struct gf_transport *transport, uint64_t received, uint64_t *theirs, bool (*given_up)(void),
-                       char *why, size_t why_size);
+bool gf_resume_connect(struct gf_transport *transport, uint64_t received, uint64_t *theirs,
+                       bool (*given_up)(void), char *why, size_t why_size);

@@ -142,7 +142,8 @@ static bool holds_nothing(const struct gf_transport *transport) {
 static void end_clear(struct gf_transport *transport) {
 }
 
-static const struct gf_transport_kind clear = {receive_clear, send_clear, holds_nothing, holds_nothing, end_clear};
+static const struct gf_transport_kind clear = {receive_clear, send_clear, holds_nothing, holds_nothing,
+                                               end_clear};
 
 bool gf_transport_open(struct gf_transport *transport, const char *address, char *why, size_t why_size) {
     *transport = (struct gf_transport){.fd = -1, .kind = &clear};
@@ -250,5 +251,6 @@ bool gf_transport_has_output(const struct gf_transport *transport) {
 }
 
 const char *gf_transport_cause(int error) {
-    return error == EBADMSG ? "what came over TLS is not what was sent: somebody on the way changes it" : strerror(error);
+    return error == EBADMSG ? "what came over TLS is not what was sent: somebody on the way changes it"
+                            : strerror(error);
 }

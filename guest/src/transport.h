@@ -17,8 +17,8 @@ struct gf_transport {
 /* What begins an address whose server must speak TLS. */
 #define GF_TLS_SCHEME "tls://"
 
-/* Connects to "host:port", "[v6]:port", either of them behind "tls://", or "unix:/path". False with the cause in
- * `why`. */
+/* Connects to "host:port", "[v6]:port", either of them behind "tls://", or "unix:/path". False with the cause
+ * in `why`. */
 bool gf_transport_open(struct gf_transport *transport, const char *address, char *why, size_t why_size);
 /* Whether who was told `from` may go on to `to`: never from TLS to clear. */
 bool gf_transport_may_follow(const char *from, const char *to);
@@ -34,7 +34,8 @@ int gf_transport_write(struct gf_transport *transport, const void *data, size_t 
 ssize_t gf_transport_receive(struct gf_transport *transport, void *data, size_t size);
 /* Whether something can be received that the descriptor does not tell of. */
 bool gf_transport_has_input(const struct gf_transport *transport);
-/* As sendmsg, without waiting. What was taken may lie here: until nothing does, call again, with no parts at last. */
+/* As sendmsg, without waiting. What was taken may lie here: until nothing does, call again, with no parts at
+ * last. */
 ssize_t gf_transport_send(struct gf_transport *transport, const struct iovec *parts, int count);
 bool gf_transport_has_output(const struct gf_transport *transport);
 

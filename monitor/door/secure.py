@@ -40,7 +40,7 @@ class SecureHandshake:
 
     @property
     def can_be_told(self) -> bool:
-        """Whether the guest would understand a REFUSED: from the first byte of TLS to its end none does."""
+        """Whether the guest would understand a REFUSED: in the middle of TLS's own handshake none does."""
         return not self._spoke or self._inner is not None
 
     def late(self, limit: float) -> str:

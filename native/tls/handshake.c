@@ -136,8 +136,10 @@ static bool hear(struct attempt *a) {
     }
     size_t size = (size_t)record[3] << 8 | record[4];
     if (record[0] < 20 || record[0] > 23 || record[1] != 3 || size > RECORD_MAX - HEADER) {
-        snprintf(a->why, a->why_size,
-                 "it speaks no TLS: start it with --tls-cert and --tls-key, or leave tls:// out of its address");
+        snprintf(
+            a->why, a->why_size,
+            "it speaks no TLS, or gave up waiting: start it with --tls-cert and --tls-key, or leave tls:// "
+            "out of its address");
         return false;
     }
     return read_exactly(a, record + HEADER, size) &&
@@ -163,16 +165,18 @@ static void say_why_not(struct attempt *a) {
         return;
     case OTHER_HOST:
     case OTHER_ADDRESS:
-        snprintf(a->why, a->why_size,
-                 "its certificate is not for %s: use a name that it is for, or say which with GPUFERRY_TLS_NAME",
-                 a->peer->name);
+        snprintf(
+            a->why, a->why_size,
+            "its certificate is not for %s: use a name that it is for, or say which with GPUFERRY_TLS_NAME",
+            a->peer->name);
         return;
     case SELF_SIGNED:
     case SELF_SIGNED_IN_CHAIN:
     case NO_ISSUER:
     case NO_ISSUER_OF_LEAF:
         snprintf(a->why, a->why_size,
-                 "its certificate is of no authority that is believed here (%s): set GPUFERRY_TLS_CA to the file of "
+                 "its certificate is of no authority that is believed here (%s): set GPUFERRY_TLS_CA to the "
+                 "file of "
                  "its authority",
                  believed);
         return;
@@ -246,12 +250,15 @@ static bool shake_hands(struct attempt *a) {
     }
 }
 
-struct gf_tls *gf_tls_connect(int fd, const struct gf_tls_peer *peer, int timeout_ms, char *why, size_t why_size) {
-    struct attempt a = {.peer = peer, .fd = fd, .until = now_ms() + timeout_ms, .why = why, .why_size = why_size};
+struct gf_tls *gf_tls_connect(int fd, const struct gf_tls_peer *peer, int timeout_ms, char *why,
+                              size_t why_size) {
+    struct attempt a = {
+        .peer = peer, .fd = fd, .until = now_ms() + timeout_ms, .why = why, .why_size = why_size};
     char cause[256];
     a.ssl = gf_ssl_load(cause, sizeof cause);
     if (a.ssl == NULL) {
-        snprintf(why, why_size, "TLS needs OpenSSL's libssl on this machine, and there is none (%s): install libssl3",
+        snprintf(why, why_size,
+                 "TLS needs OpenSSL's libssl on this machine, and there is none (%s): install libssl3",
                  cause);
         return NULL;
     }
@@ -259,7 +266,8 @@ struct gf_tls *gf_tls_connect(int fd, const struct gf_tls_peer *peer, int timeou
     struct gf_tls *tls = NULL;
     if (prepare(&a) && shake_hands(&a)) {
         if (a.secrets.have_client && a.secrets.have_server) {
-            tls = gf_tls_begin(GF_TLS_AES_128_GCM_SHA256, a.secrets.client, a.secrets.server, NULL, 0, why, why_size);
+            tls = gf_tls_begin(GF_TLS_AES_128_GCM_SHA256, a.secrets.client, a.secrets.server, NULL, 0, why,
+                               why_size);
         } else {
             snprintf(why, why_size, "the OpenSSL here does not say which keys it agreed on");
         }

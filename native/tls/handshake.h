@@ -1,4 +1,5 @@
-/* The client's side of a TLS 1.3 handshake with a certificate, which is libssl's work; then the records are ours. */
+/* The client's side of a TLS 1.3 handshake with a certificate, which is libssl's work; then the records are
+ * ours. */
 #pragma once
 #include "records.h"
 
@@ -8,4 +9,5 @@ struct gf_tls_peer {
 };
 
 /* On a connected, blocking socket. Null with the cause, and what to do, in `why`. */
-struct gf_tls *gf_tls_connect(int fd, const struct gf_tls_peer *peer, int timeout_ms, char *why, size_t why_size);
+struct gf_tls *gf_tls_connect(int fd, const struct gf_tls_peer *peer, int timeout_ms, char *why,
+                              size_t why_size);

@@ -11,7 +11,8 @@ static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 static struct gf_crypto crypto;
 static struct gf_ssl ssl;
 
-static bool load(const char *const names[2], const char *const functions[], void **targets, char *why, size_t size) {
+static bool load(const char *const names[2], const char *const functions[], void **targets, char *why,
+                 size_t size) {
     void *library = dlopen(names[0], RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         snprintf(why, size, "%s", dlerror()); /* of the one that should be there */

@@ -40,7 +40,7 @@ struct gf_tls {
     const struct gf_crypto *crypto;
     uint16_t suite;
     struct half in, out;
-    int end;                    /* of what is received: 1 at the peer's word that it is over, -1 after a bad record */
+    int end; /* of what is received: 1 at the peer's word that it is over, -1 after a bad record */
     _Atomic bool update_wanted; /* by the peer, of the key that we send with */
     uint64_t update_after;
     uint8_t *input; /* plain text that nobody took yet, then records */
@@ -67,7 +67,8 @@ static size_t secret_size(const struct gf_tls *tls) {
 }
 
 /* HKDF-Expand-Label without a context, of no more bytes than the hash has. */
-static bool expand(const struct gf_tls *tls, const uint8_t *secret, const char *label, uint8_t *out, size_t size) {
+static bool expand(const struct gf_tls *tls, const uint8_t *secret, const char *label, uint8_t *out,
+                   size_t size) {
     uint8_t info[64], digest[GF_TLS_SECRET_MAX];
     size_t length = strlen(label), at = 0;
     info[at++] = 0;
@@ -78,7 +79,8 @@ static bool expand(const struct gf_tls *tls, const uint8_t *secret, const char *
     at += 6 + length;
     info[at++] = 0;
     info[at++] = 1; /* the first block */
-    bool fine = tls->crypto->HMAC(hash_of(tls), secret, (int)secret_size(tls), info, at, digest, NULL) != NULL;
+    bool fine =
+        tls->crypto->HMAC(hash_of(tls), secret, (int)secret_size(tls), info, at, digest, NULL) != NULL;
     memcpy(out, digest, size);
     tls->crypto->OPENSSL_cleanse(digest, sizeof digest);
     return fine;
@@ -88,10 +90,11 @@ static bool set_key(struct gf_tls *tls, struct half *half) {
     const struct gf_crypto *crypto = tls->crypto;
     bool large = tls->suite == GF_TLS_AES_256_GCM_SHA384;
     uint8_t key[KEY_MAX];
-    bool fine = half->cipher != NULL && expand(tls, half->secret, "key", key, large ? 32 : 16) &&
-                expand(tls, half->secret, "iv", half->iv, IV) &&
-                crypto->EVP_CipherInit_ex(half->cipher, large ? crypto->EVP_aes_256_gcm() : crypto->EVP_aes_128_gcm(),
-                                          NULL, key, NULL, half == &tls->out) == 1;
+    bool fine =
+        half->cipher != NULL && expand(tls, half->secret, "key", key, large ? 32 : 16) &&
+        expand(tls, half->secret, "iv", half->iv, IV) &&
+        crypto->EVP_CipherInit_ex(half->cipher, large ? crypto->EVP_aes_256_gcm() : crypto->EVP_aes_128_gcm(),
+                                  NULL, key, NULL, half == &tls->out) == 1;
     crypto->OPENSSL_cleanse(key, sizeof key);
     return fine;
 }
@@ -150,8 +153,8 @@ static struct gf_tls *ready(struct gf_tls *tls, char *why, size_t why_size) {
     return tls;
 }
 
-struct gf_tls *gf_tls_begin(uint16_t suite, const uint8_t *out_secret, const uint8_t *in_secret, const void *early,
-                            size_t early_size, char *why, size_t why_size) {
+struct gf_tls *gf_tls_begin(uint16_t suite, const uint8_t *out_secret, const uint8_t *in_secret,
+                            const void *early, size_t early_size, char *why, size_t why_size) {
     struct gf_tls *tls = make(suite, why, why_size);
     if (tls == NULL || early_size > INPUT_SIZE || tls->input == NULL) {
         gf_tls_end(tls);
@@ -270,45 +273,63 @@ static int take_handshake(struct gf_tls *tls, const uint8_t *text, size_t size) 
     return 0;
 }
 
-/* Decrypts the next record where it lies. */
-static int open_record(struct gf_tls *tls, size_t size) {
-    uint8_t *record = tls->input + tls->sealed, *text = record + HEADER;
+/* Decrypts the next record to `text`, which may be where it lies. Its content's size, or -1; `kind` is what
+ * it is. */
+static int open_record(struct gf_tls *tls, size_t size, uint8_t *text, uint8_t *kind) {
+    uint8_t *record = tls->input + tls->sealed;
     int length = (int)(size - HEADER - TAG), done = 0, rest = 0;
     tls->sealed += size;
     if (!begin_record(tls, &tls->in, record) ||
-        tls->crypto->EVP_CipherUpdate(tls->in.cipher, text, &done, text, length) != 1 ||
-        tls->crypto->EVP_CIPHER_CTX_ctrl(tls->in.cipher, GCM_SET_TAG, TAG, text + length) != 1 ||
+        tls->crypto->EVP_CipherUpdate(tls->in.cipher, text, &done, record + HEADER, length) != 1 ||
+        tls->crypto->EVP_CIPHER_CTX_ctrl(tls->in.cipher, GCM_SET_TAG, TAG, record + HEADER + length) != 1 ||
         tls->crypto->EVP_CipherFinal_ex(tls->in.cipher, text + done, &rest) != 1) {
-        return bad(tls);
+        return -1;
     }
     while (length > 0 && text[length - 1] == 0) { /* padding */
         length--;
     }
     if (length == 0 || (size_t)length > PLAIN_MAX + 1) {
-        return bad(tls);
+        return -1;
     }
-    length--;
-    switch (text[length]) {
-    case DATA:
-        tls->plain = (size_t)(text - tls->input);
-        tls->plain_end = tls->plain + (size_t)length;
+    *kind = text[length - 1];
+    return length - 1;
+}
+
+/* What is no data: nothing of it is for whoever receives. */
+static int take_other(struct gf_tls *tls, const uint8_t *text, int size, uint8_t kind) {
+    if (kind == HANDSHAKE) {
+        return take_handshake(tls, text, (size_t)size);
+    }
+    if (kind == ALERT && size == 2 && text[1] == CLOSE_NOTIFY) {
+        tls->end = 1;
         return 0;
-    case HANDSHAKE:
-        return take_handshake(tls, text, (size_t)length);
-    case ALERT:
-        if (length == 2 && text[1] == CLOSE_NOTIFY) {
-            tls->end = 1;
-            return 0;
-        }
-        return bad(tls);
-    default:
+    }
+    return bad(tls);
+}
+
+/* The next record: to `data` itself if all of it has room there, else where it lies. How many bytes are in
+ * `data`, or -1. What is not authentic may be written there too, but is never said to have come. */
+static int take_record(struct gf_tls *tls, size_t size, uint8_t *data, size_t room) {
+    uint8_t *here = tls->input + tls->sealed + HEADER, kind;
+    bool direct = size - HEADER - TAG <= room;
+    int length = open_record(tls, size, direct ? data : here, &kind);
+    if (length < 0) {
         return bad(tls);
     }
+    if (kind != DATA) {
+        return take_other(tls, direct ? data : here, length, kind);
+    }
+    if (direct) {
+        return length;
+    }
+    tls->plain = (size_t)(here - tls->input);
+    tls->plain_end = tls->plain + (size_t)length;
+    return 0;
 }
 
 /* What has come already, as far as there is room for it. */
 static size_t take_input(struct gf_tls *tls, uint8_t *data, size_t size) {
-    size_t done = 0, record;
+    size_t done = 0;
     for (;;) {
         size_t part = tls->plain_end - tls->plain;
         part = part < size - done ? part : size - done;
@@ -318,10 +339,12 @@ static size_t take_input(struct gf_tls *tls, uint8_t *data, size_t size) {
         if (done == size || tls->end != 0 || !may_be_record(tls)) {
             return done;
         }
-        record = complete_record(tls);
-        if (record == 0 || open_record(tls, record) != 0) {
+        size_t record = complete_record(tls);
+        int taken = record == 0 ? -1 : take_record(tls, record, data + done, size - done);
+        if (taken < 0) {
             return done;
         }
+        done += (size_t)taken;
     }
 }
 
@@ -380,7 +403,8 @@ static bool seal_update(struct gf_tls *tls) {
     uint8_t *record = seal_begin(tls, sizeof message);
     int done;
     return record != NULL &&
-           tls->crypto->EVP_CipherUpdate(tls->out.cipher, record + HEADER, &done, message, sizeof message) == 1 &&
+           tls->crypto->EVP_CipherUpdate(tls->out.cipher, record + HEADER, &done, message, sizeof message) ==
+               1 &&
            seal_end(tls, record, sizeof message, HANDSHAKE) && next_key(tls, &tls->out);
 }
 
@@ -398,9 +422,9 @@ static bool seal_data(struct gf_tls *tls, struct source *from) {
         size_t part = from->parts->iov_len - from->skip;
         part = part < size - at ? part : size - at;
         int done;
-        if (part > 0 &&
-            tls->crypto->EVP_CipherUpdate(tls->out.cipher, record + HEADER + at, &done,
-                                          (const uint8_t *)from->parts->iov_base + from->skip, (int)part) != 1) {
+        if (part > 0 && tls->crypto->EVP_CipherUpdate(tls->out.cipher, record + HEADER + at, &done,
+                                                      (const uint8_t *)from->parts->iov_base + from->skip,
+                                                      (int)part) != 1) {
             return false;
         }
         at += part;
@@ -446,7 +470,8 @@ ssize_t gf_tls_send(struct gf_tls *tls, int fd, const struct iovec *parts, int c
     }
     while (from.left > 0 && flushed == 1) {
         for (int i = 0; i < BATCH && from.left > 0; i++) {
-            bool update = tls->out.sequence >= tls->update_after || atomic_exchange(&tls->update_wanted, false);
+            bool update =
+                tls->out.sequence >= tls->update_after || atomic_exchange(&tls->update_wanted, false);
             if ((update && !seal_update(tls)) || !seal_data(tls, &from)) {
                 errno = EIO;
                 return -1;

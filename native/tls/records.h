@@ -1,6 +1,6 @@
-/* The records of TLS 1.3 (RFC 8446, 5) on a socket whose handshake is over: keys from the traffic secrets, as a kernel
- * with TLS would take them over. AES-GCM is OpenSSL's. What is here can be saved, and go on in another process
- * (DESIGN.md).
+/* The records of TLS 1.3 (RFC 8446, 5) on a socket whose handshake is over: keys from the traffic secrets, as
+ * a kernel with TLS would take them over. AES-GCM is OpenSSL's. What is here can be saved, and go on in
+ * another process (DESIGN.md).
  *
  * Receiving and sending touch different halves: one thread at a time may do either. */
 #pragma once
@@ -22,23 +22,23 @@ extern "C" {
 struct gf_tls;
 
 /* Null with the cause in `why`. `early`: what came from the socket behind the handshake, up to 64 KiB. */
-struct gf_tls *gf_tls_begin(uint16_t suite, const uint8_t *out_secret, const uint8_t *in_secret, const void *early,
-                            size_t early_size, char *why, size_t why_size);
+struct gf_tls *gf_tls_begin(uint16_t suite, const uint8_t *out_secret, const uint8_t *in_secret,
+                            const void *early, size_t early_size, char *why, size_t why_size);
 void gf_tls_end(struct gf_tls *tls);
 
-/* All that another process needs to go on where this one stops, into `state` of GF_TLS_STATE_MAX bytes; how many they
- * are. Who was saved must not be used any more where somebody goes on. */
+/* All that another process needs to go on where this one stops, into `state` of GF_TLS_STATE_MAX bytes; how
+ * many they are. Who was saved must not be used any more where somebody goes on. */
 size_t gf_tls_save(const struct gf_tls *tls, void *state);
 struct gf_tls *gf_tls_restore(const void *state, size_t size, char *why, size_t why_size);
 
-/* As recv: how many bytes, 0 at the end, -1 with errno. EBADMSG: a record that is not authentic, or none; nothing more
- * is received then. */
+/* As recv: how many bytes, 0 at the end, -1 with errno. EBADMSG: a record that is not authentic, or none;
+ * nothing more is received then. */
 ssize_t gf_tls_receive(struct gf_tls *tls, int fd, void *data, size_t size, int flags);
 /* Whether something can be received without the socket. */
 bool gf_tls_has_input(const struct gf_tls *tls);
 
-/* As sendmsg: how many bytes were taken. They may lie here encrypted, until gf_tls_flush says 1; no more are taken
- * before (EAGAIN). */
+/* As sendmsg: how many bytes were taken. They may lie here encrypted, until gf_tls_flush says 1; no more are
+ * taken before (EAGAIN). */
 ssize_t gf_tls_send(struct gf_tls *tls, int fd, const struct iovec *parts, int count, int flags);
 /* 1: everything is with the socket. 0: it takes no more at the moment. -1 with errno. */
 int gf_tls_flush(struct gf_tls *tls, int fd, int flags);

@@ -9,31 +9,34 @@ import ssl
 
 from ._records import Records
 
-KEYLOG_MOST = 64 << 10
-OUR_LABELS = {"CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0"}
+LABELS = ("CLIENT_TRAFFIC_SECRET_0", "SERVER_TRAFFIC_SECRET_0")
 HANDSHAKE_RECORD = 22  # the first byte of whoever begins with TLS
+RANDOM = slice(11, 43)  # of ClientHello: behind the headers of record and message, and the version
 
 
 class _Keylog:
     """Where OpenSSL says which secrets a handshake agreed on: Python's ssl can name it a file and nothing
-    else, so it is a pipe, which is emptied after each step.
+    else, so it is one in memory, which is emptied after each step.
     """
 
     def __init__(self) -> None:
-        self._reading, self._writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._path = f"/proc/self/fd/{self._writing}"
+        self._file = os.memfd_create("tls-keylog", os.MFD_CLOEXEC)
+        self._path = f"/proc/self/fd/{self._file}"
 
     def attach(self, context: ssl.SSLContext) -> None:
         if context.keylog_filename != self._path:
             context.keylog_filename = self._path
 
-    def read(self) -> dict[str, bytes]:
-        """The secrets of the handshake that was stepped since this was last called, by their labels."""
-        with contextlib.suppress(BlockingIOError):
-            lines = os.read(self._reading, KEYLOG_MOST).decode().splitlines()
-            words = [line.split(" ") for line in lines]
-            return {word[0]: bytes.fromhex(word[2]) for word in words if word[0] in OUR_LABELS}
-        return {}
+    def take(self, client_random: bytes) -> dict[str, bytes]:
+        """The secrets of this handshake, by their labels. Others may share its context: theirs go."""
+        size = os.fstat(self._file).st_size
+        if not size:
+            return {}
+        lines = os.pread(self._file, size, 0).decode().splitlines()
+        os.ftruncate(self._file, 0)
+        words = [line.split(" ") for line in lines]
+        ours = client_random.hex()
+        return {word[0]: bytes.fromhex(word[2]) for word in words if word[0] in LABELS and word[1] == ours}
 
 
 @functools.cache
@@ -51,7 +54,9 @@ class Shake:
         server = server_name is None
         self._session = context.wrap_bio(self._in, self._out, server_side=server, server_hostname=server_name)
         self._server = server
+        self._hello = b""  # the beginning of ClientHello
         self._secrets: dict[str, bytes] = {}
+        self._last_word = b""
         self.done = False
 
     def step(self, came: bytes) -> bytes:
@@ -64,17 +69,23 @@ class Shake:
                 self._session.do_handshake()
                 self.done = True
         finally:
-            self._secrets.update(_keylog().read())
-        return self._out.read()
+            answer = self._out.read()
+            if len(self._hello) < RANDOM.stop:
+                self._hello += (came if self._server else answer)[: RANDOM.stop]
+            self._secrets |= _keylog().take(self._hello[RANDOM])
+            self._last_word = answer
+        if self.done and len(self._secrets) < len(LABELS):
+            raise ssl.SSLError("its ClientHello is not as it is usually said")
+        return answer
 
     def last_word(self) -> bytes:
         """The alert that tells the other side why there is no connection."""
-        return self._out.read()
+        return self._last_word
 
     def records(self) -> Records:
         """The connection, once `done`."""
         cipher = self._session.cipher()
         assert cipher
-        client, server = (self._secrets[f"{side}_TRAFFIC_SECRET_0"] for side in ("CLIENT", "SERVER"))
+        client, server = (self._secrets[label] for label in LABELS)
         ours, theirs = (server, client) if self._server else (client, server)
         return Records.begin(cipher[0], ours, theirs, self._in.read())

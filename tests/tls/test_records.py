@@ -1,7 +1,8 @@
-"""The records of native/tls, against Python's ssl as the other side, and whoever stands between them."""
+"""The records of native/tls, with Python's ssl as the other side, and with somebody in between."""
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import threading
@@ -9,6 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 from gpuferry.native.tls._records import NoTls, Records
 from gpuferry.native.tls.shake import Shake
 from gpuferry.native.tls.stream import TlsSocket
@@ -16,7 +20,6 @@ from gpuferry.native.tls.stream import TlsSocket
 from tests.helpers.certificates import Certificates
 
 HEADER = 5
-KEY_UPDATE_ASKED = bytes([24, 0, 0, 1, 1])
 SUITE = "TLS_AES_128_GCM_SHA256"
 ONE, OTHER = b"a" * 32, b"b" * 32
 
@@ -71,6 +74,33 @@ def test_another_implementation_understands_them(certificates: Certificates, ser
             assert exactly(ours, size) == data[:size]
             ours.sendall(data[:size])
             assert exactly(peer, size) == data[:size]
+
+
+def test_others_may_use_the_same_context(certificates: Certificates) -> None:
+    """Their secrets are not taken for ours, between whatever steps they come, and however many they are."""
+    identity = certificates.identity()
+    shakes = [Shake(identity.server_context()), Shake(identity.client_context(), "localhost")]
+    server, client = shakes
+
+    def somebody_else() -> None:
+        up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+        one = identity.server_context().wrap_bio(up, down, server_side=True)
+        other = identity.client_context().wrap_bio(down, up, server_hostname="localhost")
+        for _ in range(2):
+            for end in (other, one):
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    end.do_handshake()
+
+    said = b""
+    while not (server.done and client.done):
+        for shake in (client, server):
+            for _ in range(100):
+                somebody_else()
+            said = shake.step(said)
+    here, there = socket.socketpair()
+    with TlsSocket(here, server.records()) as ours, TlsSocket(there, client.records()) as theirs:
+        ours.sendall(b"said")
+        assert exactly(theirs, 4) == b"said"
 
 
 def test_keys_are_changed_in_time(certificates: Certificates) -> None:
@@ -161,14 +191,51 @@ def test_what_is_no_record_of_data_is_refused(came: bytes) -> None:
             theirs.recv(100)
 
 
-def test_the_other_side_may_ask_for_another_key(certificates: Certificates) -> None:
-    """KeyUpdate with update_requested, as another implementation would send it: we answer with ours."""
-    with pair() as (ours, theirs, wire, out):
-        ours._records.update_after(1)
-        first, second = sealed(ours, wire, b"one"), sealed(ours, wire, b"two")
-        assert len(second) > len(first) + HEADER  # the second begins with the change of key
-        out.sendall(first + second)
-        assert exactly(theirs, 6) == b"onetwo"
+def expand(secret: bytes, label: str, size: int) -> bytes:
+    """HKDF-Expand-Label (RFC 8446, 7.1), by another implementation."""
+    name = b"tls13 " + label.encode()
+    info = size.to_bytes(2, "big") + bytes([len(name)]) + name + b"\0"
+    return HKDFExpand(SHA256(), size, info).derive(secret)
+
+
+def record_of(secret: bytes, sequence: int, kind: int, content: bytes) -> bytes:
+    """A record (RFC 8446, 5.2), by another implementation."""
+    size = len(content) + 1 + 16
+    header = bytes([23, 3, 3]) + size.to_bytes(2, "big")
+    nonce = int.from_bytes(expand(secret, "iv", 12), "big") ^ sequence
+    key = AESGCM(expand(secret, "key", 16))
+    return header + key.encrypt(nonce.to_bytes(12, "big"), content + bytes([kind]), header)
+
+
+def test_the_other_side_may_ask_for_another_key() -> None:
+    """KeyUpdate with update_requested: its next key is taken, and ours is changed before the next record."""
+    asked = bytes([24, 0, 0, 1, 1])
+    following = expand(OTHER, "traffic upd", 32)
+    with pair() as (ours, _, wire, _):
+        wire.sendall(record_of(OTHER, 0, 22, asked) + record_of(following, 0, 23, b"with the next key"))
+        assert ours.recv(100) == b"with the next key"
+        said = sealed(ours, wire, b"answered")
+    change = record_of(ONE, 0, 22, asked[:4] + b"\0")
+    assert said == change + record_of(expand(ONE, "traffic upd", 32), 0, 23, b"answered")
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [(22, bytes([1, 0, 0, 0])), (22, bytes([24, 0, 0, 1, 2])), (21, bytes([2, 20])), (20, b"\1"), (0, b"\0")],
+    ids=["renegotiation", "no such update", "fatal alert", "change cipher", "nothing"],
+)
+def test_an_authentic_record_of_another_kind_ends_the_connection(kind: int, content: bytes) -> None:
+    with pair() as (ours, _, wire, _):
+        wire.sendall(record_of(OTHER, 0, kind, content))
+        with pytest.raises(ConnectionAbortedError):
+            ours.recv(100)
+
+
+def test_the_other_side_may_say_that_it_is_over() -> None:
+    with pair() as (ours, _, wire, _):
+        wire.sendall(record_of(OTHER, 0, 23, b"last") + record_of(OTHER, 1, 21, bytes([1, 0])))
+        assert ours.recv(100) == b"last"
+        assert ours.recv(100) == b""
 
 
 def test_another_process_goes_on_wherever_this_one_stopped() -> None:

@@ -1,0 +1,55 @@
+"""What TLS costs: the same calls and copies over a clear and a secured connection to two monitors alike."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from gpuferry.monitor.service import authority
+
+from tests.helpers import toolchain
+from tests.helpers.monitor import Monitor, monitor
+from tests.helpers.paths import ROOT
+
+from .rows import Row, cost, rate
+
+TURNS = 5  # one after the other, so that what else this machine does meets both
+
+
+def rows(measured: Callable[[Monitor, Path], dict[str, float]]) -> list[Row]:
+    """Rows whose floor is the clear connection. `measured` runs the probe through a monitor."""
+    probe = toolchain.program(ROOT / "bench" / "micro" / "probe.c")
+    with tempfile.TemporaryDirectory() as folder:
+        flags = _certificates(Path(folder))
+        with (
+            monitor("--pool", "1", "--log-level", "warning") as clear,
+            monitor("--pool", "1", "--log-level", "warning", *flags) as secure,
+        ):
+            pairs = [(measured(clear, probe), measured(secure, probe)) for _ in range(TURNS)]
+
+    def best(name: str) -> tuple[float, float]:
+        """Over TLS, and without."""
+        return min(pair[1][name] for pair in pairs), min(pair[0][name] for pair in pairs)
+
+    def bandwidth(name: str) -> tuple[float, float]:
+        secured, plain = best(name)
+        gigabytes = pairs[0][0]["copy_bytes"] / 1e9
+        return gigabytes / secured, gigabytes / plain
+
+    secured, plain = best("sync_call")
+    return [
+        cost("tls_sync_call", secured * 1e6, plain * 1e6, "µs"),
+        rate("tls_h2d", *bandwidth("h2d"), "GB/s"),
+        rate("tls_d2h", *bandwidth("d2h"), "GB/s"),
+    ]
+
+
+def _certificates(folder: Path) -> list[str]:
+    authority.make_authority(folder)
+    authority.issue(folder, "server", ["localhost", "127.0.0.1"])
+    return [
+        f"--tls-cert={folder / 'server.crt'}",
+        f"--tls-key={folder / 'server.key'}",
+        f"--tls-ca={folder / 'ca.crt'}",
+    ]
