@@ -11,7 +11,7 @@ from tests.apiserver.guest import operations
 from tests.fuzz.building import FOLDER
 from tests.fuzz.hostile import Hostile
 
-FEW, MANY = 6000, 1_000_000
+FEW, MANY = 6000, 300_000
 
 
 def attack(folder: Path, inputs: int, seed: int) -> Hostile:
