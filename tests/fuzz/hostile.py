@@ -20,6 +20,7 @@ from tests.fuzz.changing import NUMBERS
 LIBRARY, KERNEL, FUNCTION = handle("library", 0), handle("kernel", 0), handle("function", 0)
 STREAM, EVENT, MODULE = handle("stream", 1), handle("event", 1), handle("module", 1)
 PAGES = 4
+RESTORE = "sessionRestore"  # operations of who hands a session over; from a guest they are malformed
 BATCH = 60
 MALFORMED = 0.005  # of all frames: most sessions come to the end of their batch
 RARE = {
@@ -40,18 +41,19 @@ class Hostile:
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)
         self._messages = sorted(operations().values(), key=lambda message: message.variant.id)
-        self._weights = [self._weight(message.variant.symbol) for message in self._messages]
+        self._weights = [RARE.get(message.variant.symbol, 1.0) for message in self._messages]
+        restores = [message.variant.symbol.startswith(RESTORE) for message in self._messages]
+        self._usual = [w / 200 if r else w for w, r in zip(self._weights, restores, strict=True)]
+        self._restoring = False
         self.frames = 0
         self.operations: set[str] = set()
         self._window = (1 << 40, 1 << 36)
 
-    def _weight(self, op: str) -> float:
-        return RARE.get(op, 0.005 if op.startswith("sessionRestore") else 1.0)
-
-    def attack(self, guest: Guest) -> bytes:
+    def attack(self, guest: Guest, restoring: bool = False) -> bytes:
         """Set a few things up as a program does, send what no program would, and read whatever comes back.
-        Returns what was sent.
+        Returns what was sent. `restoring`: as who hands a session over.
         """
+        self._restoring = restoring
         self._window = guest.window, guest.window_size
         self._prepare(guest)
         sent = b"".join(self._batch())
@@ -88,7 +90,7 @@ class Hostile:
 
     def _frame(self) -> bytes:
         chance = self._chance
-        (message,) = chance.choices(self._messages, self._weights)
+        (message,) = chance.choices(self._messages, self._weights if self._restoring else self._usual)
         self.operations.add(message.variant.symbol)
         fields = {field.name: self._field(field) for field in message.request}
         payload = self._payload(message.variant.symbol, fields) if message.request_payload else b""

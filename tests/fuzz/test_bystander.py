@@ -12,22 +12,19 @@ from tests.fuzz.hostile import Hostile
 from tests.fuzz.parsers import TARGETS
 from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.running import native_environment, run
-from tests.monitor.fake_guest import Refused, connect, hello_frame, read_greeting
+from tests.monitor.fake_guest import connect, hello_frame, read_greeting
 from tests.resume.running import built
 
 
 def sessions(running: Monitor, hostile: Hostile, inputs: int) -> None:
     """One after another, each with frames of every kind."""
     while hostile.frames < inputs:
-        connection = connect(running.tcp)
-        try:
+        with connect(running.tcp) as connection:
             hello = hello_frame(read_greeting(connection), running.token, program=b"hostile")
             connection.sendall(hello)
             guest = Guest(connection)
             guest.receive_welcome()
             hostile.attack(guest)
-        except Refused:
-            connection.close()
 
 
 def strangers(running: Monitor, inputs: int, seed: int) -> None:
