@@ -29,7 +29,7 @@ for kind in "$@"; do
         echo "sanitize: running the engine's tests with $kind"
         LD_PRELOAD=$runtime PYTHONPATH=$PWD/tests/helpers/sanitized GPUFERRY_CORE=$(ls "$PWD/$build"/apiserver/_core*.so) \
             "$venv/bin/python" -m pytest -q tests/apiserver tests/migration/test_local.py tests/migration/test_link.py \
-            tests/migration/test_suspend.py tests/migration/test_remote.py --timeout 600 \
+            tests/migration/test_suspend.py tests/migration/test_remote.py tests/fuzz/test_engine.py --timeout 600 \
             --deselect tests/migration/test_suspend.py::test_a_suspended_session_costs_next_to_nothing || failed=1
     fi
 done

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,20 @@ static void open_log(void) {
     atomic_store(&gf_log_level, (int)wanted);
 }
 
+/* What a server says is text and nothing else: no other line, nothing that a terminal obeys. */
+static void tame(char *text, int size) {
+    for (int i = 0; i < size; i++) {
+        unsigned char c = (unsigned char)text[i];
+        bool more = c == 0xc2 && ((unsigned char)text[i + 1] & 0xe0) == 0x80; /* U+0080 to U+009F */
+        if (c < ' ' || c == 0x7f || more) {
+            text[i] = '?';
+        }
+        if (more) {
+            text[++i] = '?';
+        }
+    }
+}
+
 /* One write per line, so that lines of several threads and processes do not mix. */
 void gf_log_write(enum gf_log_level level, const char *format, ...) {
     pthread_once(&opened, open_log);
@@ -47,6 +62,8 @@ void gf_log_write(enum gf_log_level level, const char *format, ...) {
     if (more > 0) {
         size += more < (int)sizeof line - size - 1 ? more : (int)sizeof line - size - 2;
     }
+    line[size] = '\0';
+    tame(line, size);
     line[size++] = '\n';
     int fd = level == GF_LOG_ERROR && log_fd != STDERR_FILENO ? STDERR_FILENO : log_fd;
     if (write(fd, line, (size_t)size) < 0) {

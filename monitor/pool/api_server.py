@@ -94,6 +94,7 @@ class ApiServer:
         self.restoring = 0  # the session that it will have when it takes over
         self.ready: node_pb2.Ready | None = None
         self.welcome = b""  # of `ready`, which would copy it at each look
+        self._ended = 0  # the session that it said is over
         self.stats = node_pb2.Stats()
         self.end_reason = ""
         self._exit_unknown = False  # it closed its control socket, and that is all that is known
@@ -253,6 +254,7 @@ class ApiServer:
             kind = message.WhichOneof("message")
             self._check(message)
             if kind == "ready":
+                self._check_may_be_ready()
                 self._note_ready(message.ready)
                 self._make_idle()
             elif kind == "started":
@@ -261,6 +263,7 @@ class ApiServer:
                 self.served = True
                 self._events.session_started(message.started.session)
             elif kind == "ended":
+                self._ended = message.ended.session
                 self._events.session_ended(self, message.ended)
                 if not message.ended.clean:
                     self.end_reason = f"not clean after session {message.ended.session}"
@@ -309,6 +312,13 @@ class ApiServer:
 
     def _complain(self, error: OSError) -> None:
         log.error("an API server may not outlive this monitor", server=self.pid, error=str(error))
+
+    def _check_may_be_ready(self) -> None:
+        """Raise ChannelBroken if it has a session of which it did not say that it is over."""
+        held = self.session or self.restoring
+        over = self.state is State.BUSY and held in (0, self._ended)
+        if self.state is not State.STARTING and not over:
+            raise ChannelBroken(f"ready {f'in the middle of session {held}' if held else 'once more'}")
 
     def _make_idle(self) -> None:
         self._let_next_start()

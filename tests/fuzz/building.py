@@ -35,20 +35,28 @@ INCLUDES = (
     "native/simdevice/exec",
 )
 
+TRANSPORT = ("connect", "open", "close", "read", "write", "may_follow", "cause")
+
 # What reaches the outside is the target's.
 REPLACED = {
-    "gf_transport_connect": "fuzz_transport_connect",
-    "gf_transport_read": "fuzz_transport_read",
-    "gf_transport_write": "fuzz_transport_write",
+    **{f"gf_transport_{what}": f"fuzz_transport_{what}" for what in TRANSPORT},
     "gf_random_bytes": "fuzz_random_bytes",
     "gf_digest_equal": "fuzz_digest_equal",
     "nanosleep": "fuzz_nanosleep",
     "gf_log_write": "fuzz_log_write",
 }
 QUIET = {"gf_log_write": "fuzz_log_write", "malloc": "fuzz_malloc"}
+RECEIVED = {
+    "gf_transport_receive": "fuzz_transport_receive",
+    "gf_transport_cause": "fuzz_transport_reason",
+}
 TESTED: Mapping[str, Mapping[str, str]] = {
-    "guest/src/replies.c": {**QUIET, "recv": "fuzz_recv", "fwrite": "fuzz_fwrite"},
-    "guest/src/handshake.c": {"gf_transport_read": "fuzz_transport_read", "malloc": "fuzz_malloc"},
+    "guest/src/replies.c": {**QUIET, "recv": "fuzz_recv", "fwrite": "fuzz_fwrite"} | RECEIVED,
+    "guest/src/handshake.c": {
+        "gf_transport_read": "fuzz_transport_read",
+        "gf_transport_cause": "fuzz_transport_cause",
+        "malloc": "fuzz_malloc",
+    },
     **{
         f"guest/src/{name}.c": REPLACED
         for name in ("credential", "hello", "operations", "queue", "redirect", "resume")
@@ -56,7 +64,7 @@ TESTED: Mapping[str, Mapping[str, str]] = {
     **{f"guest/src/{name}.c": {} for name in ("image", "session", "stats")},
     "guest/_generated/needs.c": {},
     "apiserver/_generated/codecs.c": {},
-    "native/wire/link_set.c": {},
+    **{f"native/wire/{name}.c": {} for name in ("image_check", "link_set", "readable")},
     "native/wire/sha256.c": {},
     **{f"native/simdevice/exec/{name}.c": {} for name in ("sniff", "cubin", "extent")},
 }
@@ -73,7 +81,9 @@ def build(changes: Mapping[str, tuple[str, str]] | None = None) -> Path:
     """The executable of all targets. `changes`: in these files of the repository, a text and what stands in
     its place, for tests of the fuzzer itself.
     """
-    jobs: list[Job] = [(source, COVERAGE, names) for source, names in TESTED.items()]
+    jobs: list[Job] = [
+        (source, COVERAGE, names) for source, names in TESTED.items() if (ROOT / source).exists()
+    ]
     for path in sorted((HERE / "targets").glob("*.c")):
         holds = path.stem == "handshake"  # code under test, for what it calls has no other name
         jobs.append((str(path.relative_to(ROOT)), COVERAGE if holds else "", REPLACED if holds else {}))

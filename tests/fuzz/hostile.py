@@ -12,7 +12,7 @@ from typing import Any
 from gpuferry.specs._generated import frames
 from gpuferry.specs._generated.frames import Frame
 
-from codegen.model import Field
+from codegen.model import Class, Field
 from tests.apiserver.guest import KINDS, PRIMARY, Guest, handle, operations
 from tests.fuzz import images
 from tests.fuzz.changing import NUMBERS
@@ -20,10 +20,18 @@ from tests.fuzz.changing import NUMBERS
 LIBRARY, KERNEL, FUNCTION = handle("library", 0), handle("kernel", 0), handle("function", 0)
 STREAM, EVENT, MODULE = handle("stream", 1), handle("event", 1), handle("module", 1)
 PAGES = 4
+RESTORE = "sessionRestore"  # operations of who hands a session over; from a guest they are malformed
 BATCH = 60
-MALFORMED = 0.01  # of all frames: most sessions come to the end of their batch
-RARE = {"sessionClose": 0.02, "sessionLaunch": 0.2, "cuDevicePrimaryCtxReset_v2": 0.1}
+MALFORMED = 0.005  # of all frames: most sessions come to the end of their batch
+RARE = {
+    "sessionClose": 0.05,
+    "sessionLinkImage": 0.1,
+    "sessionLaunch": 0.2,
+    "cuDevicePrimaryCtxReset_v2": 0.1,
+}
 IMAGE = hashlib.sha256(images.TEXT).digest()
+FATBIN = images.container([images.entry(images.TEXT)])
+SOME = [number.to_bytes(8, "little") for number in (0, 1, 64, 4096)]
 HEADER = frames.Header.LAYOUT
 
 
@@ -34,14 +42,18 @@ class Hostile:
         self._chance = random.Random(seed)
         self._messages = sorted(operations().values(), key=lambda message: message.variant.id)
         self._weights = [RARE.get(message.variant.symbol, 1.0) for message in self._messages]
+        restores = [message.variant.symbol.startswith(RESTORE) for message in self._messages]
+        self._usual = [w / 200 if r else w for w, r in zip(self._weights, restores, strict=True)]
+        self._restoring = False
         self.frames = 0
         self.operations: set[str] = set()
         self._window = (1 << 40, 1 << 36)
 
-    def attack(self, guest: Guest) -> bytes:
+    def attack(self, guest: Guest, restoring: bool = False) -> bytes:
         """Set a few things up as a program does, send what no program would, and read whatever comes back.
-        Returns what was sent.
+        Returns what was sent. `restoring`: as who hands a session over.
         """
+        self._restoring = restoring
         self._window = guest.window, guest.window_size
         self._prepare(guest)
         sent = b"".join(self._batch())
@@ -78,25 +90,49 @@ class Hostile:
 
     def _frame(self) -> bytes:
         chance = self._chance
-        (message,) = chance.choices(self._messages, self._weights)
+        (message,) = chance.choices(self._messages, self._weights if self._restoring else self._usual)
         self.operations.add(message.variant.symbol)
-        body = b"".join(self._field(field) for field in message.request) + self._payload()
-        op, flags, request = message.variant.id, 0, chance.choice((0, 1, 2, self.frames & 0xFFFF, 0xFFFFFFFF))
-        context, size = chance.choice((PRIMARY,) * 9 + (0, 2, 0xFFFFFFFF)), HEADER.size + len(body)
+        fields = {field.name: self._field(field) for field in message.request}
+        payload = self._payload(message.variant.symbol, fields) if message.request_payload else b""
+        if message.variant.symbol == "sessionCopyOut" and chance.random() > MALFORMED:
+            fields |= {"width": SOME[chance.randrange(4)], "rows": SOME[chance.randrange(2)]}
+        body = b"".join(fields.values()) + payload
+        answered = message.variant.klass is Class.SYNC
+        request = chance.choice((1, 2, self.frames & 0xFFFF or 1, 0xFFFFFFFF)) if answered else 0
+        op, flags, context = message.variant.id, 0, chance.choice((PRIMARY,) * 9 + (0, 2, 0xFFFFFFFF))
+        size = HEADER.size + len(body)
         if chance.random() < MALFORMED:
             op = chance.choice((op, *Frame, 0, 999, 0xFFFF))
-            flags = chance.choice((0, 1, 2, 0xFFFF))
-            size += chance.choice((0, -HEADER.size, -1, 1, 16, 1 << 20, 0xFFFFFFFF)) % (1 << 32)
+            flags, request = chance.choice((0, 1, 2, 0xFFFF)), chance.choice((0, request, 7))
+            size += chance.choice((0, -HEADER.size, -1, 1, 16, 1 << 20, 0xFFFFFFFF))
+            body += chance.choice((b"", b"more"))
         return HEADER.pack(size % (1 << 32), op, flags, request, context) + body
 
-    def _payload(self) -> bytes:
+    def _payload(self, op: str, fields: dict[str, bytes]) -> bytes:
+        """Most often as long as the fields then say."""
         chance = self._chance
-        kind = chance.randrange(6)
-        if kind < 3:
-            return b""
-        if kind == 3:
-            return chance.choice((images.TEXT, b"variable", images.container([images.entry(images.TEXT)])))
-        return chance.randbytes(chance.choice((1, 4, 8, 16, 72, 144, 400)))
+        noise = chance.randbytes(chance.choice((0, 1, 4, 8, 16, 72, 144, 400)))
+        payload = chance.choice((noise, noise, b"variable", images.TEXT, FATBIN))
+        if chance.random() < MALFORMED:
+            return payload
+        size = len(payload).to_bytes(8, "little")
+        if op == "sessionCopyIn":
+            fields |= {"width": size, "rows": (1).to_bytes(8, "little")}
+        elif op == "sessionImageData":
+            fields |= {"size": size, "offset": bytes(8), "hash": hashlib.sha256(payload).digest()}
+        elif op == "sessionLinkAdd":
+            fields["name_size"] = b"\4\0\0\0"
+            payload = b"name" + bytes(4)
+        elif op == "cuLinkCreate_v2":
+            payload = bytes(4)
+        elif "attributes" in fields:
+            attributes = [struct.pack("<II", chance.randrange(20), 0) + chance.randbytes(64)]
+            attributes *= chance.choice((0, 0, 1, 2))
+            arguments = self._number("u64") + struct.pack("<I", 3) if "params" in fields else b""
+            fields["attributes"] = struct.pack("<I", len(attributes))
+            fields |= {"params": struct.pack("<I", len(arguments))} if arguments else {}
+            payload = arguments + b"".join(attributes)
+        return payload
 
     def _field(self, field: Field) -> bytes:
         if field.type == "u8" and field.count > 1:

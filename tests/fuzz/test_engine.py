@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from tests.apiserver.guest import operations
 from tests.fuzz.building import FOLDER
 from tests.fuzz.hostile import Hostile
 
-FEW, MANY = 6000, 1_000_000
+FEW, MANY = 6000, 300_000
 
 
 def attack(folder: Path, inputs: int, seed: int) -> Hostile:
@@ -19,9 +20,10 @@ def attack(folder: Path, inputs: int, seed: int) -> Hostile:
     hostile = Hostile(seed)
     while hostile.frames < inputs:
         with Engine(folder / "log") as engine:
-            clean = True
+            clean, sessions = True, itertools.count()
             while clean and hostile.frames < inputs:
-                sent = hostile.attack(engine.session())
+                restoring = next(sessions) % 4 == 3
+                sent = hostile.attack(engine.session(restore=restoring), restoring)
                 try:
                     _, clean = engine.ended()
                 except AssertionError as error:

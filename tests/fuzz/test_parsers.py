@@ -33,6 +33,6 @@ def test_few_inputs(target: str) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("target", parsers.TARGETS)
 def test_many_inputs(target: str) -> None:
-    inputs = 100 * FEW[target]
+    inputs = 50 * FEW[target]
     parsers.run(target, inputs, seed=2)
     print(f"fuzz: {target}: {inputs} inputs")

@@ -69,6 +69,14 @@ def test_a_refusal_is_shown_once_and_its_error_returned(server: FakeServer, gues
     assert "no room for 80 GiB: ask for less with GPUFERRY_MEMORY" in outcome.stderr
 
 
+def test_a_refusal_says_nothing_to_the_terminal(server: FakeServer, guest: Guest) -> None:
+    """Whoever answers there, before it has proved anything, writes one line of text."""
+    server.refusal = (4, 2, "no\x1b[2Jroom\r\ngpuferry: all is well\x07\x7f\x9b über")
+    outcome = guest('print(cu("cuInit", 0))')
+    (line,) = outcome.stderr.splitlines()
+    assert line.endswith("no?[2Jroom??gpuferry: all is well???? über")
+
+
 @pytest.mark.parametrize("greeting", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0" * 44, b"x" * 5000])
 def test_something_else_listens_there(server: FakeServer, guest: Guest, greeting: bytes) -> None:
     server.greeting = greeting or b"!"

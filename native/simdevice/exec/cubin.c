@@ -39,7 +39,7 @@ bool sim_cubin_content(const void *elf, size_t limit, const void **content, size
     struct file file = {.bytes = elf, .limit = limit};
     Elf64_Shdr names, section;
     if (!read_header(&file) || !read_section(&file, file.header.e_shstrndx, &names) ||
-        names.sh_type == SHT_NOBITS) /* which is not in the file, wherever it says it is */
+        names.sh_type != SHT_STRTAB) /* nobody makes sure that others are in the file */
         return false;
     for (unsigned i = 0; i < file.header.e_shnum && read_section(&file, i, &section); i++) {
         if (section.sh_type != SHT_PROGBITS || section.sh_name >= names.sh_size ||

@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define NOWHERE 1000000 /* a descriptor that is closed, and never was open */
 
@@ -15,12 +14,37 @@ static struct fuzz_input input;
 
 #include "guest/src/connect.c"
 
+#if __has_include("transport_kind.h") /* the guest speaks TLS too */
+typedef struct gf_transport connection;
+typedef struct gf_transport *connection_used;
+
+bool fuzz_transport_open(struct gf_transport *transport, const char *address, char *why, size_t why_size) {
+    why[0] = '\0';
+    *transport = (struct gf_transport){.fd = input.left > 0 ? NOWHERE : -1};
+    return input.left > 0;
+}
+
+void fuzz_transport_close(struct gf_transport *transport) {
+    transport->fd = -1;
+}
+
+bool fuzz_transport_may_follow(const char *from, const char *to) {
+    return strcmp(from, to) != 0;
+}
+
+const char *fuzz_transport_cause(int error) {
+    return strerror(error);
+}
+#else
+typedef int connection, connection_used;
+
 int fuzz_transport_connect(const char *address, char *why, size_t why_size) {
     why[0] = '\0';
     return input.left > 0 ? NOWHERE : -1;
 }
+#endif
 
-int fuzz_transport_read(int fd, void *data, size_t size, int timeout_ms) {
+int fuzz_transport_read(connection_used from, void *data, size_t size, int timeout_ms) {
     if (size > input.left) {
         errno = 0;
         input.left = 0;
@@ -30,7 +54,7 @@ int fuzz_transport_read(int fd, void *data, size_t size, int timeout_ms) {
     return 0;
 }
 
-int fuzz_transport_write(int fd, const void *data, size_t size) {
+int fuzz_transport_write(connection_used to, const void *data, size_t size) {
     volatile uint8_t sum = 0;
     for (size_t i = 0; i < size; i++) {
         sum = (uint8_t)(sum + ((const uint8_t *)data)[i]);
@@ -69,29 +93,34 @@ static bool given_up(void) {
     return input.left == 0;
 }
 
+static void resume(void) {
+    char why[256];
+    uint64_t theirs;
+    gf_session.resume_ms = 1000;
+    gf_resume_prepare("registry:7700", (const uint8_t *)"01234567890123456789012345678901");
+#if __has_include("transport_kind.h")
+    struct gf_transport transport = {.fd = -1};
+    gf_resume_connect(&transport, 0, &theirs, given_up, why, sizeof why);
+#else
+    gf_resume_connect(0, &theirs, given_up, why, sizeof why);
+#endif
+}
+
 void fuzz_handshake(const uint8_t *data, size_t size) {
     input = (struct fuzz_input){data, size};
     char place[GF_ADDRESS_MAX] = "registry:7700";
-    bool resumes = fuzz_take(&input, 1) & 1;
-    int fd = -1;
-    if (resumes) {
-        char why[256];
-        uint64_t theirs;
-        gf_session.resume_ms = 1000;
-        gf_resume_prepare(place, (const uint8_t *)"01234567890123456789012345678901");
-        fd = gf_resume_connect(0, &theirs, given_up, why, sizeof why);
-    } else {
-        struct gf_queue queue;
-        gf_queue_begin(&queue);
-        if (find_session(place, &queue, &fd) == CUDA_SUCCESS) {
-            volatile size_t length = strlen(gf_session.device.name) + strlen(place);
-            (void)length;
-            gf_operations_counted(1);
-        }
-        free(gf_session.image_hashes);
-        gf_session.image_hashes = NULL;
+    if (fuzz_take(&input, 1) & 1) {
+        resume();
+        return;
     }
-    if (fd >= 0) {
-        close(fd);
+    struct gf_queue queue;
+    connection there;
+    gf_queue_begin(&queue);
+    if (find_session(place, &queue, &there) == CUDA_SUCCESS) {
+        volatile size_t length = strlen(gf_session.device.name) + strlen(place);
+        (void)length;
+        gf_operations_counted(1);
     }
+    free(gf_session.image_hashes);
+    gf_session.image_hashes = NULL;
 }

@@ -19,11 +19,25 @@ static char memory[3][64];
 
 struct gf_channel gf_channel;
 
-ssize_t fuzz_recv(int fd, void *data, size_t size, int flags) {
+static ssize_t receive(void *data, size_t size) {
     size_t part = size < input.left ? size : input.left;
     part = part > 977 ? 977 : part; /* what comes at once ends anywhere */
     return (ssize_t)fuzz_take_bytes(&input, data, part);
 }
+
+#if __has_include("transport_kind.h") /* the guest speaks TLS too */
+ssize_t fuzz_transport_receive(struct gf_transport *transport, void *data, size_t size) {
+    return receive(data, size);
+}
+
+const char *fuzz_transport_reason(int error) {
+    return strerror(error);
+}
+#else
+ssize_t fuzz_recv(int fd, void *data, size_t size, int flags) {
+    return receive(data, size);
+}
+#endif
 
 /* What kernels print. */
 size_t fuzz_fwrite(const void *data, size_t size, size_t count, FILE *file) {

@@ -1,22 +1,18 @@
-/* What the simulated device takes an image for, and how long. */
+/* What the simulated device takes an image for, and how long; and that whoever checked it first may give the
+ * device an address alone. */
 #include "targets.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "exec/sniff.h"
 
-#define WRAPPER_MAGIC                                                                                        \
-    0x466243b1u /* holds pointers: a program's own, and refused when it comes by the wire                    \
-                 */
+#define WRAPPER_MAGIC 0x466243b1u /* holds pointers: a program's own, and refused when it comes by the wire  \
+                                   */
 
-void fuzz_sniff(const uint8_t *data, size_t size) {
+static void sniff(const uint8_t *data, size_t size) {
     struct sim_image_parts parts;
     char log[256];
-    uint32_t magic = 0;
-    memcpy(&magic, data, size < sizeof magic ? size : sizeof magic);
-    if (magic == WRAPPER_MAGIC || size == 0) {
-        return;
-    }
     if (sim_image_sniff(data, size, &parts, log, sizeof log) != CUDA_SUCCESS) {
         return;
     }
@@ -25,5 +21,33 @@ void fuzz_sniff(const uint8_t *data, size_t size) {
         for (size_t at = 0; at < parts.items[i].size; at++) {
             sum = (uint8_t)(sum + ((const uint8_t *)parts.items[i].data)[at]);
         }
+    }
+}
+
+#if __has_include("wire/image_check.h")
+#include "wire/image_check.h"
+
+/* As an API server keeps it: with a NUL behind. */
+static void check(const uint8_t *data, size_t size) {
+    uint8_t *image = malloc(size + 1);
+    memcpy(image, data, size);
+    image[size] = '\0';
+    gf_image_fault(image, size, 1);
+    if (gf_image_fault(image, size, 0) == NULL) {
+        sniff(image, 0);
+    }
+    free(image);
+}
+#else
+static void check(const uint8_t *data, size_t size) {
+}
+#endif
+
+void fuzz_sniff(const uint8_t *data, size_t size) {
+    uint32_t magic = 0;
+    memcpy(&magic, data, size < sizeof magic ? size : sizeof magic);
+    check(data, size);
+    if (magic != WRAPPER_MAGIC && size > 0) {
+        sniff(data, size);
     }
 }

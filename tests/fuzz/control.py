@@ -1,0 +1,199 @@
+"""A monitor whose API server says whatever it likes: its guest may have taken it over."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import structlog
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+from gpuferry.monitor.assembly import Monitor, build, occupy
+from gpuferry.monitor.pool.api_server import ApiServer
+from gpuferry.monitor.pool.channel import ChannelBroken
+from gpuferry.monitor.pool.health import Health
+from gpuferry.monitor.service.stopping import Stopping
+from gpuferry.monitor.sessions.session import Session
+from gpuferry.monitor.settings.monitor import Config
+from gpuferry.specs._generated import node_pb2
+
+MIB = 1 << 20
+MESSAGES_MOST = 6
+KINDS = [field.name for field in node_pb2.FromServer.DESCRIPTOR.oneofs[0].fields]
+
+
+class Said:
+    """In place of the channel: messages that were written before, and no answer."""
+
+    def __init__(self, messages: Iterator[bytes]) -> None:
+        self._messages = messages
+
+    async def receive(self) -> node_pb2.FromServer | None:
+        data = next(self._messages, None)
+        if data is None:
+            return None
+        try:
+            return node_pb2.FromServer.FromString(data)
+        except DecodeError as error:
+            raise ChannelBroken(str(error)) from None
+
+    def send(self, message: node_pb2.ToServer, *descriptors: object) -> None:
+        """Nobody reads it."""
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class World:
+    """A monitor without processes. A bystander's session, and one of a hostile guest after another."""
+
+    def __init__(self, monitor: Monitor, seed: int) -> None:
+        self._monitor = monitor
+        self._chance = random.Random(seed)
+        self._numbers = iter(range(10, 1 << 62))
+        self.messages = 0
+        self.bystander = self._session(self._server(1), 7)
+
+    def _server(self, device: int) -> ApiServer:
+        pool = self._monitor.pool
+        server = ApiServer(device, Health(), lambda _: None, pool._events)
+        server.ready = node_pb2.Ready(device=device, device_memory=4096 * MIB, device_name="a device")
+        server._channel = Said(iter(()))  # type: ignore[assignment]
+        pool.servers[server.key] = server
+        return server
+
+    def _session(self, server: ApiServer, number: int) -> Session:
+        grant = node_pb2.Grant(session=number, memory_quota=MIB, tenant=f"tenant{number}")
+        returned = node_pb2.Returned(grant=grant, spec_hash=server.spec_hash)
+        server.serve(number)
+        server._events.server_returned(server, returned)
+        return self._monitor.broker.sessions[number]
+
+    async def attack(self) -> list[bytes]:
+        """One API server with a session says something; then it is gone. Raises whatever the monitor does."""
+        server, number = self._server(0), next(self._numbers)
+        self._session(server, number)
+        said = [self._message(number) for _ in range(self._chance.randrange(1, MESSAGES_MOST))]
+        self.messages += len(said)
+        server._channel = Said(iter(said))  # type: ignore[assignment]
+        try:
+            with contextlib.suppress(ChannelBroken):
+                await server._read()
+            if server.state.value == "idle":
+                assert server.session not in self._monitor.broker.sessions, "idle, and its session goes on"
+        finally:
+            self._monitor.pool.servers.pop(server.key, None)
+            server._events.server_lost(server)
+        await asyncio.sleep(0)
+        self.is_whole(number)
+        return said
+
+    def is_whole(self, number: int) -> None:
+        """The bystander has what it had, and nothing is left of the other."""
+        sessions = self._monitor.broker.sessions
+        assert sessions.get(7) is self.bystander, "the bystander's session is over"
+        server = self.bystander.server
+        assert server, "the bystander's session has no API server"
+        assert (server.device, server.session, server.state.value) == (1, 7, "busy")
+        assert self.bystander.running
+        assert self.bystander.revoked is None
+        assert not self._monitor.broker.custody.migration_of(7)
+        assert number not in sessions, "its session goes on without it"
+
+    def _message(self, own: int) -> bytes:
+        message = node_pb2.FromServer()
+        kind = self._chance.choice(KINDS)
+        getattr(message, kind).SetInParent()
+        self._fill(getattr(message, kind), own, 3)
+        data = bytearray(message.SerializeToString())
+        if self._chance.random() < 0.1 and data:
+            data[self._chance.randrange(len(data))] ^= 1 << self._chance.randrange(8)
+        return bytes(data)
+
+    def _fill(self, message: Message, own: int, depth: int) -> None:
+        chance = self._chance
+        for field in message.DESCRIPTOR.fields:
+            if chance.random() < 0.3:
+                continue
+            if field.message_type is not None:
+                if depth and field.is_repeated:
+                    for _ in range(chance.randrange(3)):
+                        self._fill(getattr(message, field.name).add(), own, depth - 1)
+                elif depth:
+                    getattr(message, field.name).SetInParent()
+                    self._fill(getattr(message, field.name), own, depth - 1)
+            elif field.is_repeated:
+                getattr(message, field.name).extend(
+                    self._value(field, own) for _ in range(chance.randrange(3))
+                )
+            else:
+                setattr(message, field.name, self._value(field, own))
+
+    def _value(self, field: Any, own: int) -> Any:
+        chance = self._chance
+        if field.name == "session":
+            return chance.choice((own, own, own, 7, 0, own + 1, (1 << 64) - 1))
+        kinds = FieldDescriptor
+        if field.cpp_type in (kinds.CPPTYPE_DOUBLE, kinds.CPPTYPE_FLOAT):
+            return chance.choice((0.0, 1.5, -1.0, 1e300, float("inf"), float("nan")))
+        if field.cpp_type == kinds.CPPTYPE_BOOL:
+            return chance.random() < 0.5
+        if field.cpp_type == kinds.CPPTYPE_STRING:
+            if field.type == kinds.TYPE_BYTES:
+                return chance.randbytes(chance.choice((0, 1, 16, 32, 300)))
+            return chance.choice(("", "closed", "moved", "a\nb\x1b[31m", "ü" * 200))
+        if field.cpp_type == kinds.CPPTYPE_ENUM:
+            return chance.choice((0, 1, 2, 3, 6, 77))
+        bits = 32 if field.cpp_type in (kinds.CPPTYPE_UINT32, kinds.CPPTYPE_INT32) else 64
+        return chance.choice((0, 1, 7, 300, (1 << 31) - 1, (1 << bits) - 1 if "U" in field.name else 1 << 30))
+
+
+@contextlib.asynccontextmanager
+async def world(seed: int) -> AsyncIterator[World]:
+    """A monitor of its own, in this process."""
+    with tempfile.TemporaryDirectory(prefix="gpuferry-fuzz-") as folder:
+        config = Config(
+            runtime=Path(folder, "run"),
+            token=b"t" * 32,
+            simulated=True,
+            devices=2,
+            listen="127.0.0.1:0",
+            socket=None,
+            http=None,
+            control=f"unix:{folder}/control",
+            state=folder,
+        )
+        async with contextlib.AsyncExitStack() as stack:
+            premises = occupy(config, stack)
+            monitor = build(config, premises, Stopping())
+            for listener in monitor.listeners:
+                stack.callback(listener.close)
+            if monitor.door:
+                stack.callback(monitor.door.close)
+            yield World(monitor, seed)
+
+
+def run(inputs: int, seed: int) -> int:
+    """Let API servers say so many things. Returns how many it were; raises, with what was said in a note."""
+
+    async def attack() -> int:
+        async with world(seed) as found:
+            while found.messages < inputs:
+                before = found.messages
+                try:
+                    await found.attack()
+                except BaseException as error:
+                    raise AssertionError(f"seed {seed}, message {before}: {error!r}") from error
+            return found.messages
+
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        return asyncio.run(attack())
+    finally:
+        structlog.reset_defaults()
