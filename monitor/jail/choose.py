@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..devices.choice import simulated_memory
@@ -65,17 +65,14 @@ def _try(config: Config, environment: Mapping[str, str]) -> Jail | NoJail:
         return NoJail(str(error), INSTALL)
     root = os.geteuid() == 0
     group, *uids = config.uids
-    shared = cache.prepare(environment, group if root else 0) if not config.tenants else None
     rules = Rules(
         bwrap,
         root,
         files=list(view.files(environment, config.simulated)),
         nodes=[*view.DEVICES, *([] if config.simulated else nvidia.nodes())],
-        writable={cache.PLACE: str(shared)} if shared else {},
-        environment={**view.environment(environment), **cache.settings(shared)},
+        environment={**view.environment(environment), **cache.settings(None)},
         data_bytes=config.jail_memory,
         filter=code,
-        group=group if root and shared else 0,
     )
     if why := trial(rules, uids[0] if root else 0):
         next_step = (
@@ -88,7 +85,26 @@ def _try(config: Config, environment: Mapping[str, str]) -> Jail | NoJail:
     figures = None
     if config.simulated:
         figures = Figures(Path(environment.get("GPUFERRY_SIM_STATS") or config.runtime / "simdevice"))
-    return Jail(rules, uids, cgroups.find(limit, command.PROCESSES), figures)
+    return Jail(
+        rules,
+        _sharing(rules, environment, group if root else 0),
+        uids,
+        cgroups.find(limit, command.PROCESSES),
+        figures,
+    )
+
+
+def _sharing(rules: Rules, environment: Mapping[str, str], group: int) -> Rules:
+    """The same rules, with a folder of compiled kernels for all that are in this group."""
+    folder = cache.prepare(environment, group)
+    if folder is None:
+        return rules
+    return replace(
+        rules,
+        writable={cache.PLACE: str(folder)},
+        environment={**rules.environment, **cache.settings(folder)},
+        group=group,
+    )
 
 
 def trial(rules: Rules, uid: int) -> str:
