@@ -49,13 +49,15 @@ def choose(config: Config, environment: Mapping[str, str]) -> Jail | NoJail:
     if config.own_command:
         found = NoJail("GPUFERRY_APISERVER or GPUFERRY_KEEPER names a command of its own", "unset it")
     else:
-        found = _try(config, environment)
+        rules = look(config, environment)
+        found = rules if isinstance(rules, NoJail) else _make(config, environment, rules)
     if config.jail == "on" and isinstance(found, NoJail):
         raise ConfigError(f"--jail on, and there can be none: {found.reason}", found.next_step)
     return found
 
 
-def _try(config: Config, environment: Mapping[str, str]) -> Jail | NoJail:
+def look(config: Config, environment: Mapping[str, str]) -> Rules | NoJail:
+    """The rules of jails on this machine, once a process has lived in one. Nothing is left of it."""
     bwrap = shutil.which("bwrap")
     if not bwrap:
         return NoJail("bubblewrap (bwrap) is not installed", INSTALL)
@@ -64,7 +66,6 @@ def _try(config: Config, environment: Mapping[str, str]) -> Jail | NoJail:
     except NoFilter as error:
         return NoJail(str(error), INSTALL)
     root = os.geteuid() == 0
-    group, *uids = config.uids
     rules = Rules(
         bwrap,
         root,
@@ -74,20 +75,25 @@ def _try(config: Config, environment: Mapping[str, str]) -> Jail | NoJail:
         data_bytes=config.jail_memory,
         filter=code,
     )
-    if why := trial(rules, uids[0] if root else 0):
+    if why := trial(rules, config.uids[-1] if root else 0):
         next_step = (
             'see monitor/OPERATING.md, "Jails"'
             if root
             else "run the monitor as root, or allow user namespaces"
         )
         return NoJail(why, next_step)
+    return rules
+
+
+def _make(config: Config, environment: Mapping[str, str], rules: Rules) -> Jail:
+    group, *uids = config.uids
     limit = config.jail_memory + (simulated_memory() if config.simulated else 0)
     figures = None
     if config.simulated:
         figures = Figures(Path(environment.get("GPUFERRY_SIM_STATS") or config.runtime / "simdevice"))
     return Jail(
         rules,
-        _sharing(rules, environment, group if root else 0),
+        _sharing(rules, environment, group if rules.root else 0),
         uids,
         cgroups.find(limit, command.PROCESSES),
         figures,
