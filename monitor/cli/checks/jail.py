@@ -16,7 +16,7 @@ from ...settings.monitor import Config, MonitorOptions
 from ...settings.sources import fields_of, load
 from .check import Check, python
 
-# CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS of each device, 1: its kernels may touch all memory of the process.
+# CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS of each device; 1: kernels may touch all memory of the process.
 _REACH = """
 import ctypes
 driver = ctypes.CDLL("libcuda.so.1")
