@@ -12,8 +12,8 @@ INPUTS  := 2000000
 BEGAN  := $(shell date +%s)
 TOOK    = status=$$?; echo "make $@ took $$(($$(date +%s) - $(BEGAN))) s"; exit $$status
 
-# Chromium for the page, etcd for the registry: real ones.
-PACKAGES := etcd:etcd-server chromium:chromium chromedriver:chromium-driver
+# Jails; chromium for the page, etcd for the registry: real ones.
+PACKAGES := bwrap:bubblewrap etcd:etcd-server chromium:chromium chromedriver:chromium-driver
 
 .PHONY: help setup packages gen build check test test-all test-sanitize fuzz demo bench gpu clean
 

@@ -146,7 +146,7 @@ def measure(program: Path, fit: str, migration: str) -> Run:
             "GPUFERRY_SIM_MEMORY": f"{MEMORY // MIB}MiB",
             "GPUFERRY_SIM_TURNS": turns,
         }
-        with monitor(*options, "--log-level", "warning", environment=environment) as server:
+        with monitor(*options, "--jail", "off", "--log-level", "warning", environment=environment) as server:
             warm(server, program)
             with whereabouts(server) as places:
                 used = processor_seconds()

@@ -94,7 +94,7 @@ def checks_kernels(config: Config) -> bool:
     """Whether kernels on the simulated device are held to their own memory: where others than the operator
     may come, if nobody says.
     """
-    return config.check_kernels == "on" or (config.check_kernels == "auto" and config.tenants)
+    return config.check_kernels == "on" or (config.check_kernels == "auto" and config.has_tenants)
 
 
 def occupy(config: Config, stack: contextlib.AsyncExitStack) -> Premises:

@@ -76,6 +76,7 @@ class Broker(PoolListener):
         preparations = Preparations(placer, pool)
         self.custody = Custody(placer, preparations, announcer.tell, self)
         self._snapshots = snapshots
+        self._pool = pool
         self._orders = Orders(placer, self.custody, preparations, snapshots, pool, connect, self.dispatch)
         self._reunion = Reunion(placer, self.custody)
         self._forwarding = Forwarding()
@@ -105,6 +106,12 @@ class Broker(PoolListener):
         if self.drained and (guest.hello.restore or not guest.invited):
             self._refuse(guest, Reason.SHUTTING_DOWN, "this GPU server is being drained: ask the registry")
             return None
+        if guest.hello.proven:
+            if not self._pool.keeps_apart:
+                text = "this GPU server has no jails, and does not let tenants share it: see its log"
+                self._refuse(guest, Reason.DENIED, text)
+                return None
+            self._pool.tenants_come()
         if why_not := self._admission.why_not_in(guest.hello.tenant):
             self._refuse(guest, Reason.NO_CAPACITY, why_not)
             return None

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.text import Text
 
-from .checks import machine, monitor, settings
+from .checks import jail, machine, monitor, settings
 from .checks.check import Check
 from .errors import Exit
 
@@ -25,6 +25,7 @@ def checks(address: str | None, token_file: str | None) -> Iterator[Check]:
     yield from settings.settings_checks(machine.monitor_runs())
     yield from machine.runtime_folder()
     yield machine.offer()
+    yield from jail.jail()
     yield from monitor.monitor_checks(address, token_file)
 
 

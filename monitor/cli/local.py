@@ -78,6 +78,7 @@ def _monitor_command(folder: Path, descriptor: int, device: str | None) -> list[
     ]
     command += ["--socket", str(folder / "session.sock"), "--control", f"unix:{folder / 'control.sock'}"]
     command += ["--http", "none", "--sample", "0"]
+    command += ["--jail", "off"]  # nobody shares it
     command += ["--orphan-grace", "0"]  # nobody will follow it
     command += ["--log-level", "error", "--config", os.devnull, "--parent-fd", str(descriptor)]
     return command + (["--device", device] if device else [])

@@ -122,6 +122,7 @@ class Hello(NamedTuple):
     resumable: bool = False  # its session shall outlive its connection
     restore: Restore | None = None
     agreement: Agreement = SAME  # which operations both speak
+    proven: bool = False  # the tenant is: by a token of its own, or by the registry
 
 
 @dataclass(frozen=True)
@@ -397,6 +398,7 @@ def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
         _text(said.program, "program"),
         resumable=bool(said.flags & HelloFlag.RESUMABLE),
         agreement=agreement,
+        proven=proven.tenant is not None,
     )
     return _extended(hello, claim, proven) if claim.extensions else hello
 

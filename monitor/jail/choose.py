@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..devices.choice import simulated_memory
@@ -49,13 +49,15 @@ def choose(config: Config, environment: Mapping[str, str]) -> Jail | NoJail:
     if config.own_command:
         found = NoJail("GPUFERRY_APISERVER or GPUFERRY_KEEPER names a command of its own", "unset it")
     else:
-        found = _try(config, environment)
+        rules = look(config, environment)
+        found = rules if isinstance(rules, NoJail) else _make(config, environment, rules)
     if config.jail == "on" and isinstance(found, NoJail):
         raise ConfigError(f"--jail on, and there can be none: {found.reason}", found.next_step)
     return found
 
 
-def _try(config: Config, environment: Mapping[str, str]) -> Jail | NoJail:
+def look(config: Config, environment: Mapping[str, str]) -> Rules | NoJail:
+    """The rules of jails on this machine, once a process has lived in one. Nothing is left of it."""
     bwrap = shutil.which("bwrap")
     if not bwrap:
         return NoJail("bubblewrap (bwrap) is not installed", INSTALL)
@@ -64,31 +66,51 @@ def _try(config: Config, environment: Mapping[str, str]) -> Jail | NoJail:
     except NoFilter as error:
         return NoJail(str(error), INSTALL)
     root = os.geteuid() == 0
-    group, *uids = config.uids
-    shared = cache.prepare(environment, group if root else 0) if not config.has_tenants else None
     rules = Rules(
         bwrap,
         root,
         files=list(view.files(environment, config.simulated)),
         nodes=[*view.DEVICES, *([] if config.simulated else nvidia.nodes())],
-        writable={cache.PLACE: str(shared)} if shared else {},
-        environment={**view.environment(environment), **cache.settings(shared)},
+        environment={**view.environment(environment), **cache.settings(None)},
         data_bytes=config.jail_memory,
         filter=code,
-        group=group if root and shared else 0,
     )
-    if why := trial(rules, uids[0] if root else 0):
+    if why := trial(rules, config.uids[-1] if root else 0):
         next_step = (
             'see monitor/OPERATING.md, "Jails"'
             if root
             else "run the monitor as root, or allow user namespaces"
         )
         return NoJail(why, next_step)
+    return rules
+
+
+def _make(config: Config, environment: Mapping[str, str], rules: Rules) -> Jail:
+    group, *uids = config.uids
     limit = config.jail_memory + (simulated_memory() if config.simulated else 0)
     figures = None
     if config.simulated:
         figures = Figures(Path(environment.get("GPUFERRY_SIM_STATS") or config.runtime / "simdevice"))
-    return Jail(rules, uids, cgroups.find(limit, command.PROCESSES), figures)
+    return Jail(
+        rules,
+        _sharing(rules, environment, group if rules.root else 0),
+        uids,
+        cgroups.find(limit, command.PROCESSES),
+        figures,
+    )
+
+
+def _sharing(rules: Rules, environment: Mapping[str, str], group: int) -> Rules:
+    """The same rules, with a folder of compiled kernels for all that are in this group."""
+    folder = cache.prepare(environment, group)
+    if folder is None:
+        return rules
+    return replace(
+        rules,
+        writable={cache.PLACE: str(folder)},
+        environment={**rules.environment, **cache.settings(folder)},
+        group=group,
+    )
 
 
 def trial(rules: Rules, uid: int) -> str:

@@ -25,10 +25,10 @@ class Rules:
     root: bool  # whether the monitor is root: then each jail has a user of its own
     files: Sequence[str]  # seen read-only
     nodes: Sequence[str]  # device files that may be used
-    writable: Mapping[str, str]  # what is outside, by where all jails see it
     environment: Mapping[str, str]
     data_bytes: int  # private memory of each process
     filter: bytes = field(repr=False)  # of system calls
+    writable: Mapping[str, str] = field(default_factory=dict)  # what is outside, by where all jails see it
     group: int = 0  # that all jails are in; 0: none
 
 
@@ -46,8 +46,8 @@ def arguments(rules: Rules, cell: Cell) -> list[str]:
     made = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup-try"]
     made += ["--as-pid-1", "--die-with-parent", "--hostname", "gpuferry", "--clearenv"]
     made += _rights(rules)
-    made += _mounts(rules.files, rules.nodes)
     made += ["--proc", "/proc", "--perms", "1777", "--size", str(SCRATCH_BYTES), "--tmpfs", SCRATCH]
+    made += _mounts(rules.files, rules.nodes)  # of which some may lie there
     for place, outside in {**rules.writable, **cell.writable}.items():
         made += ["--bind", outside, place]
     made += ["--remount-ro", "/", "--chdir", SCRATCH]
@@ -68,7 +68,7 @@ def _rights(rules: Rules) -> list[str]:
 def _mounts(files: Iterable[str], nodes: Iterable[str]) -> list[str]:
     made: list[str] = []
     shown: set[str] = set()
-    folders = {"/"}  # made by us: bubblewrap's own are nobody else's to enter
+    folders = {"/", SCRATCH}  # made by us: bubblewrap's own are nobody else's to enter
     for path in files:
         if path in shown or any(path.startswith(other + "/") for other in shown):
             continue

@@ -28,12 +28,9 @@ class Figures:
             os.chown(path, uid, uid)
         return path
 
-    def name(self, path: Path, pid: int) -> Path:
-        """The process has started: its file is read from now on."""
-        owned = path.with_name(str(pid << START_BITS | start_time(pid) & ((1 << START_BITS) - 1)))
-        with contextlib.suppress(FileNotFoundError):
-            path.rename(owned)
-        return owned
+    def owned(self, pid: int) -> Path:
+        """The name under which the file of this process is read."""
+        return self._folder / str(pid << START_BITS | start_time(pid) & ((1 << START_BITS) - 1))
 
     def close(self) -> None:
         """Remove the folder, if nobody's file is there."""

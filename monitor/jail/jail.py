@@ -19,22 +19,26 @@ OOM_SCORE = 500  # of 1000: before the monitor, and before what is not ours
 class Stay:
     """What one process takes of its jail, from before its start until after its end."""
 
-    def __init__(self, jail: Jail, uid: int, cgroup: str = "", figures: Path | None = None) -> None:
+    def __init__(
+        self, jail: Jail, rules: Rules, uid: int, cgroup: str = "", figures: Path | None = None
+    ) -> None:
         self._jail = jail
+        self._rules = rules
         self.uid = uid  # that it is there; 0: the monitor's
         self.cgroup = cgroup
-        self.figures = figures
-        self.bwrap = jail.rules.bwrap
+        self.figures = figures  # the file of what its simulated device uses,
+        self.owned: Path | None = None  # and its name for those who read it
+        self.bwrap = rules.bwrap
 
     def arguments(self) -> list[str]:
         """What bubblewrap is told."""
         shown = {PLACE: str(self.figures)} if self.figures else {}
         cell = Cell(self.uid, shown, {"GPUFERRY_SIM_STATS": PLACE} if self.figures else {})
-        return command.arguments(self._jail.rules, cell)
+        return command.arguments(self._rules, cell)
 
     def confinement(self) -> str:
         """What the process is told."""
-        return command.confinement(self._jail.rules, self.uid)
+        return command.confinement(self._rules, self.uid)
 
     def entered(self, pid: int) -> None:
         """The process is there: limit it from outside."""
@@ -46,12 +50,20 @@ class Stay:
 
 
 class Jail:
-    """Makes jails by these rules. `uids`: of whom each gets one, where the monitor is root."""
+    """Makes jails: by `apart`, where those in them must not know of each other, or by `shared`.
+
+    `uids`: of whom each gets one, where the monitor is root.
+    """
 
     def __init__(
-        self, rules: Rules, uids: Sequence[int], cgroups: Cgroups | None, figures: Figures | None
+        self,
+        apart: Rules,
+        shared: Rules,
+        uids: Sequence[int],
+        cgroups: Cgroups | None,
+        figures: Figures | None,
     ) -> None:
-        self.rules = rules
+        self._apart, self._shared = apart, shared
         self._uids = uids
         self._taken: set[int] = set()
         self._cgroups = cgroups
@@ -63,29 +75,30 @@ class Jail:
         """Whether the memory of each is limited as a whole, by a cgroup."""
         return self._cgroups is not None
 
-    def enter(self) -> Stay:
+    def enter(self, apart: bool) -> Stay:
         """Make room for one more process. Raises OSError if there is no user left for it."""
-        uid = 0
-        if self.rules.root:
+        uid, rules = 0, self._apart if apart else self._shared
+        if rules.root:
             uid = next((each for each in self._uids if each not in self._taken), 0)
             if not uid:
                 raise OSError(f"all {len(self._uids)} users of --jail-uids are taken")
             self._taken.add(uid)
-        return Stay(self, uid, figures=self._figures.make(uid) if self._figures else None)
+        return Stay(self, rules, uid, figures=self._figures.make(uid) if self._figures else None)
 
     def readopt(self, uid: int, cgroup: str, pid: int) -> Stay:
         """What a process of an earlier monitor has taken."""
         self._taken.add(uid)
-        figures = self._figures.name(Path("gone"), pid) if self._figures else None
-        return Stay(self, uid, cgroup, figures)
+        figures = self._figures.owned(pid) if self._figures else None
+        return Stay(self, self._apart, uid, cgroup, figures)
 
     def limit(self, stay: Stay, pid: int) -> None:
         """From outside: its cgroup, and who dies first where memory is short."""
         with contextlib.suppress(OSError):  # it may be gone, and whoever waits for it will hear
             if self._cgroups:
                 stay.cgroup = self._cgroups.make(f"{os.getpid()}-{next(self._numbers)}", pid)
-            if self._figures and stay.figures:
-                stay.figures = self._figures.name(stay.figures, pid)
+            if self._figures and stay.figures:  # it may not be mounted yet: both names stay
+                stay.owned = self._figures.owned(pid)
+                os.link(stay.figures, stay.owned)
             Path(f"/proc/{pid}/oom_score_adj").write_text(str(OOM_SCORE))
 
     def leave(self, stay: Stay) -> None:
@@ -93,8 +106,9 @@ class Jail:
         self._taken.discard(stay.uid)
         if self._cgroups and stay.cgroup:
             self._cgroups.remove(stay.cgroup)
-        if stay.figures:
-            stay.figures.unlink(missing_ok=True)
+        for path in (stay.figures, stay.owned):
+            if path:
+                path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Remove what was made for all of them."""

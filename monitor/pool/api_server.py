@@ -11,6 +11,7 @@ import itertools
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 from gpuferry.specs._generated import migration_pb2, node_pb2, wire
@@ -77,12 +78,26 @@ class PoolListener:
         """API servers beyond those that the headroom is meant for take this many bytes of the device."""
 
 
+@dataclass
+class Neighbourhood:
+    """Who shares this GPU server."""
+
+    tenants: bool  # people who do not trust each other: a process serves one session, and no other
+
+
 class ApiServer:
     """One API server process, from start or adoption to end."""
 
     def __init__(
-        self, device: int, health: Health, replenish: Callable[[int], None], events: PoolListener
+        self,
+        device: int,
+        health: Health,
+        replenish: Callable[[int], None],
+        events: PoolListener,
+        neighbourhood: Neighbourhood,
     ) -> None:
+        self._neighbourhood = neighbourhood
+        self._apart = False  # started since tenants come
         self.key = next(_keys)
         self.device = device
         self.state = State.STARTING
@@ -108,7 +123,7 @@ class ApiServer:
         self._process: Process | None = None
         self._record: Record | None = None  # for the next monitor, which
         self._returns: Returns | None = None  # reads it there
-        self._given = set[int]()  # sessions of which it may speak
+        self._given = set[int]()  # sessions of which it may speak, and which it had
         self._stats_waiters: list[asyncio.Future[None]] = []
         self.ready_or_gone = asyncio.Event()  # ready for the first time, or it never will be
 
@@ -141,7 +156,8 @@ class ApiServer:
         try:
             with theirs:
                 which = () if self.is_keeper else ("--device", str(self.device))
-                self._process = await launch.start(which, theirs)
+                self._apart = self._neighbourhood.tenants
+                self._process = await launch.start(which, theirs, self._apart)
             if returns:
                 self._settle(returns, self._channel)
             await self._live(launch.ready_timeout)
@@ -329,6 +345,9 @@ class ApiServer:
             return
         if self.outdated:
             self.dismiss("of another version")
+            return
+        if self._neighbourhood.tenants and not (self._apart and not self._given):
+            self.dismiss("tenants come: none gets the process that another had")
             return
         self.state = State.IDLE
         assert self.ready

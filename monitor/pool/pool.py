@@ -13,7 +13,7 @@ from gpuferry.specs._generated import node_pb2
 
 from ..jail.jail import Jail
 from ..settings.monitor import Config
-from .api_server import NOWHERE, ApiServer, PoolListener, State
+from .api_server import NOWHERE, ApiServer, Neighbourhood, PoolListener, State
 from .channel import Channel, ChannelBroken
 from .health import PAUSE_MOST, Health
 from .process import Adopted, Launch, Stay
@@ -39,6 +39,7 @@ class Pool:
     ) -> None:
         self._config = config
         self._jail = jail
+        self.neighbourhood = Neighbourhood(config.has_tenants)
         self._server_launch = Launch(config.server_command, environment, config.ready_timeout, jail)
         self._keeper_launch = Launch(config.keeper_command, environment, config.ready_timeout, jail)
         self._returns = returns  # how the next monitor finds API servers; none: they end with this one
@@ -79,13 +80,17 @@ class Pool:
         ready = record.description or returned.ready
         process = Adopted(record.pid, record.began, record.group, self._stay(record))
         if ready.keeper:
-            keeper = ApiServer(NOWHERE, Health(), lambda _: None, self._events)
+            keeper = ApiServer(NOWHERE, Health(), lambda _: None, self._events, self.neighbourhood)
             log.info("keeper adopted", keeper=record.pid, session=returned.grant.session)
             life = keeper.adopt(channel, process, record, returned, told, returns)
             self._attend_to(self._attend_keeper(keeper, life))
             return
         server = ApiServer(
-            ready.device, self._health.setdefault(ready.device, Health()), self._fill, self._events
+            ready.device,
+            self._health.setdefault(ready.device, Health()),
+            self._fill,
+            self._events,
+            self.neighbourhood,
         )
         log.info("server adopted", server=record.pid, gpu=server.device, session=returned.grant.session)
         self._keep(server, server.adopt(channel, process, record, returned, told, returns))
@@ -106,10 +111,26 @@ class Pool:
 
     def start_keeper(self) -> ApiServer:
         """Start a process without a device; its `ready_or_gone` says when it can be given a session."""
-        keeper = ApiServer(NOWHERE, Health(), lambda _: None, self._events)
+        keeper = ApiServer(NOWHERE, Health(), lambda _: None, self._events, self.neighbourhood)
         life = keeper.run(self._keeper_launch, self._returns, self._turns)
         self._attend_to(self._attend_keeper(keeper, life))
         return keeper
+
+    @property
+    def keeps_apart(self) -> bool:
+        """Whether tenants may come: to a simulated device only where there are jails, or `--jail off`."""
+        return self._jail is not None or not self._config.simulated or self._config.jail == "off"
+
+    def tenants_come(self) -> None:
+        """From now on no process serves two sessions; those that did, or could reach each other, are
+        replaced.
+        """
+        if self.neighbourhood.tenants:
+            return
+        self.neighbourhood.tenants = True
+        log.info("tenants come: each session gets a process of its own")
+        for server in [one for one in self.servers.values() if one.state is State.IDLE]:
+            server.dismiss("tenants come")
 
     def want_server(self, device: int) -> None:
         """A session shall move to the device while no API server is idle there: have one more."""
@@ -159,7 +180,9 @@ class Pool:
         if len(here) > wanted:
             asyncio.get_running_loop().call_later(SURPLUS_SECONDS, self._trim, device)
         for _ in range(wanted - len(here)):
-            server = ApiServer(device, self._health[device], self._fill_soon, self._events)
+            server = ApiServer(
+                device, self._health[device], self._fill_soon, self._events, self.neighbourhood
+            )
             self._keep(
                 server,
                 server.run(self._server_launch, self._returns, self._turns),

@@ -41,7 +41,7 @@ class Stay(Protocol):
 class Jail(Protocol):
     """Where processes are kept (jail/jail.py)."""
 
-    def enter(self) -> Stay:
+    def enter(self, apart: bool) -> Stay:
         """Make room for one more process. Raises OSError if there is none."""
 
 
@@ -76,13 +76,15 @@ class Launch:
     ready_timeout: float  # seconds until it must say Ready
     jail: Jail | None = None
 
-    async def start(self, options: Sequence[str], end: socket.socket) -> Process:
-        """Start it with these options; `end` is its end of the control channel. Raises OSError."""
+    async def start(self, options: Sequence[str], end: socket.socket, apart: bool) -> Process:
+        """Start it with these options; `end` is its end of the control channel; `apart`: where tenants must
+        not know of each other. Raises OSError.
+        """
         command = (*self.command, *options, "--control-fd", str(end.fileno()))
         if self.jail is None:
             child = await _execute(command, self.environment, (end.fileno(),))
             return Child(child, child.pid, None)
-        stay = self.jail.enter()
+        stay = self.jail.enter(apart)
         try:
             return await _imprison(stay, command, end)
         except BaseException:

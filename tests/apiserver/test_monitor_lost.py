@@ -121,4 +121,5 @@ def test_one_that_is_gone_when_a_launch_is_told(tmp_path: Path, monkeypatch: pyt
         assert status == [0]
     control.close()
     running._control._socket.close()
+    running._control.door.close()
     os.close(engine.bell)

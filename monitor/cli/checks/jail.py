@@ -1,0 +1,93 @@
+"""Whether what runs a kernel is kept from everything else: jails, and what a device can reach by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpuferry.guest.endpoint import runtime_directory
+
+from ...devices.choice import choose as choose_device
+from ...devices.choice import server_environment
+from ...jail import cgroups, command
+from ...jail.choose import NoJail, look
+from ...settings.errors import ConfigError
+from ...settings.monitor import Config, MonitorOptions
+from ...settings.sources import fields_of, load
+from .check import Check, python
+
+# CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS of each device; 1: kernels may touch all memory of the process.
+_REACH = """
+import ctypes
+driver = ctypes.CDLL("libcuda.so.1")
+count, value = ctypes.c_int(), ctypes.c_int()
+assert driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+for device in range(count.value):
+    assert driver.cuDeviceGetAttribute(ctypes.byref(value), 88, device) == 0
+    if value.value:
+        print(device)
+"""
+
+
+def jail() -> Iterator[Check]:
+    """Check what a monitor with these settings could keep its API servers in."""
+    try:
+        values = load(MonitorOptions, "monitor", {}, None).values
+        simulated, devices = choose_device(values.device)
+    except ConfigError:
+        return  # another check says so
+    environment = server_environment(simulated)
+    if values.jail == "off":
+        yield Check("jail", "note", "--jail off: programs can do what the monitor can", "only for one's own")
+    else:
+        config = Config(
+            **fields_of(values),
+            runtime=Path(runtime_directory()),
+            token=b"",
+            simulated=simulated,
+            devices=devices,
+        )
+        yield from _jail(config, environment)
+    yield _reach(environment)
+
+
+def _jail(config: Config, environment: dict[str, str]) -> Iterator[Check]:
+    found = look(config, environment)
+    if isinstance(found, NoJail):
+        yield Check("jail", "note", f"API servers have none: {found.reason}", found.next_step)
+        return
+    yield Check("jail", "ok", "API servers, keepers and compilers live in jails")
+    if not found.root:
+        yield Check(
+            "users of jails",
+            "note",
+            "they are the monitor's own user, because it is not root",
+            "run the monitor as root, to keep them apart by users too",
+        )
+    groups = cgroups.find(config.jail_memory, command.PROCESSES)
+    if groups:
+        groups.close()
+        yield Check("memory of jails", "ok", "counted by cgroups")
+    else:
+        yield Check(
+            "memory of jails",
+            "note",
+            "no cgroup can be made: only private memory of each process is limited",
+            "as a systemd service: Delegate=yes",
+        )
+
+
+def _reach(environment: dict[str, str]) -> Check:
+    name = "reach of the devices"
+    status, found = python(_REACH, environment)
+    if status:
+        return Check(name, "note", f"the driver did not say: {found}", "see `nvidia-smi`")
+    if found:
+        which = ", ".join(f"GPU {line}" for line in found.split())
+        return Check(
+            name,
+            "note",
+            f"kernels on {which} can read and write all memory of their API server (pageableMemoryAccess)",
+            "switch heterogeneous memory management off (nvidia-uvm: uvm_disable_hmm=1)",
+        )
+    return Check(name, "ok", "their own memory only")
