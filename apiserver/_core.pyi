@@ -25,7 +25,13 @@ class Core:
     def welcome(self, proof: bytes, session: int, quota: int, resume_ms: int) -> bytes: ...
     def no_session(self) -> bytes: ...
     def begin(
-        self, fd: int, quota: int, resumable: bool, restore: bool = False, spoken: bytes | None = None
+        self,
+        fd: int,
+        quota: int,
+        resumable: bool,
+        restore: bool = False,
+        spoken: bytes | None = None,
+        host_memory: int = 0,
     ) -> None: ...
     @property
     def taken_over(self) -> bool: ...

@@ -66,7 +66,7 @@ class Session:
         self._look = math.inf  # when to look for output: a session that launches nothing needs no look
         grace = int(grant.resume_seconds * 1000)
         spoken = array.array("H", grant.operations).tobytes() if grant.limited else None
-        core.begin(guest.fileno(), grant.memory_quota, grace > 0, grant.restore, spoken)
+        core.begin(guest.fileno(), grant.memory_quota, grace > 0, grant.restore, spoken, grant.host_memory)
         if not grant.welcomed:
             try:
                 guest.sendall(core.welcome(grant.welcome_proof, grant.session, grant.memory_quota, grace))
