@@ -1,4 +1,4 @@
-"""Host memory that a session makes its API server keep: counted, and refused beyond what the monitor grants."""
+"""Host memory that a session makes its API server keep: counted, and refused beyond its grant."""
 
 from __future__ import annotations
 
