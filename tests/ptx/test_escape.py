@@ -252,6 +252,21 @@ def test_an_ordinary_kernel_does_the_same() -> None:
         assert process(code, check) == ["ran 1086 0 0 0"] * 2
 
 
+def test_a_process_whose_libraries_lie_among_device_memory_is_refused() -> None:
+    """The system puts them there if the stack has no limit: a check would let kernels reach them."""
+    command = [sys.executable, "-c", "from tests.ptx import driver\ndriver.use_device()"]
+    result = subprocess.run(
+        ["sh", "-c", 'ulimit -s unlimited && exec "$@"', "sh", *command],
+        capture_output=True,
+        text=True,
+        cwd=paths.ROOT,
+        env=os.environ | {"GPUFERRY_SIM_CHECK": "1"},
+        timeout=120,
+    )
+    assert "CUDA error 304" in result.stderr, result.stderr
+    assert "ulimit -s" in result.stderr
+
+
 def test_nothing_of_the_process_is_writable_and_executable() -> None:
     """Compiled kernels are mapped with the right to write, then with that to execute, never with both."""
     code = """
