@@ -32,6 +32,7 @@ class Core:
         restore: bool = False,
         spoken: bytes | None = None,
         tls: bytes = b"",
+        host_memory: int = 0,
     ) -> None: ...
     @property
     def taken_over(self) -> bool: ...

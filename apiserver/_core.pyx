@@ -11,6 +11,7 @@ include "_generated/kinds.pxi"
 include "core/types.pxi"
 include "core/rooms/stats.pxi"
 include "core/rooms/device.pxi"
+include "core/rooms/budget.pxi"
 include "core/rooms/window.pxi"
 include "core/rooms/aliases.pxi"
 include "core/rooms/aside.pxi"
@@ -32,6 +33,7 @@ include "core/rooms/arrival.pxi"
 include "core/session.pxi"
 include "core/stats.pxi"
 include "core/device.pxi"
+include "core/budget.pxi"
 include "core/state.pxi"
 include "core/handles.pxi"
 include "core/journal.pxi"
@@ -190,14 +192,15 @@ cdef class Core:
         return (<char *>&header)[:sizeof(header)] + (<char *>&refused)[:sizeof(refused)] + text
 
     def begin(self, int fd, uint64_t quota, bint resumable, bint restore = False, spoken: bytes | None = None,
-              tls: bytes = b"") -> None:
+              tls: bytes = b"", uint64_t host_memory = 0) -> None:
         """Prepares for a session on a connected socket: statistics and end() refer to it from here on. To be restored,
         it comes over that socket from another server, and goes on with its guest's one. `spoken`: wire ids, 16 bits
         each, of the operations that its guest lays out as this build does; None: all. `tls`: what TLS needs to go on
-        there (native/tls); empty: in clear."""
+        there (native/tls); empty: in clear. `host_memory`: bytes that it may make this process keep beside staging;
+        0: as much as is usual."""
         cdef const char *ids
         self._pinned.clear()
-        begin_session(self.s, fd, _restore_tls(tls), quota, resumable, restore)
+        begin_session(self.s, fd, _restore_tls(tls), quota, resumable, restore, host_memory)
         if spoken is not None:
             ids = spoken
             limit_to(self.s, <const uint16_t *>ids, len(spoken) // sizeof(uint16_t))
@@ -286,6 +289,7 @@ cdef class Core:
             "bytes_in": stats.bytes_in,
             "bytes_out": stats.bytes_out,
             "launches": stats.launches,
+            "host_memory": self.s.budget.used,
             "busy_nanoseconds": stats.busy_nanoseconds,
         }
 

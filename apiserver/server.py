@@ -75,7 +75,8 @@ class Session:
         self._look = math.inf  # when to look for output: a session that launches nothing needs no look
         grace = int(grant.resume_seconds * 1000)
         spoken = array.array("H", grant.operations).tobytes() if grant.limited else None
-        core.begin(guest.fileno(), grant.memory_quota, grace > 0, grant.restore, spoken, tls)
+        resumable, memory = grace > 0, grant.host_memory
+        core.begin(guest.fileno(), grant.memory_quota, resumable, grant.restore, spoken, tls, memory)
         if not grant.welcomed:
             try:
                 guest.sendall(core.welcome(grant.welcome_proof, grant.session, grant.memory_quota, grace))

@@ -9,8 +9,9 @@ class MigrationError(Exception):
     """The migration is given up; `reason` says why. Unless it is `Lost`, the session goes on where it was."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+        """`reason` may name what an image names: control characters in it are replaced."""
+        self.reason = "".join(letter if letter.isprintable() else "?" for letter in reason)
+        super().__init__(self.reason)
 
 
 class Refused(MigrationError):

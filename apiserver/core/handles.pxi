@@ -11,6 +11,10 @@ cdef inline Object *find(Session *s, uint64_t handle, int kind) noexcept nogil:
     return entry.object if entry.generation == gf_handle_generation(handle) else NULL
 
 
+cdef inline uint64_t cost_of(int kind) noexcept nogil:
+    return CONTEXT_COST if kind == CONTEXT else OBJECT_COST
+
+
 cdef int put_under(Session *s, uint64_t handle, int kind, Object *object, Context *context,
                    Object *owner) noexcept nogil:
     """Enters a new object under the handle that the guest chose; a slot in use is refused."""
@@ -22,7 +26,10 @@ cdef int put_under(Session *s, uint64_t handle, int kind, Object *object, Contex
     pthread_mutex_lock(&s.lock)
     if entry.object != NULL:
         status = cu.CUDA_ERROR_INVALID_HANDLE
+    elif is_exhausted(s):
+        status = cu.CUDA_ERROR_OUT_OF_MEMORY
     else:
+        spend(s, cost_of(kind))
         object.kind = kind
         object.handle = handle
         object.context = context
@@ -49,6 +56,7 @@ cdef int put(Session *s, uint64_t handle, int kind, Object *object, Context *con
 cdef void forget(Session *s, Object *object) noexcept nogil:
     """Takes the object out of its table; its memory is the caller's. It owns nothing any more."""
     pthread_mutex_lock(&s.lock)
+    unspend(s, cost_of(object.kind))
     s.objects.tables[object.kind][gf_handle_slot(object.handle)].object = NULL
     if object.younger != NULL:
         object.younger.elder = object.elder
@@ -56,7 +64,7 @@ cdef void forget(Session *s, Object *object) noexcept nogil:
         object.owner.owned = object.elder
     if object.elder != NULL:
         object.elder.younger = object.younger
-    drop_kept(&object.kept)
+    drop_kept(s, &object.kept)
     pthread_mutex_unlock(&s.lock)
 
 

@@ -80,7 +80,9 @@ cdef void leave_source(Session *s, Bytes *image) noexcept nogil:
 cdef void drop_bytes(Session *s, Bytes *image) noexcept nogil:
     """Lets go of an image; that something was loaded from it stays known. s.lock is held."""
     cdef size_t i
-    s.images.bytes -= image.size if image.data != NULL else 0
+    if image.data != NULL:
+        s.images.bytes -= image.size
+        unspend(s, image.size)
     free(image.data)
     image.data = NULL
     image.received = 0
@@ -92,6 +94,7 @@ cdef void drop_bytes(Session *s, Bytes *image) noexcept nogil:
             s.images.held[0][i] = s.images.held.back()
             s.images.held.pop_back()
             break
+    unspend(s, IMAGE_COST)
     free(image)
 
 
@@ -133,12 +136,17 @@ cdef bint sooner(Bytes *one, Bytes *other) noexcept nogil:
     return one.loads == 0 if (one.loads == 0) != (other.loads == 0) else one.last_used < other.last_used
 
 
+cdef bint has_room(Session *s, uint64_t size) noexcept nogil:
+    """s.lock is held."""
+    return s.images.bytes + size <= IMAGE_LIMIT and affords(s, size + IMAGE_COST)
+
+
 cdef void make_room(Session *s, uint64_t size) noexcept nogil:
     """Lets go of images that were not used lately. s.lock is held."""
     cdef size_t i
     cdef Bytes *oldest
     cdef Bytes *image
-    while s.images.bytes + size > IMAGE_LIMIT:
+    while not has_room(s, size):
         oldest = NULL
         for i in range(s.images.held.size()):
             image = s.images.held[0][i]
@@ -158,10 +166,12 @@ cdef Bytes *hold_bytes(Session *s, Bytes *image, const uint8_t *hash, uint64_t s
         image = <Bytes *>calloc(1, sizeof(Bytes))
         memcpy(image.hash, hash, GF_HASH_SIZE)
         s.images.held.push_back(image)
+        spend(s, IMAGE_COST)
     image.data = data
     image.data[size] = 0        # whatever it holds, text ends
     image.size = size
     s.images.bytes += size
+    spend(s, size)
     return image
 
 
@@ -170,7 +180,7 @@ cdef Bytes *find_or_hold(Session *s, const uint8_t *hash, uint64_t size) noexcep
     cdef Bytes *image = find_bytes(s, hash)
     if image == NULL or image.data == NULL:
         make_room(s, size)
-        image = hold_bytes(s, image, hash, size) if s.images.bytes + size <= IMAGE_LIMIT else NULL
+        image = hold_bytes(s, image, hash, size) if has_room(s, size) else NULL
     if image != NULL:
         s.images.clock += 1
         image.last_used = s.images.clock
@@ -355,9 +365,11 @@ cdef void run_load(Session *s, Task *task) noexcept nogil:
         told = digest_of(status, out, sizeof(gf_rep_sessionLoadImage), table.data(), table.size())
         hold_source(s, source)
         image.source = source
+        spend_apart(s, <int64_t>(source.size + LOAD_COST))
         # From here on its guest may end it, also before it is answered.
         status = put(s, task.handle, kind, &image.base, task.frame.context if kind == MODULE else NULL)
         if status != cu.CUDA_SUCCESS:
+            spend_apart(s, -<int64_t>(source.size + LOAD_COST))
             leave_source(s, source)
     task.frame.reply_size = sizeof(gf_rep_sessionLoadImage)
     if status == cu.CUDA_SUCCESS:
@@ -477,6 +489,7 @@ cdef void unload_bytes(Session *s, Image *image) noexcept nogil:
             s.images.globals.erase(address)
     pthread_mutex_unlock(&s.lock)
     if image.source != NULL:
+        spend_apart(s, -<int64_t>(image.source.size + LOAD_COST))
         leave_source(s, image.source)
 
 
@@ -560,9 +573,8 @@ cdef bint is_handed_out(Session *s, uint64_t address, uint64_t size) noexcept no
 
 cdef void drop_all_bytes(Session *s) noexcept nogil:
     """Nothing is loaded from them any more."""
-    cdef size_t i
-    for i in range(s.images.held.size()):
-        free(s.images.held[0][i].data)
-        free(s.images.held[0][i])
-    s.images.held.clear()
-    s.images.bytes = 0
+    pthread_mutex_lock(&s.lock)
+    while not s.images.held.empty():
+        s.images.held.back().loads = 0
+        drop_bytes(s, s.images.held.back())
+    pthread_mutex_unlock(&s.lock)

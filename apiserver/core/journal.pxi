@@ -56,6 +56,7 @@ cdef Kept *new_kept(Frame *f, const void *body, size_t size, uint32_t context, u
 cdef void attach(Session *s, Object *object, Kept *kept) noexcept nogil:
     """Keeps a frame with an object. s.lock is held."""
     cdef Context *context
+    spend(s, KEPT_COST + kept.size)
     kept.next = object.kept
     kept.link = &object.kept
     if kept.next != NULL:
@@ -70,8 +71,9 @@ cdef void attach(Session *s, Object *object, Kept *kept) noexcept nogil:
         context.changes = kept
 
 
-cdef void detach_kept(Kept *kept) noexcept nogil:
+cdef void detach_kept(Session *s, Kept *kept) noexcept nogil:
     """It is kept no longer. s.lock is held."""
+    unspend(s, KEPT_COST + kept.size)
     kept.link[0] = kept.next
     if kept.next != NULL:
         kept.next.link = kept.link
@@ -82,10 +84,10 @@ cdef void detach_kept(Kept *kept) noexcept nogil:
     free(kept)
 
 
-cdef void drop_kept(Kept **list) noexcept nogil:
+cdef void drop_kept(Session *s, Kept **list) noexcept nogil:
     """All that an object keeps. s.lock is held."""
     while list[0] != NULL:
-        detach_kept(list[0])
+        detach_kept(s, list[0])
 
 
 cdef void drop_tail(Session *s) noexcept nogil:
@@ -165,7 +167,7 @@ cdef void keep(Session *s, Frame *f, const void *body, size_t size, uint64_t ans
             while old != NULL and not same_change(replay, old, kept):
                 old = old.next
             if old != NULL:
-                detach_kept(old)
+                detach_kept(s, old)
             attach(s, object, kept)
     if s.journal.tailing:
         append_tail(s, new_kept(f, body, size, context_of(replay, object, f), answer))
@@ -214,9 +216,9 @@ cdef void forget_changes(Session *s, Context *context) noexcept nogil:
     """What was set in a context goes with it, whatever it was set on."""
     pthread_mutex_lock(&s.lock)
     if context == s.device.primary:
-        drop_kept(&context.base.kept)
+        drop_kept(s, &context.base.kept)
     while context.changes != NULL:
-        detach_kept(context.changes)
+        detach_kept(s, context.changes)
     pthread_mutex_unlock(&s.lock)
 
 

@@ -14,8 +14,10 @@ cdef void begin_links(Session *s) noexcept nogil:
 cdef bint charge(Session *s, uint64_t size) noexcept nogil:
     cdef bint granted
     pthread_mutex_lock(&s.lock)
-    granted = size <= LINK_LIMIT - s.links.charged
-    s.links.charged += size if granted else 0
+    granted = size <= LINK_LIMIT - s.links.charged and affords(s, size)
+    if granted:
+        s.links.charged += size
+        spend(s, size)
     pthread_mutex_unlock(&s.lock)
     return granted
 
@@ -23,6 +25,7 @@ cdef bint charge(Session *s, uint64_t size) noexcept nogil:
 cdef void refund(Session *s, uint64_t size) noexcept nogil:
     pthread_mutex_lock(&s.lock)
     s.links.charged -= size
+    unspend(s, size)
     pthread_mutex_unlock(&s.lock)
 
 

@@ -11,6 +11,7 @@ cdef Part *new_part(Session *s) noexcept nogil:
         log.spares -= 1
     else:
         part = <Part *>malloc(sizeof(Part))
+        spend_apart(s, sizeof(Part))
     part.next = NULL
     part.start = log.end
     part.used = 0
@@ -26,14 +27,16 @@ cdef void free_part(Session *s, Part *part) noexcept nogil:
         log.spare = part
         log.spares += 1
     else:
+        spend_apart(s, -<int64_t>sizeof(Part))
         free(part)
 
 
-cdef void free_parts(Part **first) noexcept nogil:
+cdef void free_parts(Session *s, Part **first) noexcept nogil:
     cdef Part *part
     while first[0] != NULL:
         part = first[0]
         first[0] = part.next
+        spend_apart(s, -<int64_t>sizeof(Part))
         free(part)
 
 
@@ -107,8 +110,8 @@ cdef void drop_log(Session *s) noexcept nogil:
     cdef Log *log = &s.sending.log
     pthread_mutex_lock(&s.sending.lock)
     s.sending.unwritable = True
-    free_parts(&log.first)
-    free_parts(&log.spare)
+    free_parts(s, &log.first)
+    free_parts(s, &log.spare)
     log.spares = 0
     log.last = NULL
     log.next = NULL

@@ -173,6 +173,8 @@ cdef bint serve_frame(Session *s) noexcept nogil:
     s.input.begin += sizeof(gf_header) + fixed if bulk else size
     f.started = now() if is_timed(s, f.op) else 0
     status = select_context(s, &f, context)
+    if lasting[f.op] != LASTING_NONE and lasting[f.op] != LASTING_DESTROY and is_exhausted(s):
+        status = status or cu.CUDA_ERROR_OUT_OF_MEMORY
     if status != cu.CUDA_SUCCESS:
         if bulk and refuse_payload(s, &f, fixed, status) == ENDED:
             return False
@@ -195,6 +197,7 @@ cdef void serve_frames(Session *s) noexcept nogil:
             if s.input.closed:
                 end_session(s, CLOSED, b"closed")
             wait_for_room(s)
+            wait_for_waiters(s)
         if s.state.ending:
             break
         if s.connection.stale > 0:

@@ -68,9 +68,11 @@ cdef int scrub(Session *s) noexcept nogil:
     return status or probe(s)
 
 
-cdef void begin_session(Session *s, int fd, gf_tls *tls, uint64_t quota, bint resumable, bint restore) noexcept nogil:
+cdef void begin_session(Session *s, int fd, gf_tls *tls, uint64_t quota, bint resumable, bint restore,
+                        uint64_t host_memory) noexcept nogil:
     """Every room as if there had been no session before."""
     begin_stats(s)
+    begin_budget(s, host_memory)
     begin_window(s, quota)
     begin_device(s)
     begin_connection(s, fd, tls, resumable and not restore)

@@ -6,6 +6,7 @@ cdef struct Session:
     pthread_mutex_t lock        # of every room that says so
     pthread_cond_t changed      # with it: something that somebody may wait for
     Device device
+    Budget budget
     Window window
     Aliases aliases
     Objects objects

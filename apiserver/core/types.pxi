@@ -14,6 +14,7 @@ cdef enum:
     PAGE = 2 << 20
     QUEUE_LIMIT = 1 << 20       # bytes of replies that may wait, staging aside, for a guest that does not read
     WAITER_LIMIT = 128
+    TASK_LIMIT = 1 << 14        # that are under way: no program has more threads that wait
     REASON_SIZE = 256
     REPLY_SIZE = 64
     HEAD_SIZE = 96

@@ -32,6 +32,16 @@ cdef Task *new_task(TaskKind kind, Frame *f, Context *context) noexcept nogil:
     return task
 
 
+cdef void wait_for_waiters(Session *s) noexcept nogil:
+    """Back-pressure on a guest that asks for ever more that has to be waited for."""
+    if s.waiters.tasks <= TASK_LIMIT:       # a hint: after each frame a lock would cost more
+        return
+    pthread_mutex_lock(&s.lock)
+    while s.waiters.tasks > TASK_LIMIT and not s.state.ending and not s.state.holding:
+        wait_briefly(&s.changed, &s.lock)
+    pthread_mutex_unlock(&s.lock)
+
+
 cdef void submit(Session *s, Lane *lane, Task *task) noexcept nogil:
     """Hands a task to the waiters, behind those of its lane (NULL: it follows none)."""
     cdef pthread_t thread

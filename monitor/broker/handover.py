@@ -129,6 +129,7 @@ class HandOver:
             limited=hello.agreement.spoken is not None,
             operations=sorted(hello.agreement.spoken or ()),
             guest_version=hello.agreement.version,
+            host_memory=self._config.host_memory,
         )
 
     def _never_started(self, session: Session) -> None:

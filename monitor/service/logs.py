@@ -59,6 +59,16 @@ def _without_secrets(_: object, __: str, event: structlog.typing.EventDict) -> s
     return line
 
 
+def _printable(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Escape sequences move cursors and rewrite lines: what others say is shown, and not obeyed."""
+    return {
+        name: "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in value)
+        if isinstance(value, str)
+        else value
+        for name, value in event.items()
+    }
+
+
 def _in_order(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     return {name: event[name] for name in _FIRST if name in event} | dict(event)
 
@@ -80,6 +90,7 @@ def configure(level: str = "info", form: str = "auto") -> None:
             stamp,
             structlog.processors.format_exc_info,
             _redact,
+            _printable,
             _in_order,
             last,
             _without_secrets,

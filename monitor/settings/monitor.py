@@ -62,6 +62,11 @@ class MonitorOptions:
         "Whether kernels on the simulated device are held to their own memory; auto: where there are tenants",
     )
     memory: int = option(options.size(), 0, "Quota of a session that asks for none; 0: an equal share")
+    host_memory: int = option(
+        options.size(),
+        4 << 30,
+        "Host memory that a session may make its API server keep: code, objects, replies",
+    )
     headroom: int | None = option(
         options.optional(options.size()),
         None,

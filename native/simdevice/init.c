@@ -11,7 +11,12 @@
 static pthread_mutex_t init_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static CUresult start(void) {
-    sim_check_kernels(sim_config_get()->check);
+    if (!sim_check_kernels(sim_config_get()->check)) {
+        sim_message(SIM_LOG_ERROR,
+                    "GPUFERRY_SIM_CHECK: the process has memory of its own where device memory is "
+                    "to be; limit its stack (ulimit -s 8192)");
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
     sim_devices_start();
     for (int i = 0; i < sim_device_count(); i++) {
         SIM_TRY(sim_context_create_primary(sim_device_at(i)));

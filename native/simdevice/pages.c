@@ -3,10 +3,12 @@
 #include "addresses.h"
 #include <sys/mman.h>
 
-/* The region is a suggestion to mmap only: where it is taken, the kernel chooses another place. */
+/* All pages lie in this region, as long as there is a place in it that a few attempts find; else the kernel
+ * chooses another. */
 #define REGION_BEGIN SIM_PAGES_BEGIN
 #define REGION_END   SIM_PAGES_END
 #define LARGE        (UINT64_C(2) << 20)
+#define ATTEMPTS     24
 #define BATCH        (8 * LARGE) /* of one MADV_COLLAPSE, which disturbs every core */
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -38,17 +40,30 @@ static uint64_t map(uint64_t wanted, uint64_t size, int protection, int flags) {
     return base == MAP_FAILED ? 0 : (uint64_t)base;
 }
 
-uint64_t sim_pages_new(uint64_t size) {
-    /* large ones lie on huge page boundaries */
-    return map(suggest(size, size >= LARGE ? LARGE : SIM_PAGE), size, PROT_READ | PROT_WRITE, 0);
-}
-
 /* Maps at `wanted` or not at all. */
 static bool map_at(uint64_t wanted, uint64_t size, int protection) {
     uint64_t base = map(wanted, size, protection, EXACTLY);
     if (base && base != wanted)
         munmap((void *)base, size);
     return base == wanted;
+}
+
+/* The next place in the region that is free; 0: a few attempts found none. What is in the way may be large,
+ * so each attempt goes twice as far. */
+static uint64_t map_in_region(uint64_t size, uint64_t alignment, int protection) {
+    for (unsigned attempt = 0; EXACTLY && attempt < ATTEMPTS; attempt++) {
+        uint64_t base = suggest(size, alignment);
+        if (map_at(base, size, protection))
+            return base;
+        atomic_fetch_add(&cursor, LARGE << attempt);
+    }
+    return 0;
+}
+
+uint64_t sim_pages_new(uint64_t size) {
+    uint64_t alignment = size >= LARGE ? LARGE : SIM_PAGE; /* large ones lie on huge page boundaries */
+    uint64_t base = map_in_region(size, alignment, PROT_READ | PROT_WRITE);
+    return base ? base : map(suggest(size, alignment), size, PROT_READ | PROT_WRITE, 0);
 }
 
 bool sim_pages_new_at(uint64_t base, uint64_t size) {
@@ -84,6 +99,9 @@ void sim_pages_expect(uint64_t base, uint64_t size) {
 uint64_t sim_pages_reserve(uint64_t size, uint64_t alignment, uint64_t wanted) {
     if (wanted && wanted % alignment == 0 && map_at(wanted, size, PROT_NONE))
         return wanted;
+    uint64_t found = map_in_region(size, alignment, PROT_NONE);
+    if (found)
+        return found;
     /* reserve more than asked for and cut to the alignment: the kernel need not follow the suggestion */
     uint64_t larger = size + alignment - SIM_PAGE;
     uint64_t base = map(suggest(larger, alignment), larger, PROT_NONE, 0);

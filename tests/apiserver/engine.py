@@ -89,13 +89,18 @@ class Engine:
         resumable: bool = False,
         restore: bool = False,
         spoken: bytes | None = None,
+        host_memory: int = 0,
     ) -> Guest:
         """Begins one; returns its guest, or whoever restores it."""
         ours, theirs = socket.socketpair()
         self._guests.append(ours)
         self.theirs = theirs  # for who moves the session
         self._guests.append(theirs)
-        self.call("host_serve", quota, resumable, restore, spoken, descriptors=[theirs.fileno()])
+        self.call(
+            "host_serve",
+            *(quota, resumable, restore, spoken, host_memory),
+            descriptors=[theirs.fileno()],
+        )
         if restore:  # a link, whose end must be seen
             theirs.close()
         guest = Guest(ours)
@@ -153,10 +158,16 @@ class Host:
         return found(*arguments) if callable(found) else found
 
     def _serve(
-        self, descriptor: int, quota: int, resumable: bool, restore: bool, spoken: bytes | None
+        self,
+        descriptor: int,
+        quota: int,
+        resumable: bool,
+        restore: bool,
+        spoken: bytes | None,
+        host_memory: int,
     ) -> None:
         self._socket = socket.socket(fileno=descriptor)
-        self._core.begin(descriptor, quota, resumable, restore, spoken)
+        self._core.begin(descriptor, quota, resumable, restore, spoken, host_memory)
         self._dispatcher = threading.Thread(target=self._run_session, daemon=True)
         self._dispatcher.start()
 

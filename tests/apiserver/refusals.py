@@ -259,10 +259,11 @@ def choices(op: str, arg: Arg, valid: Any) -> list[Any]:
     """Values of an argument that no check of it alone refuses, most of them strange."""
     names = [constants()[name] for name in allowed(op, arg) or arg.allow]
     if arg.kind is Kind.ENUM:
-        return names
+        return names or [valid, 0]
     if arg.kind is Kind.FLAGS:
         return [sum(some) for n in range(len(names) + 1) for some in combinations(names, n)]
-    return [valid, -1, -2, 101] if width(op, arg.name)[1] else [valid, 101]
+    bits, signed = width(op, arg.name)
+    return [valid, -1, -2, 101] if signed else [valid, 101, 1 << (bits - 1)]
 
 
 def conditions(world: World, op: str, check: Check) -> Iterator[dict[str, Any]]:

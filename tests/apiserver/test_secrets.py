@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from pathlib import Path
 
 import pytest
 
 from tests.apiserver.guest import Guest, handle
 from tests.apiserver.server import Server
 
-INVALID_VALUE = 1
+INVALID_VALUE, ILLEGAL_ADDRESS = 1, 700
 STACK, HEAP = 0, 2  # limits
 SECRET = 0x5EC2E7
 LIBRARY = handle("library", 0)
@@ -149,6 +150,56 @@ def test_the_heap_is_not_more_than_the_quota(server: Server) -> None:
     guest = server.connect(quota=64 << 20)
     assert guest.call("cuCtxSetLimit", limit=HEAP, value=64 << 20).status == 0
     assert guest.call("cuCtxSetLimit", limit=HEAP, value=(64 << 20) + 1).status == INVALID_VALUE
+
+
+# The escape that was found: from a local variable upwards, a kernel looks for an address of a library, and
+# writes there.
+ESCAPE = b"""
+.version 7.5
+.target sm_80
+.address_size 64
+.visible .entry escape(.param .u32 unused, .param .u64 p)
+{
+    .local .align 8 .b8 own[64];
+    .reg .b32 %r<8>; .reg .b64 %d<16>; .reg .pred %q<3>;
+    ld.param.u64 %d6, [p];
+    mov.u64 %d1, own;
+    cvta.local.u64 %d2, %d1;
+    mov.u32 %r1, 0;
+again:
+    ld.u64 %d3, [%d2];
+    shr.u64 %d4, %d3, 40;
+    setp.eq.u64 %q0, %d4, 0x7f;
+    @%q0 bra found;
+    add.u64 %d2, %d2, 8;
+    add.u32 %r1, %r1, 1;
+    setp.lt.u32 %q1, %r1, 100000;
+    @%q1 bra again;
+    trap;
+found:
+    st.global.u64 [%d6], %d3;
+    ret;
+}
+\0"""
+
+
+@pytest.mark.parametrize(("check", "found"), [("1", False), ("0", True)])
+def test_a_kernel_finds_no_address_of_the_api_server(tmp_path: Path, check: str, found: bool) -> None:
+    """Where kernels are held to their own memory; the same look sees one where they are not."""
+    with Server(tmp_path / "log", GPUFERRY_SIM_CHECK=check, GPUFERRY_SIM_MEMORY="256MiB") as server:
+        server.ready()
+        guest = server.connect(quota=64 << 20)
+        reply, _, log = guest.load(ESCAPE, LIBRARY, hashlib.sha256(ESCAPE).digest())
+        assert reply.status == 0, log
+        guest.send("sessionGetFunction", function=handle("kernel", 0), owner=LIBRARY, index=0)
+        address = guest.map()
+        guest.launch(handle("kernel", 0), struct.pack("<IxxxxQ", 0, address), block=(1, 1, 1))
+        reply = guest.sync()
+        assert (reply.status, reply.latched) == ((0, 0) if found else (ILLEGAL_ADDRESS, 0))
+        if found:
+            assert guest.read(address, 8) != bytes(8)
+        guest.close()
+        assert server.ended().clean == found
 
 
 def test_limits_end_with_their_session(own_server: Server) -> None:

@@ -169,6 +169,10 @@ def test_what_expands_without_end_is_refused() -> None:
         variables.find(image)
 
 
+def test_a_refusal_names_no_control_characters() -> None:
+    assert Refused("the variable \x1b[2Jx\n\x9b lies nowhere").reason == "the variable ?[2Jx?? lies nowhere"
+
+
 def test_symbol_tables_that_lie_on_each_other_are_refused() -> None:
     """An ELF file of a megabyte may say of each of 65,535 sections that it is all the file's symbols."""
     symbols = bytes(24 * 1000)

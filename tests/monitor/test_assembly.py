@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpuferry.monitor.assembly import Monitor, build, occupy
+from gpuferry.monitor.assembly import Monitor, build, checks_kernels, occupy
+from gpuferry.monitor.devices.choice import server_environment
 from gpuferry.monitor.service.stopping import Stopping
 from gpuferry.monitor.settings.errors import ConfigError
+from gpuferry.monitor.settings.folders import store_path
 from gpuferry.monitor.settings.monitor import Config
 
 
@@ -50,6 +52,28 @@ def test_what_is_built_is_whole_and_does_nothing(tmp_path: Path) -> None:
     monitor = asyncio.run(main())
     assert [listener.name.partition(":")[0] for listener in monitor.listeners] == ["unix", "127.0.0.1"]
     assert monitor.http_name.startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("wish", "registry", "tokens", "checked"),
+    [
+        ("auto", None, False, False),
+        ("auto", "127.0.0.1:1", False, True),
+        ("auto", None, True, True),
+        ("off", "127.0.0.1:1", True, False),
+        ("on", None, False, True),
+    ],
+)
+def test_kernels_are_held_to_their_own_memory_where_there_are_tenants(
+    tmp_path: Path, wish: str, registry: str | None, tokens: bool, checked: bool
+) -> None:
+    if tokens:
+        path = store_path(str(tmp_path / "state"))
+        path.parent.mkdir(parents=True)
+        path.touch()
+    chosen = config(tmp_path, check_kernels=wish, registry=registry)
+    assert checks_kernels(chosen) == checked
+    assert (server_environment(True, checked).get("GPUFERRY_SIM_CHECK") == "1") == checked
 
 
 def test_a_start_that_fails_gives_everything_back(tmp_path: Path) -> None:

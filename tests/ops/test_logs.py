@@ -35,6 +35,15 @@ def test_json_lines_with_the_houses_keys(capsys: pytest.CaptureFixture[str]) -> 
     assert entry["ts"].endswith("Z")
 
 
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_escape_sequences_of_others_are_not_obeyed(capsys: pytest.CaptureFixture[str], form: str) -> None:
+    logs.configure("info", form)
+    structlog.get_logger().info("migration over", reason="\x1b[2Jgone\x07 \x9b1m")
+    line = capsys.readouterr().err
+    assert "gone" in line
+    assert all(letter.isprintable() or letter == "\n" for letter in line)
+
+
 def test_text(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("debug", "text")
     structlog.get_logger().debug("session granted", session=3)

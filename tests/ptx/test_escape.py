@@ -14,8 +14,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from gpuferry.native.simdevice.ptx import PtxError, compile_kernel, parse
 
 from tests.helpers import paths
+
+from .ptx import kernel
 
 PRELUDE = """
 import ctypes, sys
@@ -250,6 +253,55 @@ def test_an_ordinary_kernel_does_the_same() -> None:
     """
     for check in ("0", "1"):
         assert process(code, check) == ["ran 1086 0 0 0"] * 2
+
+
+# What is passed lies on the machine's stack: whoever is called may not take it for more than it is.
+LIES = {
+    "targets that take more": (
+        ".func small(.param .b8 x) { ret; }\n.func large(.param .b8 x[64]) { ret; }\n",
+        "{ .reg .b64 %fp; list: .calltargets small, large; .param .b8 a; mov.b64 %fp, large;"
+        " call %fp, (a), list; }",
+    ),
+    "malloc that gives less": (
+        ".extern .func (.param .b8 r) malloc(.param .b64 s);\n",
+        "{ .param .b8 r; .param .b64 s; st.param.b64 [s], 8; call (r), malloc, (s); }",
+    ),
+    "printf of a byte": (
+        ".extern .func (.param .b8 r) vprintf(.param .b8 f, .param .b8 a);\n",
+        "{ .param .b8 r; .param .b8 f; .param .b8 a; call (r), vprintf, (f, a); }",
+    ),
+    "a register of no bytes": (
+        ".func (.reg .b64 r[0]) none() { ret; }\n",
+        "{ .param .b8 r; call (r), none, (); }",
+    ),
+    "a matrix of other results": (
+        "",
+        "wmma.mma.sync.aligned.row.row.m16n16k16.s8.s8.s8.s8"
+        " {%r10,%r11}, {%r10,%r11}, {%r10,%r11}, {%r10,%r11};",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_what_is_passed_is_what_is_taken(name: str) -> None:
+    module, body = LIES[name]
+    with pytest.raises(PtxError):
+        compile_kernel(parse(kernel(body, module=module)), "k")
+
+
+def test_a_process_whose_libraries_lie_among_device_memory_is_refused() -> None:
+    """The system puts them there if the stack has no limit: a check would let kernels reach them."""
+    command = [sys.executable, "-c", "from tests.ptx import driver\ndriver.use_device()"]
+    result = subprocess.run(
+        ["sh", "-c", 'ulimit -s unlimited && exec "$@"', "sh", *command],
+        capture_output=True,
+        text=True,
+        cwd=paths.ROOT,
+        env=os.environ | {"GPUFERRY_SIM_CHECK": "1"},
+        timeout=120,
+    )
+    assert "CUDA error 304" in result.stderr, result.stderr
+    assert "ulimit -s" in result.stderr
 
 
 def test_nothing_of_the_process_is_writable_and_executable() -> None:

@@ -169,8 +169,7 @@ def test_printf(capfd: pytest.CaptureFixture[str]) -> None:
     assert list(out) == [6, 6, 6]
 
 
-def test_assertion(capfd: pytest.CaptureFixture[str]) -> None:
-    body = """
+ASSERTION = """
     mov.u64 %x10, format;
     cvta.global.u64 %x10, %x10;
     mov.u64 %x11, word;
@@ -189,8 +188,11 @@ def test_assertion(capfd: pytest.CaptureFixture[str]) -> None:
     }
 end:
     """
+
+
+def test_assertion(capfd: pytest.CaptureFixture[str]) -> None:
     with driver.own_context(), pytest.raises(driver.CudaError) as caught:
-        driver.Module(kernel(body, pointers=1, module=module_with("x > 0"))).launch("k", 0, block=(3,))
+        driver.Module(kernel(ASSERTION, pointers=1, module=module_with("x > 0"))).launch("k", 0, block=(3,))
     assert caught.value.status == driver.ASSERT
     assert (
         "hello:42: hello: block: [0,0,0], thread: [1,0,0] Assertion `x > 0' failed." in capfd.readouterr().err
@@ -227,6 +229,37 @@ def test_device_heap() -> None:
         kernel(body, pointers=1, module=declarations), "k", np.zeros(64, np.uint32), block=(64,)
     )
     assert (out == np.arange(64)).all()
+
+
+def test_what_a_kernel_says_moves_no_cursor() -> None:
+    """On the standard error of whoever runs it; what it prints with printf is the program's own."""
+    text = "x\x1b[2J\n\x07y\u009b"
+    result = python(
+        f"""
+        from tests.ptx.test_faults import ASSERTION, module_with
+        with driver.own_context():
+            try:
+                text = kernel(ASSERTION, pointers=1, module=module_with({text!r}))
+                driver.Module(text).launch("k", 0, block=(3,))
+            except driver.CudaError:
+                pass
+        """
+    )
+    assert "`x?[2J??y" in result.stderr
+    assert all(letter.isprintable() or letter in "\n\ufffd" for letter in result.stderr)
+
+
+def test_errors_come_at_a_bounded_rate() -> None:
+    result = python(
+        """
+        for i in range(300):
+            try:
+                driver.Module(f"no module {i}")
+            except driver.CudaError:
+                pass
+        """
+    )
+    assert 50 <= result.stderr.count("cannot load a module") <= 290
 
 
 HEAP = ".extern .func (.param .b64 r) malloc(.param .b64 s);\n.extern .func free(.param .b64 p);\n"
@@ -309,6 +342,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-c", prelude + textwrap.dedent(code)],
         capture_output=True,
         text=True,
+        errors="replace",
         cwd=paths.ROOT,
         timeout=120,
     )

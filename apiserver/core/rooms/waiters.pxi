@@ -5,6 +5,7 @@
 # Changed by: _core
 # Read by: hold scrub
 # Offers: await_context await_event await_stream give_event new_task stop_waiters submit take_event wait_for_tasks
+#   wait_for_waiters
 
 cdef struct Waiters:
     pthread_cond_t work

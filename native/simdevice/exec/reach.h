@@ -4,8 +4,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Whether kernels are compiled with a check of every address; before the first image is opened. */
-void sim_check_kernels(bool check);
+/* Whether kernels are compiled with a check of every address; before anything else is done with a device.
+ * False: the process has memory of its own where device memory is to be, so that a check would allow it. */
+bool sim_check_kernels(bool check);
 bool sim_kernels_checked(void);
 
 /* Copies a text of the kernel's, at most size - 1 bytes of it, and ends it. Where kernels are checked it ends

@@ -102,7 +102,10 @@ class Program:
             found = [unit.symbols.get(name) for name in known.targets]
             if not all(isinstance(each, Function) and each.start >= 0 for each in found):
                 raise PtxError(function.name, call.line, table, "a call target is not defined")
-            return [each for each in found if isinstance(each, Function)]
+            callees = [each for each in found if isinstance(each, Function)]
+            if not all(_matches(each, callees[0]) for each in callees):
+                raise PtxError(function.name, call.line, table, "call targets differ in what they take")
+            return callees
         if isinstance(known, Prototype):
             return [each for each in self.module.address_taken if _matches(each, known)]
         raise PtxError(function.name, call.line, table, "not a prototype")
@@ -130,7 +133,7 @@ def call_target(call: Instruction) -> tuple[str, str | None]:
     return named[0], named[1] if len(named) == 2 else None
 
 
-def _matches(function: Function, prototype: Prototype) -> bool:
+def _matches(function: Function, prototype: Function | Prototype) -> bool:
     def sizes(which: Function | Prototype) -> tuple[list[int], list[int]]:
         return [each.size for each in which.returns], [each.size for each in which.parameters]
 

@@ -169,6 +169,8 @@ def parameters(cursor: Cursor) -> list[Parameter]:
         size = declared.size(dimensions(cursor))
         if name.endswith(("<", ">")):
             raise cursor.fail("a parameter cannot be a range")
+        if storage == ".reg" and size != declared.element:
+            raise cursor.fail("a register is no array", name)
         found.append(Parameter(name, declared.type, size, declared.alignment(), storage == ".reg"))
         if cursor.accept(")"):
             return found

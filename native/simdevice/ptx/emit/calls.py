@@ -139,8 +139,20 @@ def _collect(e: FunctionEmitter, finish: list[tuple[Operand, Parameter, str]]) -
         e.write_bits(operand, kind.bits, e.op(f"load {kind.integer}, ptr {pointer}, align 16"))
 
 
+# Bytes of what they return and take.
+_RUNTIME = {
+    "vprintf": (([4], [8, 8]),),
+    "malloc": (([8], [8]),),
+    "free": (([], [8]),),
+    "__assertfail": (([], [8, 8, 4, 8, 8]), ([], [8, 8, 4, 8])),
+}
+
+
 def _runtime(e: FunctionEmitter, symbol: Function, returns: list[Operand], arguments: list[Operand]) -> None:
     """vprintf, malloc, free and __assertfail: what the CUDA runtime gives device code."""
+    sizes = [each.size for each in symbol.returns], [each.size for each in symbol.parameters]
+    if sizes not in _RUNTIME.get(symbol.name, ()):
+        raise e.fail(f"{symbol.name} is not declared as the runtime has it")
     pointers, finish = _pass(e, symbol.returns, symbol.parameters, returns, arguments)
     results, sources = pointers[: len(returns)], pointers[len(returns) :]
 
