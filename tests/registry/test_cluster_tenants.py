@@ -64,6 +64,15 @@ def test_sessions_count_over_all_servers_and_those_on_their_way() -> None:
     assert "limit sessions" in made._refusal(guest()).text
 
 
+def test_a_guest_that_a_heartbeat_counts_is_not_counted_twice() -> None:
+    made = redirector(Limits(sessions=2), server("a:1"))
+    made._sent[b"1"] = Sent("a:1", b"", 1, "acme", 0)
+    arrived = server("a:1", sessions=1)
+    arrived.load.tickets.append(b"1")
+    made._directory.servers = [arrived]
+    assert made._why_not(guest()) == ""
+
+
 def test_memory_counts_over_all_servers() -> None:
     made = redirector(Limits(memory=100), server("a:1", memory=40), server("b:1", memory=30))
     assert made._why_not(guest(30)) == ""

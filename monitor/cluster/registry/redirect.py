@@ -156,9 +156,7 @@ class Redirector:
         """Which limit the tenant has reached in the whole cluster; empty: none."""
         tenant = guest.hello.tenant
         share = self._tenancy.share(tenant)
-        reports = [
-            one for server in self._directory.servers for one in server.load.tenants if one.tenant == tenant
-        ]
+        reports = [one for server in self._servers() for one in server.load.tenants if one.tenant == tenant]
         sent = [one for one in self._sent.values() if one.tenant == tenant]
         sessions = sum(one.sessions + one.waiting for one in reports) + len(sent)
         if sessions >= share.sessions:
@@ -207,10 +205,15 @@ class Redirector:
                 self._sent.pop(number, None)
         return greeted
 
-    def _choose(self, wish: Wish) -> registry_pb2.Server | None:
+    def _servers(self) -> list[registry_pb2.Server]:
+        """The servers as they are known now; whom their heartbeats count is not on the way any more."""
         servers = self._directory.servers
         if servers is not self._seen:
             self._look(servers)
+        return servers
+
+    def _choose(self, wish: Wish) -> registry_pb2.Server | None:
+        servers = self._servers()
         candidates = [server for server in servers if _beat(server) not in self._dead]
         pending = Counter(sent.address for sent in self._sent.values())
         address = choose(self._policy, candidates, wish, pending)
