@@ -38,8 +38,8 @@ class Room:
         self._fit = fit
         self._most = math.inf  # memory in all that a request may have
         self.gpus = list(gpus)
-        self._open = [gpu for gpu in self.gpus if gpu.idle and not (fit.alone and gpu.busy)]
-        self._roomiest = sorted(self._open, key=_FREE, reverse=True) if len(self._open) > 1 else self._open
+        self.open = [gpu for gpu in self.gpus if gpu.idle and not (fit.alone and gpu.busy)]
+        self._roomiest = sorted(self.open, key=_FREE, reverse=True) if len(self.open) > 1 else self.open
 
     def within(self, memory: float) -> Room:
         """The same room for somebody who may have no more than this in all."""
@@ -63,10 +63,10 @@ class Room:
 
     def choose(self, request: Request) -> list[Gpu]:
         """The GPUs for a request that this room holds."""
-        if len(self._open) == 1:
-            return self._open
+        if len(self.open) == 1:
+            return self.open
         memory, labels = request.memory, request.labels
-        candidates = [gpu for gpu in self._open if memory <= gpu.free and labels <= gpu.labels]
+        candidates = [gpu for gpu in self.open if memory <= gpu.free and labels <= gpu.labels]
         if request.devices == 1:
             return [min(candidates, key=self._fit.rank)]
         return nsmallest(request.devices, candidates, key=self._fit.rank)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
-from heapq import heapify, heappop, heappush
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
 
 from .fit import Room
 from .holdings import Holdings
@@ -32,7 +33,8 @@ class Turns:
         self._queues: dict[str, Queue] = {}  # of tenants that have somebody waiting
         self._tenant_of: dict[int, str] = {}
         self._due: dict[str, float] = {}
-        self._turned: dict[str, int] = {}  # when each had its last turn
+        self._turned: dict[str, int] = {}  # when each had its last turn, or, before all of these, joined
+        self._line: list[tuple[float, int, str]] = []  # tenants that wait, by both
         self._count = itertools.count(1)
         self._now = 0.0  # due time of the latest turn
         self._passed_over = 0
@@ -54,8 +56,11 @@ class Turns:
         *_, last = self._queues[tenant]
         return last.id
 
-    def _order(self, tenant: str) -> tuple[float, int]:
-        return self._due[tenant], self._turned.get(tenant, 0)
+    def _enter(self, tenant: str) -> None:
+        insort(self._line, (self._due[tenant], self._turned[tenant], tenant))
+
+    def _leave(self, tenant: str) -> None:
+        del self._line[bisect_left(self._line, (self._due[tenant], self._turned[tenant], tenant))]
 
     def __iter__(self) -> Iterator[Request]:
         """In the order in which they would have their turns if all found room."""
@@ -63,15 +68,14 @@ class Turns:
             yield from next(iter(self._queues.values()))
             return
         lines = {tenant: iter(queue) for tenant, queue in self._queues.items()}
-        heap = [(*self._order(tenant), place, tenant) for place, tenant in enumerate(lines)]
-        heapify(heap)
+        heap = list(self._line)  # sorted, and so a heap
         turn = itertools.count(LATER)
         while heap:
-            due, _, place, tenant = heappop(heap)
+            due, _, tenant = heappop(heap)
             request = next(lines[tenant], None)
             if request:
                 yield request
-                heappush(heap, (due + self._price(tenant), next(turn), place, tenant))
+                heappush(heap, (due + self._price(tenant), next(turn), tenant))
 
     def _price(self, tenant: str) -> float:
         return 1.0 / self._holdings.share(tenant).weight
@@ -82,15 +86,21 @@ class Turns:
         if queue is None:
             queue = self._queues[tenant] = self._make()
             self._due[tenant] = max(self._due.get(tenant, 0.0), self._now)
+            self._turned.setdefault(tenant, next(self._count) - LATER)
+            self._enter(tenant)
         queue.push(request, first)
         self._tenant_of[request.id] = tenant
         if first:  # its turn came to nothing: it has it again
+            self._leave(tenant)
             self._due[tenant] -= self._price(tenant)
-            self._turned[tenant] = -next(self._count)
+            self._turned[tenant] = -next(self._count) - LATER
+            self._enter(tenant)
 
     def pick(self, room: Room) -> Request | None:
+        if not room.open:
+            return None
         holder = None
-        for tenant in self._in_turn():
+        for _, _, tenant in self._line:
             left = self._holdings.left(tenant)
             if left < 0:
                 continue
@@ -115,17 +125,14 @@ class Turns:
         if holder:
             self._passed_over += 1
 
-    def _in_turn(self) -> Iterable[str]:
-        if len(self._queues) == 1:
-            return list(self._queues)
-        return sorted(self._queues, key=self._order)
-
     def take(self, request: Request) -> None:
         tenant = self._tenant_of[request.id]
         self._queues[tenant].take(request)
+        self._leave(tenant)
         self._now = max(self._now, self._due[tenant])
         self._due[tenant] += self._price(tenant)
         self._turned[tenant] = next(self._count)
+        self._enter(tenant)
         self._left(request.id)
 
     def drop(self, request: int) -> Request | None:
@@ -140,6 +147,9 @@ class Turns:
         tenant = self._tenant_of.pop(request)
         if not self._queues[tenant]:
             del self._queues[tenant]
+            self._leave(tenant)
+            if self._holder == tenant:
+                self._holder = None  # who comes again is passed over as often again
         if not self._queues:
             self._due.clear()
             self._turned.clear()

@@ -167,6 +167,19 @@ def test_who_needs_room_that_others_have_is_passed_over_so_often_and_then_waited
     assert server.waiting("other") == 0
 
 
+def test_who_leaves_and_comes_again_is_passed_over_as_often_again() -> None:
+    """Else one could have all others wait for it again and again, and never take what they left free."""
+    server = Server(workers=100)
+    server.arrive("other", 10)
+    for _ in range(2):
+        large = server.arrive("large", 100)
+        small = [server.arrive("other", 1) for _ in range(30)]
+        assert sum(one in server.live for one in small) == 25
+        server.policy.on_leave(large)
+        server.settle()
+        assert all(one in server.live for one in small)
+
+
 def test_a_session_that_moves_is_held_once_and_sits_on_both() -> None:
     server = Server(workers=2, few=Share(sessions=1, memory=60))
     server.policy.add_gpu(Gpu(1, 100))
