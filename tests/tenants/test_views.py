@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import grpc
 import pytest
+from gpuferry.monitor.views.web.key import page_key
 from gpuferry.specs._generated import control_pb2, tenants_pb2
 
 from tests.monitor import harness
@@ -199,7 +200,7 @@ def test_the_page_shows_a_tenant_its_own(
     assert '"tenant":"b"' not in mine
     assert 'tenant="b"' not in mine
     assert "history" not in mine
-    _, everything = ask(monitor, path)
+    _, everything = ask(monitor, path, page_key(None, monitor.token.encode()))
     assert '"b"' in everything
     if path == "/metrics":
         assert 'gpuferry_tenant_sessions_total{tenant="a"} ' in mine

@@ -11,10 +11,11 @@ import pytest
 from gpuferry.specs._generated import control_pb2
 
 from tests.helpers.certificates import Certificates
+from tests.helpers.tokens import token_of
 from tests.migration.rounds import Program, migrate, native, program, resume, session_of
 from tests.monitor import harness
 
-TOKEN = "a token that both monitors are given"
+TOKEN = token_of("both monitors")
 NAME = "moving_symbols"
 ROUNDS = 3
 DONE, RUNNING = control_pb2.MIGRATION_STATE_DONE, control_pb2.SESSION_STATE_RUNNING
