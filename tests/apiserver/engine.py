@@ -167,7 +167,7 @@ class Host:
         host_memory: int,
     ) -> None:
         self._socket = socket.socket(fileno=descriptor)
-        self._core.begin(descriptor, quota, resumable, restore, spoken, host_memory)
+        self._core.begin(descriptor, quota, resumable, restore, spoken, host_memory=host_memory)
         self._dispatcher = threading.Thread(target=self._run_session, daemon=True)
         self._dispatcher.start()
 
