@@ -45,7 +45,7 @@ def strangers(running: Monitor, inputs: int, seed: int) -> None:
 
 
 def until_it_ends(attack: Callable[..., None], *arguments: object) -> None:
-    """An attacker has nothing more to say when the monitor is gone; whether all was said is looked at later."""
+    """Attackers have nothing to say when the monitor is gone; whether all was said is looked at later."""
     with contextlib.suppress(OSError, EOFError):
         attack(*arguments)
 
