@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Callable
 
 import pytest
 
-from tests.apiserver.guest import Guest
+from tests.apiserver.guest import Ended, Guest
 from tests.fuzz.changing import Changing
 from tests.fuzz.hostile import Hostile
 from tests.fuzz.parsers import TARGETS
@@ -17,9 +19,9 @@ from tests.resume.running import built
 
 
 def sessions(running: Monitor, hostile: Hostile, inputs: int) -> None:
-    """One after another, each with frames of every kind."""
+    """One after another, each with frames of every kind. One that is refused is followed by the next."""
     while hostile.frames < inputs:
-        with connect(running.tcp) as connection:
+        with contextlib.suppress(Ended), connect(running.tcp) as connection:
             hello = hello_frame(read_greeting(connection), running.token, program=b"hostile")
             connection.sendall(hello)
             guest = Guest(connection)
@@ -42,14 +44,20 @@ def strangers(running: Monitor, inputs: int, seed: int) -> None:
                 pass  # it was refused before it had said all
 
 
+def until_it_ends(attack: Callable[..., None], *arguments: object) -> None:
+    """Attackers have nothing to say when the monitor is gone; whether all was said is looked at later."""
+    with contextlib.suppress(OSError, EOFError):
+        attack(*arguments)
+
+
 def hammer(inputs: int, seed: int) -> int:
     """How often the program ran meanwhile, and once afterwards."""
     program, hostile = built("vector_add_driver"), Hostile(seed)
     native = run([program], native_environment())
     with monitor("--pool", "2", "--log-level", "warning") as running:
         attackers = [
-            threading.Thread(target=sessions, args=(running, hostile, inputs)),
-            threading.Thread(target=strangers, args=(running, inputs // 4, seed)),
+            threading.Thread(target=until_it_ends, args=(sessions, running, hostile, inputs)),
+            threading.Thread(target=until_it_ends, args=(strangers, running, inputs // 4, seed)),
         ]
         for each in attackers:
             each.start()

@@ -7,8 +7,7 @@
 
 #include "exec/sniff.h"
 
-#define WRAPPER_MAGIC 0x466243b1u /* holds pointers: a program's own, and refused when it comes by the wire  \
-                                   */
+#define WRAPPER_MAGIC 0x466243b1u /* holds pointers: refused when it comes by the wire */
 
 static void sniff(const uint8_t *data, size_t size) {
     struct sim_image_parts parts;
