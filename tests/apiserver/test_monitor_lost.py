@@ -97,8 +97,10 @@ def test_one_that_is_gone_when_a_launch_is_told(tmp_path: Path, monkeypatch: pyt
                 order(control, its, grant=grant)
             assert message(control).started.session == 7
 
+            first = control
+
             def goes_and_rings() -> None:
-                control.close()
+                first.close()
                 os.eventfd_write(engine.bell, 1)
 
             engine.at_rest = goes_and_rings

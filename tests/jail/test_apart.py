@@ -1,0 +1,66 @@
+"""What served one tenant never serves another; and no tenant comes where nothing would keep it apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gpuferry.monitor.door.tokens import proof
+
+from tests.monitor import harness
+from tests.registry.guest import Guest
+
+
+def token_of(state: str, runtime: str, tenant: str) -> str:
+    made = harness.gpuferry(runtime, "token", "create", tenant, GPUFERRY_STATE_DIR=state)
+    assert made.returncode == 0, made.stderr
+    (token,) = made.stdout.splitlines()
+    assert proof.tenant_of(token) == tenant
+    return str(token)
+
+
+def test_each_session_has_a_process_of_its_own_once_tenants_come(tmp_path: Path) -> None:
+    """The operator's sessions share processes, until the first tenant is there; then nobody does."""
+    state = str(tmp_path / "state")
+    with harness.monitor("--pool", "1", GPUFERRY_STATE_DIR=state) as monitor:
+        monitor.wait_idle(1)
+        served: list[int] = []
+
+        def serve(*who: str) -> None:
+            with Guest(monitor.tcp, *who) as guest:
+                assert guest.echo(b"x") == b"x"
+                (session,) = monitor.wait_for(lambda s: s.sessions, "its session").sessions
+                served.append(session.server_pid)
+            monitor.wait_idle(1)
+
+        serve(monitor.token)
+        serve(monitor.token)
+        assert served[0] == served[1]
+        one, other = (token_of(state, monitor.runtime, name) for name in ("one", "other"))
+        for who in (one, other, monitor.token, one):
+            serve(who)
+        assert len(set(served[1:])) == 5
+        assert not harness.alive(set(served))
+
+
+def test_tenants_need_jails_on_a_simulated_device(tmp_path: Path) -> None:
+    """Fake API servers are a command of one's own, for which there is no jail."""
+    state = str(tmp_path / "state")
+    token_of(state, str(tmp_path / "run"), "acme")
+    settings = {"GPUFERRY_STATE_DIR": state, "GPUFERRY_MONITOR_JAIL": "auto"}
+    with harness.failing(**settings) as (answer, process, log):
+        assert process.wait(harness.DEADLINE) == 1
+        assert "--jail off" in answer + log.read_text()
+    settings["GPUFERRY_MONITOR_JAIL"] = "off"
+    with harness.monitor(**settings) as monitor, Guest(monitor.tcp, monitor.token) as guest:
+        assert guest.echo(b"x") == b"x"
+
+
+def test_a_jail_that_must_be_and_cannot(tmp_path: Path) -> None:
+    with harness.failing("--jail", "on") as (answer, process, log):
+        assert process.wait(harness.DEADLINE) == 1
+        assert "GPUFERRY_APISERVER" in answer + log.read_text()
+
+
+def test_what_has_no_jail_is_said_at_the_start() -> None:
+    with harness.monitor() as monitor:
+        assert '"API servers have no jail", "reason": "--jail off"' in monitor.log.read_text()
