@@ -62,7 +62,7 @@ class World:
 
     def _server(self, device: int) -> ApiServer:
         pool = self._monitor.pool
-        server = ApiServer(device, Health(), lambda _: None, pool._events)
+        server = ApiServer(device, Health(), lambda _: None, pool._events, pool.neighbourhood)
         server.ready = node_pb2.Ready(device=device, device_memory=4096 * MIB, device_name="a device")
         server._channel = Said(iter(()))  # type: ignore[assignment]
         pool.servers[server.key] = server
@@ -174,8 +174,6 @@ async def world(seed: int) -> AsyncIterator[World]:
             monitor = build(config, premises, Stopping())
             for listener in monitor.listeners:
                 stack.callback(listener.close)
-            if monitor.door:
-                stack.callback(monitor.door.close)
             yield World(monitor, seed)
 
 
