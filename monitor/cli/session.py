@@ -142,7 +142,7 @@ def inspect(
     token_file: TokenFile = None,
     as_json: Json = False,
 ) -> None:
-    """Print whose session is in a file, and from when: as this GPU server's key proves."""
+    """Print whose session a file holds. This GPU server's key proves it."""
     from .migrate import inspect as look
 
     look(file, control, token_file, as_json)

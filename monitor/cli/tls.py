@@ -62,7 +62,7 @@ def issue(
     replace: Replace = False,
     folder: Folder = None,
 ) -> None:
-    """Issue a certificate to a server, or with --client to a person."""
+    """Issue a certificate. It is a server's, or with --client somebody's who only calls."""
     from ..service.authority import CERTIFICATE, as_host, issue
 
     where = _folder(folder)
@@ -81,7 +81,7 @@ def show(
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
-    """Print what certificates are for, and until when. Without files: those beside the authority."""
+    """Print what certificates say. Without files: those beside the authority."""
     from .errors import CliError, Exit
 
     paths = files or sorted(_folder(folder).glob("*.crt"))

@@ -66,7 +66,7 @@ def _check(tenant: str) -> None:
 
 @app.command()
 def new() -> None:
-    """Print a new secret for a token or key file. It has 256 random bits and is kept nowhere."""
+    """Print a new secret. It has 256 random bits, is for a token or key file, and is kept nowhere."""
     import secrets
 
     print(secrets.token_hex(32))

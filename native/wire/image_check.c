@@ -76,6 +76,9 @@ static const char *elf_fault(struct bytes image) {
             (!holds(image, section.sh_offset, section.sh_size, 1) || !is_string_table(image, &section))) {
             return "a section of its ELF file lies outside it";
         }
+        if (i == header.e_shstrndx && section.sh_type != SHT_STRTAB) {
+            return "the names of its ELF file's sections are none";
+        }
     }
     for (unsigned i = 0; i < header.e_phnum; i++) {
         Elf64_Phdr segment;

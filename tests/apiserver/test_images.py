@@ -130,6 +130,7 @@ LYING = {
     "segments elsewhere": (elf(segments=100), "tables"),
     "names that are no section": (elf(1, at=64, names=5) + section(0, 0, 0), "tables"),
     "a section elsewhere": (elf(1, at=64) + section(1, 1 << 40, 8), "section"),
+    "names in a section of nothing": (elf(1, at=64) + section(0, 1 << 40, 8), "names"),
     "names that do not end": (elf(1, at=64) + section(3, 0, 4), "section"),
     "a link set of nothing": (struct.pack("<II", LINK_SET, 0), "link set is cut short"),
     "a link set without its list": (struct.pack("<II", LINK_SET, 1 << 30), "link set is cut short"),

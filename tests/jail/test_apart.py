@@ -46,12 +46,13 @@ def test_tenants_need_jails_on_a_simulated_device(tmp_path: Path) -> None:
     """Fake API servers are a command of one's own, for which there is no jail."""
     state = str(tmp_path / "state")
     token_of(state, str(tmp_path / "run"), "acme")
-    settings = {"GPUFERRY_STATE_DIR": state, "GPUFERRY_MONITOR_JAIL": "auto"}
-    with harness.failing(**settings) as (answer, process, log):
+    with harness.failing(GPUFERRY_STATE_DIR=state, GPUFERRY_MONITOR_JAIL="auto") as (answer, process, log):
         assert process.wait(harness.DEADLINE) == 1
         assert "--jail off" in answer + log.read_text()
-    settings["GPUFERRY_MONITOR_JAIL"] = "off"
-    with harness.monitor(**settings) as monitor, Guest(monitor.tcp, monitor.token) as guest:
+    with (
+        harness.monitor(GPUFERRY_STATE_DIR=state, GPUFERRY_MONITOR_JAIL="off") as monitor,
+        Guest(monitor.tcp, monitor.token) as guest,
+    ):
         assert guest.echo(b"x") == b"x"
 
 
