@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import grpc
 import structlog
+from gpuferry.guest.endpoint import TLS_SCHEME
 from gpuferry.specs._generated import registry_pb2, tenants_pb2
 
 from ..broker.broker import Broker
@@ -18,7 +19,7 @@ from ..door.credentials import AnyOf, Authority, LocalTenants, OwnToken, Tickets
 from ..door.tickets import TicketDesk
 from ..door.tokens import proof
 from ..pool.pool import Pool
-from ..service.dial import TLS, dial_async
+from ..service.dial import dial_async
 from ..settings.folders import state_directory, store_path
 from ..settings.limits import Limits
 from ..settings.monitor import Config, MonitorOptions
@@ -165,7 +166,7 @@ class Membership:
 
     def _load(self, address: str) -> registry_pb2.Load:
         load = describe(self._config, self._broker, self._pool)
-        load.address = (self._config.advertise or address).removeprefix(TLS)
+        load.address = (self._config.advertise or address).removeprefix(TLS_SCHEME)
         load.tls = bool(self._cluster.identity)
         if self._desk:
             load.incarnation = self._desk.incarnation

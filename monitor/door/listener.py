@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import structlog
+from gpuferry.guest.endpoint import TLS_SCHEME
 from gpuferry.native.tls.stream import Connection
 
 from ..service.rates import Sparing
@@ -24,7 +25,6 @@ from .secure import SecureHandshake
 
 BACKLOG = 512
 LOST_AFTER_MS = 20000  # data that nobody acknowledges: the guest is gone
-TLS_SCHEME = "tls://"
 HANDSHAKES_MOST = 128  # at once, where there are descriptors for so many
 LISTEN_ONCE = select.EPOLLIN | select.EPOLLONESHOT  # who has said HELLO need not be unregistered
 ACCEPTED_MOST = 8  # before those who are further get their turn

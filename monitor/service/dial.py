@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import grpc
+from gpuferry.guest.endpoint import TLS_SCHEME
 
 from ..settings.errors import ConfigError
 from .tls import Identity
 
-TLS = "tls://"
 Options = Sequence[tuple[str, Any]]
 
 
@@ -45,7 +45,7 @@ def stays_here(address: str) -> bool:
 
 def check_way(address: str, identity: Identity | None, insecure: bool) -> bool:
     """Whether the way to this address is TLS. Raises ConfigError if it may not be gone like this."""
-    if address.startswith(TLS):
+    if address.startswith(TLS_SCHEME):
         if identity is None:
             raise ConfigError(
                 f"{address} wants a certificate, and none is known here",
@@ -55,7 +55,7 @@ def check_way(address: str, identity: Identity | None, insecure: bool) -> bool:
     if not (stays_here(address) or insecure):
         raise ConfigError(
             f"{address} is another machine, and would be spoken to in the clear",
-            f"write {TLS}{address} if it has a certificate; GPUFERRY_INSECURE=true (--insecure) does without",
+            f"write {TLS_SCHEME}{address} if it has a certificate; GPUFERRY_INSECURE=true (--insecure) does without",
         )
     return False
 
@@ -65,7 +65,7 @@ def dial(
 ) -> grpc.Channel:
     """A channel for who may wait. Raises ConfigError."""
     if check_way(address, identity, insecure) and identity:
-        target, credentials = address.removeprefix(TLS), identity.channel_credentials()
+        target, credentials = address.removeprefix(TLS_SCHEME), identity.channel_credentials()
         return grpc.secure_channel(target, credentials, options=options)
     return grpc.insecure_channel(address, options=options)
 
@@ -75,6 +75,6 @@ def dial_async(
 ) -> grpc.aio.Channel:
     """A channel for a daemon. Raises ConfigError."""
     if check_way(address, identity, insecure) and identity:
-        target, credentials = address.removeprefix(TLS), identity.channel_credentials()
+        target, credentials = address.removeprefix(TLS_SCHEME), identity.channel_credentials()
         return grpc.aio.secure_channel(target, credentials, options=options)
     return grpc.aio.insecure_channel(address, options=options)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 
 import grpc
+from gpuferry.guest.endpoint import TLS_SCHEME
 
 from ..settings.errors import ConfigError
 from ..settings.monitor import resolve
-from .dial import TLS
 from .tls import Identity
 
 ALONE = (("grpc.so_reuseport", 0),)  # else a second server on the port would take half of the callers
@@ -47,7 +47,7 @@ def add_port(server: grpc.aio.Server, address: str, identity: Identity | None) -
             f"cannot listen on {address} for control: {_why_not(address)}",
             "choose another with --control; `gpuferry doctor` may know who has this one",
         ) from None
-    return address if unix else f"{TLS if secure else ''}{address.rpartition(':')[0]}:{port}"
+    return address if unix else f"{TLS_SCHEME if secure else ''}{address.rpartition(':')[0]}:{port}"
 
 
 def _why_not(address: str) -> str:

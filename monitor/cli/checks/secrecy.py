@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuferry.guest.endpoint import REGISTRY, published, runtime_directory
+from gpuferry.guest.endpoint import REGISTRY, TLS_SCHEME, published, runtime_directory
 
 from ...service.authority import describe
-from ...service.dial import TLS, stays_here
+from ...service.dial import stays_here
 from ...service.tls import identity_of, read_certificates
 from ...settings.errors import ConfigError
 from ...settings.folders import STORE
@@ -19,7 +19,7 @@ from ...settings.monitor import AUTO
 from ...settings.tokens import check_strength
 from .check import Check
 
-SECURE = (TLS, "https://")
+SECURE = (TLS_SCHEME, "https://")
 WITH_TLS = "give it --tls-cert, --tls-key and --tls-ca: `gpuferry tls init`, `gpuferry tls issue NAME`"
 SECRETS = ("token_file", "cluster_key_file", "page_key_file")
 KEPT = ("etcd_password_file", "etcd_key")  # secrets that others made
@@ -110,7 +110,7 @@ def asked_for(values: Any) -> Iterator[Check]:
             result = "note" if values.insecure else "failed"
             yield Check("in the clear", result, f"{flag} {address} reaches other machines", WITH_TLS)
     for registry in (getattr(values, "registry", None) or "").split(","):
-        if registry and not registry.startswith(TLS) and not stays_here(registry):
+        if registry and not registry.startswith(TLS_SCHEME) and not stays_here(registry):
             detail = f"what is said to the registry at {registry} can be read on the way"
             yield Check("in the clear", "note", detail, f"give it a certificate and write {TLS}{registry}")
     store = getattr(values, "store", "")

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Mapping
 
 import structlog
+from gpuferry.guest.endpoint import TLS_SCHEME
 from gpuferry.specs._generated import registry_pb2
 
-from ...service.dial import TLS
 from ...store.interface import ABSENT, Store
 
 ROOT = "cluster/"
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 
 def way_to(server: registry_pb2.Server) -> str:
     """The address as guests and other GPU servers are told it: of one that has TLS, tls://HOST:PORT."""
-    return (TLS if server.load.tls else "") + server.registration.address
+    return (TLS_SCHEME if server.load.tls else "") + server.registration.address
 
 
 class Unknown(Exception):

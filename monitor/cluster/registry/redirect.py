@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import structlog
-from gpuferry.guest.endpoint import split_address
+from gpuferry.guest.endpoint import TLS_SCHEME, split_address
 from gpuferry.native.tls.stream import Connection
 from gpuferry.specs._generated import registry_pb2
 from gpuferry.specs._generated.frames import MAGIC, Header
@@ -18,7 +18,6 @@ from ...door.guests import Farewells, Guest, address_of
 from ...door.handshake import CudaError, Reason, Refusal, Resume
 from ...policy.holdings import Holdings
 from ...policy.interface import Request
-from ...service.dial import TLS
 from ...service.rates import Sparing
 from ...service.tls import NEW, Identity
 from ...service.waiting import within
@@ -35,9 +34,9 @@ log = structlog.get_logger()
 
 async def _greets(way: str, identity: Identity | None) -> bool:
     """Whether a monitor answers there: one that hangs still accepts connections, in its backlog."""
-    target = split_address(way.removeprefix(TLS))
+    target = split_address(way.removeprefix(TLS_SCHEME))
     context = None
-    if way.startswith(TLS):
+    if way.startswith(TLS_SCHEME):
         if identity is None:
             log.error("server has TLS, and this registry has no certificate", address=way, hint=NEW)
             return False

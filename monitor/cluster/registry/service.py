@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
-from gpuferry.guest.endpoint import split_address
+from gpuferry.guest.endpoint import TLS_SCHEME, split_address
 from gpuferry.specs._generated import registry_pb2, registry_pb2_grpc, tenants_pb2
 
 from ...door.tokens import proof
 from ...door.tokens.book import TokenBook, TooMany
-from ...service.dial import TLS
 from ...settings.limits import NAMES
 from ...store.interface import StoreError
 from ...tenants.book import LimitBook
@@ -34,7 +33,7 @@ Method = Callable[[Any, Any, Any], Awaitable[Any]]
 
 def _bare(address: str) -> str:
     """A server says itself whether it has TLS; who registers it may have copied that along."""
-    return address.removeprefix(TLS)
+    return address.removeprefix(TLS_SCHEME)
 
 
 def _check_address(address: str) -> None:
