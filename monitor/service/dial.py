@@ -55,7 +55,8 @@ def check_way(address: str, identity: Identity | None, insecure: bool) -> bool:
     if not (stays_here(address) or insecure):
         raise ConfigError(
             f"{address} is another machine, and would be spoken to in the clear",
-            f"write {TLS_SCHEME}{address} if it has a certificate; GPUFERRY_INSECURE=true (--insecure) does without",
+            f"write {TLS_SCHEME}{address} if it has a certificate; "
+            "GPUFERRY_INSECURE=true (--insecure) does without",
         )
     return False
 

@@ -112,7 +112,9 @@ def asked_for(values: Any) -> Iterator[Check]:
     for registry in (getattr(values, "registry", None) or "").split(","):
         if registry and not registry.startswith(TLS_SCHEME) and not stays_here(registry):
             detail = f"what is said to the registry at {registry} can be read on the way"
-            yield Check("in the clear", "note", detail, f"give it a certificate and write {TLS}{registry}")
+            yield Check(
+                "in the clear", "note", detail, f"give it a certificate and write {TLS_SCHEME}{registry}"
+            )
     store = getattr(values, "store", "")
     if store.startswith("etcd:") and not values.etcd_ca:
         for address in store.removeprefix("etcd:").split(","):
