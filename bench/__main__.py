@@ -18,7 +18,7 @@ from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.paths import BUILD, ROOT
 from tests.helpers.running import Outcome, native_environment, real_gpu, run
 
-from . import checked, decision, lease, migration, picture, secure
+from . import checked, decision, jail, lease, migration, picture, secure
 from .rows import Row, cost, promises, rate
 
 OUT = BUILD / "bench"
@@ -45,6 +45,8 @@ def main() -> int:
             rows += migration.rows()
         with progress.status("checking addresses …"):
             rows += checked.rows()
+        with progress.status("making jails …"):
+            rows += jail.rows()
     device = "gpu" if real_gpu() else "simulated"
     results = {"device": device, "rows": [row.as_json() for row in rows]}
     (OUT / "results.json").write_text(json.dumps(results, indent=2) + "\n")

@@ -175,10 +175,10 @@ def test_each_has_a_user_of_its_own(jailed: tuple[Attack, dict[str, str]]) -> No
     assert 0 not in users
 
 
-def test_a_keeper_and_a_compiler_are_in_jail_too(
+def test_a_keeper_is_in_jail_too(
     jailed: tuple[Attack, dict[str, str]], tmp_path: Path
 ) -> None:
-    """A compiler is a child of its API server, in the same jail; a keeper has one of its own."""
+    """It has a jail of its own; a compiler of kernels is a child of its API server, in that one's."""
     running, _ = jailed
     (number,) = [one.id for one in running.monitor.status().sessions if one.program == "victim"]
     assert running.monitor.run("session", "suspend", str(number), str(tmp_path / "file")).returncode == 0
