@@ -73,10 +73,10 @@ class Keeper:
         """Work until the session is over or the monitor says otherwise. Returns the exit status."""
         self._control.send(node_pb2.FromServer(ready=self._description()))
         while self._over is None or (self._control.lost_at is not None and not self._control.forsaken()):
+            if self._control.lost_at is not None and self._keep is None:
+                return 0  # its monitor is gone without an order, and the next one has none for it
             found = dict(self._poll())
-            if self._control.lost_at is not None:
-                if self._keep is None:
-                    return 0  # its monitor is gone without an order, and the next one has none for it
+            if self._control.lost_at is not None and self._keep is not None:
                 self._find_home(self._keep)
             elif found.get(self._control.fileno()) and not self._obey():
                 return 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..service.processes import start_time
 
-PLACE = "/run/figures"  # where it is seen inside
+PLACE = "/figures"  # where it is seen inside
 START_BITS = 40  # live_file.c
 
 
@@ -31,6 +31,14 @@ class Figures:
     def owned(self, pid: int) -> Path:
         """The name under which the file of this process is read."""
         return self._folder / str(pid << START_BITS | start_time(pid) & ((1 << START_BITS) - 1))
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, under each name that it has."""
+        with contextlib.suppress(FileNotFoundError):
+            inode = path.stat().st_ino
+            for entry in os.scandir(self._folder):
+                if entry.inode() == inode:
+                    os.unlink(entry)
 
     def close(self) -> None:
         """Remove the folder, if nobody's file is there."""

@@ -106,9 +106,8 @@ class Jail:
         self._taken.discard(stay.uid)
         if self._cgroups and stay.cgroup:
             self._cgroups.remove(stay.cgroup)
-        for path in (stay.figures, stay.owned):
-            if path:
-                path.unlink(missing_ok=True)
+        if self._figures and stay.figures:
+            self._figures.remove(stay.figures)
 
     def close(self) -> None:
         """Remove what was made for all of them."""

@@ -7,6 +7,7 @@ import os
 import re
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tests.chaos.cluster import REPLICAS
@@ -24,7 +25,7 @@ class Holdings:
     servers: Counter[str]  # the most that any API server has
     device_mappings: int  # likewise
     device_memory: int  # bytes, as NVML counts them
-    files: frozenset[str]
+    files: Counter[str]  # those of API servers by their folder
 
     def excess(self, fresh: Holdings) -> dict[str, Any]:
         """What is more than it was then."""
@@ -40,7 +41,7 @@ class Holdings:
         if more := self.servers - fresh.servers:
             found["servers"] = more
         if self.files != fresh.files:
-            found["files"] = self.files ^ fresh.files
+            found["files"] = {**(self.files - fresh.files), **(fresh.files - self.files)}
         return found
 
 
@@ -56,8 +57,13 @@ def holdings(server: GpuServer, status: Any) -> Holdings:
         servers=most,
         device_mappings=max(map(device_mappings, pids)),
         device_memory=sum(device.memory_used for device in status.devices),
-        files=frozenset(str(path.relative_to(server.runtime)) for path in server.runtime.rglob("*")),
+        files=Counter(kind(path.relative_to(server.runtime)) for path in server.runtime.rglob("*")),
     )
+
+
+def kind(file: Path) -> str:
+    """Its name, or its folder: there each API server has as many as another."""
+    return str(file.parent if file.parent.name else file)
 
 
 def descriptors(pid: int) -> Counter[str]:

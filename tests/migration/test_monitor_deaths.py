@@ -179,7 +179,9 @@ def keeper_of(monitor: harness.Monitor) -> int:
     (pid,) = [
         pid
         for pid in harness.descendants(monitor.process.pid)
-        if b"gpuferry.apiserver.keeper" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        if (command := Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))[0].rpartition(b"/")[2]
+        != b"bwrap"
+        and b"gpuferry.apiserver.keeper" in command
     ]
     return pid
 

@@ -13,7 +13,6 @@ from gpuferry.monitor.assembly import Monitor, build, checks_kernels, occupy
 from gpuferry.monitor.devices.choice import server_environment
 from gpuferry.monitor.service.stopping import Stopping
 from gpuferry.monitor.settings.errors import ConfigError
-from gpuferry.monitor.settings.folders import store_path
 from gpuferry.monitor.settings.monitor import Config
 
 
@@ -55,24 +54,13 @@ def test_what_is_built_is_whole_and_does_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "registry", "tokens", "checked"),
-    [
-        ("auto", None, False, False),
-        ("auto", "127.0.0.1:1", False, True),
-        ("auto", None, True, True),
-        ("off", "127.0.0.1:1", True, False),
-        ("on", None, False, True),
-    ],
+    ("wish", "tenants", "checked"),
+    [("auto", False, False), ("auto", True, True), ("off", True, False), ("on", False, True)],
 )
 def test_kernels_are_held_to_their_own_memory_where_there_are_tenants(
-    tmp_path: Path, wish: str, registry: str | None, tokens: bool, checked: bool
+    tmp_path: Path, wish: str, tenants: bool, checked: bool
 ) -> None:
-    if tokens:
-        path = store_path(str(tmp_path / "state"))
-        path.parent.mkdir(parents=True)
-        path.touch()
-    chosen = config(tmp_path, check_kernels=wish, registry=registry)
-    assert checks_kernels(chosen) == checked
+    assert checks_kernels(config(tmp_path, check_kernels=wish, has_tenants=tenants)) == checked
     assert (server_environment(True, checked).get("GPUFERRY_SIM_CHECK") == "1") == checked
 
 

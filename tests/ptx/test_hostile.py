@@ -82,15 +82,19 @@ def test_parts_that_lie_on_each_other_count_each() -> None:
         images.sources(image, 80)
 
 
-def test_a_linked_image_holds_no_other() -> None:
-    """One in the other in the other: each would be read as often as it is deep."""
+@pytest.mark.parametrize("depth", [images.DEEPEST, images.DEEPEST + 1])
+def test_linked_images_are_not_deep(depth: int) -> None:
+    """One in the other in the other: each is read as often as it is deep."""
     image = HEADER.encode()
-    for _ in range(2):
+    for _ in range(depth):
         part = len(image).to_bytes(8, "little") + bytes(8) + image + bytes(-len(image) % 8)
         image = images.LINKED_MAGIC + (32 + len(part)).to_bytes(8, "little") + (1).to_bytes(4, "little")
         image += (80).to_bytes(4, "little") + bytes(8) + part
-    with pytest.raises(ImageError):
-        images.sources(image, 80)
+    if depth > images.DEEPEST:
+        with pytest.raises(ImageError, match="each in the next"):
+            images.sources(image, 80)
+    else:
+        assert len(images.sources(image, 80)) == 1
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from gpuferry.monitor.service import authority
+from gpuferry.specs._generated import frames
 
 from tests.helpers.certificates import Certificates
 from tests.helpers.door import Between, Pair
@@ -266,7 +267,7 @@ def test_the_handshake_shows_no_ticket(secure: Monitor) -> None:
     """What comes behind it is GREETING, in one record, and nothing more."""
     with client_context(secure).wrap_socket(connect(secure), server_hostname="localhost") as secured:
         greeting = secured.recv(4096)
-        assert greeting[16:24] == b"GPUFERRY"
+        assert greeting[16:24] == frames.MAGIC
         secured.settimeout(0.1)
         with pytest.raises(TimeoutError):
             secured.recv(1)
@@ -274,7 +275,7 @@ def test_the_handshake_shows_no_ticket(secure: Monitor) -> None:
 
 
 @pytest.mark.parametrize(
-    "junk", [b"\x17\x03\x03\x00\x40" + bytes(64), b"GPUFERRY" * 8], ids=["record", "clear"]
+    "junk", [b"\x17\x03\x03\x00\x40" + bytes(64), frames.MAGIC * 8], ids=["record", "clear"]
 )
 def test_junk_after_the_handshake_is_no_hello(secure: Monitor, junk: bytes) -> None:
     """Bytes past the library: the connection ends, and the monitor goes on."""

@@ -23,7 +23,7 @@ MADE = BUILD / "versions"
 SOURCES = (ROOT / "codegen", ROOT / "specs")
 KINDS = {".c", ".h", ".S", ".map", ".py", ".j2", ".yaml"}
 AT_ONCE = 2
-PARTS = ("wire", "driver_interop")
+PARTS = ("wire", "driver_interop", "tls")
 
 
 @dataclass(frozen=True)

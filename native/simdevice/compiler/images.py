@@ -12,6 +12,7 @@ from .errors import INVALID_IMAGE, INVALID_PTX, NO_BINARY_FOR_GPU, UNSUPPORTED_P
 
 NEWEST_ISA = 95
 LINKED_MAGIC = b"GFSIMLNK"
+DEEPEST = 8  # what was linked may be linked again; each is read as often as it is deep
 MOST_KINDS = 20  # that a message names
 
 _LINKED = struct.Struct("<8sQIII4x")  # magic, size, inputs, what it was linked for, most registers
@@ -32,13 +33,12 @@ class Source:
 
 def sources(image: bytes, cc: int) -> list[Source]:
     """The PTX texts that together make the module, for a device of that capability."""
-    room = fatbin.Room()
+    return _of_part(image, cc, "", fatbin.Room(), 0)
+
+
+def _of_part(image: bytes, cc: int, name: str, room: fatbin.Room, depth: int) -> list[Source]:
     if image.startswith(LINKED_MAGIC):
-        return list(_of_linked(image, cc, room))
-    return _of_part(image, cc, "", room)
-
-
-def _of_part(image: bytes, cc: int, name: str, room: fatbin.Room) -> list[Source]:
+        return list(_of_linked(image, cc, room, depth))
     if fatbin.is_container(image):
         return [Source(name, _from_containers(image, cc, room))]
     if image.startswith(objects.ELF):
@@ -60,7 +60,9 @@ def most_registers(image: bytes) -> int:
     return int(_LINKED.unpack_from(image)[4]) if linked else 0
 
 
-def _of_linked(image: bytes, cc: int, room: fatbin.Room) -> Iterator[Source]:
+def _of_linked(image: bytes, cc: int, room: fatbin.Room, depth: int) -> Iterator[Source]:
+    if depth == DEEPEST:
+        raise ImageError(INVALID_IMAGE, f"more than {DEEPEST} linked images, each in the next")
     if len(image) < _LINKED.size:
         raise ImageError(INVALID_IMAGE, "the linked image is cut short")
     _, _, count, target, _ = _LINKED.unpack_from(image)
@@ -77,7 +79,7 @@ def _of_linked(image: bytes, cc: int, room: fatbin.Room) -> Iterator[Source]:
         if start > len(image) or size > len(image) - start:
             raise ImageError(INVALID_IMAGE, "the linked image is cut short")
         name = image[at + _INPUT.size : at + _INPUT.size + length].decode("utf-8", "replace")
-        yield from _of_part(image[start : start + size], target, name, room)
+        yield from _of_part(image[start : start + size], target, name, room, depth + 1)
         at = start + _padded(size)
 
 
