@@ -142,6 +142,7 @@ ok("cuCtxSynchronize")
 back = ctypes.create_string_buffer(200_000)
 ok("cuEventRecord", event, 0)
 ok("cuMemcpyDtoH_v2", back, memory, 200_000)
+ok("cuCtxSynchronize")
 print(len(set(back.raw)))
 """
 
