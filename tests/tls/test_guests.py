@@ -145,7 +145,10 @@ def at_random(seed: int, most: int) -> Iterator[Allowance]:
         yield chance.randint(8000, 8000 + most), chance.randint(8000, 8000 + most)
 
 
-@pytest.mark.parametrize(("name", "most"), [("count_exactly", 40_000), ("full_duplex", 4_000_000)])
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [("count_exactly", 40_000), pytest.param("full_duplex", 4_000_000, marks=pytest.mark.slow)],
+)
 def test_cut_at_random(secure: Monitor, name: str, most: int) -> None:
     """Many times in one program; each connection shakes hands anew."""
     with Cutter(secure.tcp, at_random(1, most)) as cutter:
