@@ -7,8 +7,6 @@ import os
 import secrets
 from pathlib import Path
 
-from ..service.processes import start_time
-
 PLACE = "/figures"  # where it is seen inside
 START_BITS = 40  # live_file.c
 
@@ -28,9 +26,9 @@ class Figures:
             os.chown(path, uid, uid)
         return path
 
-    def owned(self, pid: int) -> Path:
-        """The name under which the file of this process is read."""
-        return self._folder / str(pid << START_BITS | start_time(pid) & ((1 << START_BITS) - 1))
+    def owned(self, pid: int, began: int) -> Path:
+        """The name under which the file of this process is read. `began`: in ticks since the machine did."""
+        return self._folder / str(pid << START_BITS | began & ((1 << START_BITS) - 1))
 
     def remove(self, path: Path) -> None:
         """Remove a file, under each name that it has."""

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..service.processes import start_time
 from . import command
 from .cgroups import Cgroups
 from .command import Cell, Rules
@@ -85,10 +86,10 @@ class Jail:
             self._taken.add(uid)
         return Stay(self, rules, uid, figures=self._figures.make(uid) if self._figures else None)
 
-    def readopt(self, uid: int, cgroup: str, pid: int) -> Stay:
-        """What a process of an earlier monitor has taken."""
+    def readopt(self, uid: int, cgroup: str, pid: int, began: int) -> Stay:
+        """What a process of an earlier monitor has taken, which may be gone by now."""
         self._taken.add(uid)
-        figures = self._figures.owned(pid) if self._figures else None
+        figures = self._figures.owned(pid, began) if self._figures else None
         return Stay(self, self._apart, uid, cgroup, figures)
 
     def limit(self, stay: Stay, pid: int) -> None:
@@ -97,7 +98,7 @@ class Jail:
             if self._cgroups:
                 stay.cgroup = self._cgroups.make(f"{os.getpid()}-{next(self._numbers)}", pid)
             if self._figures and stay.figures:  # it may not be mounted yet: both names stay
-                stay.owned = self._figures.owned(pid)
+                stay.owned = self._figures.owned(pid, start_time(pid))
                 os.link(stay.figures, stay.owned)
             Path(f"/proc/{pid}/oom_score_adj").write_text(str(OOM_SCORE))
 

@@ -107,7 +107,7 @@ class Pool:
     def _stay(self, record: Record) -> Stay | None:
         if not self._jail or not record.name:
             return None
-        return self._jail.readopt(record.uid, record.cgroup, record.pid)
+        return self._jail.readopt(record.uid, record.cgroup, record.pid, record.began)
 
     def start_keeper(self) -> ApiServer:
         """Start a process without a device; its `ready_or_gone` says when it can be given a session."""
