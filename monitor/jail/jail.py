@@ -27,8 +27,7 @@ class Stay:
         self._rules = rules
         self.uid = uid  # that it is there; 0: the monitor's
         self.cgroup = cgroup
-        self.figures = figures  # the file of what its simulated device uses,
-        self.owned: Path | None = None  # and its name for those who read it
+        self.figures = figures  # the file of what its simulated device uses
         self.bwrap = rules.bwrap
 
     def arguments(self) -> list[str]:
@@ -98,8 +97,7 @@ class Jail:
             if self._cgroups:
                 stay.cgroup = self._cgroups.make(f"{os.getpid()}-{next(self._numbers)}", pid)
             if self._figures and stay.figures:  # it may not be mounted yet: both names stay
-                stay.owned = self._figures.owned(pid, start_time(pid))
-                os.link(stay.figures, stay.owned)
+                os.link(stay.figures, self._figures.owned(pid, start_time(pid)))
             Path(f"/proc/{pid}/oom_score_adj").write_text(str(OOM_SCORE))
 
     def leave(self, stay: Stay) -> None:
