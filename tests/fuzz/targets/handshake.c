@@ -14,7 +14,6 @@ static struct fuzz_input input;
 
 #include "guest/src/connect.c"
 
-#if __has_include("transport_kind.h") /* the guest speaks TLS too */
 typedef struct gf_transport connection;
 typedef struct gf_transport *connection_used;
 
@@ -35,14 +34,6 @@ bool fuzz_transport_may_follow(const char *from, const char *to) {
 const char *fuzz_transport_cause(int error) {
     return strerror(error);
 }
-#else
-typedef int connection, connection_used;
-
-int fuzz_transport_connect(const char *address, char *why, size_t why_size) {
-    why[0] = '\0';
-    return input.left > 0 ? NOWHERE : -1;
-}
-#endif
 
 int fuzz_transport_read(connection_used from, void *data, size_t size, int timeout_ms) {
     if (size > input.left) {
@@ -98,12 +89,8 @@ static void resume(void) {
     uint64_t theirs;
     gf_session.resume_ms = 1000;
     gf_resume_prepare("registry:7700", (const uint8_t *)"01234567890123456789012345678901");
-#if __has_include("transport_kind.h")
     struct gf_transport transport = {.fd = -1};
     gf_resume_connect(&transport, 0, &theirs, given_up, why, sizeof why);
-#else
-    gf_resume_connect(0, &theirs, given_up, why, sizeof why);
-#endif
 }
 
 void fuzz_handshake(const uint8_t *data, size_t size) {

@@ -25,7 +25,6 @@ static ssize_t receive(void *data, size_t size) {
     return (ssize_t)fuzz_take_bytes(&input, data, part);
 }
 
-#if __has_include("transport_kind.h") /* the guest speaks TLS too */
 ssize_t fuzz_transport_receive(struct gf_transport *transport, void *data, size_t size) {
     return receive(data, size);
 }
@@ -33,11 +32,6 @@ ssize_t fuzz_transport_receive(struct gf_transport *transport, void *data, size_
 const char *fuzz_transport_reason(int error) {
     return strerror(error);
 }
-#else
-ssize_t fuzz_recv(int fd, void *data, size_t size, int flags) {
-    return receive(data, size);
-}
-#endif
 
 /* What kernels print. */
 size_t fuzz_fwrite(const void *data, size_t size, size_t count, FILE *file) {
