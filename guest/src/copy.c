@@ -44,8 +44,7 @@ bool gf_device_range(uint64_t address, uint64_t size, bool write) {
     return gf_global_find(address, &base, &extent) && size <= extent - (address - base);
 }
 
-/* An address says by itself whether it is the device's. */
-static bool is_device(uint64_t address) {
+bool gf_address_is_device(uint64_t address) {
     uint64_t base, size;
     return gf_window_contains(address) || gf_global_find(address, &base, &size);
 }
@@ -226,8 +225,9 @@ CUresult gf_copy_on_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstre
 }
 
 CUresult gf_copy_unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream, bool behind) {
-    return copy((struct side){is_device(to), to, size}, (struct side){is_device(from), from, size},
-                (struct extent){size, 1}, stream, behind);
+    return copy((struct side){gf_address_is_device(to), to, size},
+                (struct side){gf_address_is_device(from), from, size}, (struct extent){size, 1}, stream,
+                behind);
 }
 
 static CUresult check_peers(CUcontext to, CUcontext from) {
@@ -268,7 +268,7 @@ static CUresult volume_side(const struct volume *v, const CUDA_MEMCPY3D *size, s
         break;
     case CU_MEMORYTYPE_UNIFIED:
         base = v->device;
-        side->device = is_device(base);
+        side->device = gf_address_is_device(base);
         break;
     case CU_MEMORYTYPE_ARRAY:
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -289,7 +289,8 @@ static CUresult volume_side(const struct volume *v, const CUDA_MEMCPY3D *size, s
     return CUDA_SUCCESS;
 }
 
-CUresult gf_copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool behind) {
+CUresult gf_copy_each(const CUDA_MEMCPY3D *p, CUresult (*visit)(void *data, const struct gf_row_copy *slice),
+                      void *data) {
     const struct volume source = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcXInBytes,
                                   p->srcY,          p->srcZ,    p->srcPitch,  p->srcHeight};
     const struct volume target = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstXInBytes,
@@ -311,11 +312,46 @@ CUresult gf_copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool behind) {
         slices = 1;
     }
     for (; slices > 0 && result == CUDA_SUCCESS; slices--) {
-        result = copy(to, from, extent, stream, behind);
+        result = visit(data, &(struct gf_row_copy){to.device, from.device, to.address, to.pitch, from.address,
+                                                   from.pitch, extent.width, extent.rows});
         from.address += from_slice;
         to.address += to_slice;
     }
     return result;
+}
+
+static CUresult check_slice(void *data, const struct gf_row_copy *c) {
+    (void)data;
+    struct side to = {c->to_device, c->to, c->to_pitch}, from = {c->from_device, c->from, c->from_pitch};
+    struct extent extent = {c->width, c->rows};
+    CUresult result = check_side(&to, &extent, true);
+    return result != CUDA_SUCCESS ? result : check_side(&from, &extent, false);
+}
+
+CUresult gf_copy_check(const CUDA_MEMCPY3D *p) {
+    return gf_copy_each(p, check_slice, NULL);
+}
+
+CUresult gf_copy_staged(const struct gf_row_copy *c, uint64_t stream) {
+    struct side to = {c->to_device, c->to, c->to_pitch}, from = {c->from_device, c->from, c->from_pitch};
+    struct extent extent = {c->width, c->rows};
+    join_rows(&to, &from, &extent);
+    return c->to_device ? copy_in(&to, &from, &extent, stream) : copy_out_behind(&to, &from, &extent, stream);
+}
+
+struct enqueued {
+    CUstream stream;
+    bool behind;
+};
+
+static CUresult enqueue_slice(void *data, const struct gf_row_copy *c) {
+    const struct enqueued *e = data;
+    struct side to = {c->to_device, c->to, c->to_pitch}, from = {c->from_device, c->from, c->from_pitch};
+    return copy(to, from, (struct extent){c->width, c->rows}, e->stream, e->behind);
+}
+
+CUresult gf_copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool behind) {
+    return gf_copy_each(p, enqueue_slice, &(struct enqueued){stream, behind});
 }
 
 CUresult gf_copy_plane(const CUDA_MEMCPY2D *p, CUstream stream, bool behind) {

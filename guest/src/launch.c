@@ -22,8 +22,7 @@ static bool in_grid(unsigned value, CUdevice_attribute attribute) {
     return value > 0 && value <= (unsigned)limit(attribute);
 }
 
-/* Everything that CUDA refuses at once. */
-static CUresult check_shape(const CUlaunchConfig *c, const struct gf_callable *callable) {
+CUresult gf_launch_check(const CUlaunchConfig *c, const struct gf_callable *callable) {
     if (!in_grid(c->gridDimX, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X) ||
         !in_grid(c->gridDimY, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y) ||
         !in_grid(c->gridDimZ, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z) ||
@@ -86,6 +85,34 @@ static CUresult find_buffer(void **extra, const void **buffer, size_t *size) {
     return CUDA_SUCCESS;
 }
 
+CUresult gf_launch_pack(const struct gf_kernel_info *info, void **kernelParams, void **extra, char *packed) {
+    if (extra != NULL) {
+        const void *buffer = NULL;
+        size_t size = 0;
+        CUresult result =
+            kernelParams != NULL ? CUDA_ERROR_INVALID_VALUE : find_buffer(extra, &buffer, &size);
+        if (result == CUDA_SUCCESS &&
+            (size < info->param_bytes || size > PARAMS_MAX || (buffer == NULL && size > 0))) {
+            result = CUDA_ERROR_INVALID_VALUE;
+        }
+        if (result == CUDA_SUCCESS && info->param_bytes > 0) {
+            memcpy(packed, buffer, info->param_bytes);
+        }
+        return result;
+    }
+    if (info->param_count > 0 && kernelParams == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memset(packed, 0, info->param_bytes);
+    for (uint32_t i = 0; i < info->param_count; i++) {
+        if (kernelParams[i] == NULL) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        memcpy(packed + info->params[i].offset, kernelParams[i], info->params[i].size);
+    }
+    return CUDA_SUCCESS;
+}
+
 static CUresult send_launch(struct gf_req_sessionLaunch *request, const void *params,
                             const struct gf_launch_attribute *attributes) {
     struct iovec parts[] = {{request, sizeof *request},
@@ -111,30 +138,14 @@ static CUresult launch(const CUlaunchConfig *config, CUfunction function, void *
         .params = info->param_bytes,
     };
     CUresult result = gf_wire_stream(config->hStream, &request.stream);
-    result = result == CUDA_SUCCESS ? check_shape(config, callable) : result;
+    result = result == CUDA_SUCCESS ? gf_launch_check(config, callable) : result;
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (extra != NULL) {
-        const void *buffer = NULL;
-        size_t size = 0;
-        result = kernelParams != NULL ? CUDA_ERROR_INVALID_VALUE : find_buffer(extra, &buffer, &size);
-        if (result == CUDA_SUCCESS &&
-            (size < info->param_bytes || size > PARAMS_MAX || (buffer == NULL && size > 0))) {
-            result = CUDA_ERROR_INVALID_VALUE;
-        }
-        return result != CUDA_SUCCESS ? result : send_launch(&request, buffer, attributes);
-    }
-    if (info->param_count > 0 && kernelParams == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     char packed[info->param_bytes <= PARAMS_ON_STACK ? PARAMS_ON_STACK : PARAMS_MAX];
-    memset(packed, 0, info->param_bytes);
-    for (uint32_t i = 0; i < info->param_count; i++) {
-        if (kernelParams[i] == NULL) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        memcpy(packed + info->params[i].offset, kernelParams[i], info->params[i].size);
+    result = gf_launch_pack(info, kernelParams, extra, packed);
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     return send_launch(&request, packed, attributes);
 }

@@ -41,6 +41,8 @@ VALID: dict[str, dict[str, Any]] = {
     "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": {"blockSize": 32},
     "cuOccupancyAvailableDynamicSMemPerBlock": {"numBlocks": 1, "blockSize": 32},
     "sessionRestoreState": {"payload": b""},
+    "sessionGraphKernel": {"params": 12},
+    "sessionGraphSetKernel": {"params": 12},
 }
 
 
@@ -78,7 +80,7 @@ class World:
         self.made["context"] = self.make("context")
         self.made["kernel"] = kernels.bind(self.guest, "scale")
         self.made["library"] = kernels.LIBRARY
-        for kind in ("stream", "event", "module", "function", "link"):
+        for kind in ("stream", "event", "module", "function", "link", "graph_exec"):
             self.made[kind] = self.make(kind)
         reply = self.guest.sync()
         assert (reply.status, reply.latched) == (0, 0), reply
@@ -99,6 +101,8 @@ class World:
             assert links.create(guest, new).status == 0
             links.add_all(guest, new)
             assert links.complete(guest, new).status == 0
+        elif kind == "graph_exec":
+            guest.send("sessionGraphBegin", exec=new)
         elif kind == "function":
             guest.send("sessionGetFunction", function=new, owner=self.made["module"], index=0)
         else:

@@ -193,7 +193,7 @@ MISTAKES = {
             0,
             "sessionGetModule(library): unknown object 'book'",
             "Known: context, module, library, kernel, function, stream, event, memory_pool, link, "
-            "memory_allocation",
+            "memory_allocation, graph, graph_node, graph_exec, user_object",
         ),
     ),
     "nothing said of what it leaves behind": (

@@ -6,14 +6,14 @@
 int main(void) {
     start();
     CUdeviceptr counter = allocate(4);
-    CUgraph graph;
+    CUexternalSemaphore semaphore;
     CUarray array;
     CUDA_ARRAY_DESCRIPTOR description = {
         .Width = 16, .Height = 16, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
     OK(cuMemsetD32(counter, 1, 1));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphCreate(&graph, 0));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuImportExternalSemaphore(&semaphore, NULL));
     FAILS(CUDA_ERROR_NOT_SUPPORTED, cuArrayCreate(&array, &description));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuStreamBeginCapture(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuDestroyExternalSemaphore(NULL));
     OK(LAUNCH(kernel("count_up"), 1, 1, NULL, &counter));
     unsigned value = 0;
     OK(cuMemcpyDtoH(&value, counter, sizeof value));
