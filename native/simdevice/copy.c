@@ -2,6 +2,8 @@
  * the box to `submit`, which decides whether the host waits ("API synchronization behavior" in CUDA's
  * manual). */
 #include "simdevice_implicit.h"
+#include "capture.h"
+#include "graph.h"
 #include "memory.h"
 #include "stream.h"
 #include <stdlib.h>
@@ -25,9 +27,8 @@ struct copy_op {
     struct box box;
     void *staging;
     bool to_device;
+    CUmemorytype to_type, from_type;
 };
-
-enum memory_type { HOST, DEVICE, UNIFIED };
 
 static CUresult run(struct sim_op *op) {
     const struct box *box = &((struct copy_op *)op)->box;
@@ -45,17 +46,37 @@ static void drop(struct sim_op *op) {
     free(((struct copy_op *)op)->staging);
 }
 
-static const struct sim_op_class copy_class = {.run = SIM_WORK(run)};
+/* A box of rows as CUDA_MEMCPY3D has it. */
+static void describe(const struct sim_op *op, struct sim_node_work *work) {
+    const struct copy_op *copy = (const struct copy_op *)op;
+    const struct plane *to = &copy->box.to, *from = &copy->box.from;
+    work->params.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+    work->params.memcpy.copyParams = (CUDA_MEMCPY3D){.srcMemoryType = copy->from_type,
+                                                     .srcHost = (const void *)from->address,
+                                                     .srcDevice = from->address,
+                                                     .srcPitch = from->pitch,
+                                                     .srcHeight = from->pitch ? from->slice / from->pitch : 0,
+                                                     .dstMemoryType = copy->to_type,
+                                                     .dstHost = (void *)to->address,
+                                                     .dstDevice = to->address,
+                                                     .dstPitch = to->pitch,
+                                                     .dstHeight = to->pitch ? to->slice / to->pitch : 0,
+                                                     .WidthInBytes = copy->box.width,
+                                                     .Height = copy->box.height,
+                                                     .Depth = copy->box.depth};
+}
+
+static const struct sim_op_class copy_class = {.run = SIM_WORK(run), .describe = describe};
 static const struct sim_op_class staged_class = {.run = SIM_WORK(run), .drop = drop};
 
 static uint64_t extent(const struct plane *plane, const struct box *box) {
     return (box->depth - 1) * plane->slice + (box->height - 1) * plane->pitch + box->width;
 }
 
-static CUresult look(enum memory_type type, const struct plane *plane, const struct box *box,
+static CUresult look(CUmemorytype type, const struct plane *plane, const struct box *box,
                      struct sim_span *span) {
     SIM_REQUIRE(plane->address);
-    if (type == DEVICE)
+    if (type == CU_MEMORYTYPE_DEVICE)
         return sim_span_require(plane->address, extent(plane, box), span);
     return sim_span_look(plane->address, extent(plane, box), span);
 }
@@ -73,14 +94,39 @@ static bool stage(struct copy_op *op) {
     return true;
 }
 
-static CUresult submit(struct sim_stream *stream, const struct box *box, enum memory_type to_type,
-                       enum memory_type from_type, bool synchronous) {
-    struct sim_span to, from;
+/* The operation (NULL: there is nothing to copy), and what is known of the two sides. */
+static CUresult prepare(const struct box *box, CUmemorytype to_type, CUmemorytype from_type,
+                        struct sim_span *to, struct sim_span *from, struct copy_op **op) {
+    *op = NULL;
     if (!box->width || !box->height || !box->depth)
         return CUDA_SUCCESS;
-    SIM_TRY(look(to_type, &box->to, box, &to));
-    SIM_TRY(look(from_type, &box->from, box, &from));
-    SIM_REQUIRE(!to.read_only);
+    SIM_TRY(look(to_type, &box->to, box, to));
+    SIM_TRY(look(from_type, &box->from, box, from));
+    SIM_REQUIRE(!to->read_only);
+    *op = sim_op_new(sizeof **op, &copy_class);
+    if (!*op)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    (*op)->box = *box;
+    (*op)->to_device = to->known && !to->host;
+    (*op)->to_type = to_type;
+    (*op)->from_type = from_type;
+    return CUDA_SUCCESS;
+}
+
+static CUresult submit(struct sim_stream *stream, const struct box *box, CUmemorytype to_type,
+                       CUmemorytype from_type, bool synchronous) {
+    struct sim_span to, from;
+    struct copy_op *op;
+    SIM_TRY(prepare(box, to_type, from_type, &to, &from, &op));
+    if (!op)
+        return CUDA_SUCCESS;
+    if (!synchronous && sim_stream_captured(stream)) /* the host's memory is read when the graph runs */
+        return sim_submit_and_forget(stream, &op->op);
+    CUresult refused = synchronous ? sim_capture_check_unsafe() : CUDA_SUCCESS;
+    if (refused != CUDA_SUCCESS) {
+        sim_op_discard(&op->op);
+        return refused;
+    }
     bool between_devices = to.known && !to.host && from.known && !from.host;
     bool wait = (synchronous && !between_devices) || to.sync_memops || from.sync_memops || !to.known;
     bool aside = !wait && !from.known;
@@ -88,22 +134,17 @@ static CUresult submit(struct sim_stream *stream, const struct box *box, enum me
         wait = true;
         aside = false;
     }
-    struct copy_op *op = sim_op_new(sizeof *op, aside ? &staged_class : &copy_class);
-    if (!op)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    op->box = *box;
-    op->to_device = to.known && !to.host;
-    if (aside && !stage(op)) {
-        sim_op_release(&op->op);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (aside) {
+        op->op.class = &staged_class;
+        if (!stage(op)) {
+            sim_op_release(&op->op);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
     }
-    if (wait)
-        return sim_submit_and_wait(stream, &op->op);
-    sim_submit_and_forget(stream, &op->op);
-    return CUDA_SUCCESS;
+    return wait ? sim_submit_and_wait(stream, &op->op) : sim_submit_and_forget(stream, &op->op);
 }
 
-static CUresult copy_box(CUstream handle, const struct box *box, enum memory_type to, enum memory_type from,
+static CUresult copy_box(CUstream handle, const struct box *box, CUmemorytype to, CUmemorytype from,
                          bool synchronous) {
     struct sim_stream *stream;
     SIM_TRY(sim_stream_acquire(handle, &stream));
@@ -112,42 +153,42 @@ static CUresult copy_box(CUstream handle, const struct box *box, enum memory_typ
     return result;
 }
 
-static CUresult copy(CUstream handle, enum memory_type to_type, uint64_t to, enum memory_type from_type,
+static CUresult copy(CUstream handle, CUmemorytype to_type, uint64_t to, CUmemorytype from_type,
                      uint64_t from, size_t size, bool synchronous) {
     const struct box box = {{to, 0, 0}, {from, 0, 0}, size, 1, 1};
     return copy_box(handle, &box, to_type, from_type, synchronous);
 }
 
 CUresult sim_cuMemcpy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t size) {
-    return copy(stream, UNIFIED, to, UNIFIED, from, size, true);
+    return copy(stream, CU_MEMORYTYPE_UNIFIED, to, CU_MEMORYTYPE_UNIFIED, from, size, true);
 }
 
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
-    return copy(stream, UNIFIED, to, UNIFIED, from, size, false);
+    return copy(stream, CU_MEMORYTYPE_UNIFIED, to, CU_MEMORYTYPE_UNIFIED, from, size, false);
 }
 
 CUresult sim_cuMemcpyHtoD_v2(CUstream stream, CUdeviceptr to, const void *from, size_t size) {
-    return copy(stream, DEVICE, to, HOST, (uint64_t)from, size, true);
+    return copy(stream, CU_MEMORYTYPE_DEVICE, to, CU_MEMORYTYPE_HOST, (uint64_t)from, size, true);
 }
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream stream) {
-    return copy(stream, DEVICE, to, HOST, (uint64_t)from, size, false);
+    return copy(stream, CU_MEMORYTYPE_DEVICE, to, CU_MEMORYTYPE_HOST, (uint64_t)from, size, false);
 }
 
 CUresult sim_cuMemcpyDtoH_v2(CUstream stream, void *to, CUdeviceptr from, size_t size) {
-    return copy(stream, HOST, (uint64_t)to, DEVICE, from, size, true);
+    return copy(stream, CU_MEMORYTYPE_HOST, (uint64_t)to, CU_MEMORYTYPE_DEVICE, from, size, true);
 }
 
 CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream) {
-    return copy(stream, HOST, (uint64_t)to, DEVICE, from, size, false);
+    return copy(stream, CU_MEMORYTYPE_HOST, (uint64_t)to, CU_MEMORYTYPE_DEVICE, from, size, false);
 }
 
 CUresult sim_cuMemcpyDtoD_v2(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t size) {
-    return copy(stream, DEVICE, to, DEVICE, from, size, true);
+    return copy(stream, CU_MEMORYTYPE_DEVICE, to, CU_MEMORYTYPE_DEVICE, from, size, true);
 }
 
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
-    return copy(stream, DEVICE, to, DEVICE, from, size, false);
+    return copy(stream, CU_MEMORYTYPE_DEVICE, to, CU_MEMORYTYPE_DEVICE, from, size, false);
 }
 
 /* A peer copy comes after all work of both contexts, and before all that follows. */
@@ -168,13 +209,13 @@ static CUresult check_peers(CUcontext to, CUcontext from, bool wait) {
 CUresult sim_cuMemcpyPeer(CUstream stream, CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                           CUcontext from_context, size_t size) {
     SIM_TRY(check_peers(to_context, from_context, true));
-    return copy(stream, DEVICE, to, DEVICE, from, size, true);
+    return copy(stream, CU_MEMORYTYPE_DEVICE, to, CU_MEMORYTYPE_DEVICE, from, size, true);
 }
 
 CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                            size_t size, CUstream stream) {
     SIM_TRY(check_peers(to_context, from_context, false));
-    return copy(stream, DEVICE, to, DEVICE, from, size, false);
+    return copy(stream, CU_MEMORYTYPE_DEVICE, to, CU_MEMORYTYPE_DEVICE, from, size, false);
 }
 
 /* One side of a 2-D or 3-D copy as the descriptors give it. */
@@ -186,19 +227,19 @@ struct side {
 };
 
 static CUresult locate(const struct side *side, const struct box *box, struct plane *plane,
-                       enum memory_type *type) {
+                       CUmemorytype *type) {
     uint64_t base;
     switch (side->type) {
     case CU_MEMORYTYPE_HOST:
-        *type = HOST;
+        *type = CU_MEMORYTYPE_HOST;
         base = (uint64_t)side->host;
         break;
     case CU_MEMORYTYPE_DEVICE:
-        *type = DEVICE;
+        *type = CU_MEMORYTYPE_DEVICE;
         base = side->device;
         break;
     case CU_MEMORYTYPE_UNIFIED:
-        *type = UNIFIED;
+        *type = CU_MEMORYTYPE_UNIFIED;
         base = side->device;
         break;
     case CU_MEMORYTYPE_ARRAY:
@@ -221,12 +262,17 @@ static CUresult locate(const struct side *side, const struct box *box, struct pl
     return CUDA_SUCCESS;
 }
 
+static CUresult locate_sides(const struct side *to, const struct side *from, struct box *box,
+                             CUmemorytype *to_type, CUmemorytype *from_type) {
+    SIM_TRY(locate(to, box, &box->to, to_type));
+    return locate(from, box, &box->from, from_type);
+}
+
 static CUresult copy_sides(CUstream stream, const struct side *to, const struct side *from, size_t width,
                            size_t height, size_t depth, bool synchronous) {
     struct box box = {.width = width, .height = height, .depth = depth};
-    enum memory_type to_type, from_type;
-    SIM_TRY(locate(to, &box, &box.to, &to_type));
-    SIM_TRY(locate(from, &box, &box.from, &from_type));
+    CUmemorytype to_type, from_type;
+    SIM_TRY(locate_sides(to, from, &box, &to_type, &from_type));
     return copy_box(stream, &box, to_type, from_type, synchronous);
 }
 
@@ -259,14 +305,34 @@ CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream stream) {
     return copy_2d(stream, c, false);
 }
 
+static void sides_of(const CUDA_MEMCPY3D *c, struct side *to, struct side *from) {
+    *to = (struct side){c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes,
+                        c->dstY,          c->dstZ,    c->dstPitch,  c->dstHeight};
+    *from = (struct side){c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes,
+                          c->srcY,          c->srcZ,    c->srcPitch,  c->srcHeight};
+}
+
 static CUresult copy_3d(CUstream stream, const CUDA_MEMCPY3D *c, bool synchronous) {
+    struct side to, from;
     SIM_TRY(sim_enter());
     SIM_REQUIRE(c && c->srcLOD == 0 && c->dstLOD == 0);
-    const struct side to = {c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes,
-                            c->dstY,          c->dstZ,    c->dstPitch,  c->dstHeight};
-    const struct side from = {c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes,
-                              c->srcY,          c->srcZ,    c->srcPitch,  c->srcHeight};
+    sides_of(c, &to, &from);
     return copy_sides(stream, &to, &from, c->WidthInBytes, c->Height, c->Depth, synchronous);
+}
+
+CUresult sim_copy_op(const CUDA_MEMCPY3D *c, struct sim_op **out) {
+    struct side to, from;
+    struct sim_span to_span, from_span;
+    struct copy_op *op;
+    CUmemorytype to_type, from_type;
+    SIM_REQUIRE(c->srcLOD == 0 && c->dstLOD == 0);
+    SIM_REQUIRE(c->WidthInBytes && c->Height && c->Depth);
+    struct box box = {.width = c->WidthInBytes, .height = c->Height, .depth = c->Depth};
+    sides_of(c, &to, &from);
+    SIM_TRY(locate_sides(&to, &from, &box, &to_type, &from_type));
+    SIM_TRY(prepare(&box, to_type, from_type, &to_span, &from_span, &op));
+    *out = &op->op;
+    return CUDA_SUCCESS;
 }
 
 CUresult sim_cuMemcpy3D_v2(CUstream stream, const CUDA_MEMCPY3D *c) {

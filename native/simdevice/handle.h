@@ -15,6 +15,10 @@ enum sim_kind {
     SIM_POOL,
     SIM_PHYSICAL,
     SIM_LINK,
+    SIM_GRAPH,
+    SIM_GRAPH_NODE,
+    SIM_GRAPH_EXEC,
+    SIM_USER_OBJECT,
 };
 
 struct sim_context;

@@ -48,6 +48,7 @@ def case(program: Program) -> object:
 
 
 ALL = [case(p) for p in (*programs.programs(), *programs.programs("long"))]
+REMOTE = [case(p) for p in programs.carried()]
 
 
 @functools.cache
@@ -73,7 +74,7 @@ def test_native(program: Program) -> None:
     assert outcome.status == 0, outcome.stdout + outcome.stderr
 
 
-@pytest.mark.parametrize("program", ALL)
+@pytest.mark.parametrize("program", REMOTE)
 def test_remote_equals_native(program: Program, shared_monitor: Monitor) -> None:
     """What the program sees is the same through gpuferry, over TCP."""
     require_device(program)

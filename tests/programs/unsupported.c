@@ -6,14 +6,15 @@
 int main(void) {
     start();
     CUdeviceptr counter = allocate(4);
+    CUexternalMemory memory;
     CUexternalSemaphore semaphore;
-    CUarray array;
-    CUDA_ARRAY_DESCRIPTOR description = {
-        .Width = 16, .Height = 16, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+    CUDA_EXTERNAL_MEMORY_HANDLE_DESC memory_description = {.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
+                                                           .size = 4096};
+    CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC semaphore_description = {
+        .type = CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD};
     OK(cuMemsetD32(counter, 1, 1));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuImportExternalSemaphore(&semaphore, NULL));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuArrayCreate(&array, &description));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuDestroyExternalSemaphore(NULL));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuImportExternalMemory(&memory, &memory_description));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuImportExternalSemaphore(&semaphore, &semaphore_description));
     OK(LAUNCH(kernel("count_up"), 1, 1, NULL, &counter));
     unsigned value = 0;
     OK(cuMemcpyDtoH(&value, counter, sizeof value));
