@@ -76,7 +76,12 @@ def test_a_start_that_is_given_up_leaves_no_process(tmp_path: Path) -> None:
     assert stay.left
 
 
-PARENT = "import os, subprocess, sys; subprocess.Popen(sys.argv[2:], pass_fds=[int(sys.argv[1])]); os.write(1, b'!'); os.read(0, 1)"
+PARENT = """
+import os, subprocess, sys
+subprocess.Popen(sys.argv[2:], pass_fds=[int(sys.argv[1])])
+os.write(1, b"!")
+os.read(0, 1)
+"""
 
 
 def test_one_whose_monitor_is_killed_comes_to_its_end() -> None:
