@@ -2,6 +2,7 @@
  * the box to `submit`, which decides whether the host waits ("API synchronization behavior" in CUDA's
  * manual). */
 #include "simdevice_implicit.h"
+#include "array.h"
 #include "capture.h"
 #include "graph.h"
 #include "memory.h"
@@ -14,7 +15,8 @@
 
 struct plane {
     uint64_t address;
-    uint64_t pitch, slice; /* bytes from row to row and from layer to layer */
+    uint64_t pitch, slice;   /* bytes from row to row and from layer to layer */
+    struct sim_array *array; /* whose memory it is; the operation keeps it alive */
 };
 
 struct box {
@@ -43,30 +45,49 @@ static CUresult run(struct sim_op *op) {
 }
 
 static void drop(struct sim_op *op) {
-    free(((struct copy_op *)op)->staging);
+    const struct copy_op *copy = (struct copy_op *)op;
+    free(copy->staging);
+    if (copy->box.to.array)
+        sim_release(copy->box.to.array);
+    if (copy->box.from.array)
+        sim_release(copy->box.from.array);
+}
+
+/* A place in an array as the descriptors name it. */
+static CUarray name_place(const struct plane *plane, size_t *x, size_t *y, size_t *z) {
+    uint64_t offset = plane->address - plane->array->level.address;
+    *z = offset / plane->slice;
+    *y = offset % plane->slice / plane->pitch;
+    *x = offset % plane->slice % plane->pitch;
+    return SIM_POINTER(CUarray, plane->array);
 }
 
 /* A box of rows as CUDA_MEMCPY3D has it. */
 static void describe(const struct sim_op *op, struct sim_node_work *work) {
     const struct copy_op *copy = (const struct copy_op *)op;
     const struct plane *to = &copy->box.to, *from = &copy->box.from;
+    CUDA_MEMCPY3D *c = &work->params.memcpy.copyParams;
     work->params.type = CU_GRAPH_NODE_TYPE_MEMCPY;
-    work->params.memcpy.copyParams = (CUDA_MEMCPY3D){.srcMemoryType = copy->from_type,
-                                                     .srcHost = (const void *)from->address,
-                                                     .srcDevice = from->address,
-                                                     .srcPitch = from->pitch,
-                                                     .srcHeight = from->pitch ? from->slice / from->pitch : 0,
-                                                     .dstMemoryType = copy->to_type,
-                                                     .dstHost = (void *)to->address,
-                                                     .dstDevice = to->address,
-                                                     .dstPitch = to->pitch,
-                                                     .dstHeight = to->pitch ? to->slice / to->pitch : 0,
-                                                     .WidthInBytes = copy->box.width,
-                                                     .Height = copy->box.height,
-                                                     .Depth = copy->box.depth};
+    *c = (CUDA_MEMCPY3D){.srcMemoryType = copy->from_type,
+                         .srcHost = (const void *)from->address,
+                         .srcDevice = from->address,
+                         .srcPitch = from->pitch,
+                         .srcHeight = from->pitch ? from->slice / from->pitch : 0,
+                         .dstMemoryType = copy->to_type,
+                         .dstHost = (void *)to->address,
+                         .dstDevice = to->address,
+                         .dstPitch = to->pitch,
+                         .dstHeight = to->pitch ? to->slice / to->pitch : 0,
+                         .WidthInBytes = copy->box.width,
+                         .Height = copy->box.height,
+                         .Depth = copy->box.depth};
+    if (from->array)
+        c->srcArray = name_place(from, &c->srcXInBytes, &c->srcY, &c->srcZ);
+    if (to->array)
+        c->dstArray = name_place(to, &c->dstXInBytes, &c->dstY, &c->dstZ);
 }
 
-static const struct sim_op_class copy_class = {.run = SIM_WORK(run), .describe = describe};
+static const struct sim_op_class copy_class = {.run = SIM_WORK(run), .describe = describe, .drop = drop};
 static const struct sim_op_class staged_class = {.run = SIM_WORK(run), .drop = drop};
 
 static uint64_t extent(const struct plane *plane, const struct box *box) {
@@ -75,6 +96,10 @@ static uint64_t extent(const struct plane *plane, const struct box *box) {
 
 static CUresult look(CUmemorytype type, const struct plane *plane, const struct box *box,
                      struct sim_span *span) {
+    if (plane->array) {
+        *span = (struct sim_span){.known = true};
+        return CUDA_SUCCESS;
+    }
     SIM_REQUIRE(plane->address);
     if (type == CU_MEMORYTYPE_DEVICE)
         return sim_span_require(plane->address, extent(plane, box), span);
@@ -88,7 +113,7 @@ static bool stage(struct copy_op *op) {
     if (!op->staging)
         return false;
     struct copy_op aside = {.box = *box};
-    aside.box.to = (struct plane){(uint64_t)op->staging, box->width, box->width * box->height};
+    aside.box.to = (struct plane){(uint64_t)op->staging, box->width, box->width * box->height, NULL};
     run(&aside.op);
     box->from = aside.box.to;
     return true;
@@ -107,10 +132,34 @@ static CUresult prepare(const struct box *box, CUmemorytype to_type, CUmemorytyp
     if (!*op)
         return CUDA_ERROR_OUT_OF_MEMORY;
     (*op)->box = *box;
+    if (box->to.array)
+        sim_retain(box->to.array);
+    if (box->from.array)
+        sim_retain(box->from.array);
     (*op)->to_device = to->known && !to->host;
     (*op)->to_type = to_type;
     (*op)->from_type = from_type;
     return CUDA_SUCCESS;
+}
+
+static CUresult submit_prepared(struct sim_stream *stream, struct copy_op *op, const struct sim_span *to,
+                                const struct sim_span *from, bool synchronous) {
+    const struct box *box = &op->box;
+    bool between_devices = to->known && !to->host && from->known && !from->host;
+    bool wait = (synchronous && !between_devices) || to->sync_memops || from->sync_memops || !to->known;
+    bool aside = !wait && !from->known;
+    if (aside && box->width * box->height * box->depth > STAGED_MOST) {
+        wait = true;
+        aside = false;
+    }
+    if (aside) {
+        op->op.class = &staged_class;
+        if (!stage(op)) {
+            sim_op_discard(&op->op);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    return wait ? sim_submit_and_wait(stream, &op->op) : sim_submit_and_forget(stream, &op->op);
 }
 
 static CUresult submit(struct sim_stream *stream, const struct box *box, CUmemorytype to_type,
@@ -123,25 +172,10 @@ static CUresult submit(struct sim_stream *stream, const struct box *box, CUmemor
     if (!synchronous && sim_stream_captured(stream)) /* the host's memory is read when the graph runs */
         return sim_submit_and_forget(stream, &op->op);
     CUresult refused = synchronous ? sim_capture_check_unsafe() : CUDA_SUCCESS;
-    if (refused != CUDA_SUCCESS) {
-        sim_op_discard(&op->op);
-        return refused;
-    }
-    bool between_devices = to.known && !to.host && from.known && !from.host;
-    bool wait = (synchronous && !between_devices) || to.sync_memops || from.sync_memops || !to.known;
-    bool aside = !wait && !from.known;
-    if (aside && box->width * box->height * box->depth > STAGED_MOST) {
-        wait = true;
-        aside = false;
-    }
-    if (aside) {
-        op->op.class = &staged_class;
-        if (!stage(op)) {
-            sim_op_release(&op->op);
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-    }
-    return wait ? sim_submit_and_wait(stream, &op->op) : sim_submit_and_forget(stream, &op->op);
+    if (refused == CUDA_SUCCESS)
+        return submit_prepared(stream, op, &to, &from, synchronous);
+    sim_op_discard(&op->op);
+    return refused;
 }
 
 static CUresult copy_box(CUstream handle, const struct box *box, CUmemorytype to, CUmemorytype from,
@@ -155,7 +189,7 @@ static CUresult copy_box(CUstream handle, const struct box *box, CUmemorytype to
 
 static CUresult copy(CUstream handle, CUmemorytype to_type, uint64_t to, CUmemorytype from_type,
                      uint64_t from, size_t size, bool synchronous) {
-    const struct box box = {{to, 0, 0}, {from, 0, 0}, size, 1, 1};
+    const struct box box = {{to, 0, 0, NULL}, {from, 0, 0, NULL}, size, 1, 1};
     return copy_box(handle, &box, to_type, from_type, synchronous);
 }
 
@@ -224,7 +258,27 @@ struct side {
     const void *host;
     CUdeviceptr device;
     uint64_t x, y, z, pitch, rows;
+    CUarray array;
 };
+
+/* A box within an array, of which the plane gets a reference. A 1-D array of layers has its layers in z. */
+static CUresult locate_in_array(const struct side *side, const struct box *box, struct plane *plane) {
+    SIM_REQUIRE(side->array);
+    struct sim_array *array = sim_acquire(SIM_HANDLE(side->array), SIM_ARRAY);
+    if (!array)
+        return CUDA_ERROR_INVALID_HANDLE;
+    plane->array = array;
+    const struct sim_level *level = &array->level;
+    uint64_t texel = (uint64_t)array->texel.bytes * array->texel.channels, row = level->width * texel;
+    SIM_REQUIRE(side->x % texel == 0 && box->width % texel == 0);
+    SIM_REQUIRE(side->x <= row && box->width <= row - side->x);
+    SIM_REQUIRE(side->y <= level->height && box->height <= level->height - side->y);
+    SIM_REQUIRE(side->z <= level->layers && box->depth <= level->layers - side->z);
+    plane->pitch = level->pitch;
+    plane->slice = level->slice;
+    plane->address = level->address + side->z * level->slice + side->y * level->pitch + side->x;
+    return CUDA_SUCCESS;
+}
 
 static CUresult locate(const struct side *side, const struct box *box, struct plane *plane,
                        CUmemorytype *type) {
@@ -243,7 +297,8 @@ static CUresult locate(const struct side *side, const struct box *box, struct pl
         base = side->device;
         break;
     case CU_MEMORYTYPE_ARRAY:
-        return CUDA_ERROR_NOT_SUPPORTED;
+        *type = CU_MEMORYTYPE_ARRAY;
+        return locate_in_array(side, box, plane);
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -262,27 +317,38 @@ static CUresult locate(const struct side *side, const struct box *box, struct pl
     return CUDA_SUCCESS;
 }
 
+/* The box's two planes, with references to arrays that `let_go` drops, also after an error. */
 static CUresult locate_sides(const struct side *to, const struct side *from, struct box *box,
                              CUmemorytype *to_type, CUmemorytype *from_type) {
     SIM_TRY(locate(to, box, &box->to, to_type));
     return locate(from, box, &box->from, from_type);
 }
 
+static void let_go(const struct box *box) {
+    if (box->to.array)
+        sim_release(box->to.array);
+    if (box->from.array)
+        sim_release(box->from.array);
+}
+
 static CUresult copy_sides(CUstream stream, const struct side *to, const struct side *from, size_t width,
                            size_t height, size_t depth, bool synchronous) {
     struct box box = {.width = width, .height = height, .depth = depth};
     CUmemorytype to_type, from_type;
-    SIM_TRY(locate_sides(to, from, &box, &to_type, &from_type));
-    return copy_box(stream, &box, to_type, from_type, synchronous);
+    CUresult result = locate_sides(to, from, &box, &to_type, &from_type);
+    if (result == CUDA_SUCCESS)
+        result = copy_box(stream, &box, to_type, from_type, synchronous);
+    let_go(&box);
+    return result;
 }
 
 static CUresult copy_2d(CUstream stream, const CUDA_MEMCPY2D *c, bool synchronous) {
     SIM_TRY(sim_enter());
     SIM_REQUIRE(c);
-    const struct side to = {c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes,
-                            c->dstY,          0,          c->dstPitch,  0};
-    const struct side from = {c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes,
-                              c->srcY,          0,          c->srcPitch,  0};
+    const struct side to = {c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, 0,
+                            c->dstPitch,      0,          c->dstArray};
+    const struct side from = {c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, 0,
+                              c->srcPitch,      0,          c->srcArray};
     return copy_sides(stream, &to, &from, c->WidthInBytes, c->Height, 1, synchronous);
 }
 
@@ -306,10 +372,10 @@ CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream stream) {
 }
 
 static void sides_of(const CUDA_MEMCPY3D *c, struct side *to, struct side *from) {
-    *to = (struct side){c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes,
-                        c->dstY,          c->dstZ,    c->dstPitch,  c->dstHeight};
-    *from = (struct side){c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes,
-                          c->srcY,          c->srcZ,    c->srcPitch,  c->srcHeight};
+    *to = (struct side){c->dstMemoryType, c->dstHost,  c->dstDevice, c->dstXInBytes, c->dstY,
+                        c->dstZ,          c->dstPitch, c->dstHeight, c->dstArray};
+    *from = (struct side){c->srcMemoryType, c->srcHost,  c->srcDevice, c->srcXInBytes, c->srcY,
+                          c->srcZ,          c->srcPitch, c->srcHeight, c->srcArray};
 }
 
 static CUresult copy_3d(CUstream stream, const CUDA_MEMCPY3D *c, bool synchronous) {
@@ -323,16 +389,18 @@ static CUresult copy_3d(CUstream stream, const CUDA_MEMCPY3D *c, bool synchronou
 CUresult sim_copy_op(const CUDA_MEMCPY3D *c, struct sim_op **out) {
     struct side to, from;
     struct sim_span to_span, from_span;
-    struct copy_op *op;
+    struct copy_op *op = NULL;
     CUmemorytype to_type, from_type;
     SIM_REQUIRE(c->srcLOD == 0 && c->dstLOD == 0);
     SIM_REQUIRE(c->WidthInBytes && c->Height && c->Depth);
     struct box box = {.width = c->WidthInBytes, .height = c->Height, .depth = c->Depth};
     sides_of(c, &to, &from);
-    SIM_TRY(locate_sides(&to, &from, &box, &to_type, &from_type));
-    SIM_TRY(prepare(&box, to_type, from_type, &to_span, &from_span, &op));
-    *out = &op->op;
-    return CUDA_SUCCESS;
+    CUresult result = locate_sides(&to, &from, &box, &to_type, &from_type);
+    if (result == CUDA_SUCCESS)
+        result = prepare(&box, to_type, from_type, &to_span, &from_span, &op);
+    let_go(&box);
+    *out = op ? &op->op : NULL;
+    return result;
 }
 
 CUresult sim_cuMemcpy3D_v2(CUstream stream, const CUDA_MEMCPY3D *c) {
@@ -347,10 +415,10 @@ static CUresult copy_3d_peer(CUstream stream, const CUDA_MEMCPY3D_PEER *c, bool 
     SIM_TRY(sim_enter());
     SIM_REQUIRE(c && c->srcLOD == 0 && c->dstLOD == 0);
     SIM_TRY(check_peers(c->dstContext, c->srcContext, synchronous));
-    const struct side to = {c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes,
-                            c->dstY,          c->dstZ,    c->dstPitch,  c->dstHeight};
-    const struct side from = {c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes,
-                              c->srcY,          c->srcZ,    c->srcPitch,  c->srcHeight};
+    const struct side to = {c->dstMemoryType, c->dstHost,  c->dstDevice, c->dstXInBytes, c->dstY,
+                            c->dstZ,          c->dstPitch, c->dstHeight, c->dstArray};
+    const struct side from = {c->srcMemoryType, c->srcHost,  c->srcDevice, c->srcXInBytes, c->srcY,
+                              c->srcZ,          c->srcPitch, c->srcHeight, c->srcArray};
     return copy_sides(stream, &to, &from, c->WidthInBytes, c->Height, c->Depth, synchronous);
 }
 

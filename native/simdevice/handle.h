@@ -19,6 +19,9 @@ enum sim_kind {
     SIM_GRAPH_NODE,
     SIM_GRAPH_EXEC,
     SIM_USER_OBJECT,
+    SIM_ARRAY = 20,
+    SIM_MIPMAP,
+    SIM_TEXREF,
 };
 
 struct sim_context;
