@@ -160,12 +160,14 @@ def test_at_most_sixty_functions_are_by_hand() -> None:
     """Of those that were carried when 171 of 178 were by hand, in 1,494 lines."""
     spec = load()
     before = [v for v in spec.driver.variants if v.guest is not By.NONE and v.symbol not in SINCE]
+    before = [v for v in before if v.group not in SINCE_GROUPS]
     assert len(before) == 178
     by_hand = written.of_guest(spec)
     assert sum(v.guest is By.CUSTOM for v in before) <= 60
     assert sum(by_hand[v.symbol] for v in before) <= 747
 
 
+SINCE_GROUPS = {"graph"}
 SINCE = {
     symbol
     for family in (
