@@ -1,4 +1,4 @@
-"""What is loaded into programs loads in old images: nothing newer than glibc 2.17 (manylinux2014) is asked for."""
+"""What is loaded into programs loads in old images: it asks for nothing newer than glibc 2.17."""
 
 from __future__ import annotations
 
