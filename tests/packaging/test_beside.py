@@ -38,7 +38,9 @@ def test_a_guest_beside_an_application(
         found = ("--monitor", said["GPUFERRY_MONITOR"], "--token-file", said["GPUFERRY_TOKEN_FILE"])
         assert "failed" not in guest.run("gpuferry", "doctor", *found)
         remote = guest.run("gpuferry", "run", *found, "--", vector_add())
+        listed = guest.run("gpuferry", "run", *found, "--", "ldconfig", "-p")
     assert "CUDA_SUCCESS" in remote
+    assert f"=> {guest.folder}/venv/lib/" in listed
 
 
 @pytest.mark.parametrize("end", ["oldest", "newest"])

@@ -25,7 +25,7 @@ def runtime(installed: Installed) -> Iterator[Path]:
 def test_it_holds_no_sources_and_nothing_of_the_checkout(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     suffixes = {Path(name).suffix for name in names if name.startswith("gpuferry/")}
-    assert suffixes <= {".py", ".pyi", ".so", ".1", ".service", ".conf", ".html", ".css", ".js", ".svg"}
+    assert suffixes <= {".py", ".pyi", ".so", ".1", ".service", ".conf", ".html", ".css", ".js", ".svg", ""}
     top = {name.split("/")[1] for name in names if name.startswith("gpuferry/")}
     assert not top & {"codegen", "tests", "bench"}
 
