@@ -90,3 +90,11 @@ CUresult gf_user_object_retain(uint64_t object, unsigned count);
 CUresult gf_user_object_release(uint64_t object, unsigned count);
 CUresult gf_graph_retain(struct gf_model *model, uint64_t object, unsigned count, bool move);
 CUresult gf_graph_release(struct gf_model *model, uint64_t object, unsigned count);
+
+CUresult gf_capture_begin(CUstream stream, CUstreamCaptureMode mode, struct gf_model *model,
+                          const CUgraphNode *nodes, const CUgraphEdgeData *data, size_t count);
+CUresult gf_capture_end(CUstream stream, CUgraph *graph);
+CUresult gf_capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+                         const CUgraphNode **nodes, const CUgraphEdgeData **data, size_t *count);
+CUresult gf_capture_update(CUstream stream, const CUgraphNode *nodes, const CUgraphEdgeData *data,
+                           size_t count, unsigned flags);

@@ -12,6 +12,18 @@ bool gf_device_range(uint64_t address, uint64_t size, bool write);
 /* Whether an address is the device's, or the program's. */
 bool gf_address_is_device(uint64_t address);
 
+/* One side of a copy: rows in host or device memory. */
+struct gf_side {
+    bool device;
+    uint64_t address, pitch;
+};
+
+struct gf_extent {
+    uint64_t width, rows;
+};
+
+CUresult gf_copy_check_side(const struct gf_side *side, const struct gf_extent *extent, bool write);
+
 /* A copy of rows: each end in host or device memory. */
 struct gf_row_copy {
     bool to_device, from_device;

@@ -23,7 +23,7 @@ CUresult gf_graph_clone(struct gf_model *model, CUgraph *clone) {
 CUresult gf_graph_destroy(struct gf_graph *graph) {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     gf_graphs_lock();
-    if (graph->model->parent == NULL) {
+    if (graph->model->parent == NULL && !graph->model->captured) {
         struct gf_object *ended = gf_object_end(graph, graph->model->handle);
         gf_objects_release(ended);
         result = ended == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;

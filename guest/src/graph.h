@@ -20,6 +20,7 @@ struct gf_model {
     uint64_t handle;        /* 0: no program knows it */
     struct gf_node *parent; /* whose child graph it is */
     struct gf_retained *retained;
+    bool captured; /* a stream is being captured into it */
 };
 
 struct gf_node {
@@ -59,7 +60,8 @@ enum gf_form {
     GF_FORM_WAIT,
     GF_FORM_ALLOC,
     GF_FORM_FREE,
-    GF_FORM_ANY, /* a whole CUgraphNodeParams, which says its type */
+    GF_FORM_MODEL, /* a child graph that is a copy of a model */
+    GF_FORM_ANY,   /* a whole CUgraphNodeParams, which says its type */
 };
 
 /* Models change under one lock. */
@@ -91,6 +93,8 @@ CUresult gf_params_set(struct gf_node *node, enum gf_form form, const void *para
 CUresult gf_params_copy(struct gf_node *node, const struct gf_node *from);
 void gf_params_free(struct gf_node *node);
 CUresult gf_node_params(const struct gf_node *node, enum gf_form form, void *params);
+/* Of a kernel: what a launch is told beside its shape. */
+CUresult gf_params_attributes(struct gf_node *node, const CUlaunchAttribute *attributes, unsigned count);
 CUgraphNodeType gf_form_type(enum gf_form form, const void *params);
 /* Whether an executable graph's node may become what another one is. */
 CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const struct gf_node *by);

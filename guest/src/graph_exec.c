@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "calls.h"
+#include "capture.h"
 #include "channel.h"
 #include "context.h"
 #include "gpuferry/messages.h"
@@ -141,7 +142,8 @@ static void mark_recorded(const struct gf_exec *exec) {
 CUresult gf_graph_launch(struct gf_exec *exec, CUstream cuda_stream) {
     struct gf_req_sessionGraphLaunch request = {.exec = exec->handle};
     CUresult result = gf_wire_stream(cuda_stream, &request.stream);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS ||
+        (gf_capture_any() && gf_capture_takes_model(cuda_stream, exec->model, &result))) {
         return result;
     }
     if (exec->attended_count == 0) {

@@ -161,6 +161,14 @@ static void give(struct gf_node *to, struct gf_node *from) {
 
 CUresult gf_params_set(struct gf_node *node, enum gf_form form, const void *params) {
     struct gf_node made = {.model = node->model};
+    if (form == GF_FORM_MODEL) {
+        made.params.type = CU_GRAPH_NODE_TYPE_GRAPH;
+        if ((made.child = gf_model_copy(*(struct gf_model *const *)params)) == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        give(node, &made);
+        return CUDA_SUCCESS;
+    }
     if (form == GF_FORM_ANY) {
         made.params = *(const CUgraphNodeParams *)params;
     } else {
@@ -204,19 +212,21 @@ CUresult gf_params_copy(struct gf_node *node, const struct gf_node *from) {
             made.params.kernel.kernelParams[i] = memory + callable->info->params[i].offset;
         }
     }
-    CUlaunchAttribute *attributes = NULL;
-    if (from->attribute_count > 0) {
-        attributes = malloc(from->attribute_count * sizeof *attributes);
-        if (attributes == NULL) {
-            free(made.memory);
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        memcpy(attributes, from->attributes, from->attribute_count * sizeof *attributes);
-    }
     give(node, &made);
+    return gf_params_attributes(node, from->attributes, from->attribute_count);
+}
+
+CUresult gf_params_attributes(struct gf_node *node, const CUlaunchAttribute *attributes, unsigned count) {
+    CUlaunchAttribute *copy = count == 0 ? NULL : malloc(count * sizeof *copy);
+    if (count > 0 && copy == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (count > 0) {
+        memcpy(copy, attributes, count * sizeof *copy);
+    }
     free(node->attributes);
-    node->attributes = attributes;
-    node->attribute_count = from->attribute_count;
+    node->attributes = copy;
+    node->attribute_count = count;
     return CUDA_SUCCESS;
 }
 

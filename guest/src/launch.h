@@ -7,6 +7,7 @@
 /* Launch attributes that have to travel; NOT_SUPPORTED for one that cannot. Room for
  * GF_LAUNCH_ATTRIBUTES_MAX. */
 #define GF_LAUNCH_ATTRIBUTES_MAX 16
+#define PARAMS_MAX               32764
 CUresult gf_launch_attributes(const CUlaunchConfig *config, struct gf_launch_attribute *travel,
                               uint32_t *count);
 /* Everything that CUDA refuses of a launch at once. */

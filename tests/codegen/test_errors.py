@@ -185,6 +185,16 @@ MISTAKES = {
             "Name one that has 'server'",
         ),
     ),
+    "stream that nobody thought of while it is captured": (
+        DRIVER,
+        "        class: async\n        capture: node\n        needs: context\n        guest: custom",
+        "        class: async\n        needs: context\n        guest: custom",
+        (
+            None,
+            "cuLaunchKernel: nobody says what it means while a stream is captured",
+            "Add 'capture: …', one of free, node, unsafe, copy, stream, event, context",
+        ),
+    ),
     "unknown object": (
         SESSION,
         "library: {kind: handle, of: library}",

@@ -171,6 +171,9 @@ SINCE_GROUPS = {"graph"}
 SINCE = {
     symbol
     for family in (
+        "cuStreamBeginCapture cuStreamBeginCapture_v2 cuStreamBeginCaptureToGraph cuStreamEndCapture",
+        "cuStreamGetCaptureInfo cuStreamGetCaptureInfo_v2 cuStreamGetCaptureInfo_v3",
+        "cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies_v2",
         "cuLinkCreate_v2 cuLinkAddData_v2 cuLinkAddFile_v2 cuLinkComplete cuLinkDestroy",
         "cuMemCreate cuMemRelease cuMemMap cuMemUnmap cuMemSetAccess cuMemGetAccess cuMemAddressReserve",
         "cuMemAddressFree cuMemRetainAllocationHandle cuMemGetAllocationGranularity",
