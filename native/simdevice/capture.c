@@ -215,6 +215,8 @@ static CUresult add(struct sim_captured *captured, struct sim_node_work *work) {
     CUresult result = sim_graph_add(capture->graph, work, &captured->dependencies, &node);
     if (result != CUDA_SUCCESS)
         return invalidate(capture, result);
+    if (node->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+        work->params.alloc.dptr = node->params.alloc.dptr;
     captured->dependencies.count = 0;
     if (!sim_links_add(&captured->dependencies, node, NULL))
         return invalidate(capture, CUDA_ERROR_OUT_OF_MEMORY);
@@ -244,17 +246,19 @@ bool sim_capture_takes(struct sim_stream *stream, const struct sim_op *op, CUres
     return takes(stream, &work, result);
 }
 
-bool sim_capture_takes_params(struct sim_stream *stream, const CUgraphNodeParams *params, CUresult *result) {
+bool sim_capture_takes_params(struct sim_stream *stream, CUgraphNodeParams *params, CUresult *result) {
     struct sim_node_work work = {.params = *params};
     if (none())
         return false;
     SIM_GRAPHS_LOCKED();
-    return takes(stream, &work, result);
+    bool taken = takes(stream, &work, result);
+    params->alloc = work.params.alloc;
+    return taken;
 }
 
 bool sim_capture_takes_graph(struct sim_stream *stream, const struct sim_graph *graph, CUresult *result) {
-    const CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH,
-                                      .graph = {.graph = SIM_POINTER(CUgraph, graph)}};
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH,
+                                .graph = {.graph = SIM_POINTER(CUgraph, graph)}};
     return sim_capture_takes_params(stream, &params, result);
 }
 

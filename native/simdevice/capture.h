@@ -15,9 +15,10 @@ bool sim_stream_captured(const struct sim_stream *stream);
 /* What every operation meets on its way into a stream. True: it must not be queued: it became a node, or
  * *result says why that is illegal. */
 bool sim_capture_takes(struct sim_stream *stream, const struct sim_op *op, CUresult *result);
-/* The same for a graph that is launched, and for what has no operation of its own. */
+/* The same for a graph that is launched, and for what has no operation of its own; an allocation's address is
+ * written to the parameters. */
 bool sim_capture_takes_graph(struct sim_stream *stream, const struct sim_graph *graph, CUresult *result);
-bool sim_capture_takes_params(struct sim_stream *stream, const CUgraphNodeParams *params, CUresult *result);
+bool sim_capture_takes_params(struct sim_stream *stream, CUgraphNodeParams *params, CUresult *result);
 
 /* Before the host waits for a stream or asks about it: success, or the error, which ends the captures that it
  * is about. */

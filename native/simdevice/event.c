@@ -139,8 +139,8 @@ CUresult sim_event_wait_in(CUevent handle, struct sim_stream *stream) {
 static CUresult record_or_capture(struct sim_event *event, struct sim_stream *stream, unsigned flags) {
     CUresult result;
     if (flags & CU_EVENT_RECORD_EXTERNAL) {
-        const CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD,
-                                          .eventRecord = {.event = SIM_POINTER(CUevent, event)}};
+        CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+                                    .eventRecord = {.event = SIM_POINTER(CUevent, event)}};
         return sim_capture_takes_params(stream, &params, &result) ? result : CUDA_ERROR_INVALID_VALUE;
     }
     if (event->context != stream->context)
@@ -154,8 +154,8 @@ static CUresult record_or_capture(struct sim_event *event, struct sim_stream *st
 static CUresult wait_or_capture(struct sim_event *event, struct sim_stream *stream, unsigned flags) {
     CUresult result;
     if (flags & CU_EVENT_WAIT_EXTERNAL) {
-        const CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_WAIT_EVENT,
-                                          .eventWait = {.event = SIM_POINTER(CUevent, event)}};
+        CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+                                    .eventWait = {.event = SIM_POINTER(CUevent, event)}};
         return sim_capture_takes_params(stream, &params, &result) ? result : CUDA_ERROR_INVALID_VALUE;
     }
     return sim_capture_wait(stream, &event->mark, &result) ? result : wait(event, stream);

@@ -1,5 +1,6 @@
 /* Graphs and their nodes as objects. */
 #include "graph.h"
+#include "conditional.h"
 #include "graph_user.h"
 #include <stdlib.h>
 #include <string.h>
@@ -61,6 +62,7 @@ void sim_graph_free(struct sim_graph *graph) {
     for (size_t i = 0; i < graph->node_count; i++)
         free_node(graph->nodes[i]);
     free(graph->nodes);
+    sim_conditional_forget(graph);
     sim_user_release_all(graph);
     close_object(&graph->object, SIM_GRAPH);
 }

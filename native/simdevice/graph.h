@@ -9,6 +9,7 @@ struct sim_graph;
 struct sim_node;
 struct sim_graph_memory;
 struct sim_condition;
+struct sim_plan;
 
 /* What a node does, on its way into one. Nothing here is owned. */
 struct sim_node_work {
@@ -45,6 +46,7 @@ struct sim_node {
     unsigned body_count;
     struct sim_graph_memory *memory; /* that it allocates or frees */
     struct sim_condition *condition; /* of a conditional node */
+    struct sim_plan *body_plans;     /* of one that is instantiated: in which order each body runs */
     struct sim_links dependencies;
     uint64_t original; /* of a clone: the handle of the node that it was made from */
     bool disabled;
@@ -67,6 +69,7 @@ struct sim_graph {
     struct sim_user_hold *holds;
     size_t hold_count;
     struct sim_condition *conditions; /* made for it */
+    unsigned instances;               /* executable graphs made from it that there are */
 };
 
 /* ---- graph.c: the lock may not be held for these two ---- */

@@ -1,4 +1,5 @@
 #include "graph_exec.h"
+#include "conditional.h"
 #include <stdlib.h>
 
 static _Atomic uint32_t next_id = 1;
@@ -6,7 +7,12 @@ static _Atomic uint32_t next_id = 1;
 /* In whichever thread lets go of it last: the program's, or the one that ends its last launch. */
 static void destroy(void *pointer) {
     struct sim_exec *exec = pointer;
+    if (exec->last)
+        sim_op_release(exec->last);
     sim_graphs_lock();
+    struct sim_graph *source = sim_graph_find((CUgraph)(uintptr_t)exec->source);
+    if (source)
+        source->instances--;
     sim_graph_free(exec->graph);
     sim_graphs_unlock();
     sim_plan_free(&exec->plan);
@@ -20,33 +26,46 @@ CUresult sim_exec_acquire(CUgraphExec handle, struct sim_exec **out) {
     return *out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Completes an executable graph whose copy of the graph has been made. */
+static CUresult complete(struct sim_exec *exec, struct sim_graph *graph, struct sim_context *context,
+                         CUgraphInstantiateResult *why) {
+    CUresult result = sim_plan_make(&exec->plan, exec->graph, context);
+    if (result == CUDA_ERROR_INVALID_VALUE)
+        *why = CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
+    SIM_TRY(result);
+    SIM_TRY(sim_conditional_prepare(graph, exec, why));
+    pthread_mutex_init(&exec->lock, NULL);
+    exec->source = graph->object.handle;
+    exec->id = atomic_fetch_add(&next_id, 1);
+    if (!sim_handle_open(exec, SIM_GRAPH_EXEC, NULL, destroy))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    graph->instances++;
+    return CUDA_SUCCESS;
+}
+
 static CUresult make(struct sim_graph *graph, cuuint64_t flags, struct sim_context *context,
-                     struct sim_exec **out) {
+                     struct sim_exec **out, CUgraphInstantiateResult *why) {
+    bool has_memory = sim_graph_contains(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC) ||
+                      sim_graph_contains(graph, CU_GRAPH_NODE_TYPE_MEM_FREE);
+    if (graph->instances && (has_memory || sim_graph_contains(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL)))
+        return CUDA_ERROR_NOT_SUPPORTED; /* what these have, there is once */
     struct sim_exec *exec = calloc(1, sizeof *exec);
     if (!exec)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    exec->flags = flags;
+    exec->has_memory = has_memory;
     CUresult result = sim_graph_clone(graph, NULL, &exec->graph);
     if (result == CUDA_SUCCESS) {
-        result = sim_plan_make(&exec->plan, exec->graph, context);
+        result = complete(exec, graph, context, why);
         if (result == CUDA_SUCCESS) {
-            pthread_mutex_init(&exec->lock, NULL);
-            exec->flags = flags;
-            exec->source = graph->object.handle;
-            exec->id = atomic_fetch_add(&next_id, 1);
-            if (!sim_handle_open(exec, SIM_GRAPH_EXEC, NULL, destroy))
-                result = CUDA_ERROR_OUT_OF_MEMORY;
+            *out = exec;
+            return CUDA_SUCCESS;
         }
-        if (result != CUDA_SUCCESS) {
-            sim_plan_free(&exec->plan);
-            sim_graph_free(exec->graph);
-        }
+        sim_plan_free(&exec->plan);
+        sim_graph_free(exec->graph);
     }
-    if (result != CUDA_SUCCESS) {
-        free(exec);
-        return result;
-    }
-    *out = exec;
-    return CUDA_SUCCESS;
+    free(exec);
+    return result;
 }
 
 static CUresult instantiate(CUgraphExec *out, CUgraph handle, cuuint64_t flags,
@@ -65,11 +84,7 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, cuuint64_t flags,
         SIM_REQUIRE(!(flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    CUresult result = make(graph, flags, context, &exec);
-    if (result == CUDA_ERROR_INVALID_VALUE)
-        *why = CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
-    if (result != CUDA_SUCCESS)
-        return result;
+    SIM_TRY(make(graph, flags, context, &exec, why));
     *why = CUDA_GRAPH_INSTANTIATE_SUCCESS;
     *out = SIM_POINTER(CUgraphExec, exec);
     return CUDA_SUCCESS;

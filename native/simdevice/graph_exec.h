@@ -35,6 +35,7 @@ struct sim_exec {
     struct sim_plan plan;
     struct sim_op *last; /* the end of the last launch, or NULL */
     uint64_t source;     /* the handle of the graph that it was made from */
+    bool has_memory, has_conditions;
 };
 
 /* The executable graph of a handle, with a reference for the caller. */

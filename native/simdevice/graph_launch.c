@@ -1,8 +1,10 @@
 /* Launching: all operations are made first, so that a graph runs as a whole or not at all, then they are put
  * into lanes, which are streams. A graph without branches goes into the stream itself. */
 #include "capture.h"
+#include "conditional.h"
 #include "event.h"
 #include "graph_exec.h"
+#include "graph_memory.h"
 #include "stream.h"
 #include <stdlib.h>
 
@@ -19,14 +21,17 @@ static void drop_end(struct sim_op *op) {
 static const struct sim_op_class marker = {.run = NULL};
 static const struct sim_op_class end_class = {.drop = drop_end};
 
-static CUresult make_ops(const struct sim_exec *exec, struct sim_op **ops) {
+static CUresult make_ops(struct sim_exec *exec, struct sim_op **ops) {
     for (uint32_t i = 0; i < exec->plan.step_count; i++) {
-        const struct sim_node *node = exec->plan.steps[i].node;
+        struct sim_node *node = exec->plan.steps[i].node;
         if (!node || node->disabled)
             continue;
         SIM_TRY(sim_context_check(node->context ? node->context
                                                 : exec->plan.lanes[exec->plan.steps[i].lane].context));
-        SIM_TRY(sim_node_op(node, &ops[i]));
+        if (node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+            SIM_TRY(sim_conditional_op(exec, node, &ops[i]));
+        else
+            SIM_TRY(sim_node_op(node, &ops[i]));
     }
     return CUDA_SUCCESS;
 }
@@ -97,10 +102,29 @@ static CUresult submit_in_lanes(const struct sim_plan *plan, struct sim_stream *
     return CUDA_SUCCESS;
 }
 
+static CUresult take_memory(struct sim_exec *exec) {
+    if (!exec->has_memory)
+        return CUDA_SUCCESS;
+    SIM_GRAPHS_LOCKED();
+    return sim_graph_memory_launch(exec->graph,
+                                   exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+}
+
+static CUresult submit_defaults(struct sim_exec *exec, struct sim_stream *stream) {
+    struct sim_op *op;
+    SIM_TRY(sim_conditional_defaults_op(exec, &op));
+    if (op) {
+        sim_submit(stream, op, NULL);
+        sim_op_release(op);
+    }
+    return CUDA_SUCCESS;
+}
+
 static CUresult submit_all(struct sim_exec *exec, struct sim_stream *stream, struct sim_op **ops,
                            struct sim_op **ends) {
     const struct sim_plan *plan = &exec->plan;
     SIM_TRY(wait_in(stream, exec->last)); /* launches of one executable graph do not overlap */
+    SIM_TRY(submit_defaults(exec, stream));
     if (plan->lane_count <= 1 && (!plan->lane_count || plan->lanes[0].context == stream->context))
         return submit_straight(plan, stream, ops);
     for (uint32_t i = 0; i < plan->lane_count; i++)
@@ -120,6 +144,8 @@ CUresult sim_exec_launch(struct sim_exec *exec, struct sim_stream *stream) {
     struct sim_op **ends = calloc(count + 1, sizeof(struct sim_op *));
     struct end_op *end = sim_op_new(sizeof *end, &end_class);
     CUresult result = ops && ends && end ? make_ops(exec, ops) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (result == CUDA_SUCCESS)
+        result = take_memory(exec);
     if (result == CUDA_SUCCESS) {
         result = submit_all(exec, stream, ops, ends);
         sim_retain(exec);

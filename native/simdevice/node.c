@@ -158,11 +158,12 @@ static CUresult keep(struct sim_node *node, const struct sim_node_work *work) {
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
         return keep_event(node, p->eventRecord.event);
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+        SIM_REQUIRE(p->alloc.accessDescs || !p->alloc.accessDescCount);
         SIM_TRY(keep_array(node, (const void **)&p->alloc.accessDescs,
                            p->alloc.accessDescCount * sizeof *p->alloc.accessDescs));
-        return sim_graph_memory_keep(node, work);
+        return sim_graph_memory_keep(node);
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
-        return sim_graph_memory_keep(node, work);
+        return sim_graph_memory_keep(node);
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
         return sim_conditional_keep(node);
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
@@ -177,6 +178,7 @@ static CUresult keep(struct sim_node *node, const struct sim_node_work *work) {
 
 void sim_node_clear(struct sim_node *node) {
     sim_graph_memory_clear(node);
+    sim_conditional_clear(node);
     for (unsigned i = 0; i < node->body_count; i++)
         sim_graph_free(node->bodies[i]);
     free(node->bodies);
@@ -199,6 +201,7 @@ static void move_work(struct sim_node *to, const struct sim_node *from) {
     to->body_count = from->body_count;
     to->memory = from->memory;
     to->condition = from->condition;
+    to->body_plans = from->body_plans;
     for (unsigned i = 0; i < to->body_count; i++)
         to->bodies[i]->parent = to;
     if (to->params.type == CU_GRAPH_NODE_TYPE_GRAPH)
@@ -285,13 +288,12 @@ CUresult sim_node_copy(struct sim_node *to, const struct sim_node *from) {
         move_pointers(&fresh, from);
         result = copy_bodies(&fresh, from);
     }
-    if (result == CUDA_SUCCESS)
-        result = sim_graph_memory_copy(&fresh, from);
+    sim_graph_memory_share(&fresh, from);
+    sim_conditional_share(&fresh, from);
     if (result != CUDA_SUCCESS) {
         sim_node_clear(&fresh);
         return result;
     }
-    fresh.condition = from->condition;
     sim_node_clear(to);
     move_work(to, &fresh);
     return CUDA_SUCCESS;

@@ -11,6 +11,7 @@ enum sim_range_kind {
     SIM_RANGE_HOST,       /* cuMemHostAlloc */
     SIM_RANGE_REGISTERED, /* cuMemHostRegister */
     SIM_RANGE_MAPPED,     /* cuMemMap */
+    SIM_RANGE_GRAPH,      /* allocated by a node of a graph */
     SIM_RANGE_RESERVED,   /* cuMemAddressReserve; in a tree of its own, because mappings lie in it */
 };
 
