@@ -23,7 +23,6 @@ PROGRAMS = (
     "moving_streams",
     "moving_settings",
     "moving_contexts",
-    "moving_graphs",
 )
 ROUNDS = 4
 STRATEGIES = (1, 2, 3)
