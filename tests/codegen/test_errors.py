@@ -180,18 +180,18 @@ MISTAKES = {
         "via: [cuCtxSynchronize]",
         "via: [cuInit]",
         (
-            -7,
+            -8,
             "cuCtxSynchronize_v2: via 'cuInit', which is no operation with a message",
             "Name one that has 'server'",
         ),
     ),
     "stream that nobody thought of while it is captured": (
         DRIVER,
-        "        class: async\n        capture: node\n        needs: context\n        guest: custom",
-        "        class: async\n        needs: context\n        guest: custom",
+        "        capture: stream\n        blocking: true",
+        "        blocking: true",
         (
-            None,
-            "cuLaunchKernel: nobody says what it means while a stream is captured",
+            -7,
+            "cuStreamSynchronize: nobody says what it means while a stream is captured",
             "Add 'capture: …', one of free, node, unsafe, copy, stream, event, context",
         ),
     ),
@@ -299,7 +299,7 @@ MISTAKES = {
         "via: [cuCtxSynchronize]",
         "via: [cuCtxSynchronize]\n        replay: none",
         (
-            -7,
+            -8,
             "cuCtxSynchronize_v2: 'replay' is given, but it has no message of its own",
             "Remove 'replay'",
         ),

@@ -42,7 +42,7 @@ MISTAKES = {
         "answer: {priority: hStream.priority}",
         "answer: {priority: hStream.prority}",
         "hStream.prority: a stream has no 'prority'",
-        "Known: owner, flags, priority, id",
+        "Known: owner, flags, priority, id, captured",
     ),
     "an answer from nowhere": (
         "answer: {priority: hStream.priority}",
@@ -172,7 +172,6 @@ SINCE = {
     symbol
     for family in (
         "cuStreamBeginCapture cuStreamBeginCapture_v2 cuStreamBeginCaptureToGraph cuStreamEndCapture",
-        "cuStreamGetCaptureInfo cuStreamGetCaptureInfo_v2 cuStreamGetCaptureInfo_v3",
         "cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies_v2",
         "cuLinkCreate_v2 cuLinkAddData_v2 cuLinkAddFile_v2 cuLinkComplete cuLinkDestroy",
         "cuMemCreate cuMemRelease cuMemMap cuMemUnmap cuMemSetAccess cuMemGetAccess cuMemAddressReserve",

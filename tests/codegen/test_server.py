@@ -122,8 +122,12 @@ def test_a_plain_kind_of_object_needs_nothing_by_hand(tmp_path: Path) -> None:
     create = function(files[DISPATCH], "serve_cuImportExternalSemaphore")
     assert "status = status or adopt_semaphore(s, f, q.extSem_out, extSem_out)" in create
     adopt = function(files[PLAIN], "adopt_semaphore")
-    assert adopt.index("put(s, handle, SEMAPHORE") < adopt.index("cu.cuDestroyExternalSemaphore(made)")  # rolled back
-    assert "return retire_semaphore(s, f, q.extSem)" in function(files[DISPATCH], "serve_cuDestroyExternalSemaphore")
+    assert adopt.index("put(s, handle, SEMAPHORE") < adopt.index(
+        "cu.cuDestroyExternalSemaphore(made)"
+    )  # rolled back
+    assert "return retire_semaphore(s, f, q.extSem)" in function(
+        files[DISPATCH], "serve_cuDestroyExternalSemaphore"
+    )
     assert "cu.cuDestroyExternalSemaphore(semaphore.cu)" in function(files[PLAIN], "drop_semaphore")
     assert "return drop_semaphore(s, <Semaphore *>object)" in function(files[PLAIN], "drop_object")
 
@@ -171,7 +175,7 @@ def test_what_it_makes_compiles(tmp_path: Path) -> None:
 
 
 COPY_TARGET = "target: {kind: pointer, access: write, size: target_pitch * (rows - 1) + width}"
-WAIT = "          hEvent: {kind: handle, of: event}\n          Flags: {kind: flags}"
+WAIT = "          hEvent: {kind: handle, of: event}\n          Flags: {kind: flags, allow: [CU_EVENT_WAIT_EXTERNAL]}"
 CACHE = """          hfunc: {kind: handle, of: [function, kernel]}
           config: {kind: enum, max: CU_FUNC_CACHE_PREFER_EQUAL}"""
 CREATE = """        guest: custom
