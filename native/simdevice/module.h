@@ -20,6 +20,7 @@ struct sim_function {
     struct sim_function_attributes own,
         *attributes;                     /* its own, or those of the library's kernel for this device */
     _Atomic(struct sim_kernel *) kernel; /* compiled; NULL before the first launch */
+    _Atomic(struct gf_legacy_launch *) legacy; /* what cuParamSet* left; NULL: nothing */
 };
 
 struct sim_module {
