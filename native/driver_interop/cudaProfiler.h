@@ -1,5 +1,5 @@
-/* What cudaProfilerTypedefs.h and a driver library need of CUDA's header of this name, which the toolkit ships
- * apart from cuda.h. */
+/* What cudaProfilerTypedefs.h and a driver library need of CUDA's header of this name, which the toolkit
+ * ships apart from cuda.h. */
 #pragma once
 #include <cuda.h>
 
