@@ -4,7 +4,7 @@
 #pragma once
 #include <stdint.h>
 
-#define SIM_KERNEL_ABI 2
+#define SIM_KERNEL_ABI 3
 
 struct sim_block;
 
