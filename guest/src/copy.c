@@ -20,6 +20,12 @@ static uint64_t span(const struct gf_side *side, const struct gf_extent *extent)
     return side->pitch * (extent->rows - 1) + extent->width;
 }
 
+/* Whether the program wants operations on it to be done when they return (SYNC_MEMOPS). */
+static bool is_synchronous(uint64_t address) {
+    struct gf_allocation allocation;
+    return gf_window_find(address, &allocation) && allocation.synchronous;
+}
+
 /* Cuts rows into pieces that fit a frame: several rows at a time, or parts of one row. */
 struct cutter {
     struct gf_extent all, piece;
@@ -180,7 +186,8 @@ static CUresult copy(struct gf_side to, struct gf_side from, struct gf_extent ex
     if (!from.device) {
         return copy_host(&to, &from, &extent);
     }
-    bool behind = may_run_behind && gf_host_is_locked((void *)to.address, span(&to, &extent));
+    bool behind = may_run_behind && gf_host_is_locked((void *)to.address, span(&to, &extent)) &&
+                  !is_synchronous(from.address);
     return behind ? copy_out_behind(&to, &from, &extent, stream) : copy_out(&to, &from, &extent, stream);
 }
 

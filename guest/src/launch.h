@@ -14,3 +14,4 @@ CUresult gf_launch_attributes(const CUlaunchConfig *config, struct gf_launch_att
 CUresult gf_launch_check(const CUlaunchConfig *config, const struct gf_callable *callable);
 /* The values of a kernel's parameters, as its table says, into `packed`, which has room for them. */
 CUresult gf_launch_pack(const struct gf_kernel_info *info, void **kernelParams, void **extra, char *packed);
+bool gf_launch_is_cooperative(const CUlaunchConfig *config);

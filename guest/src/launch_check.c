@@ -14,6 +14,16 @@ static bool in_grid(unsigned value, CUdevice_attribute attribute) {
     return value > 0 && value <= (unsigned)limit(attribute);
 }
 
+bool gf_launch_is_cooperative(const CUlaunchConfig *c) {
+    bool cooperative = false;
+    for (unsigned i = 0; i < c->numAttrs; i++) {
+        if (c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
+            cooperative = c->attrs[i].value.cooperative != 0;
+        }
+    }
+    return cooperative;
+}
+
 CUresult gf_launch_check(const CUlaunchConfig *c, const struct gf_callable *callable) {
     if (!in_grid(c->gridDimX, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X) ||
         !in_grid(c->gridDimY, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y) ||
@@ -29,7 +39,8 @@ CUresult gf_launch_check(const CUlaunchConfig *c, const struct gf_callable *call
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (c->sharedMemBytes > (unsigned)callable->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES]) {
-        return CUDA_ERROR_INVALID_VALUE;
+        return gf_launch_is_cooperative(c) ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
+                                           : CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t registers =
         (uint64_t)callable->attributes[CU_FUNC_ATTRIBUTE_NUM_REGS] * ((threads + 31) / 32 * 32);

@@ -49,6 +49,7 @@ struct sim_stream {
     unsigned flags;
     int priority;
     uint64_t id;
+    struct gf_stream_settings *settings;     /* its attributes; NULL: none was set */
     bool blocking;                           /* ordered with the legacy stream */
     _Atomic(struct sim_captured *) captured; /* its part in a capture; NULL: it runs what it is given */
     /* under the scheduler's lock */

@@ -26,8 +26,11 @@ pytestmark = pytest.mark.timeout(240)
 SANITIZED = {
     "async_alloc",
     "bad_free",
+    "capture_basic",
     "contexts",
     "event_ordering",
+    "graph_memory",
+    "graph_nodes",
     "illegal_address",
     "link_errors",
     "link_logs",

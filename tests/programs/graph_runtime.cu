@@ -57,7 +57,8 @@ int main() {
     cudaGraphNode_t copy_in, kernel, copy_out;
     for (int i = 0; i < count; i++)
         host[i] = i;
-    RT_OK(cudaGraphAddMemcpyNode1D(&copy_in, graph, nullptr, 0, data, host, sizeof host, cudaMemcpyHostToDevice));
+    RT_OK(cudaGraphAddMemcpyNode1D(&copy_in, graph, nullptr, 0, data, host, sizeof host,
+                                   cudaMemcpyHostToDevice));
     int size = count, factor = 5;
     void *arguments[] = {&data, &size, &factor};
     cudaKernelNodeParams params = {};
@@ -66,7 +67,8 @@ int main() {
     params.blockDim = dim3(100);
     params.kernelParams = arguments;
     RT_OK(cudaGraphAddKernelNode(&kernel, graph, &copy_in, 1, &params));
-    RT_OK(cudaGraphAddMemcpyNode1D(&copy_out, graph, &kernel, 1, host, data, sizeof host, cudaMemcpyDeviceToHost));
+    RT_OK(cudaGraphAddMemcpyNode1D(&copy_out, graph, &kernel, 1, host, data, sizeof host,
+                                   cudaMemcpyDeviceToHost));
     RT_OK(cudaGraphInstantiate(&exec, graph, 0));
     RT_OK(cudaGraphLaunch(exec, stream));
     RT_OK(cudaStreamSynchronize(stream));
