@@ -42,6 +42,7 @@ class Ledger:
         self._failing = False
         self._writing = threading.Lock()
         self._writer = ThreadPoolExecutor(1, "ledger")
+        self._writer.submit(int)  # its thread starts now, not before a guest
         self._written: Future[None] | None = None
 
     def next_session(self) -> int | None:
