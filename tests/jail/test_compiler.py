@@ -29,7 +29,7 @@ def take_over(free: bool) -> dict[str, str]:
     ours, theirs = socket.socketpair()
     with ours, ours.makefile("rb") as answers:
         command = [sys.executable, str(HERE / "compiler.py"), str(int(free)), str(os.getpid())]
-        with subprocess.Popen(command, stdin=theirs, start_new_session=True):
+        with subprocess.Popen(command, stdin=theirs.fileno(), start_new_session=True):
             theirs.close()
             answers.read(HELLO)
             ours.sendall(REQUEST.pack(1, 80, 0, bytes(32)))
