@@ -144,7 +144,7 @@ def crowd_that_waits(victim: Victim) -> Iterator[None]:
 
 def calls_of_control(victim: Victim) -> Iterator[None]:
     with grpc.insecure_channel(victim.control) as channel:
-        stub = control_pb2_grpc.ControlStub(channel)
+        stub = control_pb2_grpc.MonitorStub(channel)
         while True:
             with contextlib.suppress(grpc.RpcError):
                 stub.Status(
@@ -253,7 +253,7 @@ def beside(name: str, victim: Victim) -> Iterator[subprocess.Popen[bytes]]:
         process.stdin.write(json.dumps(asdict(victim)).encode())
         process.stdin.close()
         try:
-            assert process.stdout.read(1) == b"."
+            assert process.stdout.read(1) == b".", f"{name}: no deed; the attack itself failed"
             os.set_blocking(process.stdout.fileno(), False)
             yield process
         finally:
@@ -297,7 +297,10 @@ def main() -> int:
     holds = True
     with tempfile.TemporaryDirectory() as state:
         mine, theirs = token(state, "bystander"), token(state, "attacker")
-        options = ("--pool", "2", "--min-idle", "1", "--http", "127.0.0.1:0", "--log-level", "warning")
+        # As an operator would: half of the API servers for one tenant.
+        limited = [*CLI, "tenant", "set", "attacker", "--sessions", "2"]
+        subprocess.run(limited, env=os.environ | {"GPUFERRY_STATE_DIR": state}, check=True, stdout=2)
+        options = ("--pool", "4", "--http", "127.0.0.1:0", "--log-level", "warning")
         with monitor(*options, environment={"GPUFERRY_STATE_DIR": state}) as server:
             victim = Victim(server.tcp, published(server, "GPUFERRY_HTTP"), server.control, theirs)
             for name in chosen.attacks or ATTACKS:
