@@ -36,7 +36,6 @@ ALLOWED = {
     "madvise": 28,
     "setitimer": 38,
     "clock_gettime": 228,
-    "gettimeofday": 96,
     "clock_nanosleep": 230,
     "sched_yield": 24,
     "getrandom": 318,
