@@ -142,8 +142,7 @@ static void abandon(struct gf_capture *capture) {
     }
 }
 
-void gf_stream_ended(struct gf_object *object) {
-    struct gf_stream *stream = (struct gf_stream *)object;
+void gf_capture_forget(struct gf_stream *stream) {
     gf_graphs_lock();
     if (stream->captured != NULL) {
         stream->captured->capture->invalid = true;

@@ -7,6 +7,7 @@
 #include "graph.h"
 
 struct gf_mark;
+struct gf_stream;
 
 /* How many captures go on: most programs never have one, and pay this look. */
 extern _Atomic unsigned gf_capture_count;
@@ -30,3 +31,5 @@ CUresult gf_capture_copy(CUstream stream);
 CUresult gf_capture_stream(CUstream stream);
 CUresult gf_capture_context(void);
 CUresult gf_capture_event(CUevent event);
+/* A stream has ended: it leaves its capture, which then fails. */
+void gf_capture_forget(struct gf_stream *stream);
