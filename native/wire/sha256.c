@@ -1,9 +1,12 @@
 #include "wire/sha256.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
+#include "wire/sha256_block.h"
+
 /* First 32 bits of the fractional parts of the cube roots of the first 64 primes. */
-static const uint32_t round_constants[64] = {
+const uint32_t gf_sha256_constants[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
     0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
@@ -34,7 +37,7 @@ static void compress(uint32_t state[8], const uint8_t *block) {
     for (int i = 0; i < 64; i++) {
         uint32_t s1 = rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25);
         uint32_t choice = (e & f) ^ (~e & g);
-        uint32_t t1 = h + s1 + choice + round_constants[i] + w[i];
+        uint32_t t1 = h + s1 + choice + gf_sha256_constants[i] + w[i];
         uint32_t s0 = rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22);
         uint32_t majority = (a & b) ^ (a & c) ^ (b & c);
         h = g, g = f, f = e, e = d + t1;
@@ -44,6 +47,23 @@ static void compress(uint32_t state[8], const uint8_t *block) {
     for (int i = 0; i < 8; i++) {
         state[i] += after[i];
     }
+}
+
+void gf_sha256_portable(uint32_t state[8], const uint8_t *data, size_t blocks) {
+    for (; blocks > 0; blocks--, data += GF_SHA256_BLOCK) {
+        compress(state, data);
+    }
+}
+
+/* The processor is asked once; who asks at the same time gets the same answer. */
+static void compress_all(uint32_t state[8], const uint8_t *data, size_t blocks) {
+    static _Atomic int instructions = -1;
+    int known = atomic_load_explicit(&instructions, memory_order_relaxed);
+    if (known < 0) {
+        known = gf_sha256_has_instructions();
+        atomic_store_explicit(&instructions, known, memory_order_relaxed);
+    }
+    (known ? gf_sha256_instructions : gf_sha256_portable)(state, data, blocks);
 }
 
 void gf_sha256_init(struct gf_sha256 *hash) {
@@ -63,15 +83,13 @@ void gf_sha256_update(struct gf_sha256 *hash, const void *data, size_t size) {
         if (fill + part < GF_SHA256_BLOCK) {
             return;
         }
-        compress(hash->state, hash->block);
+        compress_all(hash->state, hash->block, 1);
         in += part;
         size -= part;
     }
-    for (; size >= GF_SHA256_BLOCK; in += GF_SHA256_BLOCK, size -= GF_SHA256_BLOCK) {
-        compress(hash->state, in);
-    }
-    if (size > 0) {
-        memcpy(hash->block, in, size);
+    compress_all(hash->state, in, size / GF_SHA256_BLOCK);
+    if (size % GF_SHA256_BLOCK > 0) {
+        memcpy(hash->block, in + size / GF_SHA256_BLOCK * GF_SHA256_BLOCK, size % GF_SHA256_BLOCK);
     }
 }
 
