@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.helpers.shared_object import shared_object
 
-LIBRARY = shared_object(("native/wire/sha256.c", "native/wire/sha256_x86.c"))
+LIBRARY = shared_object(tuple(f"native/wire/{name}.c" for name in ("sha256", "sha256_block", "sha256_x86")))
 LIBRARY.gf_sha256_has_instructions.restype = ctypes.c_bool
 
 
