@@ -208,6 +208,7 @@ class Body:
         return any(field.absent is not None for field in kind.fields)
 
     def travels(self, arg: Arg) -> bool:
+        """Whether the generated request holds it; a `send` by hand fills its own."""
         if self.message is None or Step.SEND in self.variant.guest_steps:
             return False
         return any(f.name == arg.name for f in self.message.request)

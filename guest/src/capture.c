@@ -166,6 +166,9 @@ void gf_capture_forget(struct gf_stream *stream) {
 
 void gf_event_ended(struct gf_object *object) {
     struct gf_event *event = (struct gf_event *)object;
+    if (event->mark != NULL) {
+        atomic_fetch_sub(&gf_capture_count, 1);
+    }
     free(event->mark);
     event->mark = NULL;
 }
@@ -354,7 +357,8 @@ bool gf_capture_takes_record(CUevent handle, CUstream stream_handle, unsigned fl
         *result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     } else {
         struct gf_mark *mark = mark_of(captured);
-        free(event->mark);
+        atomic_fetch_add(&gf_capture_count, mark != NULL ? 1 : 0);
+        gf_event_ended(&event->object);
         event->mark = mark;
         *result = mark == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
     }
@@ -424,7 +428,6 @@ CUresult gf_cuEventRecordWithFlags_send(CUevent hEvent, CUstream hStream, unsign
         gf_event_ended(&event->object);
         gf_graphs_unlock();
     }
-    atomic_store(&event->recorded, true);
     return gf_send_struct(GF_OP_cuEventRecordWithFlags, &request);
 }
 

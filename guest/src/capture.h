@@ -9,7 +9,8 @@
 struct gf_mark;
 struct gf_stream;
 
-/* How many captures go on: most programs never have one, and pay this look. */
+/* How many captures go on, and how many events were last recorded in one: most programs never have any, and
+ * pay this look. */
 extern _Atomic unsigned gf_capture_count;
 
 static inline bool gf_capture_any(void) {

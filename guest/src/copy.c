@@ -12,6 +12,7 @@
 #include "host_memory.h"
 #include "pending.h"
 #include "stream.h"
+#include "waiting.h"
 #include "window.h"
 
 #define OUT_CALLS 8 /* GF_CHUNK each under way at once: 32 MiB */
@@ -74,7 +75,7 @@ static CUresult copy_in(const struct gf_side *to, const struct gf_side *from, co
 
 /* Waits for the data; several pieces are under way at a time. */
 static CUresult copy_out(const struct gf_side *to, const struct gf_side *from, const struct gf_extent *extent,
-                         uint64_t stream) {
+                         uint64_t stream, unsigned *requests) {
     struct gf_call calls[OUT_CALLS];
     unsigned started = 0, finished = 0;
     CUresult result = CUDA_SUCCESS;
@@ -99,6 +100,18 @@ static CUresult copy_out(const struct gf_side *to, const struct gf_side *from, c
             result = waited;
             more = false;
         }
+    }
+    *requests = started;
+    return result;
+}
+
+static CUresult copy_out_and_wait(const struct gf_side *to, const struct gf_side *from,
+                                  const struct gf_extent *extent, uint64_t stream, CUstream handle) {
+    unsigned requests;
+    uint64_t before = gf_channel_frames();
+    CUresult result = copy_out(to, from, extent, stream, &requests);
+    if (result == CUDA_SUCCESS) {
+        gf_stream_waited(handle, before, requests);
     }
     return result;
 }
@@ -188,7 +201,8 @@ static CUresult copy(struct gf_side to, struct gf_side from, struct gf_extent ex
     }
     bool behind = may_run_behind && gf_host_is_locked((void *)to.address, span(&to, &extent)) &&
                   !is_synchronous(from.address);
-    return behind ? copy_out_behind(&to, &from, &extent, stream) : copy_out(&to, &from, &extent, stream);
+    return behind ? copy_out_behind(&to, &from, &extent, stream)
+                  : copy_out_and_wait(&to, &from, &extent, stream, cuda_stream);
 }
 
 static struct gf_side on_device(uint64_t address, uint64_t pitch) {

@@ -134,6 +134,7 @@ static void mark_recorded(const struct gf_exec *exec) {
                                      ? gf_event_find(node->params.eventRecord.event)
                                      : NULL;
         if (event != NULL) {
+            atomic_fetch_add(&event->records, 1);
             atomic_store(&event->recorded, true);
         }
     }

@@ -4,12 +4,15 @@
 #include <string.h>
 
 static struct sim_capture *captures;
-static _Atomic unsigned capture_count; /* so that without one nobody takes the lock */
 static uint64_t next_id = 1;
 static _Atomic uint64_t next_thread = 1;
 
-static bool none(void) {
-    return atomic_load_explicit(&capture_count, memory_order_relaxed) == 0;
+static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+CUstreamCaptureMode sim_capture_exchange_mode(CUstreamCaptureMode mode) {
+    CUstreamCaptureMode before = thread_mode;
+    thread_mode = mode;
+    return before;
 }
 
 uint64_t sim_capture_thread(void) {
@@ -17,10 +20,6 @@ uint64_t sim_capture_thread(void) {
     if (!thread)
         thread = atomic_fetch_add(&next_thread, 1);
     return thread;
-}
-
-bool sim_stream_captured(const struct sim_stream *stream) {
-    return atomic_load_explicit(&stream->captured, memory_order_acquire) != NULL;
 }
 
 struct sim_captured *sim_captured_of(const struct sim_stream *stream) {
@@ -48,48 +47,6 @@ static struct sim_captured *join(struct sim_capture *capture, struct sim_stream 
     sim_retain(stream);
     atomic_store_explicit(&stream->captured, captured, memory_order_release);
     return captured;
-}
-
-CUresult sim_capture_begin(struct sim_stream *stream, struct sim_graph *graph, bool into_existing,
-                           CUstreamCaptureMode mode, struct sim_links *links) {
-    struct sim_capture *capture = calloc(1, sizeof *capture);
-    if (!capture)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    *capture = (struct sim_capture){.id = next_id++,
-                                    .graph = graph,
-                                    .into_existing = into_existing,
-                                    .mode = mode,
-                                    .thread = sim_capture_thread(),
-                                    .origin = stream};
-    if (!join(capture, stream, links)) {
-        free(capture);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    graph->capture = capture;
-    capture->next = captures;
-    captures = capture;
-    atomic_fetch_add(&capture_count, 1);
-    return CUDA_SUCCESS;
-}
-
-void sim_capture_end(struct sim_capture *capture) {
-    while (capture->streams) {
-        struct sim_captured *captured = capture->streams;
-        capture->streams = captured->next;
-        atomic_store_explicit(&captured->stream->captured, NULL, memory_order_release);
-        sim_release(captured->stream);
-        free(captured->dependencies.items);
-        free(captured->nodes);
-        free(captured->edges);
-        free(captured);
-    }
-    struct sim_capture **place = &captures;
-    while (*place != capture)
-        place = &(*place)->next;
-    *place = capture->next;
-    capture->graph->capture = NULL;
-    atomic_fetch_sub(&capture_count, 1);
-    free(capture);
 }
 
 /* Marks in `joined`, by place, what the node waits for, and itself. */
@@ -151,16 +108,12 @@ static CUresult check_implicit(const struct sim_stream *stream, bool invalidates
     return result;
 }
 
-CUresult sim_capture_check_implicit(const struct sim_stream *stream) {
-    if (none())
-        return CUDA_SUCCESS;
+static CUresult ask_implicit(const struct sim_stream *stream) {
     SIM_GRAPHS_LOCKED();
     return check_implicit(stream, false);
 }
 
-CUresult sim_capture_check_stream(struct sim_stream *stream) {
-    if (none())
-        return CUDA_SUCCESS;
+static CUresult check_stream(struct sim_stream *stream) {
     SIM_GRAPHS_LOCKED();
     struct sim_captured *captured = sim_captured_of(stream);
     if (captured)
@@ -168,9 +121,22 @@ CUresult sim_capture_check_stream(struct sim_stream *stream) {
     return check_implicit(stream, true);
 }
 
-CUresult sim_capture_check_context(struct sim_context *context) {
-    if (none())
+static CUresult check_unsafe(void) {
+    if (thread_mode == CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
+    SIM_GRAPHS_LOCKED();
+    for (struct sim_capture *capture = captures; capture; capture = capture->next) {
+        bool own = capture->thread == sim_capture_thread();
+        bool everywhere =
+            capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+        if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && (own || everywhere))
+            result = invalidate(capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
+    return result;
+}
+
+static CUresult check_context(struct sim_context *context) {
     CUresult result = CUDA_SUCCESS;
     sim_graphs_lock();
     for (struct sim_capture *capture = captures; capture; capture = capture->next)
@@ -178,22 +144,7 @@ CUresult sim_capture_check_context(struct sim_context *context) {
             if (captured->stream->context == context)
                 result = invalidate(capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     sim_graphs_unlock();
-    return result != CUDA_SUCCESS ? result : sim_capture_check_unsafe();
-}
-
-CUresult sim_capture_check_unsafe(void) {
-    if (none() || sim_capture_thread_mode() == CU_STREAM_CAPTURE_MODE_RELAXED)
-        return CUDA_SUCCESS;
-    CUresult result = CUDA_SUCCESS;
-    SIM_GRAPHS_LOCKED();
-    for (struct sim_capture *capture = captures; capture; capture = capture->next) {
-        bool own = capture->thread == sim_capture_thread();
-        bool everywhere = capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
-                          sim_capture_thread_mode() == CU_STREAM_CAPTURE_MODE_GLOBAL;
-        if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && (own || everywhere))
-            result = invalidate(capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    }
-    return result;
+    return result != CUDA_SUCCESS ? result : check_unsafe();
 }
 
 /* ---- nodes ---- */
@@ -229,10 +180,8 @@ static bool takes(struct sim_stream *stream, struct sim_node_work *work, CUresul
     return captured || *result != CUDA_SUCCESS;
 }
 
-bool sim_capture_takes(struct sim_stream *stream, const struct sim_op *op, CUresult *result) {
+static bool takes_op(struct sim_stream *stream, const struct sim_op *op, CUresult *result) {
     struct sim_node_work work = {0};
-    if (none())
-        return false;
     SIM_GRAPHS_LOCKED();
     struct sim_captured *captured = sim_captured_of(stream);
     if (captured && !op->class->describe) {
@@ -246,29 +195,15 @@ bool sim_capture_takes(struct sim_stream *stream, const struct sim_op *op, CUres
     return takes(stream, &work, result);
 }
 
-bool sim_capture_takes_params(struct sim_stream *stream, CUgraphNodeParams *params, CUresult *result) {
+static bool takes_params(struct sim_stream *stream, CUgraphNodeParams *params, CUresult *result) {
     struct sim_node_work work = {.params = *params};
-    if (none())
-        return false;
     SIM_GRAPHS_LOCKED();
     bool taken = takes(stream, &work, result);
     params->alloc = work.params.alloc;
     return taken;
 }
 
-bool sim_capture_takes_graph(struct sim_stream *stream, const struct sim_graph *graph, CUresult *result) {
-    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH,
-                                .graph = {.graph = SIM_POINTER(CUgraph, graph)}};
-    return sim_capture_takes_params(stream, &params, result);
-}
-
 /* ---- events ---- */
-
-void sim_capture_mark_clear(struct sim_capture_mark *mark) {
-    free(mark->nodes);
-    free(mark->edges);
-    *mark = (struct sim_capture_mark){0};
-}
 
 static CUresult mark_place(const struct sim_captured *captured, struct sim_capture_mark *mark) {
     const struct sim_links *links = &captured->dependencies;
@@ -288,9 +223,7 @@ static CUresult mark_place(const struct sim_captured *captured, struct sim_captu
     return CUDA_SUCCESS;
 }
 
-bool sim_capture_record(struct sim_stream *stream, struct sim_capture_mark *mark, CUresult *result) {
-    if (none())
-        return false;
+static bool record(struct sim_stream *stream, struct sim_capture_mark *mark, CUresult *result) {
     SIM_GRAPHS_LOCKED();
     struct sim_captured *captured = sim_captured_of(stream);
     if (captured)
@@ -334,9 +267,7 @@ static CUresult wait_in(struct sim_stream *stream, struct sim_captured *captured
     return captured ? merge(captured, mark) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-bool sim_capture_wait(struct sim_stream *stream, const struct sim_capture_mark *mark, CUresult *result) {
-    if (none() && !mark->id)
-        return false;
+static bool wait_for(struct sim_stream *stream, const struct sim_capture_mark *mark, CUresult *result) {
     SIM_GRAPHS_LOCKED();
     struct sim_captured *captured = sim_captured_of(stream);
     if (captured || mark->id)
@@ -346,7 +277,7 @@ bool sim_capture_wait(struct sim_stream *stream, const struct sim_capture_mark *
     return captured || mark->id || *result != CUDA_SUCCESS;
 }
 
-void sim_capture_asked(const struct sim_capture_mark *mark) {
+static void asked(const struct sim_capture_mark *mark) {
     SIM_GRAPHS_LOCKED();
     struct sim_capture *capture = sim_capture_of(mark->id);
     if (capture)
@@ -365,22 +296,75 @@ static void forget(struct sim_captured *captured) {
         sim_graph_free(graph);
 }
 
-void sim_capture_forget(struct sim_stream *stream) {
-    if (none())
-        return;
+static void forget_stream(struct sim_stream *stream) {
     SIM_GRAPHS_LOCKED();
     struct sim_captured *captured = sim_captured_of(stream);
     if (captured)
         forget(captured);
 }
 
-void sim_capture_forget_context(struct sim_context *context) {
-    if (none())
-        return;
+static void forget_context(struct sim_context *context) {
     SIM_GRAPHS_LOCKED();
     for (struct sim_capture *capture = captures, *next; capture; capture = next) {
         next = capture->next;
         if (capture->origin->context == context)
             forget(sim_captured_of(capture->origin));
     }
+}
+
+static const struct sim_capture_rules rules = {
+    .takes = takes_op,
+    .takes_params = takes_params,
+    .check_stream = check_stream,
+    .check_context = check_context,
+    .check_unsafe = check_unsafe,
+    .check_implicit = ask_implicit,
+    .record = record,
+    .wait = wait_for,
+    .asked = asked,
+    .forget = forget_stream,
+    .forget_context = forget_context,
+};
+
+CUresult sim_capture_begin(struct sim_stream *stream, struct sim_graph *graph, bool into_existing,
+                           CUstreamCaptureMode mode, struct sim_links *links) {
+    struct sim_capture *capture = calloc(1, sizeof *capture);
+    if (!capture)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *capture = (struct sim_capture){.id = next_id++,
+                                    .graph = graph,
+                                    .into_existing = into_existing,
+                                    .mode = mode,
+                                    .thread = sim_capture_thread(),
+                                    .origin = stream};
+    if (!join(capture, stream, links)) {
+        free(capture);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    graph->capture = capture;
+    capture->next = captures;
+    captures = capture;
+    sim_capture_put_in_effect(&rules);
+    return CUDA_SUCCESS;
+}
+
+void sim_capture_end(struct sim_capture *capture) {
+    while (capture->streams) {
+        struct sim_captured *captured = capture->streams;
+        capture->streams = captured->next;
+        atomic_store_explicit(&captured->stream->captured, NULL, memory_order_release);
+        sim_release(captured->stream);
+        free(captured->dependencies.items);
+        free(captured->nodes);
+        free(captured->edges);
+        free(captured);
+    }
+    struct sim_capture **place = &captures;
+    while (*place != capture)
+        place = &(*place)->next;
+    *place = capture->next;
+    capture->graph->capture = NULL;
+    if (!captures)
+        sim_capture_put_in_effect(NULL);
+    free(capture);
 }

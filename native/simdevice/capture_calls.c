@@ -3,18 +3,10 @@
 #include "stream.h"
 #include <stdlib.h>
 
-static __thread CUstreamCaptureMode thread_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-
-CUstreamCaptureMode sim_capture_thread_mode(void) {
-    return thread_mode;
-}
-
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
     SIM_TRY(sim_enter());
     SIM_REQUIRE(mode && (unsigned)*mode <= CU_STREAM_CAPTURE_MODE_RELAXED);
-    CUstreamCaptureMode before = thread_mode;
-    thread_mode = *mode;
-    *mode = before;
+    *mode = sim_capture_exchange_mode(*mode);
     return CUDA_SUCCESS;
 }
 

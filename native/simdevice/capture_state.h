@@ -27,7 +27,8 @@ struct sim_capture {
 };
 
 uint64_t sim_capture_thread(void);
-CUstreamCaptureMode sim_capture_thread_mode(void);
+/* Of the calling thread. */
+CUstreamCaptureMode sim_capture_exchange_mode(CUstreamCaptureMode mode);
 /* The capture of that id that goes on; NULL: it has ended. */
 struct sim_capture *sim_capture_of(uint64_t id);
 /* A new capture in which there is the stream, behind the links, which it takes over. */

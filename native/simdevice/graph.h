@@ -72,7 +72,7 @@ struct sim_graph {
     unsigned instances;               /* executable graphs made from it that there are */
 };
 
-/* ---- graph.c: the lock may not be held for these two ---- */
+/* ---- graph_find.c; the lock may not be held for the first two ---- */
 void sim_graphs_lock(void);
 /* Also calls the destructors of user objects that ended meanwhile. */
 void sim_graphs_unlock(void);
@@ -89,6 +89,13 @@ static inline void sim_graphs_leave(const int *unused) {
 struct sim_graph *sim_graph_find(CUgraph handle);
 struct sim_node *sim_node_find(CUgraphNode handle);
 
+/* Sets every node's `place`. */
+void sim_graph_number(struct sim_graph *graph);
+/* The node of a clone, or of what it contains, that was made from that one; NULL: none. */
+struct sim_node *sim_graph_clone_of(struct sim_graph *clone, uint64_t original);
+bool sim_graph_contains(const struct sim_graph *graph, CUgraphNodeType type);
+
+/* ---- graph.c ---- */
 struct sim_graph *sim_graph_new(struct sim_node *parent);
 void sim_graph_free(struct sim_graph *graph);
 CUresult sim_graph_clone(const struct sim_graph *graph, struct sim_node *parent, struct sim_graph **clone);
@@ -96,11 +103,12 @@ CUresult sim_graph_clone(const struct sim_graph *graph, struct sim_node *parent,
 CUresult sim_graph_add(struct sim_graph *graph, const struct sim_node_work *work,
                        const struct sim_links *links, struct sim_node **node);
 void sim_node_remove(struct sim_node *node);
-/* Sets every node's `place`. */
-void sim_graph_number(struct sim_graph *graph);
-/* The node of a clone, or of what it contains, that was made from that one; NULL: none. */
-struct sim_node *sim_graph_clone_of(struct sim_graph *clone, uint64_t original);
-bool sim_graph_contains(const struct sim_graph *graph, CUgraphNodeType type);
+/* Makes the node do `work`, if that can be done at all. */
+CUresult sim_node_assign(struct sim_node *node, const struct sim_node_work *work);
+/* The same, in the context and with the attributes that it has. */
+CUresult sim_node_assign_kept(struct sim_node *node, const struct sim_node_work *work);
+/* Makes the node do what another one does. */
+CUresult sim_node_copy(struct sim_node *to, const struct sim_node *from);
 
 /* ---- graph_edges.c ---- */
 bool sim_links_add(struct sim_links *links, struct sim_node *from, const CUgraphEdgeData *data);
@@ -111,17 +119,10 @@ bool sim_edge_is_plain(const CUgraphEdgeData *data);
 /* Whether such an edge may leave the node. */
 CUresult sim_edge_check(const struct sim_node *from, const CUgraphEdgeData *data);
 
-/* ---- node.c ---- */
-/* Makes the node do `work`, if that can be done at all. */
-CUresult sim_node_assign(struct sim_node *node, const struct sim_node_work *work);
-/* The same, in the context and with the attributes that it has. */
-CUresult sim_node_assign_kept(struct sim_node *node, const struct sim_node_work *work);
-/* Makes the node do what another one does. */
-CUresult sim_node_copy(struct sim_node *to, const struct sim_node *from);
-/* Frees what it holds. */
-void sim_node_clear(struct sim_node *node);
-/* These graphs, whose parent it is, become its own. */
-CUresult sim_node_keep_bodies(struct sim_node *node, struct sim_graph **bodies, unsigned count);
+/* ---- node.c: what a node does, but for graphs, memory and conditions of its own ---- */
+/* Fills a node from `work`; what it holds after an error is for the caller to clear. */
+CUresult sim_node_keep(struct sim_node *node, const struct sim_node_work *work);
+CUresult sim_node_copy_work(struct sim_node *to, const struct sim_node *from);
 /* The operation that does a node's work; *op is NULL where the work is none (an empty node) or is done by the
  * launch itself. Needs no lock. */
 CUresult sim_node_op(const struct sim_node *node, struct sim_op **op);

@@ -1,5 +1,6 @@
 #include "graph_exec.h"
 #include "conditional.h"
+#include "stream.h"
 #include <stdlib.h>
 
 static _Atomic uint32_t next_id = 1;
@@ -88,6 +89,23 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, cuuint64_t flags,
     *why = CUDA_GRAPH_INSTANTIATE_SUCCESS;
     *out = SIM_POINTER(CUgraphExec, exec);
     return CUDA_SUCCESS;
+}
+
+static const struct sim_op_class uploaded = {.run = NULL};
+
+CUresult cuGraphUpload(CUgraphExec handle, CUstream stream_handle) {
+    struct sim_exec *exec;
+    struct sim_stream *stream;
+    SIM_TRY(sim_exec_acquire(handle, &exec));
+    CUresult result = sim_stream_acquire(stream_handle, &stream);
+    if (result == CUDA_SUCCESS) {
+        /* nothing is to be brought anywhere; a captured stream refuses it */
+        struct sim_op *op = sim_op_new(sizeof *op, &uploaded);
+        result = op ? sim_submit_and_forget(stream, op) : CUDA_ERROR_OUT_OF_MEMORY;
+        sim_release(stream);
+    }
+    sim_release(exec);
+    return result;
 }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags) {

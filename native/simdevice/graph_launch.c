@@ -175,24 +175,11 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     CUresult result = sim_stream_acquire(stream_handle, &stream);
     if (result == CUDA_SUCCESS) {
         pthread_mutex_lock(&exec->lock);
-        if (!sim_capture_takes_graph(stream, exec->graph, &result))
+        CUgraphNodeParams child = {.type = CU_GRAPH_NODE_TYPE_GRAPH,
+                                   .graph = {.graph = SIM_POINTER(CUgraph, exec->graph)}};
+        if (!sim_capture_takes_params(stream, &child, &result))
             result = sim_exec_launch(exec, stream);
         pthread_mutex_unlock(&exec->lock);
-        sim_release(stream);
-    }
-    sim_release(exec);
-    return result;
-}
-
-CUresult cuGraphUpload(CUgraphExec handle, CUstream stream_handle) {
-    struct sim_exec *exec;
-    struct sim_stream *stream;
-    SIM_TRY(sim_exec_acquire(handle, &exec));
-    CUresult result = sim_stream_acquire(stream_handle, &stream);
-    if (result == CUDA_SUCCESS) {
-        /* nothing is to be brought anywhere; a captured stream refuses it */
-        struct sim_op *op = sim_op_new(sizeof *op, &marker);
-        result = op ? sim_submit_and_forget(stream, op) : CUDA_ERROR_OUT_OF_MEMORY;
         sim_release(stream);
     }
     sim_release(exec);

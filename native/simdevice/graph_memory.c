@@ -64,6 +64,27 @@ static void set_live(struct sim_graph_memory *memory, bool live) {
     }
 }
 
+/* Frees what begins there from outside of a graph. */
+static CUresult free_it(uint64_t base) {
+    sim_graphs_lock();
+    struct sim_graph_memory *memory = find(base);
+    bool live = memory && memory->live, last = live && !memory->nodes;
+    struct sim_device *device = live ? memory->device : NULL;
+    if (live && !last)
+        set_live(memory, false);
+    sim_graphs_unlock();
+    SIM_REQUIRE(live);
+    if (!last) /* it stays the graph's, for the next launch */
+        return CUDA_SUCCESS;
+    sim_device_drain(device);
+    SIM_GRAPHS_LOCKED();
+    memory = find(base);
+    SIM_REQUIRE(memory && memory->live);
+    set_live(memory, false);
+    end_unused(memory);
+    return CUDA_SUCCESS;
+}
+
 static CUresult check_access(const CUmemAccessDesc *access, size_t count) {
     SIM_REQUIRE(access || !count);
     for (size_t i = 0; i < count; i++) {
@@ -86,11 +107,15 @@ static CUresult allocate(struct sim_node *node) {
     struct sim_graph_memory *memory = calloc(1, sizeof *memory);
     if (!memory)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = sim_memory_new(SIM_RANGE_GRAPH, device, NULL, p->bytesize, 0, &memory->base);
+    struct sim_range *range = sim_memory_range(SIM_RANGE_GRAPH, device, NULL, p->bytesize, 0);
+    if (range)
+        range->free_it = free_it;
+    CUresult result = range ? sim_memory_add(range) : CUDA_ERROR_OUT_OF_MEMORY;
     if (result != CUDA_SUCCESS) {
         free(memory);
         return result;
     }
+    memory->base = range->base;
     memory->device = device;
     memory->bytes = sim_round_up(p->bytesize, SIM_PAGE);
     memory->nodes = 1;
@@ -170,26 +195,6 @@ CUresult sim_graph_memory_launch(struct sim_graph *graph, bool free_first) {
     SIM_REQUIRE(for_each(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC, is_free));
     for_each(graph, CU_GRAPH_NODE_TYPE_MEM_ALLOC, make_live);
     for_each(graph, CU_GRAPH_NODE_TYPE_MEM_FREE, make_free);
-    return CUDA_SUCCESS;
-}
-
-CUresult sim_graph_memory_free(uint64_t base) {
-    sim_graphs_lock();
-    struct sim_graph_memory *memory = find(base);
-    bool live = memory && memory->live, last = live && !memory->nodes;
-    struct sim_device *device = live ? memory->device : NULL;
-    if (live && !last)
-        set_live(memory, false);
-    sim_graphs_unlock();
-    SIM_REQUIRE(live);
-    if (!last) /* it stays the graph's, for the next launch */
-        return CUDA_SUCCESS;
-    sim_device_drain(device);
-    SIM_GRAPHS_LOCKED();
-    memory = find(base);
-    SIM_REQUIRE(memory && memory->live);
-    set_live(memory, false);
-    end_unused(memory);
     return CUDA_SUCCESS;
 }
 

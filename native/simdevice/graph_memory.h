@@ -1,5 +1,5 @@
 /* Memory that graphs allocate. Its address is its own from the moment the node is added; between a launch
- * that allocates and whatever frees it, it is live. All but the last two functions are called with the
+ * that allocates and whatever frees it, it is live. Called with the
  * graphs' lock held. */
 #pragma once
 #include "graph.h"
@@ -11,6 +11,3 @@ void sim_graph_memory_share(struct sim_node *to, const struct sim_node *from);
 void sim_graph_memory_clear(struct sim_node *node);
 /* What a launch of the graph does to its memory, or INVALID_VALUE if something is live that it allocates. */
 CUresult sim_graph_memory_launch(struct sim_graph *graph, bool free_first);
-
-/* Frees what begins there from outside of a graph. */
-CUresult sim_graph_memory_free(uint64_t base);

@@ -1,5 +1,4 @@
 #include "capture.h"
-#include "graph_memory.h"
 #include "memory.h"
 #include <stdlib.h>
 
@@ -165,10 +164,10 @@ CUresult cuMemFree_v2(CUdeviceptr pointer) {
     SIM_TRY(sim_capture_check_unsafe());
     struct sim_range range;
     SIM_REQUIRE(sim_ranges_find(&sim_memory, pointer, &range) && range.base == pointer);
-    SIM_REQUIRE(can_be_freed(&range) || range.kind == SIM_RANGE_GRAPH);
+    SIM_REQUIRE(can_be_freed(&range) || range.free_it);
     sim_device_drain(range.device); /* cuMemFree waits for kernels that may use the memory */
-    if (range.kind == SIM_RANGE_GRAPH)
-        return sim_graph_memory_free(pointer);
+    if (range.free_it)
+        return range.free_it(pointer);
     struct sim_range *removed = sim_ranges_remove(&sim_memory, pointer, can_be_freed);
     SIM_REQUIRE(removed);
     sim_memory_dispose(removed);

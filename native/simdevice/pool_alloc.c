@@ -1,7 +1,6 @@
 /* Stream-ordered allocation. Memory is the caller's at once; what is freed comes back when its stream gets
  * there. */
 #include "capture.h"
-#include "graph_memory.h"
 #include "memory.h"
 #include "pool.h"
 #include "stream.h"
@@ -161,8 +160,8 @@ static CUresult free_in(struct sim_stream *stream, uint64_t pointer) {
         return CUDA_SUCCESS;
     if (sim_capture_takes_params(stream, &params, &result))
         return result;
-    if (sim_ranges_find(&sim_memory, pointer, &range) && range.kind == SIM_RANGE_GRAPH)
-        return sim_graph_memory_free(pointer);
+    if (sim_ranges_find(&sim_memory, pointer, &range) && range.base == pointer && range.free_it)
+        return range.free_it(pointer);
     struct free_op *op = sim_op_new(sizeof *op, &free_class);
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;

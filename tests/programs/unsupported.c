@@ -6,15 +6,12 @@
 int main(void) {
     start();
     CUdeviceptr counter = allocate(4);
-    CUexternalMemory memory;
-    CUexternalSemaphore semaphore;
-    CUDA_EXTERNAL_MEMORY_HANDLE_DESC memory_description = {.type = CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD,
-                                                           .size = 4096};
-    CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC semaphore_description = {
-        .type = CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD};
+    CUgraphNode node;
+    CUDA_EXT_SEM_WAIT_NODE_PARAMS wait = {0};
+    CUDA_EXT_SEM_SIGNAL_NODE_PARAMS signal = {0};
     OK(cuMemsetD32(counter, 1, 1));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuImportExternalMemory(&memory, &memory_description));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuImportExternalSemaphore(&semaphore, &semaphore_description));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphAddExternalSemaphoresWaitNode(&node, NULL, NULL, 0, &wait));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphAddExternalSemaphoresSignalNode(&node, NULL, NULL, 0, &signal));
     OK(LAUNCH(kernel("count_up"), 1, 1, NULL, &counter));
     unsigned value = 0;
     OK(cuMemcpyDtoH(&value, counter, sizeof value));
