@@ -61,15 +61,6 @@ FAMILY = {
         args:
           extSem: {kind: handle, of: semaphore, use: destroy}
 """,
-    "cuDeviceGetLuid": """        class: local
-        needs: context
-        guest: generated
-        result: CUDA_ERROR_INVALID_DEVICE
-        args:
-          luid: {kind: out}
-          deviceNodeMask: {kind: out}
-          dev: {kind: device}
-""",
 }
 KINDS = """  semaphore:
     id: 99

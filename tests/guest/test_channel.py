@@ -319,7 +319,8 @@ def test_statistics_are_written_at_exit(server: FakeServer, guest: Guest, tmp_pa
 
 def test_trace_names_every_call_and_its_result(guest: Guest) -> None:
     outcome = guest(
-        'start(); cu("cuMemFree_v2", 5); cu("cuImportExternalSemaphore", byref(u64()), 0)', GPUFERRY_LOG="trace"
+        'start(); cu("cuMemFree_v2", 5); cu("cuImportExternalSemaphore", byref(u64()), 0)',
+        GPUFERRY_LOG="trace",
     )
     assert "cuMemFree_v2: CUDA_ERROR_INVALID_VALUE" in outcome.stderr
     assert "cuImportExternalSemaphore is not supported" in outcome.stderr

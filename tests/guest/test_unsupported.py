@@ -30,7 +30,9 @@ ok("cuCtxSynchronize")
     )
     assert outcome.stdout == "{801}\n"
     assert server.names[1] == "sessionUnsupported"
-    assert told(server) == [(IDS["cuImportExternalSemaphore"], calls) for calls in (1, 1, 2, 4, 8, 16, 32, 36)]
+    assert told(server) == [
+        (IDS["cuImportExternalSemaphore"], calls) for calls in (1, 1, 2, 4, 8, 16, 32, 36)
+    ]
     assert server.names[-2:] == ["sessionUnsupported", "sessionClose"]
 
 
