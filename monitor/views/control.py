@@ -115,8 +115,8 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
     async def WatchStatus(
         self, request: control_pb2.WatchStatusRequest, context: Any
     ) -> AsyncIterator[control_pb2.StatusReply]:
-        """What the monitor knows, once per interval, until the caller hangs up or the monitor stops. To a tenant
-        each time is a call: its token may have been revoked, and its calls are limited.
+        """What the monitor knows, once per interval, until the caller hangs up or the monitor stops. To a
+        tenant each time is a call: its token may have been revoked, and its calls are limited.
         """
         interval, caller = max(request.interval_seconds or 1.0, 0.1), _caller.get()
         if caller.tenant is not None:
