@@ -77,8 +77,10 @@ def grown(folder: Path) -> Spec:
     specs, _ = edited(folder, DRIVER, GRANULARITY, ASKED)
     text = (specs / DRIVER).read_text(encoding="utf-8")
     for symbol, said in FAMILY.items():
-        at = text.index("        class: unsupported\n", text.index(f"      - symbol: {symbol}\n"))
-        text = text[:at] + said + text[at:].removeprefix("        class: unsupported\n")
+        at = text.index("        class: ", text.index(f"      - symbol: {symbol}\n"))
+        after = re.compile(r"^ {0,6}\S", re.M).search(text, at)
+        assert after
+        text = text[:at] + said + text[after.start() :]
     (specs / DRIVER).write_text(text, encoding="utf-8")
     with (specs / OBJECTS).open("a", encoding="utf-8") as objects:
         objects.write(KINDS)
@@ -166,7 +168,8 @@ def test_what_it_makes_compiles(tmp_path: Path) -> None:
 
 
 COPY_TARGET = "target: {kind: pointer, access: write, size: target_pitch * (rows - 1) + width}"
-WAIT = "          hEvent: {kind: handle, of: event}\n          Flags: {kind: flags, allow: [CU_EVENT_WAIT_EXTERNAL]}"
+WAIT = """          hEvent: {kind: handle, of: event}
+          Flags: {kind: flags, allow: [CU_EVENT_WAIT_EXTERNAL]}"""
 CACHE = """          hfunc: {kind: handle, of: [function, kernel]}
           config: {kind: enum, max: CU_FUNC_CACHE_PREFER_EQUAL}"""
 CREATE = """        guest: custom
