@@ -18,6 +18,7 @@ from ..pool.pool import Pool
 from ..sessions.session import Session
 
 STATS_SECONDS = 0.3
+ASKING_MOST = 64  # looks at once for which API servers are asked
 PERIOD_SECONDS = 0.1  # shortest over which utilisation is measured
 UNKNOWN = -1
 TOLD = frames.Header.SIZE + frames.Welcome.SIZE  # where WELCOME describes its device
@@ -53,10 +54,12 @@ class Looks(Reception):
     def arrive(self, guests: Sequence[Guest]) -> None:
         """Guests proved themselves."""
         for guest in guests:
-            if guest.hello.looks:
+            if guest.hello.looks and len(self._tasks) < ASKING_MOST:
                 task = asyncio.ensure_future(self._answer(guest))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
+            elif guest.hello.looks:  # a crowd is told what was last known, and holds no connections
+                self._tell(guest, self._seen_by(guest))
         if others := [guest for guest in guests if not guest.hello.looks]:
             self._broker.arrive(others)
 
@@ -73,9 +76,15 @@ class Looks(Reception):
         self._broker.turn_away(connection, peer, refusal)
 
     async def _answer(self, guest: Guest) -> None:
-        mine = sessions_of(guest.hello, address_of(guest.peer), self._broker.running())
-        await asyncio.gather(*(s.server.refresh_stats(STATS_SECONDS) for s in mine if s.server))
-        self._farewells.send(guest.connection, self._frame(guest, mine))
+        seen = self._seen_by(guest)
+        await asyncio.gather(*(s.server.refresh_stats(STATS_SECONDS) for s in seen if s.server))
+        self._tell(guest, seen)
+
+    def _seen_by(self, guest: Guest) -> list[Session]:
+        return sessions_of(guest.hello, address_of(guest.peer), self._broker.running())
+
+    def _tell(self, guest: Guest, seen: Sequence[Session]) -> None:
+        self._farewells.send(guest.connection, self._frame(guest, seen))
 
     def _frame(self, guest: Guest, mine: Sequence[Session]) -> bytes:
         placed: dict[int, list[Session]] = {}  # by device
@@ -84,13 +93,13 @@ class Looks(Reception):
             if session.server and not session.server.is_keeper:
                 placed.setdefault(session.server.device, []).append(session)
         # What it has, else what it would be given.
-        shown = sorted(placed) or sorted(welcomes)[:1]
+        shown = sorted(placed.keys() & welcomes.keys()) or sorted(welcomes)[:1]
         parts = [
             self._device(ordinal, welcomes[ordinal], guest.hello, placed.get(ordinal, ())).pack()
             for ordinal in shown
         ]
         processes = [
-            frames.LookProcess(place, session.hello.pid, mapped(session)).pack()
+            frames.LookProcess(place, mapped(session), session.hello.pid).pack()
             for place, ordinal in enumerate(shown)
             for session in placed.get(ordinal, ())
         ]

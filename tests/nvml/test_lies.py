@@ -25,7 +25,7 @@ NONCE = bytes(32)
 DEVICE = frames.LookDevice(
     b"a device", b"00000000:01:00.0", bytes(16), 1 << 30, 1 << 20, 8, 0, -1, -1, -1
 ).pack()
-PROCESS = frames.LookProcess(0, 77, 1 << 20).pack()
+PROCESS = frames.LookProcess(0, 1 << 20, 77).pack()
 
 
 def told(proof: bytes, devices: int = 1, processes: int = 1, rest: bytes = DEVICE + PROCESS) -> bytes:
