@@ -13,6 +13,7 @@ cdef struct Session:
     Images images
     Links links
     Graphs graphs
+    Arrays arrays
     Journal journal
     Streams streams
     Staging staging

@@ -268,8 +268,18 @@ static CUresult enqueue_slice(void *data, const struct gf_row_copy *c) {
 CUresult gf_copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool behind) {
     bool some = p->WidthInBytes > 0 && p->Height > 0 && p->Depth > 0;
     CUresult result;
+    if (p->srcLOD != 0 || p->dstLOD != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     if (some && gf_capture_any() && gf_capture_takes(stream, GF_FORM_MEMCPY, p, &result)) {
         return result;
+    }
+    if (some && (p->srcMemoryType == CU_MEMORYTYPE_ARRAY || p->dstMemoryType == CU_MEMORYTYPE_ARRAY)) {
+        const struct gf_volume source = gf_copy_source(p), target = gf_copy_target(p);
+        return gf_copy_boxes(&target, &source, p, stream);
+    }
+    if (!some) {
+        return CUDA_SUCCESS;
     }
     return gf_copy_each(p, enqueue_slice, &(struct enqueued){stream, behind});
 }
@@ -281,12 +291,14 @@ CUresult gf_copy_plane(const CUDA_MEMCPY2D *p, CUstream stream, bool behind) {
         .srcMemoryType = p->srcMemoryType,
         .srcHost = p->srcHost,
         .srcDevice = p->srcDevice,
+        .srcArray = p->srcArray,
         .srcPitch = p->srcPitch,
         .dstXInBytes = p->dstXInBytes,
         .dstY = p->dstY,
         .dstMemoryType = p->dstMemoryType,
         .dstHost = p->dstHost,
         .dstDevice = p->dstDevice,
+        .dstArray = p->dstArray,
         .dstPitch = p->dstPitch,
         .WidthInBytes = p->WidthInBytes,
         .Height = p->Height,
@@ -303,6 +315,7 @@ CUresult gf_copy_volume_between(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bo
         .srcMemoryType = p->srcMemoryType,
         .srcHost = p->srcHost,
         .srcDevice = p->srcDevice,
+        .srcArray = p->srcArray,
         .srcPitch = p->srcPitch,
         .srcHeight = p->srcHeight,
         .dstXInBytes = p->dstXInBytes,
@@ -311,6 +324,7 @@ CUresult gf_copy_volume_between(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bo
         .dstMemoryType = p->dstMemoryType,
         .dstHost = p->dstHost,
         .dstDevice = p->dstDevice,
+        .dstArray = p->dstArray,
         .dstPitch = p->dstPitch,
         .dstHeight = p->dstHeight,
         .WidthInBytes = p->WidthInBytes,

@@ -39,3 +39,28 @@ CUresult gf_copy_check(const CUDA_MEMCPY3D *copy);
 CUresult gf_copy_staged(const struct gf_row_copy *slice, uint64_t stream);
 /* Whether a fill's memory is the device's, and its rows lie apart. */
 CUresult gf_fill_check(CUdeviceptr address, size_t pitch, uint32_t element, size_t width, size_t rows);
+
+/* Where one side of a 2-D or 3-D copy starts, and how its rows and slices lie, as the program says it. */
+struct gf_volume {
+    CUmemorytype type;
+    const void *host;
+    CUdeviceptr device;
+    size_t x, y, z, pitch, height;
+    CUarray array;
+};
+
+/* Rows in host or device memory. */
+struct gf_copy_side {
+    bool device;
+    uint64_t address, pitch, slice;
+};
+
+/* The side of a copy that is memory, checked. */
+CUresult gf_copy_side(const struct gf_volume *volume, const CUDA_MEMCPY3D *size, bool write,
+                      struct gf_copy_side *side);
+/* A copy of which one side or both are arrays. */
+CUresult gf_copy_boxes(const struct gf_volume *to, const struct gf_volume *from, const CUDA_MEMCPY3D *size,
+                       CUstream stream);
+/* The two sides of a copy as its descriptor says them. */
+struct gf_volume gf_copy_source(const CUDA_MEMCPY3D *copy);
+struct gf_volume gf_copy_target(const CUDA_MEMCPY3D *copy);

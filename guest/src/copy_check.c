@@ -2,6 +2,7 @@
 #include "copy.h"
 
 #include "module.h"
+#include "pending.h"
 #include "session.h"
 #include "vmm.h"
 #include "window.h"
@@ -37,15 +38,17 @@ CUresult gf_copy_check_side(const struct gf_side *side, const struct gf_extent *
                                                                          : CUDA_SUCCESS;
 }
 
-/* Where one side of a 2-D or 3-D copy starts, and how its rows and slices lie. */
-struct volume {
-    CUmemorytype type;
-    const void *host;
-    CUdeviceptr device;
-    size_t x, y, z, pitch, height;
-};
+struct gf_volume gf_copy_source(const CUDA_MEMCPY3D *p) {
+    return (struct gf_volume){p->srcMemoryType, p->srcHost,  p->srcDevice, p->srcXInBytes, p->srcY,
+                              p->srcZ,          p->srcPitch, p->srcHeight, p->srcArray};
+}
 
-static CUresult volume_side(const struct volume *v, const CUDA_MEMCPY3D *size, struct gf_side *side,
+struct gf_volume gf_copy_target(const CUDA_MEMCPY3D *p) {
+    return (struct gf_volume){p->dstMemoryType, p->dstHost,  p->dstDevice, p->dstXInBytes, p->dstY,
+                              p->dstZ,          p->dstPitch, p->dstHeight, p->dstArray};
+}
+
+static CUresult volume_side(const struct gf_volume *v, const CUDA_MEMCPY3D *size, struct gf_side *side,
                             uint64_t *slice) {
     uint64_t base;
     switch ((int)v->type) {
@@ -80,12 +83,26 @@ static CUresult volume_side(const struct volume *v, const CUDA_MEMCPY3D *size, s
     return CUDA_SUCCESS;
 }
 
+CUresult gf_copy_side(const struct gf_volume *volume, const CUDA_MEMCPY3D *size, bool write,
+                      struct gf_copy_side *found) {
+    struct gf_side side;
+    CUresult result = volume_side(volume, size, &side, &found->slice);
+    /* Slices may have gaps between them: what is checked is from the first row to the last. */
+    struct gf_extent all = {
+        (size->Depth - 1) * found->slice + (size->Height - 1) * side.pitch + size->WidthInBytes, 1};
+    result = result == CUDA_SUCCESS ? gf_copy_check_side(&side, &all, write) : result;
+    found->device = side.device;
+    found->address = side.address;
+    found->pitch = side.pitch;
+    if (result == CUDA_SUCCESS && !side.device) {
+        gf_pending_wait((void *)side.address, all.width);
+    }
+    return result;
+}
+
 CUresult gf_copy_each(const CUDA_MEMCPY3D *p, CUresult (*visit)(void *data, const struct gf_row_copy *slice),
                       void *data) {
-    const struct volume source = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcXInBytes,
-                                  p->srcY,          p->srcZ,    p->srcPitch,  p->srcHeight};
-    const struct volume target = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstXInBytes,
-                                  p->dstY,          p->dstZ,    p->dstPitch,  p->dstHeight};
+    const struct gf_volume source = gf_copy_source(p), target = gf_copy_target(p);
     struct gf_side from, to;
     uint64_t from_slice, to_slice;
     if (p->WidthInBytes == 0 || p->Height == 0 || p->Depth == 0) {

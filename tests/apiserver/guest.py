@@ -28,6 +28,9 @@ KINDS = {
     "event": 7,
     "link": 9,
     "graph_exec": 13,
+    "array": 16,
+    "texture_object": 17,
+    "surface_object": 18,
 }
 
 

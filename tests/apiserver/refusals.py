@@ -17,7 +17,7 @@ from codegen.expression import paths
 from codegen.load import load
 from codegen.model import Arg, Kind, Use
 from codegen.wire import WIRE_SIZES
-from tests.apiserver import kernels, links
+from tests.apiserver import arrays, kernels, links
 from tests.apiserver.guest import PRIMARY, Guest, handle, operations
 
 PAGE = 2 << 20
@@ -43,6 +43,13 @@ VALID: dict[str, dict[str, Any]] = {
     "sessionRestoreState": {"payload": b""},
     "sessionGraphKernel": {"params": 12},
     "sessionGraphSetKernel": {"params": 12},
+    "cuArray3DCreate_v2": {"pAllocateArray": arrays.description(64)},
+    "sessionTextureCreate": {
+        "resource": arrays.resource(arrays.KEPT),
+        "texture": arrays.SAMPLER,
+        "payload": arrays.NO_PART,
+    },
+    "sessionSurfaceCreate": {"resource": arrays.resource(arrays.KEPT)},
 }
 
 FIRST_NODE = 2  # behind the empty ones that every graph has here
@@ -85,7 +92,18 @@ class World:
         self.made["context"] = self.make("context")
         self.made["kernel"] = kernels.bind(self.guest, "scale")
         self.made["library"] = kernels.LIBRARY
-        for kind in ("stream", "event", "module", "function", "link", "graph_exec"):
+        arrays.create(self.guest, arrays.KEPT)
+        self.made["array"] = arrays.KEPT
+        for kind in (
+            "stream",
+            "event",
+            "module",
+            "function",
+            "link",
+            "graph_exec",
+            "texture_object",
+            "surface_object",
+        ):
             self.made[kind] = self.make(kind)
         self.ready = self.ready_graph()
         reply = self.guest.sync()
@@ -115,6 +133,12 @@ class World:
         elif kind == "event":
             guest.send("cuEventCreate", phEvent=new, Flags=0)
             guest.send("cuEventRecordWithFlags", hEvent=new, hStream=0, flags=0)
+        elif kind == "array":
+            arrays.create(guest, new)
+        elif kind == "texture_object":
+            assert arrays.texture(guest, new, arrays.KEPT).status == 0
+        elif kind == "surface_object":
+            assert arrays.surface(guest, new, arrays.KEPT).status == 0
         elif kind == "link":
             assert links.create(guest, new).status == 0
             links.add_all(guest, new)

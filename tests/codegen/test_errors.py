@@ -204,7 +204,8 @@ MISTAKES = {
             0,
             "sessionGetModule(library): unknown object 'book'",
             "Known: context, module, library, kernel, function, stream, event, memory_pool, link, "
-            "memory_allocation, graph, graph_node, graph_exec, user_object",
+            "memory_allocation, graph, graph_node, graph_exec, user_object, array, texture_object, "
+            "surface_object",
         ),
     ),
     "nothing said of what it leaves behind": (
