@@ -27,7 +27,7 @@ CUresult gf_codec_device(CUdevice device, CUdevice *wire) {
     return device < 0 || device >= DEVICES ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
 }
 
-bool gf_device_range(uint64_t address, uint64_t size) {
+bool gf_device_range(uint64_t address, uint64_t size, bool write) {
     return address < LIMIT && size <= LIMIT - address;
 }
 
@@ -56,7 +56,7 @@ static int server_name(struct gf_decoder *d, unsigned kinds, void *driver, uint6
 }
 
 static int server_address(struct gf_decoder *d, uint64_t address, uint64_t size, unsigned access) {
-    return gf_device_range(address, size) ? 0 : CUDA_ERROR_INVALID_VALUE;
+    return gf_device_range(address, size, (access & GF_ACCESS_WRITE) != 0) ? 0 : CUDA_ERROR_INVALID_VALUE;
 }
 
 static int server_device(struct gf_decoder *d, int wire, int *driver) {
