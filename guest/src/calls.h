@@ -1,10 +1,12 @@
 /* What several functions of the driver are made of (`calls` in specs/cuda/driver.yaml). `behind`: the copy
  * may still run when the call returns. Out parameters are set only on success. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "driver_interop/cuda_driver.h"
 #include "driver_interop/interop.h"
+#include "graph.h"
 #include "objects.h"
 
 /* Device memory of the window, at once or in the order of a stream. */
@@ -23,6 +25,22 @@ CUresult gf_copy_between(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
 CUresult gf_copy_plane(const CUDA_MEMCPY2D *plane, CUstream stream, bool behind);
 CUresult gf_copy_volume(const CUDA_MEMCPY3D *volume, CUstream stream, bool behind);
 CUresult gf_copy_volume_between(const CUDA_MEMCPY3D_PEER *volume, CUstream stream, bool behind);
+/* Of 1-D arrays, by offsets in bytes. */
+CUresult gf_copy_line(const CUDA_MEMCPY3D *line, CUstream stream, bool behind);
+CUresult gf_copy_device_to_array(CUarray to, size_t offset, CUdeviceptr from, size_t size, CUstream stream);
+CUresult gf_copy_array_to_device(CUdeviceptr to, CUarray from, size_t offset, size_t size, CUstream stream);
+CUresult gf_copy_host_to_array(CUarray to, size_t offset, const void *from, size_t size, CUstream stream);
+CUresult gf_copy_array_to_host(void *to, CUarray from, size_t offset, size_t size, CUstream stream);
+CUresult gf_copy_array_to_array(CUarray to, size_t to_offset, CUarray from, size_t from_offset, size_t size,
+                                CUstream stream);
+CUresult gf_array_create_plane(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *desc);
+CUresult gf_texture_create(CUtexObject *object, const CUDA_RESOURCE_DESC *resource,
+                           const CUDA_TEXTURE_DESC *texture, const CUDA_RESOURCE_VIEW_DESC *part);
+CUresult gf_texture_resource(CUtexObject object, CUDA_RESOURCE_DESC *resource);
+CUresult gf_texture_sampler(CUtexObject object, CUDA_TEXTURE_DESC *texture);
+CUresult gf_texture_part(CUtexObject object, CUDA_RESOURCE_VIEW_DESC *part);
+CUresult gf_surface_create(CUsurfObject *object, const CUDA_RESOURCE_DESC *resource);
+CUresult gf_surface_resource(CUsurfObject object, CUDA_RESOURCE_DESC *resource);
 /* width: in elements. */
 CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t element, size_t width,
                  size_t rows, CUstream stream);
@@ -44,3 +62,55 @@ CUresult gf_link_complete(struct gf_link *link, void **image, size_t *size);
 
 CUresult gf_occupancy_clusters(int *result, CUfunction function, const CUlaunchConfig *config,
                                bool largest_size);
+
+/* Graphs: each function takes and gives parameters in its form (graph.h). */
+CUresult gf_graph_create(CUgraph *graph);
+CUresult gf_graph_clone(struct gf_model *model, CUgraph *clone);
+CUresult gf_graph_destroy(struct gf_graph *graph);
+CUresult gf_graph_destroy_node(struct gf_graph_node *node);
+CUresult gf_graph_add(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
+                      const CUgraphEdgeData *data, size_t count, enum gf_form form, const void *params);
+/* Of one handle or address. */
+CUresult gf_graph_add_value(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
+                            size_t count, enum gf_form form, uint64_t value);
+CUresult gf_graph_connect(struct gf_model *model, const CUgraphNode *from, const CUgraphNode *to,
+                          const CUgraphEdgeData *data, size_t count);
+CUresult gf_graph_disconnect(struct gf_model *model, const CUgraphNode *from, const CUgraphNode *to,
+                             size_t count);
+CUresult gf_graph_nodes(struct gf_model *model, CUgraphNode *nodes, size_t *count, bool roots);
+CUresult gf_graph_edges(struct gf_model *model, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *data,
+                        size_t *count);
+CUresult gf_node_get(const struct gf_node *node, enum gf_form form, void *params);
+CUresult gf_node_set(struct gf_node *node, enum gf_form form, const void *params);
+CUresult gf_node_set_value(struct gf_node *node, enum gf_form form, uint64_t value);
+CUresult gf_node_in_clone(struct gf_model *clone, uint64_t original, CUgraphNode *found);
+CUresult gf_node_dependencies(const struct gf_node *node, CUgraphNode *nodes, CUgraphEdgeData *data,
+                              size_t *count);
+CUresult gf_node_dependents(const struct gf_node *node, CUgraphNode *nodes, CUgraphEdgeData *data,
+                            size_t *count);
+CUresult gf_graph_instantiate(CUgraphExec *handle, struct gf_model *model, uint64_t flags);
+CUresult gf_graph_instantiate_with(CUgraphExec *handle, struct gf_model *model,
+                                   CUDA_GRAPH_INSTANTIATE_PARAMS *params);
+CUresult gf_graph_launch(struct gf_exec *exec, CUstream stream);
+CUresult gf_exec_set(struct gf_exec *exec, const struct gf_node *node, enum gf_form form, const void *params);
+CUresult gf_exec_set_value(struct gf_exec *exec, const struct gf_node *node, enum gf_form form,
+                           uint64_t value);
+CUresult gf_exec_enable(struct gf_exec *exec, const struct gf_node *node, bool enabled);
+CUresult gf_exec_enabled(struct gf_exec *exec, const struct gf_node *node, unsigned *enabled);
+CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *model, CUgraphExecUpdateResultInfo *info);
+CUresult gf_exec_update_old(struct gf_exec *exec, struct gf_model *model, CUgraphNode *node,
+                            CUgraphExecUpdateResult *result);
+
+CUresult gf_user_object_create(CUuserObject *object, void *data, CUhostFn destroy, unsigned references);
+CUresult gf_user_object_retain(uint64_t object, unsigned count);
+CUresult gf_user_object_release(uint64_t object, unsigned count);
+CUresult gf_graph_retain(struct gf_model *model, uint64_t object, unsigned count, bool move);
+CUresult gf_graph_release(struct gf_model *model, uint64_t object, unsigned count);
+
+CUresult gf_capture_begin(CUstream stream, CUstreamCaptureMode mode, struct gf_model *model,
+                          const CUgraphNode *nodes, const CUgraphEdgeData *data, size_t count);
+CUresult gf_capture_end(CUstream stream, CUgraph *graph);
+CUresult gf_capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+                         const CUgraphNode **nodes, const CUgraphEdgeData **data, size_t *count);
+CUresult gf_capture_update(CUstream stream, const CUgraphNode *nodes, const CUgraphEdgeData *data,
+                           size_t count, unsigned flags);

@@ -29,6 +29,7 @@ Road = Carriage | Crossing
 ALL = programs.carried()
 # Short ones that together have streams, events, modules, variables, contexts, errors, threads and both APIs.
 SOME = {
+    "array_copies",
     "bad_copies",
     "bad_launch",
     "contexts",
@@ -51,6 +52,7 @@ SOME = {
     "link_symbols",
     "memsets",
     "moving_contexts",
+    "moving_graphs",
     "null_handles",
     "per_thread_stream",
     "pools_own",
@@ -60,19 +62,23 @@ SOME = {
     "stale_handles",
     "struct_parameters",
     "symbols",
+    "texture_objects",
     "vector_add_driver",
     "vector_add_runtime",
     "vmm_access",
     "vmm_maps",
 }
 SOME_BY_FILE = {
+    "array_copies",
     "contexts",
     "events",
     "globals_driver",
     "link_ptx",
     "memsets",
     "moving_contexts",
+    "moving_graphs",
     "symbols",
+    "texture_objects",
     "vector_add_runtime",
     "vmm_maps",
 }
@@ -89,6 +95,7 @@ SOME_BETWEEN_SERVERS = {
     "per_thread_stream",
     "pinned_pipeline",
     "shared_stream_threads",
+    "texture_objects",
     "vector_add_runtime",
     "vmm_access",
     "vmm_maps",
