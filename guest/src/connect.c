@@ -18,6 +18,7 @@
 #include "operations.h"
 #include "pool.h"
 #include "process.h"
+#include "program.h"
 #include "queue.h"
 #include "redirect.h"
 #include "resume.h"
@@ -51,7 +52,7 @@ static char *read_answer(struct gf_transport *from, struct gf_header *header, st
 
 static bool take_welcome(const struct gf_header *header, const char *body) {
     const struct gf_welcome *welcome = (const struct gf_welcome *)body;
-    size_t size = header->size - sizeof *header;
+    size_t size = gf_program_membership(body, header->size - sizeof *header);
     if (size < sizeof *welcome) {
         return false;
     }

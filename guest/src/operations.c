@@ -46,6 +46,10 @@ bool gf_operations_offered(void) {
     return peer == OTHER_BUILD;
 }
 
+bool gf_operations_extended(void) {
+    return peer != FIRST_RELEASE;
+}
+
 static bool released_first(uint16_t id) {
     for (size_t i = 0; i < GF_FIRST_RELEASE_COUNT; i++) {
         if (first_release[i] == id) {

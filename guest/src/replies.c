@@ -283,6 +283,10 @@ static bool read_frame(void) {
     if (header.op == GF_OP_MOVED) {
         return header.size == sizeof header ? read_farewell(&header) : read_moved(&header);
     }
+    if (header.op == GF_OP_SHARED && header.size == sizeof header) {
+        atomic_store(&gf_session.shared, true);
+        return true;
+    }
     if (header.op == GF_OP_ACKNOWLEDGE) {
         return read_acknowledgement(&header);
     }

@@ -36,6 +36,8 @@ static struct granule *granules;
 static uint64_t granule_count, granule_high; /* high: one past the last that ever was mapped */
 static uint64_t mapped, empty,
     trimmable; /* granules; empty: mapped, no allocation; trimmable: in empty runs */
+static uint64_t credit; /* granules that this process may map, once it shares its lease */
+static bool claims;     /* it knows that it does */
 static uint64_t next_id = 1;
 static _Atomic uint64_t work;    /* device work enqueued so far */
 static _Atomic uint64_t settled; /* fenced or waited for up to here */
@@ -141,18 +143,65 @@ static void map_run(uint64_t first, uint64_t length) {
     granule_high = first + length > granule_high ? first + length : granule_high;
 }
 
-/* Backing for granules first…last, which are marked live. */
-static bool back(uint64_t first, uint64_t last) {
-    uint64_t missing = 0, limit = gf_session.quota / gf_session.granularity;
-    for (uint64_t i = first; i <= last; i++) {
-        missing += granules[i].run == 0;
+/* Granules that are claimed, and kept, beyond what is needed. */
+static uint64_t slack(void) {
+    uint64_t part = gf_session.quota / 16;
+    return (part < CACHE_MINIMUM ? part : CACHE_MINIMUM) / gf_session.granularity;
+}
+
+/* Whether other processes have the lease too. What was mapped until this is noticed, the server claims. */
+static bool shared(void) {
+    if (!claims && atomic_load_explicit(&gf_session.shared, memory_order_relaxed)) {
+        claims = true;
+        credit = mapped;
+    }
+    return claims;
+}
+
+/* So many granules of the lease's memory for this process, in all. Whoever reads the answer takes no lock
+ * that the caller may have. */
+static CUresult claim(uint64_t wanted, uint64_t *left) {
+    struct gf_req_sessionMemoryClaim request = {.wanted = wanted * gf_session.granularity};
+    struct gf_rep_sessionMemoryClaim reply = {0};
+    struct gf_call call = {.op = GF_OP_sessionMemoryClaim, .reply = &reply, .reply_size = sizeof reply};
+    CUresult result = gf_call_parts(&call, &(struct iovec){&request, sizeof request}, 1);
+    free(call.payload);
+    if (call.done && call.status == CUDA_SUCCESS) {
+        credit = reply.credit / gf_session.granularity;
+        *left = reply.left;
+    }
+    return result;
+}
+
+/* Room for so many granules more, if need be in place of backing that nobody uses. */
+static CUresult make_room(uint64_t missing) {
+    uint64_t limit = gf_session.quota / gf_session.granularity, left;
+    if (shared()) {
+        CUresult result = mapped + missing <= credit ? CUDA_SUCCESS : claim(mapped + missing, &left);
+        if (result != CUDA_ERROR_OUT_OF_MEMORY) {
+            return result;
+        }
+        limit = credit;
     }
     if (mapped + missing > limit) {
         uint64_t excess = mapped + missing - limit;
         if (excess > trimmable) {
-            return false;
+            return CUDA_ERROR_OUT_OF_MEMORY;
         }
         trim(trimmable - excess);
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Backing for granules first…last, which are marked live. */
+static CUresult back(uint64_t first, uint64_t last) {
+    uint64_t missing = 0;
+    for (uint64_t i = first; i <= last; i++) {
+        missing += granules[i].run == 0;
+    }
+    CUresult result = missing > 0 ? make_room(missing) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     for (uint64_t i = first; i <= last; i++) {
         uint64_t length = 0;
@@ -164,7 +213,7 @@ static bool back(uint64_t first, uint64_t last) {
             i += length - 1;
         }
     }
-    return true;
+    return CUDA_SUCCESS;
 }
 
 static void settle(uint64_t freed_at, uint64_t freed_stream, uint64_t stream) {
@@ -233,13 +282,14 @@ static CUresult allocate(uint64_t size, uint64_t owner, uint64_t pool, uint64_t 
     for (uint64_t i = first; i <= last; i++) {
         set_live(i, 1);
     }
-    if (!back(first, last)) {
+    CUresult result = back(first, last);
+    if (result != CUDA_SUCCESS) {
         for (uint64_t i = first; i <= last; i++) {
             set_live(i, -1);
         }
         gf_blocks_give(&blocks, block, freed_at, freed_stream);
         pthread_mutex_unlock(&lock);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return result;
     }
     settle(freed_at, freed_stream, stream);
     block->requested = size;
@@ -326,8 +376,16 @@ static void give(struct gf_block *block, uint64_t stream) {
         trim_between(first, last);
     }
     uint64_t cache = gf_session.quota / 4 > CACHE_MINIMUM ? gf_session.quota / 4 : CACHE_MINIMUM;
+    if (shared()) {
+        cache = slack() * gf_session.granularity;
+    }
     if (trimmable * gf_session.granularity > cache) {
         trim(cache / gf_session.granularity / 2);
+    }
+    if (claims && credit > mapped + 2 * slack()) {
+        credit = mapped + slack();
+        struct gf_req_sessionMemoryKeep request = {.credit = credit * gf_session.granularity};
+        gf_send_struct(GF_OP_sessionMemoryKeep, &request);
     }
 }
 
@@ -376,12 +434,16 @@ bool gf_window_contains(uint64_t address) {
     return address - gf_session.window_base < gf_session.window_size;
 }
 
-void gf_window_info(uint64_t *free, uint64_t *total) {
+CUresult gf_window_info(uint64_t *free, uint64_t *total) {
     uint64_t limit =
         gf_session.quota < gf_session.device.total_memory ? gf_session.quota : gf_session.device.total_memory;
+    uint64_t left = 0;
     pthread_mutex_lock(&lock);
+    CUresult result = shared() ? claim(0, &left) : CUDA_SUCCESS;
     uint64_t used = (mapped - empty) * gf_session.granularity;
+    uint64_t usable = claims ? credit * gf_session.granularity + left : limit;
     pthread_mutex_unlock(&lock);
     *total = limit;
-    *free = used < limit ? limit - used : 0;
+    *free = used < usable ? usable - used : 0;
+    return result;
 }

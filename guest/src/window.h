@@ -30,7 +30,7 @@ bool gf_window_find(uint64_t address, struct gf_allocation *allocation);
 /* Whether a range is within the window at all: what tells a device pointer from a host pointer. */
 bool gf_window_contains(uint64_t address);
 /* Bytes of the quota that are free, and all of it. */
-void gf_window_info(uint64_t *free, uint64_t *total);
+CUresult gf_window_info(uint64_t *free, uint64_t *total);
 
 /* Counts device work, so that memory freed behind it is not reused before it is done. */
 void gf_window_work_enqueued(void);

@@ -4,6 +4,8 @@ guests.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..sessions.placement import Placer
 from ..tenants.tenancy import Tenancy
 
@@ -20,16 +22,19 @@ class Admission:
     for.
     """
 
-    def __init__(self, placer: Placer, tenancy: Tenancy, most: int) -> None:
+    def __init__(
+        self, placer: Placer, tenancy: Tenancy, most: int, more: Callable[[str], int] = lambda _: 0
+    ) -> None:
         self._placer = placer
         self._tenancy = tenancy
         self.most = most
+        self._more = more  # sessions of a tenant that share a lease with another
 
     def why_not_in(self, tenant: str) -> str | None:
         """Why one more guest of the tenant may not come in; None: it may."""
         limit = self._tenancy.limits(tenant).connections
         standing = self._placer.standing(tenant)
-        has = standing.waiting + standing.sessions
+        has = standing.waiting + standing.sessions + self._more(tenant)
         return (
             _said(tenant, has, limit, "connections", "connections")
             if limit is not None and has >= limit
