@@ -13,8 +13,8 @@ _SIZE = SEATS * Seat.SIZE
 
 
 class Book:
-    """An open file that the monitor gave: a seat for each process. What a seat has claimed, the engine writes;
-    here is when its process last made a call.
+    """An open file that the monitor gave: a seat for each process. What a seat has claimed the engine writes,
+    and this says when its process last made a call.
     """
 
     def __init__(self, file: int, seat: int) -> None:

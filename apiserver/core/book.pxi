@@ -1,4 +1,4 @@
-# Memory of a lease that several processes share (WIRE.md 12): each API server claims its part in a book, a file that the
+# Memory of a lease that several processes share (WIRE.md 13): each API server claims its part in a book, a file that the
 # monitor gave to all of them. Who claims holds the file's lock; each writes its own seat alone.
 
 cdef extern from "<sys/file.h>" nogil:
@@ -6,9 +6,6 @@ cdef extern from "<sys/file.h>" nogil:
         LOCK_EX
         LOCK_UN
     int flock(int fd, int operation)
-
-cdef enum:
-    STEP = 64 << 20             # claimed at once, or a sixteenth of a small quota
 
 
 cdef void begin_book(Session *s) noexcept nogil:
@@ -40,7 +37,7 @@ cdef uint64_t claimed_by_others(Session *s) noexcept nogil:
 
 cdef bint claim(Session *s, uint64_t wanted, uint64_t *left) noexcept nogil:
     """Raises the credit to `wanted` bytes at least. `left`: what nobody has claimed then. book.lock is held."""
-    cdef uint64_t others, room, step
+    cdef uint64_t others, room
     cdef bint fine
     if s.book.file < 0:
         left[0] = 0
@@ -50,9 +47,7 @@ cdef bint claim(Session *s, uint64_t wanted, uint64_t *left) noexcept nogil:
     room = s.window.quota - others if others < s.window.quota else 0
     fine = wanted <= max(room, s.book.credit)
     if fine and wanted > s.book.credit:
-        step = min(<uint64_t>STEP, s.window.quota >> 4) & ~<uint64_t>(PAGE - 1)
-        s.book.credit = min(room & ~<uint64_t>(PAGE - 1), wanted + step)
-        s.book.credit = max(s.book.credit, wanted)
+        s.book.credit = wanted
         write_seat(s)
     flock(s.book.file, LOCK_UN)
     left[0] = room - s.book.credit if room > s.book.credit else 0

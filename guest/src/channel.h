@@ -63,5 +63,7 @@ bool gf_channel_wait_flag(const _Atomic bool *flag);
 /* Remembers the failure of a call that nobody waits for; the next gf_call_wait returns it. */
 void gf_channel_latch(CUresult error);
 
+/* Reads what the server has said unasked, if anything, without waiting. */
+void gf_channel_glance(void);
 /* Whether the server is gone for good. */
 bool gf_channel_lost(void);

@@ -35,7 +35,7 @@ static struct gf_blocks blocks;
 static struct granule *granules;
 static uint64_t granule_count, granule_high; /* high: one past the last that ever was mapped */
 static uint64_t mapped, empty,
-    trimmable; /* granules; empty: mapped, no allocation; trimmable: in empty runs */
+    trimmable;          /* granules; empty: mapped, no allocation; trimmable: in empty runs */
 static uint64_t credit; /* granules that this process may map, once it shares its lease */
 static bool claims;     /* it knows that it does */
 static uint64_t next_id = 1;
@@ -143,12 +143,6 @@ static void map_run(uint64_t first, uint64_t length) {
     granule_high = first + length > granule_high ? first + length : granule_high;
 }
 
-/* Granules that are claimed, and kept, beyond what is needed. */
-static uint64_t slack(void) {
-    uint64_t part = gf_session.quota / 16;
-    return (part < CACHE_MINIMUM ? part : CACHE_MINIMUM) / gf_session.granularity;
-}
-
 /* Whether other processes have the lease too. What was mapped until this is noticed, the server claims. */
 static bool shared(void) {
     if (!claims && atomic_load_explicit(&gf_session.shared, memory_order_relaxed)) {
@@ -156,6 +150,14 @@ static bool shared(void) {
         credit = mapped;
     }
     return claims;
+}
+
+/* The same, with what the server has said meanwhile. */
+static bool shared_by_now(void) {
+    if (!claims) {
+        gf_channel_glance();
+    }
+    return shared();
 }
 
 /* So many granules of the lease's memory for this process, in all. Whoever reads the answer takes no lock
@@ -176,7 +178,7 @@ static CUresult claim(uint64_t wanted, uint64_t *left) {
 /* Room for so many granules more, if need be in place of backing that nobody uses. */
 static CUresult make_room(uint64_t missing) {
     uint64_t limit = gf_session.quota / gf_session.granularity, left;
-    if (shared()) {
+    if (shared_by_now()) {
         CUresult result = mapped + missing <= credit ? CUDA_SUCCESS : claim(mapped + missing, &left);
         if (result != CUDA_ERROR_OUT_OF_MEMORY) {
             return result;
@@ -376,14 +378,14 @@ static void give(struct gf_block *block, uint64_t stream) {
         trim_between(first, last);
     }
     uint64_t cache = gf_session.quota / 4 > CACHE_MINIMUM ? gf_session.quota / 4 : CACHE_MINIMUM;
-    if (shared()) {
-        cache = slack() * gf_session.granularity;
+    if (shared() && cache > CACHE_MINIMUM) {
+        cache = CACHE_MINIMUM; /* others need it */
     }
     if (trimmable * gf_session.granularity > cache) {
         trim(cache / gf_session.granularity / 2);
     }
-    if (claims && credit > mapped + 2 * slack()) {
-        credit = mapped + slack();
+    if (claims && credit > mapped) {
+        credit = mapped;
         struct gf_req_sessionMemoryKeep request = {.credit = credit * gf_session.granularity};
         gf_send_struct(GF_OP_sessionMemoryKeep, &request);
     }
@@ -439,7 +441,7 @@ CUresult gf_window_info(uint64_t *free, uint64_t *total) {
         gf_session.quota < gf_session.device.total_memory ? gf_session.quota : gf_session.device.total_memory;
     uint64_t left = 0;
     pthread_mutex_lock(&lock);
-    CUresult result = shared() ? claim(0, &left) : CUDA_SUCCESS;
+    CUresult result = shared_by_now() ? claim(0, &left) : CUDA_SUCCESS;
     uint64_t used = (mapped - empty) * gf_session.granularity;
     uint64_t usable = claims ? credit * gf_session.granularity + left : limit;
     pthread_mutex_unlock(&lock);

@@ -85,9 +85,7 @@ class Broker(PoolListener):
         self._forwarding = Forwarding()
         self._handover = HandOver(config, tenancy)
         self._tenancy = tenancy
-        self._programs = Programs(
-            self.sessions, placer, pool, self.custody, tenancy, books, config.processes
-        )
+        self._programs = Programs(self.sessions, placer, pool, self.custody, tenancy, books, config.processes)
         self._admission = Admission(placer, tenancy, queue_most, self._programs.more)
         self._waiting = WaitingRoom(
             placer, self.sessions, config.max_wait, self._give_up, self._spoke_while_waiting
@@ -263,7 +261,8 @@ class Broker(PoolListener):
 
     def _give_up(self, session: Session) -> None:
         if not session.founds:
-            text = f"its program's lease had no API server for one more process within {self._config.max_wait:g} s"
+            waited = self._waiting.patience(session)
+            text = f"no API server for one more process of the program within {waited:g} s"
             self._refuse(self._withdraw(session), Reason.NO_CAPACITY, text)
             return
         place, _ = self._waiting.place(session)
@@ -405,9 +404,7 @@ class Broker(PoolListener):
         if not server.is_keeper:
             session.placement = Placement(session.id, server.device, server.key, grant.memory_quota)
             if first:
-                self._placer.adopt(
-                    session.lease.number, server.device, grant.memory_quota, **session.names
-                )
+                self._placer.adopt(session.lease.number, server.device, grant.memory_quota, **session.names)
         self._reunion.first(session, server, returned)
         log.info("session adopted", session=session.id, gpu=server.device, server=server.pid)
         self._announcer.tell(Event(Kind.ADOPTED, session.id, server.device, server.pid))

@@ -16,7 +16,7 @@ from ..pool.pool import Pool
 from ..sessions.book import Book
 from ..sessions.lease import Lease
 from ..sessions.placement import Placement, Placer
-from ..sessions.session import Phase, Session
+from ..sessions.session import Session
 from ..tenants.tenancy import Tenancy
 
 log = structlog.get_logger()
@@ -62,8 +62,8 @@ class Programs:
             return None
         if lease.processes >= self._most:
             return (
-                f"the program has {lease.processes} processes that use CUDA, of {self._most} that it may have "
-                f"at once: end some, or ask the operator for more (`gpuferry monitor --processes`)"
+                f"the program has {lease.processes} processes that use CUDA, of {self._most} that it may "
+                "have at once: end some, or ask the operator for more (`gpuferry monitor --processes`)"
             )
         tenant = session.hello.tenant
         limit = self._tenancy.limits(tenant).processes

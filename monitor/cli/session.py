@@ -61,7 +61,14 @@ def show_all(control: Control = None, token_file: TokenFile = None, as_json: Jso
         states = _STATES | _DISCONNECTED if one.get("disconnected") else _STATES
         state = states[one["state"]].format(**one)
         names = (one["program"], one["function"] or "-", one["tenant"] or "-")
-        table.add_row(str(one["id"]), str(one.get("lease") or "-"), state, *names, str(one["guest_pid"]), one.get("peer", "-"))
+        table.add_row(
+            str(one["id"]),
+            str(one.get("lease") or "-"),
+            state,
+            *names,
+            str(one["guest_pid"]),
+            one.get("peer", "-"),
+        )
     Console(width=None if sessions else 80).print(table if sessions else "no sessions")
 
 

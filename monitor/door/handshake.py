@@ -266,7 +266,7 @@ def welcome(
 
 def membership(lease: int, shared: bool) -> bytes:
     """What WELCOME tells at its end of the guest's lease, and whether other processes have that too."""
-    return frames.Membership(lease, shared, 0).pack()
+    return frames.Membership(lease, shared).pack()
 
 
 def redirect(key: bytes, nonces: bytes, session_key: bytes, ticket: bytes, address: str) -> bytes:

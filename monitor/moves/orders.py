@@ -69,10 +69,10 @@ class Orders:
         if not session.lease.is_alone(session.id):
             count = session.lease.processes
             raise CannotMove(
-                f"session {session.id} is one of {count} processes that share a lease, and such a program does "
-                "not move: end the others first"
+                f"session {session.id} is one of {count} processes that share a lease, and such a program "
+                "does not move: end the others first"
                 if count > 1
-                else f"session {session.id} goes on in the lease of a process that has ended, and does not move"
+                else f"session {session.id} has the lease of a process that ended, and does not move"
             )
         if session.moved_to:
             raise CannotMove(f"session {session.id} has moved to {session.moved_to}")

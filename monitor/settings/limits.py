@@ -74,8 +74,9 @@ NAMES = tuple(_KINDS)
 class Limits:
     """What one tenant may have at once. None: not said here; infinity: as much as there is.
 
-    `sessions` and `memory` (bytes of device memory) granted at once, `processes` that share them, `queue` places, `connections` of guests,
-    `calls` of the control plane a second, `wall` seconds of a session, `weight` of its turns in the queue.
+    `sessions` and `memory` (bytes of device memory) granted at once, `queue` places, `connections` of guests,
+    `calls` of the control plane a second, `wall` seconds of a session, `weight` of its turns in the queue,
+    `processes` that have a session, those that share one's lease included.
     """
 
     sessions: float | None = None

@@ -132,8 +132,8 @@ class MonitorOptions:
     tenants: Mapping[str, str] | None = option(
         options.optional(limits.tenants()),
         None,
-        "What tenants may have: sessions, processes, memory, queue, connections, calls, wall, weight; of `default`: "
-        "those of whom nothing else is said",
+        "What tenants may have: sessions, memory, queue, connections, calls, wall, weight, processes; of "
+        "`default`: those of whom nothing else is said",
     )
     min_idle: int = option(
         options.count(0), 0, "API servers per device that are idle at any time, as far as memory allows"

@@ -105,8 +105,10 @@ def main() -> None:
     cuda.free(address)
     assert cuda.allocate(480 * MIB) > 0, "what an ended process had is for all"
     # A program that clears its environment has no driver there; one that keeps it, belongs to its parent.
-    script = f"import sys; sys.path[:0] = {[os.path.dirname(__file__)]}; import processes; print(processes.Cuda().left())"
-    found = subprocess.run([sys.executable, "-c", script], env=dict(os.environ), capture_output=True, text=True)
+    folder = os.path.dirname(os.path.abspath(__file__))
+    script = f"import sys; sys.path[:0] = [{folder!r}]; import processes; print(processes.Cuda().left())"
+    command, environment = [sys.executable, "-c", script], dict(os.environ)
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert found.stdout == "32\n", found
     print("as it should be")
 

@@ -46,7 +46,12 @@ class Process(FakeGuest):
 
     def __init__(self, monitor: harness.Monitor, program: bytes, **changes: Any) -> None:
         super().__init__(monitor.address, monitor.token, extensions={PROGRAM: program}, **changes)
-        self.lease, self.shared, _ = frames.Membership.unpack(self.welcome[-MEMBERSHIP:])
+        self.lease: int
+        self.shared: int
+        self.lease, self.shared = frames.Membership.unpack(self.welcome[-MEMBERSHIP:])
+
+    def __enter__(self) -> Process:
+        return self
 
 
 def some_program() -> bytes:
@@ -110,9 +115,11 @@ def test_all_of_a_program_are_ended_together(monitor: harness.Monitor) -> None:
 def test_too_many_processes_are_refused_clearly(monitor: harness.Monitor) -> None:
     program = some_program()
     with Process(monitor, program), Process(monitor, program), Process(monitor, program):
-        with Process(monitor, program):
-            with pytest.raises(Refused, match="has 4 processes that use CUDA, of 4 .* --processes"):
-                Process(monitor, program)
+        with (
+            Process(monitor, program),
+            pytest.raises(Refused, match=r"has 4 processes that use CUDA, of 4 .* --processes"),
+        ):
+            Process(monitor, program)
         monitor.wait_for(lambda status: len(status.sessions) == 3, "one ended")
         with Process(monitor, program) as again:
             assert again.shared
@@ -131,7 +138,7 @@ def test_a_waiting_parent_takes_its_children_along(monitor: harness.Monitor) -> 
     assert isinstance(granted, FakeGuest)
     op, body = read_frame(child)
     assert op == frames.Frame.WELCOME
-    assert frames.Membership.unpack(body[-MEMBERSHIP:])[:2] == (granted.number, 1)
+    assert frames.Membership.unpack(body[-MEMBERSHIP:]) == (granted.number, 1)
     child.close()
     granted.close()
 
@@ -150,6 +157,19 @@ def test_if_the_waiting_parent_goes_a_child_takes_its_place(monitor: harness.Mon
     assert op == frames.Frame.WELCOME
     assert frames.Membership.unpack(body[-MEMBERSHIP:]).shared == 0
     child.close()
+
+
+def test_a_program_of_several_processes_does_not_move(monitor: harness.Monitor) -> None:
+    program = some_program()
+    with Process(monitor, program) as parent, Process(monitor, program) as child:
+        for session in (parent, child):
+            moved = monitor.run("migrate", str(session.number), "--to", "gpu:0")
+            assert moved.returncode != 0
+            assert "one of 2 processes that share a lease" in moved.stderr
+        parent.close()
+        monitor.wait_for(lambda status: len(status.sessions) == 1, "the parent is gone")
+        moved = monitor.run("migrate", str(child.number), "--to", "gpu:0")
+        assert "has the lease of a process that ended" in moved.stderr
 
 
 def test_a_stranger_shares_nothing(monitor: harness.Monitor) -> None:

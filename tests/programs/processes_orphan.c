@@ -15,6 +15,7 @@ int main(int count, char **arguments) {
         OK(LAUNCH(kernel("count_up"), 1, 1, NULL, &words));
         OK(cuMemcpyDtoH(&back, words, sizeof back));
         EXPECT(back == 8);
+        EXPECT(write(3, back == 8 ? "y" : "n", 1) == 1);
         return check_failed;
     }
     int alive[2], over[2];
@@ -29,6 +30,7 @@ int main(int count, char **arguments) {
             dup2(alive[0], 0);
             close(alive[1]);
             close(over[0]);
+            dup2(over[1], 3);
             execl(arguments[0], arguments[0], "grandchild", (char *)NULL);
             _exit(99);
         }
@@ -40,7 +42,8 @@ int main(int count, char **arguments) {
     waitpid(parent, &status, 0);
     EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     close(alive[1]);
-    char byte;
-    EXPECT(read(over[0], &byte, 1) == 0); // the grandchild has ended
+    char byte = 'n';
+    EXPECT(read(over[0], &byte, 1) == 1 && byte == 'y'); // what the grandchild found
+    EXPECT(read(over[0], &byte, 1) == 0);                // it has ended
     return check_failed;
 }

@@ -1,5 +1,6 @@
-// A program of several processes: children that are started while their parent uses the device work at once, whether
-// they are forked and executed, or are grandchildren; a forked child of a process that used CUDA does not.
+// A program of several processes: children that are started while their parent uses the device work at once,
+// whether they are forked and executed, or are grandchildren; a forked child of a process that used CUDA does
+// not.
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -4,7 +4,7 @@
 # Home: book
 # Changed by: -
 # Read by: -
-# Offers: admit begin_book claim_memory discharge keep_memory share_lease
+# Offers: admit begin_book claim_memory discharge keep_memory share_lease tell_shared
 
 cdef struct Book:
     pthread_mutex_t lock
