@@ -52,13 +52,15 @@ static char *read_answer(struct gf_transport *from, struct gf_header *header, st
 
 static bool take_welcome(const struct gf_header *header, const char *body) {
     const struct gf_welcome *welcome = (const struct gf_welcome *)body;
-    size_t size = gf_program_membership(body, header->size - sizeof *header);
+    size_t size = header->size - sizeof *header;
     if (size < sizeof *welcome) {
         return false;
     }
     size_t devices = welcome->device_count, hashes = welcome->image_hash_count;
     size_t told = sizeof *welcome + devices * sizeof(struct gf_device) + hashes * GF_HASH_SIZE;
-    if (devices < 1 || size < told || !gf_operations_agree(body + told, size - told)) {
+    size_t agreed = size < told ? 0 : gf_operations_size(body + told, size - told);
+    if (devices < 1 || size < told || !gf_operations_agree(body + told, agreed) ||
+        !gf_program_take(body + told + agreed, size - told - agreed)) {
         return false;
     }
     memcpy(&gf_session.device, welcome + 1, sizeof gf_session.device);

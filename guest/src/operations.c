@@ -68,6 +68,16 @@ static void note_lacking(const uint8_t agreed[GF_OPERATION_LAST + 1]) {
     }
 }
 
+size_t gf_operations_size(const char *data, size_t size) {
+    struct gf_agreement agreement;
+    if (peer != OTHER_BUILD || size < sizeof agreement) {
+        return 0;
+    }
+    memcpy(&agreement, data, sizeof agreement);
+    size_t whole = sizeof agreement + agreement.bits_size + agreement.version_size;
+    return whole < size ? whole : size;
+}
+
 bool gf_operations_agree(const char *data, size_t size) {
     uint8_t agreed[GF_OPERATION_LAST + 1] = {0};
     struct gf_agreement agreement;

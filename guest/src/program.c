@@ -92,12 +92,12 @@ bool gf_program_add(struct gf_extensions *extensions) {
     return !added || gf_extension_add(extensions, GF_EXTENSION_PROGRAM, known, sizeof known);
 }
 
-size_t gf_program_membership(const char *body, size_t size) {
+bool gf_program_take(const char *data, size_t size) {
     struct gf_membership membership;
-    if (!added || size < sizeof membership) {
-        return size;
+    if (!added || size != sizeof membership) {
+        return size == 0; /* a server that says nothing of it shares nothing */
     }
-    memcpy(&membership, body + size - sizeof membership, sizeof membership);
+    memcpy(&membership, data, sizeof membership);
     atomic_store(&gf_session.shared, membership.shared != 0);
-    return size - sizeof membership;
+    return true;
 }

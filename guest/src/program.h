@@ -7,6 +7,5 @@
 
 /* Adds what its processes know to a HELLO, for a server that takes it. */
 bool gf_program_add(struct gf_extensions *extensions);
-/* What WELCOME says of the lease at its end: the size of what comes before that; `size` if nothing is said.
- */
-size_t gf_program_membership(const char *body, size_t size);
+/* Reads what WELCOME says of the lease, at its very end. */
+bool gf_program_take(const char *data, size_t size);
