@@ -1,4 +1,4 @@
-"""The program that a process is part of: who says the same, and how memory is claimed that others have too."""
+"""The program that a process is part of: who says the same, and memory that others have too."""
 
 from __future__ import annotations
 
