@@ -190,7 +190,7 @@ cdef void reply(Session *s, Frame *f, int status, size_t payload_size, Piece pie
         if done != cu.CUDA_ERROR_NOT_READY:
             settle(s, task, done)
         task = later
-    if s.stats.launches > 0:
+    if s.stats.launches > 0 or status != cu.CUDA_SUCCESS:
         forward_output(s)
     answer(s, f, status, payload_size, piece)
     pthread_mutex_unlock(&s.sending.lock)
