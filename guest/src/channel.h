@@ -65,5 +65,8 @@ void gf_channel_latch(CUresult error);
 
 /* Reads what the server has said unasked, if anything, without waiting. */
 void gf_channel_glance(void);
+/* How many requests were ever sent: as long as that stays the same nothing was enqueued. */
+uint64_t gf_channel_frames(void);
+
 /* Whether the server is gone for good. */
 bool gf_channel_lost(void);
