@@ -35,9 +35,10 @@ static struct gf_blocks blocks;
 static struct granule *granules;
 static uint64_t granule_count, granule_high; /* high: one past the last that ever was mapped */
 static uint64_t mapped, empty,
-    trimmable;          /* granules; empty: mapped, no allocation; trimmable: in empty runs */
-static uint64_t credit; /* granules that this process may map, once it shares its lease */
-static bool claims;     /* it knows that it does */
+    trimmable;             /* granules; empty: mapped, no allocation; trimmable: in empty runs */
+static uint64_t elsewhere; /* bytes of the quota that arrays have */
+static uint64_t credit;    /* bytes that this process may have, once it shares its lease */
+static bool claims;        /* it knows that it does */
 static uint64_t next_id = 1;
 static _Atomic uint64_t work;    /* device work enqueued so far */
 static _Atomic uint64_t settled; /* fenced or waited for up to here */
@@ -143,11 +144,16 @@ static void map_run(uint64_t first, uint64_t length) {
     granule_high = first + length > granule_high ? first + length : granule_high;
 }
 
+/* Bytes of the quota that this process has. */
+static uint64_t held(void) {
+    return mapped * gf_session.granularity + elsewhere;
+}
+
 /* Whether other processes have the lease too. What was mapped until this is noticed, the server claims. */
 static bool shared(void) {
     if (!claims && atomic_load_explicit(&gf_session.shared, memory_order_relaxed)) {
         claims = true;
-        credit = mapped;
+        credit = held();
     }
     return claims;
 }
@@ -160,33 +166,45 @@ static bool shared_by_now(void) {
     return shared();
 }
 
-/* So many granules of the lease's memory for this process, in all. Whoever reads the answer takes no lock
- * that the caller may have. */
+/* So many bytes of the lease's memory for this process, in all. Whoever reads the answer takes no lock that
+ * the caller may have. */
 static CUresult claim(uint64_t wanted, uint64_t *left) {
-    struct gf_req_sessionMemoryClaim request = {.wanted = wanted * gf_session.granularity};
+    struct gf_req_sessionMemoryClaim request = {.wanted = wanted};
     struct gf_rep_sessionMemoryClaim reply = {0};
     struct gf_call call = {.op = GF_OP_sessionMemoryClaim, .reply = &reply, .reply_size = sizeof reply};
     CUresult result = gf_call_parts(&call, &(struct iovec){&request, sizeof request}, 1);
     free(call.payload);
     if (call.done && call.status == CUDA_SUCCESS) {
-        credit = reply.credit / gf_session.granularity;
+        credit = reply.credit;
         *left = reply.left;
     }
     return result;
 }
 
-/* Room for so many granules more, if need be in place of backing that nobody uses. */
-static CUresult make_room(uint64_t missing) {
-    uint64_t limit = gf_session.quota / gf_session.granularity, left;
+/* Others may claim what this process does not have any more. */
+static void keep_what_is_held(void) {
+    if (claims && credit > held()) {
+        credit = held();
+        struct gf_req_sessionMemoryKeep request = {.credit = credit};
+        gf_send_struct(GF_OP_sessionMemoryKeep, &request);
+    }
+}
+
+/* Room for so many bytes more, if need be in place of backing that nobody uses. */
+static CUresult make_room(uint64_t bytes) {
+    uint64_t limit = gf_session.quota, left;
+    if (bytes > limit) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     if (shared_by_now()) {
-        CUresult result = mapped + missing <= credit ? CUDA_SUCCESS : claim(mapped + missing, &left);
+        CUresult result = held() + bytes <= credit ? CUDA_SUCCESS : claim(held() + bytes, &left);
         if (result != CUDA_ERROR_OUT_OF_MEMORY) {
             return result;
         }
         limit = credit;
     }
-    if (mapped + missing > limit) {
-        uint64_t excess = mapped + missing - limit;
+    if (held() + bytes > limit) {
+        uint64_t excess = (held() + bytes - limit + gf_session.granularity - 1) / gf_session.granularity;
         if (excess > trimmable) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
@@ -201,7 +219,7 @@ static CUresult back(uint64_t first, uint64_t last) {
     for (uint64_t i = first; i <= last; i++) {
         missing += granules[i].run == 0;
     }
-    CUresult result = missing > 0 ? make_room(missing) : CUDA_SUCCESS;
+    CUresult result = missing > 0 ? make_room(missing * gf_session.granularity) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -216,6 +234,21 @@ static CUresult back(uint64_t first, uint64_t last) {
         }
     }
     return CUDA_SUCCESS;
+}
+
+bool gf_window_charge(uint64_t bytes) {
+    pthread_mutex_lock(&lock);
+    bool fits = make_room(bytes) == CUDA_SUCCESS;
+    elsewhere += fits ? bytes : 0;
+    pthread_mutex_unlock(&lock);
+    return fits;
+}
+
+void gf_window_refund(uint64_t bytes) {
+    pthread_mutex_lock(&lock);
+    elsewhere -= bytes;
+    keep_what_is_held();
+    pthread_mutex_unlock(&lock);
 }
 
 static void settle(uint64_t freed_at, uint64_t freed_stream, uint64_t stream) {
@@ -385,11 +418,7 @@ static void give(struct gf_block *block, uint64_t stream) {
     if (trimmable * gf_session.granularity > cache) {
         trim(cache / gf_session.granularity / 2);
     }
-    if (claims && credit > mapped) {
-        credit = mapped;
-        struct gf_req_sessionMemoryKeep request = {.credit = credit * gf_session.granularity};
-        gf_send_struct(GF_OP_sessionMemoryKeep, &request);
-    }
+    keep_what_is_held();
 }
 
 CUresult gf_window_free(uint64_t address, uint64_t stream) {
@@ -457,8 +486,8 @@ CUresult gf_window_info(uint64_t *free, uint64_t *total) {
     uint64_t left = 0;
     pthread_mutex_lock(&lock);
     CUresult result = shared_by_now() ? claim(0, &left) : CUDA_SUCCESS;
-    uint64_t used = (mapped - empty) * gf_session.granularity;
-    uint64_t usable = claims ? credit * gf_session.granularity + left : limit;
+    uint64_t used = (mapped - empty) * gf_session.granularity + elsewhere;
+    uint64_t usable = claims ? credit + left : limit;
     pthread_mutex_unlock(&lock);
     *total = limit;
     *free = used < usable ? usable - used : 0;
