@@ -101,7 +101,7 @@ def guest_settings(
 def guest_environment(settings: dict[str, str]) -> dict[str, str]:
     """The environment of a program that is to run remotely."""
     environment = clean_environment() | settings
-    # What is started by a program is part of it, whoever starts it (specs/WIRE.md 13).
+    # What is started by a program is part of it, whoever starts it (specs/WIRE.md 14).
     environment.setdefault("GPUFERRY_PROGRAM", secrets.token_hex(32))
     return inject(environment, paths.guest_library())
 

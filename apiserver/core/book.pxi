@@ -1,4 +1,4 @@
-# Memory of a lease that several processes share (WIRE.md 13): each API server claims its part in a book, a file that the
+# Memory of a lease that several processes share (WIRE.md 14): each API server claims its part in a book, a file that the
 # monitor gave to all of them. Who claims holds the file's lock; each writes its own seat alone.
 
 cdef extern from "<sys/file.h>" nogil:
