@@ -63,6 +63,8 @@ bool gf_channel_wait_flag(const _Atomic bool *flag);
 /* Remembers the failure of a call that nobody waits for; the next gf_call_wait returns it. */
 void gf_channel_latch(CUresult error);
 
+/* Reads what the server has said unasked, if anything, without waiting. */
+void gf_channel_glance(void);
 /* How many requests were ever sent: as long as that stays the same nothing was enqueued. */
 uint64_t gf_channel_frames(void);
 
