@@ -56,10 +56,27 @@ cdef void forward(Session *s, int source, uint64_t *forwarded, int target) noexc
         end_session(s, DEVICE_FAILED, b"device error: kernels print, and the guest does not read")
 
 
+cdef inline bint takes_messages(Session *s) noexcept nogil:
+    """Guests of release 0.1 write to their standard output what names the other one: of what a device says they are
+    sent nothing. Whoever speaks this operation, which came with the messages, is newer.
+    """
+    return not s.input.limited or s.input.spoken[GF_OP_sessionMemoryClaim]
+
+
+cdef void forget_messages(Session *s) noexcept nogil:
+    """They are in the monitor's log."""
+    cdef int64_t end = lseek(s.sending.output.said, 0, SEEK_END)
+    if end > 0:
+        fallocate(s.sending.output.said, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, end)
+
+
 cdef void forward_output(Session *s) noexcept nogil:
     """s.sending.lock is held."""
     forward(s, s.sending.output.printed, &s.sending.output.forwarded, STANDARD_OUTPUT)
-    forward(s, s.sending.output.said, &s.sending.output.said_forwarded, STANDARD_ERROR)
+    if takes_messages(s):
+        forward(s, s.sending.output.said, &s.sending.output.said_forwarded, STANDARD_ERROR)
+    else:
+        forget_messages(s)
 
 
 cdef void empty_file(int file) noexcept nogil:

@@ -59,7 +59,7 @@ ADDED, REMOVED, MOVED, CHANGED = (
 EDITS = (
     Edit(DRIVER, f"{TRIM}unsupported\n", TRIM + CARRIED.removeprefix("        class: ")),
     Edit(DRIVER, RESET + CALLED, f"{RESET}unsupported\n"),
-    Edit(DRIVER, f"{CACHE}309\n", f"{CACHE}836\n"),
+    Edit(DRIVER, f"{CACHE}309\n", f"{CACHE}4095\n"),
     Edit(SESSION, f"{CLUSTERS}uint32_t shared", f"{CLUSTERS}uint64_t shared"),
 )
 # Each is called twice, and what nobody changed works afterwards.

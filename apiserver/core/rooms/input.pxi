@@ -3,7 +3,7 @@
 # Lock: none; the dispatcher's
 # Home: receive
 # Changed by: session_ops
-# Read by: _core restore_ops scrub
+# Read by: _core output restore_ops scrub
 # Offers: begin_input drop_last limit_to put_before read_payload refuse_payload reserve_input serve_frames serve_only
 #   unread_bytes
 
