@@ -117,14 +117,15 @@ def their_server(edited: Path) -> Iterator[Monitor]:
 
 
 def assert_told(outcome: Outcome, named: set[str], *versions: str) -> None:
-    """All four are not supported; those that one side lacks are named once, with both versions."""
-    calls = "".join(f"{name} {[NOT_SUPPORTED] * 2}\n" for name in (ADDED, REMOVED, MOVED, CHANGED))
+    """All four are not supported, and named once; those that one side lacks with both versions."""
+    four = (ADDED, REMOVED, MOVED, CHANGED)
+    calls = "".join(f"{name} {[NOT_SUPPORTED] * 2}\n" for name in four)
     assert outcome.stdout == f"{calls}0 0\n", outcome.stderr
-    lines = outcome.stderr.splitlines()
-    assert sorted(line.split(" is not supported")[0].split()[-1] for line in lines) == sorted(named)
-    for line in lines:
+    told = {line.split(" is not supported")[0].split()[-1]: line for line in outcome.stderr.splitlines()}
+    assert (sorted(told), len(told)) == (sorted(four), len(outcome.stderr.splitlines()))
+    for name in named:
         for version in versions:
-            assert version in line
+            assert version in told[name]
 
 
 def test_a_guest_that_has_more_and_less(their_guest: Path, our_server: Monitor, their_version: str) -> None:
