@@ -42,5 +42,9 @@ CUresult gf_link_add_file(CUlinkState state, CUjitInputType type, const char *pa
                           CUjit_option *options, void **values);
 CUresult gf_link_complete(struct gf_link *link, void **image, size_t *size);
 
+/* A function of the program, in the order of a stream. */
+CUresult gf_host_function(CUstream stream, CUhostFn function, void *data, unsigned sync_mode);
+CUresult gf_host_callback(CUstream stream, CUstreamCallback callback, void *data, unsigned flags);
+
 CUresult gf_occupancy_clusters(int *result, CUfunction function, const CUlaunchConfig *config,
                                bool largest_size);

@@ -353,6 +353,12 @@ CUresult gf_call_struct(uint16_t op, const void *request, size_t size, void *rep
  */
 static void io_sleep(void) {
     bool attend = atomic_load(&ch.unattended) > 0 && atomic_load(&ch.waiting) == 0;
+    if (attend && gf_reader_try()) {
+        /* What came together with somebody's reply makes the socket readable no more. */
+        while ((gf_reader_has_input() || gf_transport_has_input(&ch.transport)) && gf_reader_frame()) {
+        }
+        gf_reader_leave();
+    }
     struct pollfd wait[2] = {{.fd = ch.wake_fd, .events = POLLIN},
                              {.fd = ch.transport.fd, .events = (short)(POLLRDHUP | (attend ? POLLIN : 0))}};
     if (poll(wait, 2, -1) <= 0) {

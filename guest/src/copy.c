@@ -8,6 +8,7 @@
 #include "channel.h"
 #include "context.h"
 #include "gpuferry/messages.h"
+#include "host_call.h"
 #include "host_memory.h"
 #include "module.h"
 #include "pending.h"
@@ -15,7 +16,8 @@
 #include "vmm.h"
 #include "window.h"
 
-#define OUT_CALLS 8 /* GF_CHUNK each under way at once: 32 MiB */
+#define OUT_CALLS   8           /* GF_CHUNK each under way at once: 32 MiB */
+#define CAPTURE_MAX (64u << 10) /* of a pageable source: read when the call is made, as the driver does */
 
 /* One side of a copy: rows in host or device memory. */
 struct side {
@@ -80,15 +82,14 @@ static struct cutter cut(const struct extent *extent) {
     return (struct cutter){.all = *extent};
 }
 
-static CUresult copy_in(const struct side *to, const struct side *from, const struct extent *extent,
-                        uint64_t stream) {
-    gf_pending_wait((void *)from->address, span(from, extent));
-    gf_window_work_enqueued();
+/* `stream`: or the ticket of a host call, which both operations lay out alike. */
+static CUresult send_pieces(uint16_t op, const struct side *to, const struct side *from,
+                            const struct extent *extent, uint64_t stream) {
     for (struct cutter c = cut(extent); next_piece(&c);) {
         struct gf_req_sessionCopyIn request = {stream, piece_address(&c, to), to->pitch, c.piece.width,
                                                c.piece.rows};
         struct gf_rows rows = {(char *)piece_address(&c, from), from->pitch, c.piece.width, c.piece.rows};
-        CUresult result = gf_send_rows(GF_OP_sessionCopyIn, &request, sizeof request, &rows);
+        CUresult result = gf_send_rows(op, &request, sizeof request, &rows);
         if (result != CUDA_SUCCESS) {
             return result;
         }
@@ -96,14 +97,82 @@ static CUresult copy_in(const struct side *to, const struct side *from, const st
     return CUDA_SUCCESS;
 }
 
+/* A copy behind a function of the program, which may write what is copied. What copies out before it brought
+ * is there when the server asks. */
+struct late_copy {
+    struct gf_host_task base;
+    struct side to, from;
+    struct extent extent;
+    char captured[];
+};
+
+static void send_late(struct gf_host_task *call, uint64_t ticket, CUresult status) {
+    const struct late_copy *late = (struct late_copy *)call;
+    (void)status;
+    CUresult result = send_pieces(GF_OP_sessionHostCopyIn, &late->to, &late->from, &late->extent, ticket);
+    if (result != CUDA_SUCCESS) {
+        gf_channel_latch(result);
+    }
+}
+
+/* What is not page-locked is read now, as CUDA does. */
+static CUresult copy_in_late(const struct side *to, const struct side *from, const struct extent *extent,
+                             uint64_t stream, bool capture) {
+    uint64_t bytes = capture ? extent->width * extent->rows : 0;
+    struct late_copy *late = calloc(1, sizeof *late + bytes);
+    if (late == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    late->base = (struct gf_host_task){.run = send_late, .copies = true};
+    late->to = *to;
+    late->from = *from;
+    late->extent = *extent;
+    if (capture) {
+        gf_pending_wait((void *)from->address, span(from, extent));
+        for (uint64_t row = 0; row < extent->rows; row++) {
+            memcpy(late->captured + row * extent->width, (char *)from->address + row * from->pitch,
+                   extent->width);
+        }
+        late->from = (struct side){false, (uint64_t)late->captured, extent->width};
+    }
+    CUresult result = gf_host_call_add(&late->base);
+    result = result == CUDA_SUCCESS ? gf_host_call_enqueue(&late->base, stream, false) : result;
+    if (result != CUDA_SUCCESS) {
+        free(late);
+    }
+    return result;
+}
+
+static CUresult wait_for_stream(uint64_t stream) {
+    struct gf_req_cuStreamSynchronize request = {.hStream = stream};
+    return gf_call_struct(GF_OP_cuStreamSynchronize, &request, sizeof request, NULL, 0);
+}
+
+static CUresult copy_in(const struct side *to, const struct side *from, const struct extent *extent,
+                        uint64_t stream, bool may_run_behind) {
+    gf_window_work_enqueued();
+    if (gf_host_calls_pending()) {
+        bool locked = gf_host_is_locked((void *)from->address, span(from, extent));
+        if (may_run_behind && (locked || extent->width * extent->rows <= CAPTURE_MAX)) {
+            return copy_in_late(to, from, extent, stream, !locked);
+        }
+        CUresult result = wait_for_stream(stream);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+    }
+    gf_pending_wait((void *)from->address, span(from, extent));
+    return send_pieces(GF_OP_sessionCopyIn, to, from, extent, stream);
+}
+
 /* Waits for the data; several pieces are under way at a time. */
 static CUresult copy_out(const struct side *to, const struct side *from, const struct extent *extent,
                          uint64_t stream) {
     struct gf_call calls[OUT_CALLS];
     unsigned started = 0, finished = 0;
-    CUresult result = CUDA_SUCCESS;
+    CUresult result = gf_host_calls_pending() ? wait_for_stream(stream) : CUDA_SUCCESS;
     struct cutter c = cut(extent);
-    bool more = next_piece(&c);
+    bool more = result == CUDA_SUCCESS && next_piece(&c);
     while (more || finished < started) {
         if (more && started - finished < OUT_CALLS && result == CUDA_SUCCESS) {
             struct gf_req_sessionCopyOut request = {stream, piece_address(&c, from), from->pitch,
@@ -196,7 +265,8 @@ static CUresult copy(struct side to, struct side from, struct extent extent, CUs
     }
     join_rows(&to, &from, &extent);
     if (to.device) {
-        return from.device ? copy_within(&to, &from, &extent, stream) : copy_in(&to, &from, &extent, stream);
+        return from.device ? copy_within(&to, &from, &extent, stream)
+                           : copy_in(&to, &from, &extent, stream, may_run_behind);
     }
     if (!from.device) {
         return copy_host(&to, &from, &extent);

@@ -9,6 +9,7 @@
 #include "context.h"
 #include "functions.h"
 #include "guest.h"
+#include "host_call.h"
 #include "pending.h"
 
 #define PAGE 4096ull
@@ -123,6 +124,7 @@ CUresult gf_cuMemFreeHost(void *p) {
     if (!take((uint64_t)p, false, &range)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    gf_host_calls_settle(range.owner);
     gf_pending_wait(p, range.size);
     munmap(p, (range.size + PAGE - 1) / PAGE * PAGE);
     return CUDA_SUCCESS;
@@ -150,6 +152,7 @@ CUresult gf_cuMemHostUnregister(void *p) {
     if (!take((uint64_t)p, true, &range)) {
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
+    gf_host_calls_settle(range.owner);
     gf_pending_wait(p, range.size);
     return CUDA_SUCCESS;
 }

@@ -10,6 +10,7 @@
 #include "blocks.h"
 #include "channel.h"
 #include "gpuferry/messages.h"
+#include "host_call.h"
 #include "log.h"
 #include "pool_use.h"
 #include "session.h"
@@ -106,6 +107,9 @@ static void trim(uint64_t keep) {
 /* A large allocation's backing goes when it does, as the driver's does: a kernel that still uses it must
  * fail, and another session may need the memory. Small ones would ask the server for every pair of calls. */
 static void trim_between(uint64_t first, uint64_t last) {
+    if (gf_host_calls_pending()) {
+        return; /* the server would have to wait for the device before the same pages are mapped again */
+    }
     for (uint64_t i = first; i <= last; i++) {
         if (granules[i].run == i + 1 && granules[i].run_live == 0) {
             unmap_run(i);

@@ -16,12 +16,6 @@ class Difference:
 
 
 DIFFERENCES: dict[str, tuple[Difference, ...]] = {
-    "host_function": (
-        Difference(
-            r"^(launched|added) -> ",
-            "the guest does not carry host functions: it would have to be called back",
-        ),
-    ),
 }
 
 
