@@ -15,7 +15,7 @@ TOOK    = status=$$?; echo "make $@ took $$(($$(date +%s) - $(BEGAN))) s"; exit 
 # Jails; chromium for the page, etcd for the registry: real ones.
 PACKAGES := bwrap:bubblewrap etcd:etcd-server chromium:chromium chromedriver:chromium-driver
 
-.PHONY: help setup packages gen build check test test-all test-sanitize fuzz demo bench gpu clean
+.PHONY: help setup lock packages gen build check test test-all test-sanitize fuzz demo bench gpu clean
 
 help:
 	@echo "make demo           an unmodified CUDA program, natively and through gpuferry, compared"
@@ -25,13 +25,17 @@ help:
 	@echo "make fuzz           hostile inputs for every parser, INPUTS for each in C (default 2000000)"
 	@echo "make bench          measurements with their floors -> build/bench/results.json"
 	@echo "make gpu            acceptance on a machine with a GPU"
+	@echo "make lock           the versions that all of this uses (.ci/lock.txt), after a change of pyproject.toml"
 	@echo "make build | gen | check | clean"
 
 setup: $(STAMP)
-$(STAMP): pyproject.toml .ci/setup.sh
+$(STAMP): .ci/lock.txt .ci/setup.sh
 	@mkdir -p build
 	@$(LOCK) .ci/setup.sh $(PYTHON) $(VENV)
 	@touch $@
+
+lock:
+	@.ci/lock.sh $(PYTHON)
 
 packages:
 	@.ci/packages.sh $(PACKAGES)

@@ -9,7 +9,7 @@ step() {
 }
 step "$bin/ruff" check -q .
 step "$bin/ruff" format -q --check .
-step "$bin/mypy" codegen apiserver migration monitor native guest bench tests .ci
+step "$bin/mypy" codegen apiserver migration monitor native guest bench tests
 step "$bin/python" -m codegen --check
 step "$bin/clang-format" --dry-run -Werror $(git ls-files '*.c' '*.h' '*.cu' '*.cuh')
 step "$bin/python" -m bench.readme --check

@@ -12,7 +12,6 @@ quiet="-q"
 echo "Setting up $venv (one download of about 300 MB)"
 # shellcheck disable=SC2086
 "$venv/bin/python" -m pip install $quiet --disable-pip-version-check --upgrade "pip>=25.1"
-# The group and the extras in one resolution, so that all pins agree.
-"$venv/bin/python" .ci/requirements.py >build/requirements.txt
+# All of it, at the versions of the lock (.ci/lock.sh).
 # shellcheck disable=SC2086
-"$venv/bin/python" -m pip install $quiet --disable-pip-version-check --group dev -r build/requirements.txt
+"$venv/bin/python" -m pip install $quiet --disable-pip-version-check -r .ci/lock.txt

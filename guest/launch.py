@@ -13,6 +13,11 @@ from typing import NoReturn
 from . import paths
 from .endpoint import TLS_SCHEME, Endpoint
 
+SEARCHED = (
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+    "PATH",
+)  # where programs and the loader look; inject adds to them
 TLS_SETTINGS = ("GPUFERRY_TLS_CA", "GPUFERRY_TLS_NAME")
 
 
@@ -29,13 +34,42 @@ def clean_environment() -> dict[str, str]:
     return environment
 
 
-def inject(environment: dict[str, str], library: str) -> dict[str, str]:
-    """Make `library`, whose SONAME is libcuda.so.1, the driver of what is started with this environment."""
+def preload(environment: dict[str, str], *libraries: str) -> dict[str, str]:
+    """Make `libraries`, of which one has the SONAME libcuda.so.1, those of what is started with this
+    environment.
+    """
     # Last, because a sanitizer's runtime insists on being first; instead of another driver, because the
     # first one wins.
     others = environment.get("LD_PRELOAD", "").replace(" ", ":").split(":")
-    kept = [other for other in others if other and os.path.basename(other) != "libcuda.so.1"]
-    environment["LD_PRELOAD"] = ":".join([*kept, library])
+    kept = [other for other in others if other and os.path.basename(other) not in paths.NAMES]
+    environment["LD_PRELOAD"] = ":".join([*kept, *libraries])
+    if not environment["LD_PRELOAD"]:
+        del environment["LD_PRELOAD"]
+    return environment
+
+
+def without_driver(environment: dict[str, str]) -> dict[str, str]:
+    """The environment without what `inject` adds: what is started with it finds the machine's own driver."""
+    preload(environment)
+    for name in ("LD_LIBRARY_PATH", "PATH"):
+        if name in environment:
+            others = [folder for folder in environment[name].split(":") if not paths.is_ours(folder)]
+            environment[name] = ":".join(others)
+    return environment
+
+
+def inject(environment: dict[str, str], driver: str) -> dict[str, str]:
+    """Make `driver` what programs find that are started with this environment, however they look for it
+    (guest/DESIGN.md): by name, in folders, in the loader's cache, with `nvidia-smi`.
+    """
+    folder = os.path.dirname(driver)
+    without_driver(environment)
+    preload(environment, driver, *paths.beside(driver))
+    others = [environment["LD_LIBRARY_PATH"]] if environment.get("LD_LIBRARY_PATH") else []
+    environment["LD_LIBRARY_PATH"] = ":".join([folder, *others])
+    # A program without PATH finds its commands in execvp's own, which is to be had by naming it.
+    environment["PATH"] = ":".join([paths.tools(), environment.get("PATH") or os.defpath, paths.fallbacks()])
+    environment["GPUFERRY_PYTHON"] = sys.executable  # of our nvidia-smi
     return environment
 
 
@@ -68,10 +102,16 @@ def guest_environment(settings: dict[str, str]) -> dict[str, str]:
     return inject(clean_environment() | settings, paths.guest_library())
 
 
-def simulated_environment(devices: int | None = None) -> dict[str, str]:
-    """The environment of a program that is to run on the simulated device of this machine."""
-    environment = clean_environment()
+def simulated_environment() -> dict[str, str]:
+    """The environment of a server of ours that is to use the simulated device of this machine."""
+    environment = without_driver(clean_environment())
     environment.setdefault("GPUFERRY_SIM_PYTHON", sys.executable)  # its compiler is written in Python
+    return preload(environment, paths.simulated_driver())
+
+
+def simulating_environment(devices: int | None = None) -> dict[str, str]:
+    """The environment of a program that is to run on the simulated device of this machine."""
+    environment = simulated_environment()
     if devices is not None:
         environment["GPUFERRY_SIM_DEVICES"] = str(devices)
     return inject(environment, paths.simulated_driver())

@@ -8,6 +8,9 @@ _HERE = os.path.dirname(os.path.realpath(__file__))
 _ROOT = os.path.dirname(_HERE)
 
 
+NAMES = ("libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1")  # under which programs ask for the driver
+
+
 class LibraryMissing(Exception):
     """None of the places where a library may be has it."""
 
@@ -41,3 +44,35 @@ def simulated_nvml() -> str:
 def simulated_driver() -> str:
     """The simulated device's libcuda.so.1."""
     return _find("the simulated device", "GPUFERRY_SIM_LIBRARY", os.path.join("native", "sim"), "sim")
+
+
+def beside(driver: str) -> list[str]:
+    """What is loaded with a driver of ours, of what lies in its folder."""
+    folder = os.path.dirname(driver)
+    others = [os.path.join(folder, name) for name in NAMES if name != os.path.basename(driver)]
+    return [path for path in others if os.path.exists(path)]
+
+
+def tools() -> str:
+    """The folder of the commands that programs find before the machine's own."""
+    return os.path.join(_HERE, "tools")
+
+
+def fallbacks() -> str:
+    """The folder of the commands that programs find where the machine has none."""
+    return os.path.join(_HERE, "fallbacks")
+
+
+def is_ours(folder: str) -> bool:
+    """Whether a folder of a search path is one that the launcher put there."""
+    if not folder:
+        return False
+    if folder in (tools(), fallbacks()):
+        return True
+    for find in (guest_library, simulated_driver):
+        try:
+            if folder == os.path.dirname(find()):
+                return True
+        except LibraryMissing:
+            pass
+    return False

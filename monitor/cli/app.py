@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from importlib import import_module
@@ -17,6 +16,7 @@ from .config import config_app
 from .errors import CliError, Exit
 from .flags import ConfigFile, Flags, with_options
 from .parameters import Control, Json, Timeout, TokenFile
+from .quick import QUICK
 from .server import app as server_app
 from .service import service_app
 from .session import app as session_app
@@ -24,8 +24,6 @@ from .simulate import simulate
 from .tenant import app as tenant_app
 from .tls import app as tls_app
 from .token import app as token_app
-
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own log lines would come between ours
 
 app = typer.Typer(
     name="gpuferry",
@@ -47,9 +45,8 @@ def _delegate(name: str, summary: str) -> None:
     app.command(name, help=summary, context_settings=settings)(verb)
 
 
-_delegate("run", "Run a program on a GPU elsewhere, or with a private monitor")
-_delegate("sim", "Run a program natively on the simulated device")
-_delegate("env", "Print what `run` sets in the environment")
+for _name, _summary in QUICK.items():
+    _delegate(_name, _summary)
 
 
 @app.command()
@@ -174,32 +171,6 @@ app.add_typer(session_app, name="session")
 app.add_typer(tls_app, name="tls")
 app.add_typer(tenant_app, name="tenant")
 app.add_typer(token_app, name="token")
-
-
-@app.command()
-def doctor(
-    monitor: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="HOST:PORT or unix:PATH [GPUFERRY_MONITOR]")
-    ] = None,
-    token_file: TokenFile = None,
-    as_json: Json = False,
-) -> None:
-    """Check everything that is needed. Says what to do where it is missing."""
-    from .doctor import run_doctor
-
-    raise typer.Exit(run_doctor(monitor, token_file, as_json))
-
-
-@app.command()
-def version(as_json: Json = False) -> None:
-    """The version, and what it speaks."""
-    from ..service.versions import versions
-
-    found = versions()
-    if as_json:
-        print(json.dumps(found, indent=2))
-    else:
-        print(f"gpuferry {found['gpuferry']}, protocol {found['protocol']}, spec {found['spec'][:12]}")
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 
 from gpuferry.guest import launch, paths
@@ -31,7 +32,8 @@ def main(arguments: list[str]) -> int:
         return Exit.OK
     reach.take_tls_option(chosen)
     settings = launch.guest_settings(reach.locate(chosen.monitor, chosen.token_file))
-    injected = launch.inject({}, library) | settings
+    paths_here = {name: os.environ[name] for name in launch.SEARCHED if name in os.environ}
+    injected = launch.inject(paths_here, library) | settings
     if chosen.json:
         import json
 

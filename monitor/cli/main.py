@@ -9,9 +9,10 @@ from importlib import import_module
 from gpuferry.guest.paths import LibraryMissing
 
 from .errors import CliError, Exit, say
+from .quick import QUICK, help_without_extras, lacks
 
-QUICK = {"run", "sim", "env"}  # standard library only
 DAEMONS = {"monitor", "registry", "apiserver"}  # whose log is the place for a traceback
+LAUNCHERS = {"run", "sim", "env"}  # a program inherits their environment
 # gRPC accepts TLS 1.2 too, and has no setting against that. With ciphers that need a secret which nobody has,
 # 1.2 never comes about; those of 1.3 are others.
 TLS_1_3_ONLY = {"GRPC_SSL_CIPHER_SUITES": "ECDHE-PSK-CHACHA20-POLY1305"}
@@ -43,12 +44,12 @@ def main() -> int:
 
 def _run(arguments: list[str]) -> int:
     try:
+        if not (arguments and arguments[0] in LAUNCHERS):
+            os.environ |= TLS_1_3_ONLY  # gRPC reads both when it is imported
+            os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own log lines would come between ours
         if arguments and arguments[0] in QUICK:
             return int(import_module(f".{arguments[0]}", __package__).main(arguments[1:]))
-        os.environ |= TLS_1_3_ONLY  # gRPC reads it when it is imported
-        from .app import main as full
-
-        return full(arguments)
+        return _full(arguments)
     except SystemExit as leaving:  # of argparse and typer, whose help is output too
         return leaving.code if isinstance(leaving.code, int) else Exit.FAILED if leaving.code else Exit.OK
     except CliError as error:
@@ -59,6 +60,25 @@ def _run(arguments: list[str]) -> int:
         return Exit.FAILED
     except KeyboardInterrupt:
         return 130
+
+
+def _full(arguments: list[str]) -> int:
+    try:
+        from .app import main as full
+    except ModuleNotFoundError as error:
+        return help_without_extras(arguments, _package(error))
+    try:
+        return full(arguments)
+    except ModuleNotFoundError as error:
+        raise lacks(arguments[0], _package(error)) from None
+
+
+def _package(error: ModuleNotFoundError) -> str:
+    """What is not installed. A part of ours that is not there is a defect, and stays one."""
+    name = error.name or ""
+    if not name or name.partition(".")[0] == "gpuferry":
+        raise error
+    return name
 
 
 if __name__ == "__main__":

@@ -34,16 +34,11 @@ def _command(variable: str, module: str) -> tuple[str, ...]:
 
 def run_monitor(flags: Mapping[str, str | None], file: str | None, parent_fd: int | None) -> None:
     """Run a monitor with these settings until it is told to stop. Raises CliError, ConfigError."""
-    try:
-        from ..cluster.membership import lets_somebody_in
-        from ..daemon import run
-        from ..devices.choice import choose
-        from ..service import logs
-        from ..settings.monitor import Config, check_exposure, choose_token
-    except ModuleNotFoundError as error:
-        raise CliError(
-            Exit.FAILED, f"{error.name} is not installed", "a monitor needs `pip install 'gpuferry[server]'`"
-        ) from None
+    from ..cluster.membership import lets_somebody_in
+    from ..daemon import run
+    from ..devices.choice import choose
+    from ..service import logs
+    from ..settings.monitor import Config, check_exposure, choose_token
 
     settings = load(MonitorOptions, "monitor", flags, file)
     chosen = settings.values

@@ -8,24 +8,16 @@ from gpuferry.guest.endpoint import runtime_directory
 
 from ..settings.errors import ConfigError
 from ..settings.sources import fields_of, load
-from .errors import CliError, Exit
 
 
 def run_registry(flags: Mapping[str, str | None], file: str | None) -> None:
-    """Run a registry with these settings until it is told to stop. Raises CliError, ConfigError."""
-    try:
-        from ..cluster.key import NAME, make_cluster_key, read_cluster_key
-        from ..cluster.registry.config import RegistryConfig, RegistryOptions
-        from ..cluster.registry.daemon import run, runtime_of
-        from ..service import logs
-        from ..settings.folders import state_directory
-        from ..settings.monitor import choose_token
-    except ModuleNotFoundError as error:
-        raise CliError(
-            Exit.FAILED,
-            f"{error.name} is not installed",
-            "a registry needs `pip install 'gpuferry[monitor]'`",
-        ) from None
+    """Run a registry with these settings until it is told to stop. Raises ConfigError."""
+    from ..cluster.key import NAME, make_cluster_key, read_cluster_key
+    from ..cluster.registry.config import RegistryConfig, RegistryOptions
+    from ..cluster.registry.daemon import run, runtime_of
+    from ..service import logs
+    from ..settings.folders import state_directory
+    from ..settings.monitor import choose_token
 
     chosen = load(RegistryOptions, "registry", flags, file).values
     logs.configure(chosen.log_level, chosen.log_format)

@@ -31,4 +31,4 @@ def main(arguments: list[str]) -> int:
     options.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     chosen = options.parse_args(arguments)
     command = command_of(options, chosen.program)
-    return launch.execute(command, launch.simulated_environment(chosen.devices))
+    return launch.execute(command, launch.simulating_environment(chosen.devices))

@@ -61,12 +61,8 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable, with a stable schema")] = False,
 ) -> None:
     """Compare the scheduling policies on a recorded workload."""
-    try:
-        from ..simulator import report
-    except ImportError as error:
-        raise CliError(
-            Exit.FAILED, f"the simulator cannot run: {error}", "pip install 'gpuferry[simulate]'"
-        ) from None
+    from ..simulator import report
+
     if azure:
         if recipe:
             raise CliError(Exit.USAGE, "a recipe and --azure exclude each other")

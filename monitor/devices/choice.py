@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from gpuferry.guest.launch import clean_environment, simulated_environment
+from gpuferry.guest.launch import clean_environment, simulated_environment, without_driver
 from gpuferry.guest.units import parse_size
 
 from ..settings.errors import ConfigError
@@ -27,7 +27,7 @@ def server_environment(simulated: bool, check_kernels: bool = False) -> dict[str
     """The environment of an API server. It never sees a secret, and never the guest library. `check_kernels`:
     kernels on the simulated device are held to their own memory.
     """
-    environment = simulated_environment() if simulated else clean_environment()
+    environment = simulated_environment() if simulated else without_driver(clean_environment())
     for secret in (
         "GPUFERRY_TOKEN",
         "GPUFERRY_TOKEN_FILE",
@@ -37,9 +37,6 @@ def server_environment(simulated: bool, check_kernels: bool = False) -> dict[str
         environment.pop(secret, None)
     if check_kernels:
         environment["GPUFERRY_SIM_CHECK"] = "1"
-    if not simulated:
-        preloaded = environment.get("LD_PRELOAD", "").replace(" ", ":").split(":")
-        environment["LD_PRELOAD"] = ":".join(p for p in preloaded if os.path.basename(p) != "libcuda.so.1")
     return environment
 
 

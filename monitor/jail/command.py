@@ -44,7 +44,8 @@ class Cell:
 def arguments(rules: Rules, cell: Cell) -> list[str]:
     """What bubblewrap is told of the jail, without the command."""
     made = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup-try"]
-    made += ["--as-pid-1", "--die-with-parent", "--hostname", "gpuferry", "--clearenv"]
+    # No --die-with-parent: a half that dies before it told the other to go on leaves it waiting for ever.
+    made += ["--as-pid-1", "--hostname", "gpuferry", "--clearenv"]
     made += _rights(rules)
     made += ["--proc", "/proc", "--perms", "1777", "--size", str(SCRATCH_BYTES), "--tmpfs", SCRATCH]
     made += _mounts(rules.files, rules.nodes)  # of which some may lie there

@@ -95,15 +95,33 @@ class Launch:
 async def _execute(
     command: Sequence[str], environment: Mapping[str, str], descriptors: Sequence[int]
 ) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *command,
-        env=dict(environment),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=STDERR,
-        pass_fds=descriptors,
-        # A terminal's Ctrl-C is for the monitor, which ends each API server with its helpers.
-        start_new_session=True,
+    starting = asyncio.ensure_future(
+        asyncio.create_subprocess_exec(
+            *command,
+            env=dict(environment),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=STDERR,
+            pass_fds=descriptors,
+            # A terminal's Ctrl-C is for the monitor, which ends each API server with its helpers.
+            start_new_session=True,
+        )
     )
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        await _end(await starting)
+        raise
+
+
+async def _end(child: asyncio.subprocess.Process) -> None:
+    """With its group. Of a bubblewrap that is killed alone, a half waits for ever to be told to go on."""
+    _kill_group(child.pid)
+    await child.wait()
+
+
+def _kill_group(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
 
 
 async def _imprison(stay: Stay, command: Sequence[str], end: socket.socket) -> Child:
@@ -121,10 +139,15 @@ async def _imprison(stay: Stay, command: Sequence[str], end: socket.socket) -> C
                 *("--", *command, "--confine-fd", str(inner)),
             ),
             {},
-            (end.fileno(), outer, inner, writing.fileno()),
+            # It reads nothing, but must be able to write when we are dead, and to go on (jail/DESIGN.md).
+            (end.fileno(), outer, inner, writing.fileno(), reading.fileno()),
         )
         writing.close()
-        said = await _read(reading.fileno())
+        try:
+            said = await _read(reading.fileno())
+        except BaseException:
+            await _end(child)
+            raise
     try:
         pid = int(json.loads(said)["child-pid"])
     except (ValueError, KeyError):
@@ -178,8 +201,7 @@ class Child:
 
     def kill(self) -> None:
         """End it with all that it started: a jail ends with its first process."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.group, signal.SIGKILL)
+        _kill_group(self.group)
 
 
 class Adopted:
@@ -210,5 +232,4 @@ class Adopted:
         """End it with all that it started."""
         if not self._gone.is_set():
             signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.group, signal.SIGKILL)
+            _kill_group(self.group)

@@ -7,6 +7,7 @@
 #include "memory.h"
 #include "module.h"
 #include "stream.h"
+#include "texture.h"
 #include "thread.h"
 #include <stdlib.h>
 
@@ -75,6 +76,9 @@ void sim_context_tear_down(struct sim_context *context) {
     sim_libraries_forget_context(context);
     sim_handle_close_all(SIM_FUNCTION, context);
     sim_handle_close_all(SIM_MODULE, context);
+    sim_textures_forget_context(context);
+    sim_handle_close_all(SIM_ARRAY, context);
+    sim_handle_close_all(SIM_MIPMAP, context);
     sim_memory_free_context(context);
     atomic_store(&context->peers, 0);
     atomic_store(&context->error, CUDA_SUCCESS);

@@ -2,6 +2,7 @@
  * the box to `submit`, which decides whether the host waits ("API synchronization behavior" in CUDA's
  * manual). */
 #include "simdevice_implicit.h"
+#include "array.h"
 #include "memory.h"
 #include "stream.h"
 #include <stdlib.h>
@@ -12,7 +13,8 @@
 
 struct plane {
     uint64_t address;
-    uint64_t pitch, slice; /* bytes from row to row and from layer to layer */
+    uint64_t pitch, slice;   /* bytes from row to row and from layer to layer */
+    struct sim_array *array; /* whose memory it is; the operation keeps it alive */
 };
 
 struct box {
@@ -42,10 +44,15 @@ static CUresult run(struct sim_op *op) {
 }
 
 static void drop(struct sim_op *op) {
-    free(((struct copy_op *)op)->staging);
+    const struct copy_op *copy = (struct copy_op *)op;
+    free(copy->staging);
+    if (copy->box.to.array)
+        sim_release(copy->box.to.array);
+    if (copy->box.from.array)
+        sim_release(copy->box.from.array);
 }
 
-static const struct sim_op_class copy_class = {.run = SIM_WORK(run)};
+static const struct sim_op_class copy_class = {.run = SIM_WORK(run), .drop = drop};
 static const struct sim_op_class staged_class = {.run = SIM_WORK(run), .drop = drop};
 
 static uint64_t extent(const struct plane *plane, const struct box *box) {
@@ -54,6 +61,10 @@ static uint64_t extent(const struct plane *plane, const struct box *box) {
 
 static CUresult look(enum memory_type type, const struct plane *plane, const struct box *box,
                      struct sim_span *span) {
+    if (plane->array) {
+        *span = (struct sim_span){.known = true};
+        return CUDA_SUCCESS;
+    }
     SIM_REQUIRE(plane->address);
     if (type == DEVICE)
         return sim_span_require(plane->address, extent(plane, box), span);
@@ -67,7 +78,7 @@ static bool stage(struct copy_op *op) {
     if (!op->staging)
         return false;
     struct copy_op aside = {.box = *box};
-    aside.box.to = (struct plane){(uint64_t)op->staging, box->width, box->width * box->height};
+    aside.box.to = (struct plane){(uint64_t)op->staging, box->width, box->width * box->height, NULL};
     run(&aside.op);
     box->from = aside.box.to;
     return true;
@@ -92,6 +103,10 @@ static CUresult submit(struct sim_stream *stream, const struct box *box, enum me
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
     op->box = *box;
+    if (box->to.array)
+        sim_retain(box->to.array);
+    if (box->from.array)
+        sim_retain(box->from.array);
     op->to_device = to.known && !to.host;
     if (aside && !stage(op)) {
         sim_op_release(&op->op);
@@ -114,7 +129,7 @@ static CUresult copy_box(CUstream handle, const struct box *box, enum memory_typ
 
 static CUresult copy(CUstream handle, enum memory_type to_type, uint64_t to, enum memory_type from_type,
                      uint64_t from, size_t size, bool synchronous) {
-    const struct box box = {{to, 0, 0}, {from, 0, 0}, size, 1, 1};
+    const struct box box = {{to, 0, 0, NULL}, {from, 0, 0, NULL}, size, 1, 1};
     return copy_box(handle, &box, to_type, from_type, synchronous);
 }
 
@@ -183,7 +198,27 @@ struct side {
     const void *host;
     CUdeviceptr device;
     uint64_t x, y, z, pitch, rows;
+    CUarray array;
 };
+
+/* A box within an array, of which the plane gets a reference. A 1-D array of layers has its layers in z. */
+static CUresult locate_in_array(const struct side *side, const struct box *box, struct plane *plane) {
+    SIM_REQUIRE(side->array);
+    struct sim_array *array = sim_acquire(SIM_HANDLE(side->array), SIM_ARRAY);
+    if (!array)
+        return CUDA_ERROR_INVALID_HANDLE;
+    plane->array = array;
+    const struct sim_level *level = &array->level;
+    uint64_t texel = (uint64_t)array->texel.bytes * array->texel.channels, row = level->width * texel;
+    SIM_REQUIRE(side->x % texel == 0 && box->width % texel == 0);
+    SIM_REQUIRE(side->x <= row && box->width <= row - side->x);
+    SIM_REQUIRE(side->y <= level->height && box->height <= level->height - side->y);
+    SIM_REQUIRE(side->z <= level->layers && box->depth <= level->layers - side->z);
+    plane->pitch = level->pitch;
+    plane->slice = level->slice;
+    plane->address = level->address + side->z * level->slice + side->y * level->pitch + side->x;
+    return CUDA_SUCCESS;
+}
 
 static CUresult locate(const struct side *side, const struct box *box, struct plane *plane,
                        enum memory_type *type) {
@@ -202,7 +237,8 @@ static CUresult locate(const struct side *side, const struct box *box, struct pl
         base = side->device;
         break;
     case CU_MEMORYTYPE_ARRAY:
-        return CUDA_ERROR_NOT_SUPPORTED;
+        *type = DEVICE;
+        return locate_in_array(side, box, plane);
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -225,18 +261,25 @@ static CUresult copy_sides(CUstream stream, const struct side *to, const struct 
                            size_t height, size_t depth, bool synchronous) {
     struct box box = {.width = width, .height = height, .depth = depth};
     enum memory_type to_type, from_type;
-    SIM_TRY(locate(to, &box, &box.to, &to_type));
-    SIM_TRY(locate(from, &box, &box.from, &from_type));
-    return copy_box(stream, &box, to_type, from_type, synchronous);
+    CUresult result = locate(to, &box, &box.to, &to_type);
+    if (result == CUDA_SUCCESS)
+        result = locate(from, &box, &box.from, &from_type);
+    if (result == CUDA_SUCCESS)
+        result = copy_box(stream, &box, to_type, from_type, synchronous);
+    if (box.to.array)
+        sim_release(box.to.array);
+    if (box.from.array)
+        sim_release(box.from.array);
+    return result;
 }
 
 static CUresult copy_2d(CUstream stream, const CUDA_MEMCPY2D *c, bool synchronous) {
     SIM_TRY(sim_enter());
     SIM_REQUIRE(c);
-    const struct side to = {c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes,
-                            c->dstY,          0,          c->dstPitch,  0};
-    const struct side from = {c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes,
-                              c->srcY,          0,          c->srcPitch,  0};
+    const struct side to = {c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, 0,
+                            c->dstPitch,      0,          c->dstArray};
+    const struct side from = {c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, 0,
+                              c->srcPitch,      0,          c->srcArray};
     return copy_sides(stream, &to, &from, c->WidthInBytes, c->Height, 1, synchronous);
 }
 
@@ -262,10 +305,10 @@ CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream stream) {
 static CUresult copy_3d(CUstream stream, const CUDA_MEMCPY3D *c, bool synchronous) {
     SIM_TRY(sim_enter());
     SIM_REQUIRE(c && c->srcLOD == 0 && c->dstLOD == 0);
-    const struct side to = {c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes,
-                            c->dstY,          c->dstZ,    c->dstPitch,  c->dstHeight};
-    const struct side from = {c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes,
-                              c->srcY,          c->srcZ,    c->srcPitch,  c->srcHeight};
+    const struct side to = {c->dstMemoryType, c->dstHost,  c->dstDevice, c->dstXInBytes, c->dstY,
+                            c->dstZ,          c->dstPitch, c->dstHeight, c->dstArray};
+    const struct side from = {c->srcMemoryType, c->srcHost,  c->srcDevice, c->srcXInBytes, c->srcY,
+                              c->srcZ,          c->srcPitch, c->srcHeight, c->srcArray};
     return copy_sides(stream, &to, &from, c->WidthInBytes, c->Height, c->Depth, synchronous);
 }
 
@@ -281,10 +324,10 @@ static CUresult copy_3d_peer(CUstream stream, const CUDA_MEMCPY3D_PEER *c, bool 
     SIM_TRY(sim_enter());
     SIM_REQUIRE(c && c->srcLOD == 0 && c->dstLOD == 0);
     SIM_TRY(check_peers(c->dstContext, c->srcContext, synchronous));
-    const struct side to = {c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes,
-                            c->dstY,          c->dstZ,    c->dstPitch,  c->dstHeight};
-    const struct side from = {c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes,
-                              c->srcY,          c->srcZ,    c->srcPitch,  c->srcHeight};
+    const struct side to = {c->dstMemoryType, c->dstHost,  c->dstDevice, c->dstXInBytes, c->dstY,
+                            c->dstZ,          c->dstPitch, c->dstHeight, c->dstArray};
+    const struct side from = {c->srcMemoryType, c->srcHost,  c->srcDevice, c->srcXInBytes, c->srcY,
+                              c->srcZ,          c->srcPitch, c->srcHeight, c->srcArray};
     return copy_sides(stream, &to, &from, c->WidthInBytes, c->Height, c->Depth, synchronous);
 }
 

@@ -2,14 +2,16 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* handle = generation (20 bits) | kind (4) | slot + 1 (24) | zero (4): never one of CUDA's small special
- * handles state  = generation (20) | kind (4) | open (1) | references (31), so one compare-and-swap checks
- * and references */
+/* handle = generation (20 bits) | kind (6) | slot + 1 (24) | zero (4): never one of CUDA's small special
+ * handles. state = generation (20) | kind (6) | open (1) | references (31), so one compare-and-swap checks
+ * and references. */
 #define CHUNK_SLOTS 4096u
 #define CHUNKS      4096u
 #define OPEN        (UINT64_C(1) << 31)
 #define REFERENCES  (OPEN - 1)
 #define TAG_SHIFT   32
+#define KIND_BITS   6
+#define KIND_MASK   ((1u << KIND_BITS) - 1)
 #define GENERATIONS (UINT64_C(1) << 20)
 
 struct slot {
@@ -70,8 +72,9 @@ bool sim_handle_open(void *pointer, enum sim_kind kind, struct sim_context *cont
     if (!number)
         return false;
     struct slot *slot = slot_at(number - 1);
-    uint64_t generation = (atomic_load_explicit(&slot->state, memory_order_relaxed) >> (TAG_SHIFT + 4)) + 1;
-    uint64_t tag = (generation % GENERATIONS) << 4 | kind;
+    uint64_t generation =
+        (atomic_load_explicit(&slot->state, memory_order_relaxed) >> (TAG_SHIFT + KIND_BITS)) + 1;
+    uint64_t tag = (generation % GENERATIONS) << KIND_BITS | kind;
     object->handle = tag << 28 | (uint64_t)number << 4;
     object->context = context;
     object->destroy = destroy;
@@ -83,7 +86,7 @@ bool sim_handle_open(void *pointer, enum sim_kind kind, struct sim_context *cont
 void *sim_acquire(uint64_t handle, enum sim_kind kind) {
     struct slot *slot = slot_of(handle);
     uint64_t tag = handle >> 28;
-    if (!slot || (tag & 15) != kind || (handle & 15))
+    if (!slot || (tag & KIND_MASK) != kind || (handle & 15))
         return NULL;
     uint64_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
     do {
@@ -132,7 +135,7 @@ void sim_handle_for_each(enum sim_kind kind, void (*visit)(void *, void *), void
 
 static void close_if_ours(void *pointer, void *context) {
     struct sim_object *object = pointer;
-    enum sim_kind kind = (enum sim_kind)(object->handle >> 28 & 15);
+    enum sim_kind kind = (enum sim_kind)(object->handle >> 28 & KIND_MASK);
     if (object->context == context && sim_handle_close(object->handle, kind))
         sim_release(object);
 }

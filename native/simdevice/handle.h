@@ -15,6 +15,9 @@ enum sim_kind {
     SIM_POOL,
     SIM_PHYSICAL,
     SIM_LINK,
+    SIM_ARRAY = 20,
+    SIM_MIPMAP,
+    SIM_TEXREF,
 };
 
 struct sim_context;

@@ -4,7 +4,7 @@
 #pragma once
 #include <stdint.h>
 
-#define SIM_KERNEL_ABI 2
+#define SIM_KERNEL_ABI 3
 
 struct sim_block;
 
@@ -81,6 +81,39 @@ void sim_rt_yield(struct sim_thread *t);
 /* Of a kernel whose addresses are checked, for an address that is not obviously the device's or the thread's
  * own: ends the grid unless the kernel may use `size` bytes there. */
 void sim_rt_reach(struct sim_thread *t, uint64_t address, uint32_t size, uint32_t writes);
+
+/* Textures and surfaces. `handle` is what the program was given for one; what names none ends the grid. `how`
+ * is made of a shape (1d, 2d, 3d, a1d, a2d, cube, acube) and the flags below. coordinates: the layer; x, y,
+ * z; the level of detail, or the gradients in x (three words) and in y; from SIM_TEX_OFFSET on offsets in
+ * texels; last what depths are compared with. */
+enum {
+    SIM_TEX_SHAPE = 7,
+    SIM_TEX_INTEGER = 8, /* coordinates are numbers of texels */
+    SIM_TEX_LEVEL = 16,  /* a level of detail is given */
+    SIM_TEX_GRADIENT = 32,
+    SIM_TEX_HALF = 64,     /* results are halves, in the low bits */
+    SIM_TEX_COMPONENT = 8, /* shift: what is gathered */
+    SIM_TEX_OFFSET = 10,   /* word of the first offset */
+    SIM_TEX_WORDS = 13,
+};
+void sim_rt_tex(struct sim_thread *t, uint64_t handle, uint32_t how, const uint32_t *coordinates,
+                uint32_t *texel);
+void sim_rt_tld4(struct sim_thread *t, uint64_t handle, uint32_t how, const uint32_t *coordinates,
+                 uint32_t *texel);
+/* what: width, height, depth, channel data type, channel order, normalized, array size, levels, samples,
+ * memory layout; plus 16 of a surface. */
+uint32_t sim_rt_image_query(struct sim_thread *t, uint64_t handle, uint32_t what, uint32_t level);
+/* `size` bytes at a place: the layer; x in bytes, y, z. mode: 0 trap, 1 clamp, 2 zero, beyond the edges. */
+void sim_rt_suld(struct sim_thread *t, uint64_t handle, uint32_t mode, const uint32_t *place, uint32_t size,
+                 void *value);
+void sim_rt_sust(struct sim_thread *t, uint64_t handle, uint32_t mode, const uint32_t *place, uint32_t size,
+                 const void *value);
+/* The same with x in texels: four times 32 bits become a texel of the surface's format. */
+void sim_rt_sust_p(struct sim_thread *t, uint64_t handle, uint32_t mode, const uint32_t *place,
+                   const uint32_t *value);
+/* op: 0 add, 1 min, 2 max, 3 and, 4 or; of 4 or 8 bytes. */
+void sim_rt_sured(struct sim_thread *t, uint64_t handle, uint32_t mode, const uint32_t *place, uint32_t op,
+                  uint32_t is_signed, uint32_t size, uint64_t value);
 
 /* These do not return: they end the grid with the given CUDA error. */
 void sim_rt_trap(struct sim_thread *t);                         /* CUDA_ERROR_LAUNCH_FAILED */

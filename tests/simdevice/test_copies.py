@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .driver import INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_SUPPORTED, SUCCESS, Driver, driver
+from .driver import INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, SUCCESS, Driver, driver
 
 HOST, DEVICE, ARRAY, UNIFIED = 1, 2, 3, 4
 POINTERS = ("host", "array", "reserved")
@@ -192,7 +192,9 @@ def test_2d(cu: Driver, context: int) -> None:
     copy.src_pitch = 8  # less than x + width
     assert cu.status("cuMemcpy2D_v2", ctypes.byref(copy)) == INVALID_VALUE
     copy.src_pitch, copy.dst_type = 10, ARRAY
-    assert cu.status("cuMemcpy2D_v2", ctypes.byref(copy)) == NOT_SUPPORTED
+    assert cu.status("cuMemcpy2D_v2", ctypes.byref(copy)) == INVALID_VALUE  # no array is named
+    copy.dst_array = 0x1230
+    assert cu.status("cuMemcpy2D_v2", ctypes.byref(copy)) == INVALID_HANDLE
     copy.dst_type = 9
     assert cu.status("cuMemcpy2D_v2", ctypes.byref(copy)) == INVALID_VALUE
     copy.dst_type, copy.height = DEVICE, 50

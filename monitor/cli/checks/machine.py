@@ -55,7 +55,7 @@ def _library(name: str, find: Callable[[], str]) -> Check:
     except LibraryMissing as error:
         return Check(name, "failed", str(error), "`make build`, or install a wheel")
     code = f"LIBRARY = {os.path.realpath(path)!r}" + _SONAME
-    status, output = python(code, launch.inject(launch.clean_environment(), path))
+    status, output = python(code, launch.preload(launch.clean_environment(), path))
     if status:
         return Check(name, "failed", f"{path}: {output}", "build it again: `make build`")
     return Check(name, "ok", path)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import secrets
 import socket
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from gpuferry.guest import launch
 from gpuferry.guest.endpoint import Endpoint
-from gpuferry.specs._generated import control_pb2
 from gpuferry.specs._generated.frames import (
     NONCE_SIZE,
     PROTOCOL_VERSION,
@@ -23,6 +23,9 @@ from ...service.versions import package_version, spec_hash
 from .. import reach
 from ..errors import CliError
 from .check import Check, python
+
+if TYPE_CHECKING:
+    from gpuferry.specs._generated import control_pb2
 
 NO_DEVICES = 0xFFFFFFFF  # more than any session has: the handshake is checked whole, and no session granted
 SECONDS = 5.0
@@ -91,10 +94,14 @@ def monitor_checks(flag: str | None, token_file: str | None) -> Iterator[Check]:
 
 def _service(flag: str | None, token_file: str | None) -> Iterator[Check]:
     """What the control port says, if it can be reached: it serves this machine alone."""
-    from ..client import monitor_client
-
     if flag:
         return  # whose control port the published one is, is not known
+    try:
+        from gpuferry.specs._generated import control_pb2
+
+        from ..client import monitor_client
+    except ModuleNotFoundError:
+        return  # a guest's machine
     try:
         with monitor_client(None, token_file) as (stub, metadata):
             reply = stub.Status(control_pb2.StatusRequest(), metadata=metadata, timeout=SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import structlog
@@ -48,6 +49,8 @@ class Billing(PoolListener):
         self._unclaimed = dict(book.billed) if inherited else {}
         self._began = time.monotonic()
         self._complaints = Sparing(log.error)
+        # Writing waits for the disk: on a thread of its own, one write after the other.
+        self._writer = ThreadPoolExecutor(1, "usage")
 
     # -- what happens
 
@@ -134,21 +137,25 @@ class Billing(PoolListener):
         }
 
     async def run(self) -> None:
-        """Bill every second and write it down every ten, until cancelled. A disk that is full loses nothing
-        as long as this monitor lives.
+        """Bill every second, write it down at once and every ten seconds, until cancelled. A full disk loses
+        nothing as long as this monitor lives.
         """
+        await self._save()
         saved = time.monotonic()
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self.tick()
             if self._book.changed and time.monotonic() >= saved + SAVE_SECONDS:
                 saved = time.monotonic()
-                self._book.changed = False
-                content = self._book.content()
-                try:
-                    await asyncio.get_running_loop().run_in_executor(None, self._book.write, content)
-                except OSError as error:
-                    self._failed(error)
+                await self._save()
+
+    async def _save(self) -> None:
+        self._book.changed = False
+        content = self._book.content()
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._writer, self._book.write, content)
+        except OSError as error:
+            self._failed(error)
 
     def _failed(self, error: OSError) -> None:
         self._book.changed = True

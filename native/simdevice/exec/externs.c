@@ -23,6 +23,13 @@
     X(sim_rt_trap)                                                                                           \
     X(sim_rt_overflow)                                                                                       \
     X(sim_rt_reach)                                                                                          \
+    X(sim_rt_tex)                                                                                            \
+    X(sim_rt_tld4)                                                                                           \
+    X(sim_rt_image_query)                                                                                    \
+    X(sim_rt_suld)                                                                                           \
+    X(sim_rt_sust)                                                                                           \
+    X(sim_rt_sust_p)                                                                                         \
+    X(sim_rt_sured)                                                                                          \
     X(sim_rt_misaligned)                                                                                     \
     X(sim_rt_illegal)                                                                                        \
     X(sim_rt_assertfail)                                                                                     \

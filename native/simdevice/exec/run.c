@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "device_limits.h"
 #include "engine.h"
+#include "view.h"
 #include <errno.h>
 #include <limits.h>
 #include <sched.h>
@@ -194,12 +195,14 @@ CUresult sim_grid_run(const struct sim_grid *grid) {
     sim_output_init(&run.output);
     uint64_t mean = atomic_load_explicit(&grid->kernel->block_ns, memory_order_relaxed);
     bool alone = run.total == 1 || (mean != 0 && mean * run.total < ALONE_NS);
+    sim_views_enter();
     if (!alone)
         ask_for_help(&run);
     sim_worker_run(worker, &run);
     sim_worker_release(worker);
     if (!alone)
         wait_for_helpers(&run);
+    sim_views_leave();
     sim_output_flush(&run.output);
     return (CUresult)atomic_load(&run.error);
 }

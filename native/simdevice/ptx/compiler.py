@@ -17,7 +17,7 @@ from .errors import PtxError
 from .kernel import KernelContext
 from .module import Module
 
-KERNEL_ABI = 2
+KERNEL_ABI = 3
 _DUMP = "GPUFERRY_SIM_DUMP"
 
 

@@ -17,6 +17,7 @@ from . import (
     moves,
     packed,
     special,
+    texture,
     video,
     warp,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "moves",
     "packed",
     "special",
+    "texture",
     "video",
     "warp",
 ]

@@ -1,0 +1,148 @@
+#include "texture.h"
+#include "array.h"
+#include <pthread.h>
+#include <stdlib.h>
+
+struct record {
+    struct sim_context *context;
+    enum sim_view_kind kind;
+    bool has_part;
+    CUDA_RESOURCE_DESC resource;
+    CUDA_TEXTURE_DESC texture;
+    CUDA_RESOURCE_VIEW_DESC part;
+};
+
+static struct record *records[SIM_MOST_VIEWS]; /* by the view's number, which is the object */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static CUresult keep(const struct record *record, const struct sim_view *view, unsigned long long *object) {
+    struct record *copy = malloc(sizeof *copy);
+    pthread_mutex_lock(&lock);
+    uint32_t number = copy ? sim_view_publish(view) : 0;
+    if (number) {
+        *copy = *record;
+        records[number] = copy;
+        *object = number;
+    }
+    pthread_mutex_unlock(&lock);
+    if (!number)
+        free(copy);
+    return number ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Under the lock. */
+static struct record *find(unsigned long long object, enum sim_view_kind kind) {
+    struct record *record = object < SIM_MOST_VIEWS ? records[object] : NULL;
+    return record && record->kind == kind ? record : NULL;
+}
+
+static void end(unsigned long long object) {
+    sim_view_withdraw((uint32_t)object);
+    free(records[object]);
+    records[object] = NULL;
+}
+
+void sim_textures_forget_context(struct sim_context *context) {
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 1; i < SIM_MOST_VIEWS; i++)
+        if (records[i] && records[i]->context == context)
+            end(i);
+    pthread_mutex_unlock(&lock);
+}
+
+CUresult cuTexObjectCreate(CUtexObject *object, const CUDA_RESOURCE_DESC *resource,
+                           const CUDA_TEXTURE_DESC *texture, const CUDA_RESOURCE_VIEW_DESC *part) {
+    struct sim_context *context;
+    SIM_TRY(sim_context_current(&context));
+    SIM_REQUIRE(object && resource && texture);
+    struct sim_view view = {.kind = SIM_VIEW_TEXTURE};
+    SIM_TRY(sim_view_of_resource(resource, &view));
+    SIM_TRY(sim_view_narrow(resource, part, &view));
+    SIM_TRY(sim_sampler_of(texture, &view, &view.sampler));
+    struct record record = {.context = context,
+                            .kind = SIM_VIEW_TEXTURE,
+                            .has_part = part,
+                            .resource = *resource,
+                            .texture = *texture};
+    if (part)
+        record.part = *part;
+    return keep(&record, &view, object);
+}
+
+CUresult cuSurfObjectCreate(CUsurfObject *object, const CUDA_RESOURCE_DESC *resource) {
+    struct sim_context *context;
+    SIM_TRY(sim_context_current(&context));
+    SIM_REQUIRE(object && resource && resource->resType == CU_RESOURCE_TYPE_ARRAY);
+    struct sim_array *array = sim_acquire(SIM_HANDLE(resource->res.array.hArray), SIM_ARRAY);
+    if (!array)
+        return CUDA_ERROR_INVALID_HANDLE;
+    bool can_store = array->desc.Flags & CUDA_ARRAY3D_SURFACE_LDST;
+    sim_release(array);
+    SIM_REQUIRE(can_store);
+    struct sim_view view = {.kind = SIM_VIEW_SURFACE};
+    SIM_TRY(sim_view_of_resource(resource, &view));
+    const struct record record = {.context = context, .kind = SIM_VIEW_SURFACE, .resource = *resource};
+    return keep(&record, &view, object);
+}
+
+static CUresult destroy(unsigned long long object, enum sim_view_kind kind) {
+    struct sim_context *context;
+    SIM_TRY(sim_context_current(&context));
+    pthread_mutex_lock(&lock);
+    bool known = find(object, kind) != NULL;
+    if (known)
+        end(object);
+    pthread_mutex_unlock(&lock);
+    return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuTexObjectDestroy(CUtexObject object) {
+    return destroy(object, SIM_VIEW_TEXTURE);
+}
+
+CUresult cuSurfObjectDestroy(CUsurfObject object) {
+    return destroy(object, SIM_VIEW_SURFACE);
+}
+
+static CUresult look(unsigned long long object, enum sim_view_kind kind, struct record *copy) {
+    struct sim_context *context;
+    SIM_TRY(sim_context_current(&context));
+    pthread_mutex_lock(&lock);
+    const struct record *record = find(object, kind);
+    if (record)
+        *copy = *record;
+    pthread_mutex_unlock(&lock);
+    return record ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *desc, CUtexObject object) {
+    struct record record;
+    SIM_TRY(look(object, SIM_VIEW_TEXTURE, &record));
+    SIM_REQUIRE(desc);
+    *desc = record.resource;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *desc, CUsurfObject object) {
+    struct record record;
+    SIM_TRY(look(object, SIM_VIEW_SURFACE, &record));
+    SIM_REQUIRE(desc);
+    *desc = record.resource;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *desc, CUtexObject object) {
+    struct record record;
+    SIM_TRY(look(object, SIM_VIEW_TEXTURE, &record));
+    SIM_REQUIRE(desc);
+    *desc = record.texture;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *desc, CUtexObject object) {
+    struct record record;
+    SIM_TRY(look(object, SIM_VIEW_TEXTURE, &record));
+    SIM_REQUIRE(desc && record.has_part);
+    *desc = record.part;
+    return CUDA_SUCCESS;
+}

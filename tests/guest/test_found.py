@@ -1,0 +1,134 @@
+"""However a program looks for the driver, `gpuferry run`, `env` and `sim` have it find one and the same."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gpuferry.guest import launch, paths
+
+DRIVERS = {"guest": paths.guest_library, "simulated": paths.simulated_driver}
+
+# Each leaves the driver in `cuda`, as clients do: CuPy and cuda-bindings by name, Numba by either name,
+# Triton by the list of the loader's cache, else by folders, others by ctypes.util.
+WAYS = {
+    "name": "cuda = ctypes.CDLL('libcuda.so.1')",
+    "name without a version": "cuda = ctypes.CDLL('libcuda.so')",
+    "find_library": "cuda = ctypes.CDLL(ctypes.util.find_library('cuda'))",
+    "ldconfig": """
+listed = subprocess.check_output(['ldconfig', '-p'], text=True).splitlines()
+(found,) = [line.split()[-1] for line in listed if line.split()[0] == 'libcuda.so.1']
+cuda = ctypes.CDLL(found)
+""",
+    "folders": """
+folders = os.environ['LD_LIBRARY_PATH'].split(':')
+cuda = ctypes.CDLL(next(path for folder in folders if os.path.exists(path := folder + '/libcuda.so.1')))
+""",
+}
+BEGIN = "import ctypes, ctypes.util, os, subprocess\n"
+# The file that has the function; and that no second driver was loaded beside it.
+END = """
+mapped = {line.split()[-1] for line in open('/proc/self/maps') if line.rstrip().endswith('libcuda.so.1')}
+assert ctypes.CDLL('libcuda.so.1').cuInit and len(mapped) == 1, mapped
+assert ctypes.addressof(ctypes.c_char.in_dll(cuda, 'cuInit')) == ctypes.addressof(
+    ctypes.c_char.in_dll(ctypes.CDLL('libcuda.so.1'), 'cuInit'))
+print(*mapped)
+"""
+
+
+def found_by(code: str, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", BEGIN + code + END],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(params=DRIVERS)
+def driver(request: pytest.FixtureRequest) -> str:
+    return os.path.realpath(DRIVERS[request.param]())
+
+
+def injected(driver: str) -> dict[str, str]:
+    return launch.inject(launch.clean_environment(), driver)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_it_is_found(driver: str, way: str) -> None:
+    assert found_by(WAYS[way], injected(driver)) == driver
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_child_without_ld_preload(driver: str, way: str) -> None:
+    environment = injected(driver)
+    del environment["LD_PRELOAD"]
+    assert found_by(WAYS[way], environment) == driver
+
+
+@pytest.mark.parametrize("way", ["name", "name without a version"])
+def test_a_child_without_ld_library_path(driver: str, way: str) -> None:
+    environment = injected(driver)
+    del environment["LD_LIBRARY_PATH"]
+    assert found_by(WAYS[way], environment) == driver
+
+
+@pytest.mark.parametrize("way", ["find_library", "ldconfig"])
+def test_an_image_without_tools(driver: str, way: str, tmp_path: Path) -> None:
+    """No compiler, linker, objdump nor ldconfig in PATH: as in slim images."""
+    for name in ("sh", "uname"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    environment = launch.inject(launch.clean_environment() | {"PATH": str(tmp_path)}, driver)
+    assert found_by(WAYS[way], environment) == driver
+
+
+def test_the_stand_ins_answer_nothing_else(tmp_path: Path) -> None:
+    environment = launch.inject({"PATH": str(tmp_path)}, paths.guest_library())
+    for command in (["ld", "-o", "x", "x.o"], ["objdump", "-d", "/bin/sh"]):
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 127
+        assert "not installed" in done.stderr
+        assert not done.stdout
+
+
+def test_ldconfig_is_the_systems_own_for_the_rest() -> None:
+    environment = launch.inject(launch.clean_environment(), paths.guest_library())
+    system = shutil.which("ldconfig", path="/usr/sbin:/sbin")
+    if system is None:
+        pytest.skip("no ldconfig here")
+
+    def listed(command: str, *words: str) -> list[str]:
+        done = subprocess.run([command, *words], env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    assert listed("ldconfig", "--version") == listed(system, "--version")
+    theirs = [line for line in listed(system, "-p") if "libcuda.so" not in line and "nvidia-ml" not in line]
+    assert [line for line in listed("ldconfig", "-p") if paths.guest_library()[:-13] not in line] == theirs
+
+
+def test_it_can_be_done_twice_and_undone() -> None:
+    before = {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": "/other", "LD_PRELOAD": "libother.so"}
+    once = launch.inject(dict(before), paths.simulated_driver())
+    twice = launch.inject(launch.inject(dict(before), paths.guest_library()), paths.simulated_driver())
+    assert once == twice
+    undone = launch.without_driver(dict(once))
+    assert {name: undone[name] for name in before} == before
+
+
+def test_a_client_of_nvidias(tmp_path: Path) -> None:
+    """cuda-bindings, in a child that was started without LD_PRELOAD."""
+    code = "from cuda.bindings import driver; print(*driver.cuDriverGetVersion())"
+    environment = launch.simulating_environment()
+    del environment["LD_PRELOAD"]
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("0 ") or "CUDA_SUCCESS" in done.stdout, done.stdout

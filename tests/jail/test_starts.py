@@ -1,0 +1,122 @@
+"""A start that is given up leaves nothing: of bubblewrap's two halves, each might wait for the other."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gpuferry.monitor.jail import command, view
+from gpuferry.monitor.pool.process import Launch
+
+from tests.monitor import harness
+
+# As bubblewrap before it says which process it made: a child that waits to be told to go on.
+HALVES = """#!/bin/sh
+sleep 1000 &
+echo $$ $! > {said}.draft
+mv {said}.draft {said}
+wait
+"""
+
+
+class Stay:
+    """A jail that is a script."""
+
+    uid, cgroup, left = 0, "", False
+
+    def __init__(self, bwrap: Path) -> None:
+        self.bwrap = str(bwrap)
+
+    def enter(self, apart: bool) -> Stay:
+        return self
+
+    def arguments(self) -> list[str]:
+        return []
+
+    def confinement(self) -> str:
+        return ""
+
+    def entered(self, pid: int) -> None:
+        raise AssertionError("it never was")
+
+    def leave(self) -> None:
+        self.left = True
+
+
+def test_a_start_that_is_given_up_leaves_no_process(tmp_path: Path) -> None:
+    bwrap, said = tmp_path / "bwrap", tmp_path / "said"
+    bwrap.write_text(HALVES.format(said=said))
+    bwrap.chmod(0o700)
+    stay = Stay(bwrap)
+
+    async def life() -> set[int]:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            starting = asyncio.ensure_future(
+                Launch(("none",), os.environ, 60.0, stay).start((), theirs, apart=True)
+            )
+            while not said.exists():
+                await asyncio.sleep(0.01)
+            starting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+        return {int(word) for word in said.read_text().split()}
+
+    halves = asyncio.run(life())
+    assert len(halves) == 2
+    harness.wait_until(lambda: not harness.alive(halves), "the end of both halves")
+    assert stay.left
+
+
+PARENT = """
+import os, subprocess, sys
+subprocess.Popen(sys.argv[2:], pass_fds=[int(sys.argv[1])])
+os.write(1, b"!")
+os.read(0, 1)
+"""
+
+
+def test_one_whose_monitor_is_killed_comes_to_its_end() -> None:
+    """The half outside is held before it tells the other to go on: its pipe is full."""
+    bwrap = shutil.which("bwrap")
+    assert bwrap
+    files = [path for path in (*view.LIBRARIES, "/usr/bin/true") if os.path.lexists(path)]
+    rules = command.Rules(bwrap, os.geteuid() == 0, files, [], {}, 0, b"")
+    mark = f"jail-{os.getpid()}"
+    reading, writing = os.pipe()
+    os.write(writing, bytes(fcntl.fcntl(writing, fcntl.F_GETPIPE_SZ)))
+    jail = [bwrap, *command.arguments(rules, command.Cell(0)), "--info-fd", str(writing), "--"]
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(writing), *jail, "/usr/bin/true", mark],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        pass_fds=[writing],
+    ) as parent:
+        assert parent.stdout
+        assert parent.stdout.read(1) == b"!"
+        halves = harness.wait_until(lambda: len(found := named(mark) - {parent.pid}) == 2 and found, "both")
+        parent.send_signal(signal.SIGKILL)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        assert b"child-pid" in pipe.read()
+    harness.wait_until(lambda: not harness.alive(halves), "the end of both halves")
+
+
+def named(mark: str) -> set[int]:
+    """Processes with this among their arguments."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (process / "cmdline").read_bytes().split(b"\0"):
+                found.add(int(process.name))
+        except OSError:
+            continue
+    return found
