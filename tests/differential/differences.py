@@ -15,8 +15,7 @@ class Difference:
     reason: str
 
 
-DIFFERENCES: dict[str, tuple[Difference, ...]] = {
-}
+DIFFERENCES: dict[str, tuple[Difference, ...]] = {}
 
 
 def comparable(program: str, stdout: str, *, in_any_order: bool) -> list[str]:
