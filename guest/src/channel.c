@@ -321,7 +321,13 @@ static CUresult write_direct(uint16_t op, const void *request, size_t size, cons
     return fine ? CUDA_SUCCESS : gf_session_error();
 }
 
+void (*_Atomic gf_channel_unloads)(void);
+
 CUresult gf_send(uint16_t op, const struct iovec *parts, int count) {
+    void (*unloads)(void) = atomic_load_explicit(&gf_channel_unloads, memory_order_acquire);
+    if (unloads != NULL && (op == GF_OP_cuModuleUnload || op == GF_OP_cuLibraryUnload)) {
+        unloads();
+    }
     return append(op, 0, parts, count, NULL, false);
 }
 

@@ -171,6 +171,7 @@ SINCE = {
     for family in (
         "cuLinkCreate_v2 cuLinkAddData_v2 cuLinkAddFile_v2 cuLinkComplete cuLinkDestroy",
         "cuMemCreate cuMemRelease cuMemMap cuMemUnmap cuMemSetAccess cuMemGetAccess cuMemAddressReserve",
+        "cuLaunchHostFunc cuLaunchHostFunc_v2 cuStreamAddCallback",
         "cuMemAddressFree cuMemRetainAllocationHandle cuMemGetAllocationGranularity",
         "cuMemGetAllocationPropertiesFromHandle cuMemPoolCreate cuMemPoolDestroy cuMemSetMemPool",
     )
