@@ -131,6 +131,7 @@ cdef class Core:
         reserve_host_calls(s)
         register_all()
         prepare_wake()
+        _check(prepare_messages(s), "making room for what the device says")
         _check(cu.cuDriverGetVersion(&version), "asking for the driver's version")
         if version < MINIMUM_DRIVER:
             raise DeviceError(f"the driver supports CUDA {version // 1000}.{version % 1000 // 10}; 12.8 is needed")

@@ -14,25 +14,18 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from gpuferry.native.seccomp import install
+
 CLONE_NEWUSER = 0x10000000
-PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 4, 24, 38, 47
+PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_CAP_AMBIENT = 4, 24, 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 CAPABILITIES = 64  # the kernel knows fewer, and says EINVAL for the others
 CAPABILITY_VERSION = 0x20080522
-SYS_SECCOMP = 317  # x86-64
-SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC = 1, 1
-INSTRUCTION = 8  # bytes of a struct sock_filter
 LIMITS = {
     "processes": resource.RLIMIT_NPROC,
     "descriptors": resource.RLIMIT_NOFILE,
     "file_bytes": resource.RLIMIT_FSIZE,
 }
-
-
-class Program(ctypes.Structure):
-    """struct sock_fprog."""
-
-    _fields_ = (("count", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
 
 
 class Confinement(NamedTuple):
@@ -87,19 +80,8 @@ class Confinement(NamedTuple):
             least = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
             resource.setrlimit(kind, (least, least))
         code = bytes.fromhex(self.filter)
-        if not code:
-            return
-        libc = ctypes.CDLL(None, use_errno=True)
-        buffer = ctypes.create_string_buffer(code, len(code))
-        program = Program(len(code) // INSTRUCTION, ctypes.cast(buffer, ctypes.c_void_p))
-        _call(libc.prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        _call(
-            libc.syscall,
-            ctypes.c_long(SYS_SECCOMP),
-            ctypes.c_long(SECCOMP_SET_MODE_FILTER),
-            ctypes.c_long(SECCOMP_FILTER_FLAG_TSYNC),
-            ctypes.byref(program),
-        )
+        if code:
+            install(code)
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> None:

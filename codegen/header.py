@@ -17,6 +17,9 @@ from pycparser import CParser, c_ast, c_generator
 from .model import PER_THREAD_SUFFIX, Where
 from .signature import spell
 
+HEADERS = "#include <cudaTypedefs.h>\n#include <cudaProfilerTypedefs.h>\n"
+# What the toolkit's runtime ships without: cudaProfiler.h.
+SHIPPED_APART = Path(__file__).resolve().parent.parent / "native" / "driver_interop"
 # GNU words of the C library's headers that pycparser does not read.
 PLAIN_C = ["-D__attribute__(x)=", "-D__extension__=", "-D__inline=", "-D__restrict=", "-D__asm__(x)="]
 
@@ -76,7 +79,8 @@ def run(command: list[str], text: str = "") -> subprocess.CompletedProcess[str]:
 
 
 def preprocess(include: Path, text: str, *options: str) -> str:
-    command = [compiler(), "-E", "-xc", f"-I{include}", "-D__CUDA_API_VERSION_INTERNAL", *options, "-"]
+    folders = [f"-I{include}", f"-idirafter{SHIPPED_APART}"]
+    command = [compiler(), "-E", "-xc", *folders, "-D__CUDA_API_VERSION_INTERNAL", *options, "-"]
     done = run(command, text)
     if done.returncode:
         raise HeaderError(
@@ -112,7 +116,7 @@ def read(include: Path) -> Header:
     header.macros = set(re.findall(r"^#define (CU(?:DA)?_\w+) ", macros, re.M))
     header.version = int(re.findall(r"^#define CUDA_VERSION (\d+)", macros, re.M)[0])
     for twins in ([], ["-DCUDA_API_PER_THREAD_DEFAULT_STREAM"]):
-        text = preprocess(include, "#include <cudaTypedefs.h>\n", "-P", *PLAIN_C, *twins)
+        text = preprocess(include, HEADERS, "-P", *PLAIN_C, *twins)
         for node in CParser().parse(text).ext:
             if (
                 isinstance(node, c_ast.Decl)

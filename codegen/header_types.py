@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pycparser import c_ast
 
-from .header import Header, HeaderError, compiler, problem, resolve, run
+from .header import HEADERS, SHIPPED_APART, Header, HeaderError, compiler, problem, resolve, run
 from .model import Spec, Where
 from .nesting import Kind, Member, Nesting
 from .scalars import WIRE_SIZES
@@ -208,7 +208,7 @@ def layout_probe(spec: Spec) -> str:
         (n, f"__builtin_types_compatible_p({n}, {to})", f"{n} is not the same as {to}")
         for n, to in types.aliases.items()
     ]
-    lines = ["#include <cuda.h>", "#include <stddef.h>"]
+    lines = [*HEADERS.splitlines(), "#include <stddef.h>"]
     for name, condition, text in asserts:
         lines += assertion(types.where[name], condition, text)
     for name in nesting.opaque:
@@ -239,6 +239,7 @@ def check_layouts(header: Header, spec: Spec) -> list[str]:
             "-fsyntax-only",
             "-std=gnu11",
             f"-I{header.include}",
+            f"-idirafter{SHIPPED_APART}",
             "-D__CUDA_API_VERSION_INTERNAL",
             str(source),
         ]

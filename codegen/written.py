@@ -16,14 +16,17 @@ from .model import By, Class, Spec, Variant
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ROOT / "guest" / "src"
 ENGINE = ROOT / "apiserver" / "core"
-BEGIN = re.compile(r"^\w[\w \*]*?\b(gf_\w+)\(")
+# What both libraries share is named DRIVER(symbol) there, and gf_symbol in the guest.
+SHARED = ROOT / "native" / "driver_interop"
+BEGIN = re.compile(r"^\w[\w \*]*?\b(?:(gf_\w+)|DRIVER\((\w+)\))\(")
 CYTHON = re.compile(r"^cdef [\w \*]*?\b(on_\w+|\w+_call)\(")
 
 
 def functions(folder: Path = SOURCES) -> dict[str, int]:
     """Lines of every function in the guest's sources, its first and last one included."""
     found: dict[str, int] = {}
-    for file in sorted(folder.glob("*.c")):
+    shared = sorted(SHARED.glob("*.c.h")) if folder == SOURCES else []
+    for file in [*sorted(folder.glob("*.c")), *shared]:
         lines = file.read_text(encoding="utf-8").split("\n")
         for begin, line in enumerate(lines):
             match = BEGIN.match(line)
@@ -33,7 +36,7 @@ def functions(folder: Path = SOURCES) -> dict[str, int]:
             declares = next((i for i in range(begin, len(lines)) if lines[i].endswith(";")), len(lines))
             opens = next((i for i in range(begin, len(lines)) if "{" in lines[i]), len(lines))
             if end is not None and opens < declares:
-                found[match[1]] = end - begin + 1
+                found[match[1] or f"gf_{match[2]}"] = end - begin + 1
     return found
 
 

@@ -24,7 +24,7 @@ class _Written:
     _descriptor: int
 
     def fileno(self) -> int:
-        """Its descriptor."""
+        """The number of the file's open descriptor."""
         return self._descriptor
 
     def write(self, data: bytes | memoryview) -> None:
@@ -138,7 +138,7 @@ class ExistingFile:
         self.size = os.fstat(descriptor).st_size
 
     def fileno(self) -> int:
-        """Its descriptor."""
+        """The number of the file's open descriptor."""
         return self._descriptor
 
     def read(self, size: int, at: int) -> bytes:

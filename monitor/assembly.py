@@ -90,13 +90,6 @@ class Monitor:
     room: Shares
 
 
-def checks_kernels(config: Config) -> bool:
-    """Whether kernels on the simulated device are held to their own memory: where others than the operator
-    may come, if nobody says.
-    """
-    return config.check_kernels == "on" or (config.check_kernels == "auto" and config.has_tenants)
-
-
 def occupy(config: Config, stack: contextlib.AsyncExitStack) -> Premises:
     """Take the runtime folder and the ports; `stack` gives them back. ConfigError: somebody else has them."""
     identity = identity_of(config)
@@ -134,7 +127,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     announcer, events = Announcer(), PoolEvents()
     gpus = gpu_stats(config)
     returns = Returns(premises.runtime.path, ledger.secret, config.orphan_grace)
-    environment = server_environment(config.simulated, config.simulated and checks_kernels(config))
+    environment = server_environment(config.simulated, config.simulated and config.check_kernels == "on")
     jail = _jail(config, environment)
     pool = Pool(
         config,

@@ -13,6 +13,7 @@ from libcpp.vector cimport vector
 from posix.mman cimport (
     MAP_ANONYMOUS, MAP_FAILED, MAP_NORESERVE, MAP_PRIVATE, PROT_READ, PROT_WRITE, MADV_DONTNEED, madvise, mmap
 )
+from posix.stdlib cimport setenv
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 from posix.uio cimport iovec
 

@@ -3,6 +3,19 @@
 
 cdef enum:
     OUTPUT_LIMIT = 256 << 20    # that may be waiting for a guest that never takes it
+    STANDARD_OUTPUT = 0         # what an OUTPUT's `status` names: 0 as ever, and the other by its descriptor
+    STANDARD_ERROR = 2
+
+
+cdef int prepare_messages(Session *s) noexcept nogil:
+    """Before the driver is asked for anything: a simulated device then says there too what it says on our stderr."""
+    cdef char text[16]
+    s.sending.output.said = memfd_create(b"gpuferry-messages", MFD_CLOEXEC)
+    if s.sending.output.said < 0:
+        return cu.CUDA_ERROR_OPERATING_SYSTEM
+    snprintf(text, sizeof(text), b"%d", s.sending.output.said)
+    setenv(b"GPUFERRY_SIM_MESSAGES", text, 1)
+    return cu.CUDA_SUCCESS
 
 
 cdef int capture_output(Session *s) noexcept nogil:
@@ -20,34 +33,47 @@ cdef void expect_output(Session *s) noexcept nogil:
         eventfd_write(s.sending.output.bell, 1)
 
 
-cdef void forward_output(Session *s) noexcept nogil:
-    """s.sending.lock is held."""
+cdef void forward(Session *s, int source, uint64_t *forwarded, int target) noexcept nogil:
+    """Sends what came into one of the files; target: the guest's descriptor. s.sending.lock is held."""
     cdef Piece part
     cdef ssize_t n
     cdef gf_header header
     memset(&header, 0, sizeof(header))
     header.op = GF_OP_OUTPUT
+    header.status = target
     part.slot = -1
     while s.sending.queued <= QUEUE_LIMIT:
         part.data = <uint8_t *>malloc(GF_OUTPUT_MAX)
-        n = pread(s.sending.output.printed, part.data, GF_OUTPUT_MAX, s.sending.output.forwarded)
+        n = pread(source, part.data, GF_OUTPUT_MAX, forwarded[0])
         if n <= 0:
             free(part.data)
             return
-        fallocate(s.sending.output.printed, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, s.sending.output.forwarded, n)
-        s.sending.output.forwarded += n
+        fallocate(source, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, forwarded[0], n)
+        forwarded[0] += n
         header.size = <uint32_t>(sizeof(header) + n)
         push(s, <uint8_t *>&header, sizeof(header), n, part)
-    if lseek(s.sending.output.printed, 0, SEEK_END) - s.sending.output.forwarded > OUTPUT_LIMIT:
+    if lseek(source, 0, SEEK_END) - forwarded[0] > OUTPUT_LIMIT:
         end_session(s, DEVICE_FAILED, b"device error: kernels print, and the guest does not read")
+
+
+cdef void forward_output(Session *s) noexcept nogil:
+    """s.sending.lock is held."""
+    forward(s, s.sending.output.printed, &s.sending.output.forwarded, STANDARD_OUTPUT)
+    forward(s, s.sending.output.said, &s.sending.output.said_forwarded, STANDARD_ERROR)
+
+
+cdef void empty_file(int file) noexcept nogil:
+    ftruncate(file, 0)
+    lseek(file, 0, SEEK_SET)
 
 
 cdef void discard_output(Session *s) noexcept nogil:
     """The next guest sees nothing of the last one's."""
     pthread_mutex_lock(&s.sending.lock)
     s.sending.output.forwarded = 0
-    ftruncate(s.sending.output.printed, 0)
-    lseek(s.sending.output.printed, 0, SEEK_SET)
+    s.sending.output.said_forwarded = 0
+    empty_file(s.sending.output.printed)
+    empty_file(s.sending.output.said)
     pthread_mutex_unlock(&s.sending.lock)
 
 

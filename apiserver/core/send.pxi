@@ -188,7 +188,7 @@ cdef void settle_older(Session *s, uint64_t sequence) noexcept nogil:
         if done != cu.CUDA_ERROR_NOT_READY:
             settle(s, task, done)
         task = later
-    if s.stats.launches > 0:
+    if s.stats.launches > 0 or status != cu.CUDA_SUCCESS:
         forward_output(s)
 
 

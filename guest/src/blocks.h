@@ -25,6 +25,7 @@ struct gf_block {
             uint64_t id;
             uint64_t pool; /* handle; 0: it is of none */
             bool reserved; /* addresses alone, nothing behind them */
+            bool synchronous;
         };
     };
 };

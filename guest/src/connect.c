@@ -254,7 +254,7 @@ static CUresult find_session(char place[GF_ADDRESS_MAX], struct gf_queue *queue,
                          : "cannot connect to GPUFERRY_MONITOR=%s: %s. Is `gpuferry monitor` running "
                            "there?",
                      place, why);
-            return CUDA_ERROR_DEVICE_UNAVAILABLE;
+            return transport->reached ? CUDA_ERROR_DEVICE_UNAVAILABLE : CUDA_ERROR_SYSTEM_NOT_READY;
         }
         result = shake_hands(transport, place, &credential, queue, insist, next);
         insist = result == GF_TRY_INSISTING;

@@ -46,6 +46,12 @@ bool gf_device_range(uint64_t address, uint64_t size, bool write) {
     return gf_global_find(address, &base, &extent) && size <= extent - (address - base);
 }
 
+/* Whether the program wants operations on it to be done when they return (SYNC_MEMOPS). */
+static bool is_synchronous(uint64_t address) {
+    struct gf_allocation allocation;
+    return gf_window_find(address, &allocation) && allocation.synchronous;
+}
+
 /* An address says by itself whether it is the device's. */
 static bool is_device(uint64_t address) {
     uint64_t base, size;
@@ -271,7 +277,8 @@ static CUresult copy(struct side to, struct side from, struct extent extent, CUs
     if (!from.device) {
         return copy_host(&to, &from, &extent);
     }
-    bool behind = may_run_behind && gf_host_is_locked((void *)to.address, span(&to, &extent));
+    bool behind = may_run_behind && gf_host_is_locked((void *)to.address, span(&to, &extent)) &&
+                  !is_synchronous(from.address);
     return behind ? copy_out_behind(&to, &from, &extent, stream) : copy_out(&to, &from, &extent, stream);
 }
 

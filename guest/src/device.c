@@ -78,3 +78,21 @@ CUresult gf_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId) {
     *dev = 0;
     return CUDA_SUCCESS;
 }
+
+/* Of none of them, for the host's memory is on another machine. */
+CUresult gf_cuDeviceGetHostAtomicCapabilities(unsigned *capabilities, const CUatomicOperation *operations,
+                                              unsigned count, CUdevice dev) {
+    if (capabilities == NULL || operations == NULL || count == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!valid(dev)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if ((unsigned)operations[i] >= CU_ATOMIC_OPERATION_MAX) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    memset(capabilities, 0, count * sizeof *capabilities);
+    return CUDA_SUCCESS;
+}

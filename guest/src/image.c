@@ -4,34 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "wire/fatbin.h"
 #include "wire/readable.h"
 
-#define WRAPPER_MAGIC   0x466243B1u
-#define CONTAINER_MAGIC 0xBA55ED50u
-#define ENTRY_PTX       1
-#define ENTRY_ELF       2
-#define LARGEST         (UINT64_C(1) << 40) /* bytes: beyond it, a length is nonsense */
+#define LARGEST (UINT64_C(1) << 40) /* bytes: beyond it, a length is nonsense */
 
-/* Layouts as nvcc writes them (cudart-interop.md 6). */
 struct wrapper {
     uint32_t magic, version;
     const void *data;
     const void *rest;
-};
-
-struct container {
-    uint32_t magic;
-    uint16_t version, header_size;
-    uint64_t size; /* of all entries */
-};
-
-struct entry {
-    uint16_t kind, unknown;
-    uint32_t header_size;
-    uint64_t size; /* of the payload as stored */
-    uint32_t compressed, options;
-    uint16_t minor, major;
-    uint32_t capability;
 };
 
 static CUresult copy_image(const void *data, size_t size, struct gf_image *picked) {
@@ -46,14 +27,14 @@ static CUresult copy_image(const void *data, size_t size, struct gf_image *picke
 
 /* How well an entry suits the device; 0: not at all. Machine code for this very chip, then for an older one
  * of the same generation, then the newest text that can still be compiled for it. */
-static uint32_t suitability(const struct entry *entry, const struct gf_target *target) {
+static uint32_t suitability(const struct gf_fatbin_entry *entry, const struct gf_target *target) {
     if (entry->capability > target->capability) {
         return 0;
     }
-    if (entry->kind == ENTRY_PTX && (target->kinds & GF_IMAGE_PTX) != 0) {
+    if (entry->kind == GF_FATBIN_PTX && (target->kinds & GF_IMAGE_PTX) != 0) {
         return 1 + entry->capability;
     }
-    if (entry->kind == ENTRY_ELF && (target->kinds & GF_IMAGE_SASS) != 0 &&
+    if (entry->kind == GF_FATBIN_ELF && (target->kinds & GF_IMAGE_SASS) != 0 &&
         entry->capability / 10 == target->capability / 10) {
         return 0x10000 + entry->capability;
     }
@@ -61,43 +42,44 @@ static uint32_t suitability(const struct entry *entry, const struct gf_target *t
 }
 
 /* The header of a fatbin; false if it is none, or not all of it can be read. */
-static int take_container(const void *data, struct container *container) {
+static int take_container(const void *data, struct gf_fatbin *container) {
     if (!gf_readable(data, sizeof *container)) {
         return 0;
     }
     memcpy(container, data, sizeof *container);
-    return container->magic == CONTAINER_MAGIC && container->header_size >= sizeof *container &&
+    return container->magic == GF_FATBIN_MAGIC && container->header_size >= sizeof *container &&
            container->size < LARGEST && gf_readable(data, container->header_size + container->size);
 }
 
 static CUresult pick_entry(const char *data, const struct gf_target *target, struct gf_image *picked) {
-    struct container container;
+    struct gf_fatbin container;
     if (!take_container(data, &container)) {
         return CUDA_ERROR_INVALID_IMAGE;
     }
     const char *start = data + container.header_size, *best = NULL;
     uint32_t best_score = 0;
     uint64_t best_size = 0;
-    for (uint64_t at = 0; container.size - at >= sizeof(struct entry);) { /* `at` never passes the end */
-        struct entry entry;
+    for (uint64_t at = 0;
+         container.size - at >= sizeof(struct gf_fatbin_entry);) { /* `at` never passes the end */
+        struct gf_fatbin_entry entry;
         memcpy(&entry, start + at, sizeof entry);
         uint64_t left = container.size - at;
         if (entry.header_size < sizeof entry || entry.header_size > left ||
-            entry.size > left - entry.header_size) {
+            entry.stored > left - entry.header_size) {
             return CUDA_ERROR_INVALID_IMAGE;
         }
         uint32_t score = suitability(&entry, target);
         if (score > best_score) {
             best_score = score;
             best = start + at;
-            best_size = entry.header_size + entry.size;
+            best_size = entry.header_size + entry.stored;
         }
-        at += entry.header_size + entry.size;
+        at += entry.header_size + entry.stored;
     }
     if (best == NULL) {
         return CUDA_ERROR_NO_BINARY_FOR_GPU;
     }
-    struct container single = {CONTAINER_MAGIC, container.version, sizeof single, best_size};
+    struct gf_fatbin single = {GF_FATBIN_MAGIC, container.version, sizeof single, best_size};
     picked->size = sizeof single + best_size;
     picked->data = malloc(picked->size);
     if (picked->data == NULL) {
@@ -220,12 +202,12 @@ CUresult gf_image_pick(const void *image, const struct gf_target *target, struct
         return copy_image(image, strlen(image) + 1, picked);
     }
     memcpy(&magic, image, sizeof magic);
-    if (magic == WRAPPER_MAGIC) {
+    if (magic == GF_WRAPPER_MAGIC) {
         struct wrapper wrapper;
         memcpy(&wrapper, image, sizeof wrapper);
         return pick_wrapped(&wrapper, target, picked);
     }
-    if (magic == CONTAINER_MAGIC) {
+    if (magic == GF_FATBIN_MAGIC) {
         return pick_entry(image, target, picked);
     }
     return memcmp(image, ELFMAG, SELFMAG) == 0 ? copy_elf(image, picked) : CUDA_ERROR_INVALID_IMAGE;
@@ -233,13 +215,13 @@ CUresult gf_image_pick(const void *image, const struct gf_target *target, struct
 
 const void *gf_image_unwrap(const void *image, size_t *size) {
     struct wrapper wrapper;
-    struct container container;
+    struct gf_fatbin container;
     if (*size < sizeof wrapper) {
         return image;
     }
     memcpy(&wrapper, image, sizeof wrapper);
-    if (wrapper.magic != WRAPPER_MAGIC || wrapper.data == NULL) {
-        return wrapper.magic == WRAPPER_MAGIC ? NULL : image;
+    if (wrapper.magic != GF_WRAPPER_MAGIC || wrapper.data == NULL) {
+        return wrapper.magic == GF_WRAPPER_MAGIC ? NULL : image;
     }
     if (!take_container(wrapper.data, &container)) {
         return NULL;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "gpuferry/messages.h"
+#include "gpuferry/results.h"
 #include "session.h"
 
 #define ATTEMPTS 16
@@ -65,6 +66,12 @@ CUresult gf_call_with_image(struct gf_call *call, const struct iovec *parts, int
         CUresult result = known ? CUDA_SUCCESS : send_image(hash, data, size);
         *call = unasked;
         result = result != CUDA_SUCCESS ? result : gf_call_parts(call, parts, count);
+        if (result != CUDA_SUCCESS && call->done && call->status == CUDA_SUCCESS &&
+            !gf_destroys_context(result)) {
+            gf_channel_latch(
+                result); /* an earlier call's failure: to be told by one that waits for the device */
+            result = CUDA_SUCCESS;
+        }
         memcpy(&held, call->reply, sizeof held);
         if (result != CUDA_SUCCESS || held != 0) {
             if (result == CUDA_SUCCESS) {

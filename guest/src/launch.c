@@ -7,6 +7,7 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "module.h"
+#include "objects.h"
 #include "stream.h"
 #include "window.h"
 
@@ -22,8 +23,51 @@ static bool in_grid(unsigned value, CUdevice_attribute attribute) {
     return value > 0 && value <= (unsigned)limit(attribute);
 }
 
+/* How many blocks of this shape a multiprocessor holds: asked for once, while the shape stays the same. */
+static CUresult resident_blocks(const CUlaunchConfig *c, CUfunction function, struct gf_callable *callable,
+                                uint64_t threads, unsigned *blocks) {
+    uint64_t shape = threads << 40 | (uint64_t)c->sharedMemBytes << 8;
+    uint64_t known = atomic_load(&callable->resident);
+    if (known >> 8 != shape >> 8) {
+        int found;
+        CUresult result = gf_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+            &found, function, (int)threads, c->sharedMemBytes, CU_OCCUPANCY_DEFAULT);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        known = shape | (uint8_t)found;
+        atomic_store(&callable->resident, known);
+    }
+    *blocks = (uint8_t)known;
+    return CUDA_SUCCESS;
+}
+
+/* All blocks of a cooperative launch must be on the device together. */
+static CUresult check_cooperative(const CUlaunchConfig *c, CUfunction function,
+                                  struct gf_callable *callable) {
+    uint64_t threads = (uint64_t)c->blockDimX * c->blockDimY * c->blockDimZ;
+    unsigned blocks;
+    CUresult result = resident_blocks(c, function, callable, threads, &blocks);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    uint64_t most = (uint64_t)blocks * (unsigned)limit(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+    uint64_t grid = (uint64_t)c->gridDimX * c->gridDimY; /* below 2^47 */
+    return grid > most || grid * c->gridDimZ > most ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
+}
+
+static bool is_cooperative(const CUlaunchConfig *c) {
+    bool cooperative = false;
+    for (unsigned i = 0; i < c->numAttrs; i++) {
+        if (c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
+            cooperative = c->attrs[i].value.cooperative != 0;
+        }
+    }
+    return cooperative;
+}
+
 /* Everything that CUDA refuses at once. */
-static CUresult check_shape(const CUlaunchConfig *c, const struct gf_callable *callable) {
+static CUresult check_shape(const CUlaunchConfig *c, const struct gf_callable *callable, bool cooperative) {
     if (!in_grid(c->gridDimX, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X) ||
         !in_grid(c->gridDimY, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y) ||
         !in_grid(c->gridDimZ, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z) ||
@@ -38,7 +82,7 @@ static CUresult check_shape(const CUlaunchConfig *c, const struct gf_callable *c
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (c->sharedMemBytes > (unsigned)callable->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES]) {
-        return CUDA_ERROR_INVALID_VALUE;
+        return cooperative ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t registers =
         (uint64_t)callable->attributes[CU_FUNC_ATTRIBUTE_NUM_REGS] * ((threads + 31) / 32 * 32);
@@ -110,8 +154,12 @@ static CUresult launch(const CUlaunchConfig *config, CUfunction function, void *
         .attributes = attribute_count,
         .params = info->param_bytes,
     };
+    bool cooperative = is_cooperative(config);
     CUresult result = gf_wire_stream(config->hStream, &request.stream);
-    result = result == CUDA_SUCCESS ? check_shape(config, callable) : result;
+    result = result == CUDA_SUCCESS ? check_shape(config, callable, cooperative) : result;
+    if (result == CUDA_SUCCESS && cooperative) {
+        result = check_cooperative(config, function, callable);
+    }
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -155,4 +203,27 @@ CUresult gf_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **
     }
     CUresult result = gf_launch_attributes(config, attributes, &count);
     return result != CUDA_SUCCESS ? result : launch(config, f, kernelParams, extra, attributes, count);
+}
+
+CUresult gf_cuLaunchCooperativeKernel(CUfunction f, unsigned gridDimX, unsigned gridDimY, unsigned gridDimZ,
+                                      unsigned blockDimX, unsigned blockDimY, unsigned blockDimZ,
+                                      unsigned sharedMemBytes, CUstream hStream, void **kernelParams) {
+    CUlaunchAttribute cooperative = {.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE, .value.cooperative = 1};
+    CUlaunchConfig config = {gridDimX,  gridDimY,       gridDimZ, blockDimX,    blockDimY,
+                             blockDimZ, sharedMemBytes, hStream,  &cooperative, 1};
+    return gf_cuLaunchKernelEx(&config, f, kernelParams, NULL);
+}
+
+/* A launch for each of the devices, of which the program has one. */
+CUresult gf_cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launchParamsList, unsigned numDevices,
+                                                 unsigned flags) {
+    const CUDA_LAUNCH_PARAMS *l = launchParamsList;
+    unsigned known = CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_PRE_LAUNCH_SYNC |
+                     CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_POST_LAUNCH_SYNC;
+    if (l == NULL || numDevices != 1 || (flags & ~known) != 0 || gf_stream_find(l->hStream) == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return gf_cuLaunchCooperativeKernel(l->function, l->gridDimX, l->gridDimY, l->gridDimZ, l->blockDimX,
+                                        l->blockDimY, l->blockDimZ, l->sharedMemBytes, l->hStream,
+                                        l->kernelParams);
 }

@@ -10,8 +10,14 @@ CUresult gf_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option
                               unsigned numLibraryOptions) {
     uint64_t handle;
     struct gf_jit_log log;
-    if (library == NULL || (numLibraryOptions > 0 && libraryOptions == NULL)) {
+    if (library == NULL ||
+        (numLibraryOptions > 0 && (libraryOptions == NULL || libraryOptionValues == NULL))) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (unsigned i = 0; i < numLibraryOptions; i++) {
+        if ((unsigned)libraryOptions[i] >= CU_LIBRARY_NUM_OPTIONS) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
     }
     CUresult result = gf_jit_options(numJitOptions, jitOptions, jitOptionsValues, &log);
     result = result == CUDA_SUCCESS ? gf_image_load(GF_HANDLE_LIBRARY, code, &log, &handle) : result;

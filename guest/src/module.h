@@ -29,6 +29,8 @@ struct gf_callable {
     uint32_t index;
     const struct gf_kernel_info *info;
     _Atomic int attributes[GF_FUNCTION_ATTRIBUTE_COUNT];
+    _Atomic(struct gf_legacy_launch *) legacy; /* what cuParamSet* left; NULL: nothing */
+    _Atomic uint64_t resident; /* how many blocks of a shape a multiprocessor holds, as last asked for */
 };
 
 struct gf_callable *gf_callable_find(uint64_t handle); /* function or kernel */

@@ -13,6 +13,7 @@ struct subject {
     bool device, host;
     uint64_t base, size, id, owner;
     uint64_t pool;
+    bool sync_memops;
 };
 
 static struct subject look_up(uint64_t address) {
@@ -27,7 +28,8 @@ static struct subject look_up(uint64_t address) {
                              .size = allocation.size,
                              .id = allocation.id,
                              .owner = allocation.pool == 0 ? allocation.owner : 0,
-                             .pool = allocation.pool};
+                             .pool = allocation.pool,
+                             .sync_memops = allocation.synchronous};
     } else if (gf_mapping_find(address, &mapping)) {
         s = (struct subject){
             .device = true, .base = mapping.address, .size = mapping.size, .id = mapping.allocation};
@@ -35,7 +37,7 @@ static struct subject look_up(uint64_t address) {
         s.device = true;
         s.owner = gf_context_current_handle();
     } else if (gf_host_find(address, &range)) {
-        s = (struct subject){false, true, range.address, range.size, range.id, range.owner, 0};
+        s = (struct subject){false, true, range.address, range.size, range.id, range.owner, 0, false};
     }
     return s;
 }
@@ -60,11 +62,15 @@ static CUresult get(const struct subject *s, uint64_t address, CUpointer_attribu
         put(data, s->host ? address : 0, sizeof(void *));
         return s->host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        put(data, s->sync_memops, sizeof(unsigned));
+        return only_known;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        put(data, 0, sizeof(unsigned));
+        return only_known;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-        put(data, 0, attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ? sizeof(int) : sizeof(char));
+        put(data, 0, sizeof(char));
         return only_known;
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
@@ -82,7 +88,7 @@ static CUresult get(const struct subject *s, uint64_t address, CUpointer_attribu
         put(data, s->size, sizeof(size_t));
         return only_known;
     case CU_POINTER_ATTRIBUTE_MAPPED:
-        put(data, s->device || s->host, sizeof(char));
+        put(data, s->device || s->host, sizeof(unsigned));
         return only_known;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
         put(data, 0, sizeof(uint64_t));
@@ -139,9 +145,7 @@ CUresult gf_cuPointerGetAttributes(unsigned numAttributes, CUpointer_attribute *
 }
 
 CUresult gf_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr) {
-    struct gf_allocation allocation;
-    if (value == NULL || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !gf_window_find(ptr, &allocation)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return CUDA_SUCCESS; /* synchronous operations are synchronous for every allocation */
+    bool known = value != NULL && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
+    return known && gf_window_synchronous(ptr, *(const unsigned *)value != 0) ? CUDA_SUCCESS
+                                                                              : CUDA_ERROR_INVALID_VALUE;
 }

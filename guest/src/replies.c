@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "log.h"
 #include "redirect.h"
@@ -208,19 +209,20 @@ static bool read_reply(struct gf_call *call, const struct gf_header *header) {
 /* What kernels print goes where the program's own output goes, behind what the program printed before. */
 static bool read_output(const struct gf_header *header) {
     char text[4096];
+    FILE *to = header->status == STDERR_FILENO ? stderr : stdout;
     if (header->size > sizeof *header + GF_HANDSHAKE_FRAME_MAX) {
         return malformed("output", header);
     }
-    fflush(stdout);
+    fflush(to);
     for (size_t left = header->size - sizeof *header; left > 0;) {
         size_t part = left < sizeof text ? left : sizeof text;
         if (!copy_out(text, part)) {
             return false;
         }
-        fwrite(text, 1, part, stdout);
+        fwrite(text, 1, part, to);
         left -= part;
     }
-    fflush(stdout);
+    fflush(to);
     return true;
 }
 

@@ -36,7 +36,7 @@ static void count(uint16_t function, uint64_t before) {
 CUresult gf_unsupported(uint16_t function) {
     uint64_t before = atomic_fetch_add_explicit(&gf_function_calls[function], 1, memory_order_relaxed);
     if (before == 0) {
-        gf_info("%s is not supported", gf_functions[function].name);
+        gf_error("%s is not supported", gf_functions[function].name);
     }
     count(function, before);
     return gf_leave(function, CUDA_ERROR_NOT_SUPPORTED);

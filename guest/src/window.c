@@ -250,6 +250,7 @@ static CUresult allocate(uint64_t size, uint64_t owner, uint64_t pool, uint64_t 
     block->owner = owner;
     block->id = next_id++;
     block->pool = pool;
+    block->synchronous = false;
     block->reserved = false;
     gf_pool_count(pool, (int64_t)block->size);
     *address = block->address;
@@ -369,8 +370,22 @@ bool gf_window_find(uint64_t address, struct gf_allocation *allocation) {
     struct gf_block *block = gf_blocks_find(&blocks, address);
     bool found = block != NULL && address - block->address < block->requested;
     if (found) {
-        *allocation =
-            (struct gf_allocation){block->address, block->requested, block->owner, block->id, block->pool};
+        *allocation = (struct gf_allocation){block->address, block->requested, block->owner,
+                                             block->id,      block->pool,      block->synchronous};
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+bool gf_window_synchronous(uint64_t address, bool synchronous) {
+    if (!gf_window_contains(address)) {
+        return false;
+    }
+    pthread_mutex_lock(&lock);
+    struct gf_block *block = gf_blocks_find(&blocks, address);
+    bool found = block != NULL && address - block->address < block->requested;
+    if (found) {
+        block->synchronous = synchronous;
     }
     pthread_mutex_unlock(&lock);
     return found;

@@ -8,7 +8,8 @@
 
 struct gf_allocation {
     uint64_t address, size, owner, id;
-    uint64_t pool; /* handle; 0: it is of none */
+    uint64_t pool;    /* handle; 0: it is of none */
+    bool synchronous; /* operations on it do not return before they are done */
 };
 
 /* Reserves the window's addresses in this process, once the session is known. False: no memory. */
@@ -27,6 +28,8 @@ bool gf_window_is_reserved(uint64_t address, uint64_t size);
 void gf_window_free_context(uint64_t owner);
 /* The allocation that holds an address; false: none does. */
 bool gf_window_find(uint64_t address, struct gf_allocation *allocation);
+/* Makes operations on the allocation that holds an address synchronous, or not; false: none does. */
+bool gf_window_synchronous(uint64_t address, bool synchronous);
 /* Whether a range is within the window at all: what tells a device pointer from a host pointer. */
 bool gf_window_contains(uint64_t address);
 /* Bytes of the quota that are free, and all of it. */

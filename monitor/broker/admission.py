@@ -4,6 +4,8 @@ guests.
 
 from __future__ import annotations
 
+import math
+
 from ..sessions.placement import Placer
 from ..tenants.tenancy import Tenancy
 
@@ -28,13 +30,11 @@ class Admission:
     def why_not_in(self, tenant: str) -> str | None:
         """Why one more guest of the tenant may not come in; None: it may."""
         limit = self._tenancy.limits(tenant).connections
+        if limit is None or limit == math.inf:
+            return None
         standing = self._placer.standing(tenant)
         has = standing.waiting + standing.sessions
-        return (
-            _said(tenant, has, limit, "connections", "connections")
-            if limit is not None and has >= limit
-            else None
-        )
+        return _said(tenant, has, limit, "connections", "connections") if has >= limit else None
 
     def why_not_wait(self, tenant: str) -> str | None:
         """Why the newest guest of the tenant, which found no room, may not wait; None: it may."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import secrets
 import socket
 import ssl
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import structlog
 from gpuferry.guest.endpoint import TLS_SCHEME, split_address
@@ -66,19 +67,15 @@ class Neighbours:
             key = restore_key(self._cluster.key, ticket)
             extensions += handshake.extension(Extension.TICKET, ticket)
         connection = await self._open(address)
-        try:
-            remote = await within(
-                WAIT_SECONDS + ANSWER_SECONDS, _shake_hands(connection, session, key, extensions)
-            )
-        except asyncio.TimeoutError:
-            connection.close()
-            raise CannotMove(f"{address} does not answer") from None
-        except OSError as error:
-            connection.close()
-            raise CannotMove(f"{address}: {error.strerror or error}") from None
-        except BaseException:
-            connection.close()
-            raise
+        with _closed_on_failure(connection):
+            try:
+                remote = await within(
+                    WAIT_SECONDS + ANSWER_SECONDS, _shake_hands(connection, session, key, extensions)
+                )
+            except asyncio.TimeoutError:
+                raise CannotMove(f"{address} does not answer") from None
+            except OSError as error:
+                raise CannotMove(f"{address}: {error.strerror or error}") from None
         connection.setblocking(True)
         remote.address = address
         if self._cluster.identity:
@@ -98,20 +95,16 @@ class Neighbours:
             )
         connection = await _connect(address)
         name = split_address(address)[0]
-        try:
-            return await within(ANSWER_SECONDS, secure(connection, identity.client_context(), name))
-        except asyncio.TimeoutError:
-            connection.close()
-            raise CannotMove(f"{address} does not answer to TLS") from None
-        except ssl.SSLCertVerificationError as error:
-            connection.close()
-            raise CannotMove(f"{address}: its certificate is not believed: {error.verify_message}") from None
-        except OSError as error:
-            connection.close()
-            raise CannotMove(f"{address}: no TLS with it: {error.strerror or error}") from None
-        except BaseException:
-            connection.close()
-            raise
+        with _closed_on_failure(connection):
+            try:
+                return await within(ANSWER_SECONDS, secure(connection, identity.client_context(), name))
+            except asyncio.TimeoutError:
+                raise CannotMove(f"{address} does not answer to TLS") from None
+            except ssl.SSLCertVerificationError as error:
+                text = f"{address}: its certificate is not believed: {error.verify_message}"
+                raise CannotMove(text) from None
+            except OSError as error:
+                raise CannotMove(f"{address}: no TLS with it: {error.strerror or error}") from None
 
     async def _find(self, name: str) -> tuple[str, bytes]:
         """Address and, of one that the registry knows, what tickets for it are made out to."""
@@ -155,6 +148,15 @@ class Neighbours:
                 except CallFailed as error:
                     problem = f"{registry}: {error}"
         raise CannotMove(f"no registry answers: {problem}")
+
+
+@contextlib.contextmanager
+def _closed_on_failure(connection: Connection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _extensions(session: Session) -> bytes:

@@ -12,6 +12,7 @@ from gpuferry.guest.units import parse_size
 from ..settings.errors import ConfigError
 
 CHOICES = ("auto", "gpu", "sim")
+CHECKED = {"GPUFERRY_SIM_CHECK": "1"}  # kernels on the simulated device are held to their own memory
 
 # In a process of its own: a driver that was initialised cannot be unloaded, and may not survive a fork.
 _PROBE = """
@@ -36,7 +37,7 @@ def server_environment(simulated: bool, check_kernels: bool = False) -> dict[str
     ):
         environment.pop(secret, None)
     if check_kernels:
-        environment["GPUFERRY_SIM_CHECK"] = "1"
+        environment |= CHECKED
     return environment
 
 

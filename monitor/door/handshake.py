@@ -256,11 +256,16 @@ def welcome(
     milliseconds; `agreed`: the bytes of struct gf_agreement and what follows, empty if nothing must be
     said.
     """
+    head, terms, rest = _parts_of_welcome(template)
+    body = terms._replace(proof=proof, session=session, quota=quota, resume_ms=resume_ms).pack() + rest
+    return frames.frame(Frame.WELCOME, body + agreed) if agreed else head + body
+
+
+@functools.lru_cache(maxsize=512)
+def _parts_of_welcome(template: bytes) -> tuple[bytes, frames.Welcome, bytes]:
+    """Its header, its fixed part, and what follows that: the same for every API server of a device."""
     begin, end = frames.Header.SIZE, frames.Header.SIZE + frames.Welcome.SIZE
-    terms = frames.Welcome.unpack(template, begin)
-    granted = terms._replace(proof=proof, session=session, quota=quota, resume_ms=resume_ms)
-    body = granted.pack() + template[end:] + agreed
-    return frames.frame(Frame.WELCOME, body) if agreed else template[:begin] + body
+    return template[:begin], frames.Welcome.unpack(template, begin), template[end:]
 
 
 def redirect(key: bytes, nonces: bytes, session_key: bytes, ticket: bytes, address: str) -> bytes:

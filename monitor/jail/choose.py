@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..devices.choice import simulated_memory
+from ..devices.choice import CHECKED, simulated_memory
 from ..settings.errors import ConfigError
 from ..settings.monitor import Config
 from . import cache, cgroups, command, nvidia, view
@@ -91,8 +91,9 @@ def _make(config: Config, environment: Mapping[str, str], rules: Rules) -> Jail:
     figures = None
     if config.simulated:
         figures = Figures(Path(environment.get("GPUFERRY_SIM_STATS") or config.runtime / "simdevice"))
+    apart = replace(rules, environment={**rules.environment, **(CHECKED if config.checks_tenants else {})})
     return Jail(
-        rules,
+        apart,
         _sharing(rules, environment, group if rules.root else 0),
         uids,
         cgroups.find(limit, command.PROCESSES),

@@ -9,6 +9,8 @@ import os
 import socket
 import tempfile
 
+from gpuferry.native.seccomp import FLAG_TSYNC, SET_MODE_FILTER
+
 LIBRARY = "libseccomp.so.2"
 ALLOW, ERROR = 0x7FFF0000, 0x00050000
 OPTIMIZE = 8  # SCMP_FLTATR_CTL_OPTIMIZE
@@ -109,6 +111,8 @@ def program(gpu: bool) -> bytes:
     # glibc asks by clone3, whose flags a filter cannot see, and takes clone if there is none.
     made.add(ERROR | errno.ENOSYS, "clone3")
     made.add(ALLOW, "clone", Comparison(0, MASKED, NEW_NAMESPACES, 0))
+    # To give up more, as compilers of kernels do.
+    made.add(ALLOW, "seccomp", Comparison(0, EQUAL, SET_MODE_FILTER), Comparison(1, EQUAL, FLAG_TSYNC))
     made.add(ALLOW, "socketpair", Comparison(0, EQUAL, socket.AF_UNIX))
     for request in DESCRIPTOR_REQUESTS:
         made.add(ALLOW, "ioctl", Comparison(1, MASKED, 0xFFFFFFFF, request))

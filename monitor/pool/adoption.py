@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import secrets
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import structlog
 
@@ -38,29 +40,41 @@ class Ledger:
             self.inherited = self.released = False
         self._next = self._reserved = first
         self._failing = False
+        self._writing = threading.Lock()
+        self._writer = ThreadPoolExecutor(1, "ledger")
+        self._writer.submit(int)  # its thread starts now, not before a guest
+        self._written: Future[None] | None = None
 
     def next_session(self) -> int | None:
         """A number that no session of this or an earlier monitor has; None: the ledger cannot be written, and
         all numbers that it promises were given.
+
+        More are promised long before these run out, so that a disk that is full for a while keeps nobody
+        out, and in the background, so that no guest waits for a disk.
         """
-        if self._next + BLOCK // 2 >= self._reserved:
-            self._try_to_reserve()
         if self._next >= self._reserved:
-            return None
+            self._try_to_reserve(0)
+            if self._next >= self._reserved:
+                return None
+        elif self._next + BLOCK // 2 >= self._reserved and (not self._written or self._written.done()):
+            self._written = self._writer.submit(self._try_to_reserve, BLOCK // 2)
         self._next += 1
         return self._next - 1
 
-    def _try_to_reserve(self) -> None:
-        """Long before the numbers run out, so that a disk that is full for a while keeps nobody out."""
-        try:
-            self.reserve_numbers()
-        except OSError as error:
-            if not self._failing:
-                left = self._reserved - self._next
-                log.error("the ledger cannot be written", error=str(error), numbers_left=left)
-            self._failing = True
-        else:
-            self._failing = False
+    def _try_to_reserve(self, left: int) -> None:
+        """Unless more than `left` numbers are there by now."""
+        with self._writing:
+            if self._next + left < self._reserved:
+                return
+            try:
+                self.reserve_numbers()
+            except OSError as error:
+                if not self._failing:
+                    numbers = self._reserved - self._next
+                    log.error("the ledger cannot be written", error=str(error), numbers_left=numbers)
+                self._failing = True
+            else:
+                self._failing = False
 
     def reserve_numbers(self) -> None:
         """Write down how far session numbers may go, so that the next monitor gives none of them twice.

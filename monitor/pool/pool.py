@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping
 import structlog
 from gpuferry.specs._generated import node_pb2
 
+from ..devices.choice import CHECKED
 from ..jail.jail import Jail
 from ..settings.monitor import Config
 from .api_server import NOWHERE, ApiServer, Neighbourhood, PoolListener, State
@@ -40,7 +41,10 @@ class Pool:
         self._config = config
         self._jail = jail
         self.neighbourhood = Neighbourhood(config.has_tenants)
-        self._server_launch = Launch(config.server_command, environment, config.ready_timeout, jail)
+        checked = CHECKED if config.checks_tenants else {}
+        self._server_launch = Launch(
+            config.server_command, environment, config.ready_timeout, jail, apart=checked
+        )
         self._keeper_launch = Launch(config.keeper_command, environment, config.ready_timeout, jail)
         self._returns = returns  # how the next monitor finds API servers; none: they end with this one
         self._spare = (

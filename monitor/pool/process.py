@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..service.processes import start_time
@@ -75,6 +75,7 @@ class Launch:
     environment: Mapping[str, str]
     ready_timeout: float  # seconds until it must say Ready
     jail: Jail | None = None
+    apart: Mapping[str, str] = field(default_factory=dict)  # added where tenants come; a jail has its own
 
     async def start(self, options: Sequence[str], end: socket.socket, apart: bool) -> Process:
         """Start it with these options; `end` is its end of the control channel; `apart`: where tenants must
@@ -82,7 +83,8 @@ class Launch:
         """
         command = (*self.command, *options, "--control-fd", str(end.fileno()))
         if self.jail is None:
-            child = await _execute(command, self.environment, (end.fileno(),))
+            environment = {**self.environment, **(self.apart if apart else {})}
+            child = await _execute(command, environment, (end.fileno(),))
             return Child(child, child.pid, None)
         stay = self.jail.enter(apart)
         try:

@@ -185,6 +185,11 @@ class Config(MonitorOptions):
         return options.span(self.jail_uids)
 
     @property
+    def checks_tenants(self) -> bool:
+        """Whether kernels are held to their own memory from the first tenant on."""
+        return self.simulated and self.check_kernels != "off"
+
+    @property
     def context_cost(self) -> int:
         """Bytes that an API server's context takes of a real GPU (DGSF: 303 MB; newer drivers: more)."""
         return 0 if self.simulated else 640 * MIB

@@ -10,4 +10,5 @@
 #endif
 #pragma GCC visibility push(default)
 #include <cuda.h>
+#include "driver_interop/cudaProfiler.h"
 #pragma GCC visibility pop

@@ -177,6 +177,7 @@ static void read_all(void) {
         sim_message_set_level(SIM_LOG_DEBUG);
     else if (level && *level && strcmp(level, "0") != 0)
         refuse("GPUFERRY_SIM_LOG", level, "0, info or debug");
+    sim_message_set_copy((int)read_integer("GPUFERRY_SIM_MESSAGES", 0, 1 << 20, -1, "an open descriptor"));
     config.peers = (int)read_integer("GPUFERRY_SIM_PEERS", 0, 1, 1, "0 or 1");
     config.check = (int)read_integer("GPUFERRY_SIM_CHECK", 0, 1, 0, "0 or 1");
     config.dirty = (int)read_integer("GPUFERRY_SIM_DIRTY", 0, 1, 0, "0 or 1");

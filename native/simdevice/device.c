@@ -186,9 +186,12 @@ CUresult cuDeviceCanAccessPeer(int *can, CUdevice ordinal, CUdevice peer_ordinal
 CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CUdevice source,
                                  CUdevice destination) {
     struct sim_device *device, *peer;
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(value);
     SIM_TRY(find_device(source, &device));
     SIM_TRY(find_device(destination, &peer));
-    SIM_REQUIRE(value && device != peer);
+    if (device == peer)
+        return CUDA_ERROR_INVALID_DEVICE;
     switch ((int)attribute) {
     case CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK:
         *value = 0;

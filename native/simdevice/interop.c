@@ -60,5 +60,15 @@ CUresult cuGetExportTable(const void **table, const CUuuid *id) {
 
 /* Called by the generated stub of each function that is not carried. */
 void sim_unsupported(const char *name) {
-    sim_message(SIM_LOG_INFO, "%s is not supported", name);
+    enum { MOST = 1024 };
+    static _Atomic(const char *) told[MOST]; /* by address: each stub has one name */
+    for (int i = 0; i < MOST; i++) {
+        const char *none = NULL;
+        if (atomic_compare_exchange_strong(&told[i], &none, name)) {
+            sim_message(SIM_LOG_ERROR, "%s is not supported", name);
+            return;
+        }
+        if (none == name)
+            return;
+    }
 }

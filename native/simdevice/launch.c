@@ -35,7 +35,7 @@ static const struct sim_op_class launch_class = {.drop = drop};
 static const struct sim_op_class launch_class = {.run = run, .drop = drop};
 #endif
 
-static CUresult check_shape(const CUlaunchConfig *c, const struct sim_function *function) {
+static CUresult check_shape(const CUlaunchConfig *c, const struct sim_function *function, bool cooperative) {
     const struct sim_kernel_info *info = function->info;
     SIM_REQUIRE(c->gridDimX && c->gridDimX <= SIM_MAX_GRID_X);
     SIM_REQUIRE(c->gridDimY && c->gridDimY <= SIM_MAX_GRID_Y);
@@ -46,7 +46,8 @@ static CUresult check_shape(const CUlaunchConfig *c, const struct sim_function *
     uint32_t threads = c->blockDimX * c->blockDimY * c->blockDimZ;
     SIM_REQUIRE(threads <= info->max_threads && threads <= SIM_MAX_THREADS_PER_BLOCK);
     SIM_REQUIRE(!info->required_threads || threads == info->required_threads);
-    SIM_REQUIRE(c->sharedMemBytes <= sim_function_max_dynamic(info, function->attributes));
+    if (c->sharedMemBytes > sim_function_max_dynamic(info, function->attributes))
+        return cooperative ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_ERROR_INVALID_VALUE;
     if ((uint64_t)sim_round_up(threads, SIM_WARP) * info->registers > SIM_REGISTERS_PER_SM)
         return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
     return CUDA_SUCCESS;
@@ -151,7 +152,7 @@ static CUresult launch_on(struct sim_stream *stream, struct sim_function *functi
         return CUDA_ERROR_INVALID_HANDLE;
     for (unsigned i = 0; i < c->numAttrs; i++)
         SIM_TRY(check_attribute(&c->attrs[i], &cooperative));
-    SIM_TRY(check_shape(c, function));
+    SIM_TRY(check_shape(c, function, cooperative));
     if (cooperative)
         SIM_TRY(check_cooperative(c, function));
     SIM_TRY(prepare(function, &kernel));
@@ -219,4 +220,38 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, uns
     const CUlaunchConfig config = {grid_x,  grid_y, grid_z, block_x,    block_y,
                                    block_z, shared, stream, &attribute, 1};
     return cuLaunchKernelEx(&config, function, params, NULL);
+}
+
+/* Of different devices each, and alike in all but stream and parameters. */
+static CUresult check_devices(const CUDA_LAUNCH_PARAMS *list, unsigned count, unsigned flags) {
+    uint64_t devices = 0;
+    SIM_REQUIRE(list && count && (int)count <= sim_device_count() &&
+                !(flags & ~(unsigned)(CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_PRE_LAUNCH_SYNC |
+                                      CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_POST_LAUNCH_SYNC)));
+    for (unsigned i = 0; i < count; i++) {
+        const CUDA_LAUNCH_PARAMS *a = &list[0], *b = &list[i];
+        SIM_REQUIRE(a->gridDimX == b->gridDimX && a->gridDimY == b->gridDimY && a->gridDimZ == b->gridDimZ);
+        SIM_REQUIRE(a->blockDimX == b->blockDimX && a->blockDimY == b->blockDimY &&
+                    a->blockDimZ == b->blockDimZ && a->sharedMemBytes == b->sharedMemBytes);
+        struct sim_stream *stream = sim_acquire(SIM_HANDLE(b->hStream), SIM_STREAM);
+        SIM_REQUIRE(stream);
+        uint64_t device = UINT64_C(1) << stream->context->device->ordinal;
+        sim_release(stream);
+        SIM_REQUIRE(!(devices & device));
+        devices |= device;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *list, unsigned int count,
+                                              unsigned int flags) {
+    SIM_TRY(sim_enter());
+    SIM_TRY(check_devices(list, count, flags));
+    for (unsigned i = 0; i < count; i++) {
+        const CUDA_LAUNCH_PARAMS *l = &list[i];
+        SIM_TRY(cuLaunchCooperativeKernel(l->function, l->gridDimX, l->gridDimY, l->gridDimZ, l->blockDimX,
+                                          l->blockDimY, l->blockDimZ, l->sharedMemBytes, l->hStream,
+                                          l->kernelParams));
+    }
+    return CUDA_SUCCESS;
 }

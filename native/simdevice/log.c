@@ -7,7 +7,11 @@
 #include <time.h>
 #include <unistd.h>
 
-static _Atomic int current_level = SIM_LOG_ERROR;
+static _Atomic int current_level = SIM_LOG_ERROR, copy = -1;
+
+void sim_message_set_copy(int fd) {
+    atomic_store(&copy, fd);
+}
 
 void sim_message_set_level(enum sim_log_level level) {
     atomic_store_explicit(&current_level, level, memory_order_relaxed);
@@ -53,7 +57,10 @@ static void put_line(const char *prefix, const char *format, va_list arguments) 
         length = sizeof line - 2;
     blot(line, (size_t)length);
     line[length++] = '\n';
+    int fd = atomic_load(&copy);
     ssize_t written = write(STDERR_FILENO, line, (size_t)length);
+    if (fd >= 0)
+        written = write(fd, line, (size_t)length);
     (void)written;
 }
 

@@ -83,6 +83,7 @@ void sim_module_close(struct sim_module *module) {
 static void destroy_function(void *pointer) {
     struct sim_function *function = pointer;
     sim_release(function->module);
+    free(atomic_load(&function->legacy));
     free(function);
 }
 

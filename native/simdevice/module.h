@@ -18,8 +18,9 @@ struct sim_function {
     uint32_t index;            /* in the image */
     const struct sim_kernel_info *info;
     struct sim_function_attributes own,
-        *attributes;                     /* its own, or those of the library's kernel for this device */
-    _Atomic(struct sim_kernel *) kernel; /* compiled; NULL before the first launch */
+        *attributes;                           /* its own, or those of the library's kernel for this device */
+    _Atomic(struct sim_kernel *) kernel;       /* compiled; NULL before the first launch */
+    _Atomic(struct gf_legacy_launch *) legacy; /* what cuParamSet* left; NULL: nothing */
 };
 
 struct sim_module {

@@ -45,7 +45,8 @@ struct sim_stream {
     unsigned flags;
     int priority;
     uint64_t id;
-    bool blocking; /* ordered with the legacy stream */
+    struct gf_stream_settings *settings; /* its attributes; NULL: none was set */
+    bool blocking;                       /* ordered with the legacy stream */
     /* under the scheduler's lock */
     struct sim_op *head, *tail;
     bool claimed; /* a thread runs its head, or it is in the ready list */

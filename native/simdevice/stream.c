@@ -6,6 +6,11 @@
 
 static _Atomic uint64_t next_id = 1;
 
+static void destroy(void *pointer) {
+    free(((struct sim_stream *)pointer)->settings);
+    free(pointer);
+}
+
 struct sim_stream *sim_stream_new(struct sim_context *context, enum sim_stream_type type, unsigned flags,
                                   int priority) {
     struct sim_stream *stream = calloc(1, sizeof *stream);
@@ -17,7 +22,7 @@ struct sim_stream *sim_stream_new(struct sim_context *context, enum sim_stream_t
     stream->priority = priority;
     stream->blocking = !(flags & CU_STREAM_NON_BLOCKING);
     stream->id = atomic_fetch_add(&next_id, 1);
-    if (!sim_handle_open(stream, SIM_STREAM, type == SIM_STREAM_CREATED ? context : NULL, free)) {
+    if (!sim_handle_open(stream, SIM_STREAM, type == SIM_STREAM_CREATED ? context : NULL, destroy)) {
         free(stream);
         return NULL;
     }
@@ -219,27 +224,4 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
     current = *mode;
     *mode = before;
     return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID attribute, CUstreamAttrValue *value) {
-    struct sim_stream *stream;
-    SIM_REQUIRE(value);
-    SIM_TRY(sim_stream_acquire(handle, &stream));
-    int priority = stream->priority;
-    sim_release(stream);
-    memset(value, 0, sizeof *value);
-    switch ((int)attribute) {
-    case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-        value->priority = priority;
-        return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-        value->syncPolicy = CU_SYNC_POLICY_AUTO;
-        return CUDA_SUCCESS;
-    case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-    case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-        return CUDA_SUCCESS;
-    default:
-        return CUDA_ERROR_INVALID_VALUE;
-    }
 }

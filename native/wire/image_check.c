@@ -6,29 +6,11 @@
 #include <string.h>
 
 #include "gpuferry/frames.h"
+#include "wire/fatbin.h"
 
-#define WRAPPER_MAGIC   0x466243B1u
-#define CONTAINER_MAGIC 0xBA55ED50u
-#define COMPRESSED      0xA000u               /* LZ4 or zstd, among an entry's flags */
-#define LARGEST         (UINT64_C(256) << 20) /* bytes that the entries of an image may expand to */
+#define LARGEST (UINT64_C(256) << 20) /* bytes that the entries of an image may expand to */
 
 static const char SIMULATED_LINK[8] = "GFSIMLNK", LIBRARY[8] = "!<arch>\n";
-
-struct container {
-    uint32_t magic;
-    uint16_t version, header_size;
-    uint64_t size; /* of all entries */
-};
-
-struct entry {
-    uint16_t kind, unknown;
-    uint32_t header_size;
-    uint64_t stored;
-    uint32_t compressed, options;
-    uint16_t minor, major;
-    uint32_t capability;
-    uint64_t unknown_too, flags, unknown_as_well, expanded;
-};
 
 struct member {
     char name[16], times[32], size[10], end[2];
@@ -90,7 +72,7 @@ static const char *elf_fault(struct bytes image) {
     return NULL;
 }
 
-static const char *entry_fault(struct bytes left, struct entry *entry, uint64_t *expanded) {
+static const char *entry_fault(struct bytes left, struct gf_fatbin_entry *entry, uint64_t *expanded) {
     if (left.size < sizeof *entry) {
         return "an entry of its fatbin is cut short";
     }
@@ -99,7 +81,7 @@ static const char *entry_fault(struct bytes left, struct entry *entry, uint64_t 
         entry->compressed > entry->stored) {
         return "an entry of its fatbin has a wrong size";
     }
-    if ((entry->flags & COMPRESSED) == 0) {
+    if ((entry->flags & GF_FATBIN_COMPRESSED) == 0) {
         struct bytes payload = {left.at + entry->header_size, entry->stored};
         return has_magic(payload, ELFMAG, SELFMAG) ? elf_fault(payload) : NULL;
     }
@@ -111,12 +93,12 @@ static const char *entry_fault(struct bytes left, struct entry *entry, uint64_t 
 }
 
 static const char *container_fault(struct bytes image, uint64_t *expanded) {
-    struct container container;
+    struct gf_fatbin container;
     if (image.size < sizeof container) {
         return "its fatbin is cut short";
     }
     memcpy(&container, image.at, sizeof container);
-    if (container.magic != CONTAINER_MAGIC || container.header_size < sizeof container) {
+    if (container.magic != GF_FATBIN_MAGIC || container.header_size < sizeof container) {
         return "its fatbin has no valid header";
     }
     if (!holds(image, container.header_size, container.size, 1)) {
@@ -124,7 +106,7 @@ static const char *container_fault(struct bytes image, uint64_t *expanded) {
     }
     struct bytes left = {image.at + container.header_size, container.size};
     while (left.size > 0) {
-        struct entry entry;
+        struct gf_fatbin_entry entry;
         const char *fault = entry_fault(left, &entry, expanded);
         if (fault != NULL) {
             return fault;
@@ -187,7 +169,8 @@ static const char *library_fault(struct bytes image) {
 }
 
 const char *gf_image_fault(const void *data, size_t size, int is_input) {
-    static const uint32_t wrapper = WRAPPER_MAGIC, container = CONTAINER_MAGIC, link_set = GF_LINK_SET_MAGIC;
+    static const uint32_t wrapper = GF_WRAPPER_MAGIC, container = GF_FATBIN_MAGIC,
+                          link_set = GF_LINK_SET_MAGIC;
     const struct bytes image = {data, size};
     uint64_t expanded = 0;
     if (has_magic(image, &wrapper, sizeof wrapper)) {

@@ -5,32 +5,24 @@
 #include <string.h>
 
 #include "gpuferry/frames.h"
-
-#define WRAPPER_MAGIC   0x466243B1u
-#define CONTAINER_MAGIC 0xBA55ED50u
-
-struct container {
-    uint32_t magic;
-    uint16_t version, header_size;
-    uint64_t size; /* of all entries */
-};
+#include "wire/fatbin.h"
 
 struct wrapper {
     uint32_t magic, version;
     const void *data;
     const void *list;
-    struct container nothing; /* what `data` points at: nvcc's linker made nothing */
+    struct gf_fatbin nothing; /* what `data` points at: nvcc's linker made nothing */
     const void *containers[];
 };
 
 static const void *container_at(const char *image, size_t size, uint64_t offset) {
-    struct container container;
+    struct gf_fatbin container;
     if (offset % 8 != 0 || offset > size || size - offset < sizeof container) {
         return NULL;
     }
     memcpy(&container, image + offset, sizeof container);
     uint64_t left = size - offset;
-    if (container.magic != CONTAINER_MAGIC || container.header_size > left ||
+    if (container.magic != GF_FATBIN_MAGIC || container.header_size > left ||
         container.size > left - container.header_size) {
         return NULL;
     }
@@ -51,9 +43,9 @@ void *gf_link_set_wrap(const void *image, size_t size) {
     if (wrapper == NULL) {
         return NULL;
     }
-    wrapper->magic = WRAPPER_MAGIC;
+    wrapper->magic = GF_WRAPPER_MAGIC;
     wrapper->version = 2;
-    wrapper->nothing = (struct container){CONTAINER_MAGIC, 1, sizeof wrapper->nothing, 0};
+    wrapper->nothing = (struct gf_fatbin){GF_FATBIN_MAGIC, 1, sizeof wrapper->nothing, 0};
     wrapper->data = &wrapper->nothing;
     wrapper->list = wrapper->containers;
     for (uint32_t i = 0; i < head.count; i++) {

@@ -15,6 +15,7 @@ from codegen.model import SpecError
 from .spec_edits import edited
 
 DRIVER = "cuda/driver.yaml"
+NEXT_ID = max(variant.id for variant in load().driver.variants) + 1
 SESSION = "gpuferry/session.yaml"
 RESULTS = "cuda/results.yaml"
 EVENT_QUERY = "      - symbol: cuEventQuery\n        since: 2000\n        id: 472\n"
@@ -136,7 +137,7 @@ MISTAKES = {
         (
             0,
             "cuEventQuery: id 471 is taken by cuEventCreate (specs/cuda/driver.yaml:{-19})",
-            "Use 836, the next free one; ids are never reused",
+            f"Use {NEXT_ID}, the next free one; ids are never reused",
         ),
     ),
     "retired id": (

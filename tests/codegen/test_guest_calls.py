@@ -42,7 +42,7 @@ MISTAKES = {
         "answer: {priority: hStream.priority}",
         "answer: {priority: hStream.prority}",
         "hStream.prority: a stream has no 'prority'",
-        "Known: owner, flags, priority, id",
+        "Known: owner, flags, priority, settings, id",
     ),
     "an answer from nowhere": (
         "answer: {priority: hStream.priority}",
@@ -159,21 +159,9 @@ def test_lines_by_hand_are_found() -> None:
 def test_at_most_sixty_functions_are_by_hand() -> None:
     """Of those that were carried when 171 of 178 were by hand, in 1,494 lines."""
     spec = load()
-    before = [v for v in spec.driver.variants if v.guest is not By.NONE and v.symbol not in SINCE]
+    first = set((Path(__file__).parent / "carried_first.txt").read_text(encoding="utf-8").split())
+    before = [v for v in spec.driver.variants if v.symbol in first]
     assert len(before) == 178
     by_hand = written.of_guest(spec)
     assert sum(v.guest is By.CUSTOM for v in before) <= 60
     assert sum(by_hand[v.symbol] for v in before) <= 747
-
-
-SINCE = {
-    symbol
-    for family in (
-        "cuLinkCreate_v2 cuLinkAddData_v2 cuLinkAddFile_v2 cuLinkComplete cuLinkDestroy",
-        "cuMemCreate cuMemRelease cuMemMap cuMemUnmap cuMemSetAccess cuMemGetAccess cuMemAddressReserve",
-        "cuLaunchHostFunc cuLaunchHostFunc_v2 cuStreamAddCallback",
-        "cuMemAddressFree cuMemRetainAllocationHandle cuMemGetAllocationGranularity",
-        "cuMemGetAllocationPropertiesFromHandle cuMemPoolCreate cuMemPoolDestroy cuMemSetMemPool",
-    )
-    for symbol in family.split()
-}

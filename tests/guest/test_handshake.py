@@ -10,7 +10,7 @@ from specs._generated.wire import SPEC_HASH
 from tests.guest.conftest import Guest
 from tests.guest.fake_server import FakeServer, expected_proof
 
-UNAVAILABLE, NO_DEVICE, NOT_INITIALIZED = 46, 100, 3
+UNAVAILABLE, NO_DEVICE, NOT_INITIALIZED, NOT_READY = 46, 100, 3, 802
 
 
 def test_hello_says_who_and_proves_it(server: FakeServer, guest: Guest) -> None:
@@ -91,7 +91,7 @@ version = u32()
 print(cu("cuInit", 0), cu("cuDriverGetVersion", byref(version)), version.value > 12000)
 """
     outcome = guest(lines, GPUFERRY_MONITOR=f"unix:{tmp_path}/nothing")
-    assert outcome.stdout == f"{UNAVAILABLE} 0 True\n"
+    assert outcome.stdout == f"{NOT_READY} 0 True\n"
     assert len(outcome.stderr.splitlines()) == 1
     assert "gpuferry monitor" in outcome.stderr
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+from gpuferry.monitor.devices.choice import server_environment
 from gpuferry.monitor.door.tokens import proof
+from gpuferry.monitor.jail.choose import choose
+from gpuferry.monitor.jail.jail import Jail
+from gpuferry.monitor.settings.monitor import Config
 
 from tests.monitor import harness
 from tests.registry.guest import Guest
@@ -40,6 +45,37 @@ def test_each_session_has_a_process_of_its_own_once_tenants_come(tmp_path: Path)
             serve(who)
         assert len(set(served[1:])) == 5
         assert not harness.alive(set(served))
+
+
+def holds_kernels(pid: int) -> bool:
+    """Whether this API server holds kernels to their own memory."""
+    return b"GPUFERRY_SIM_CHECK=1" in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+
+
+@pytest.mark.parametrize(
+    ("wish", "before", "after"), [("auto", False, True), ("on", True, True), ("off", False, False)]
+)
+def test_kernels_are_held_to_their_own_memory_from_the_first_tenant_on(
+    tmp_path: Path, wish: str, before: bool, after: bool
+) -> None:
+    """Also where its token is made while the monitor runs."""
+    state = str(tmp_path / "state")
+    with harness.monitor("--pool", "1", "--check-kernels", wish, GPUFERRY_STATE_DIR=state) as monitor:
+        for tenant, held in (("", before), ("acme", after)):
+            monitor.wait_idle(1)
+            token = token_of(state, monitor.runtime, tenant) if tenant else monitor.token
+            with Guest(monitor.tcp, token):
+                (session,) = monitor.wait_for(lambda s: s.sessions, "its session").sessions
+                assert holds_kernels(session.server_pid) == held
+
+
+def test_jails_of_tenants_hold_kernels_to_their_own_memory(tmp_path: Path) -> None:
+    config = Config(runtime=tmp_path, token=b"", simulated=True, devices=1, jail="on")
+    jail = choose(config, server_environment(True))
+    assert isinstance(jail, Jail)
+    settings = [jail.enter(apart).arguments() for apart in (False, True)]
+    jail.close()
+    assert ["GPUFERRY_SIM_CHECK" in one for one in settings] == [False, True]
 
 
 def test_tenants_need_jails_on_a_simulated_device(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import ctypes
 import errno
 import io
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,6 +89,28 @@ def test_when_no_number_can_be_promised_guests_are_refused_until_one_can(
     given += numbers(ledger, 10)
     given += numbers(Ledger(runtime), 10)
     assert len(set(given)) == len(given)
+    runtime.close()
+
+
+def test_no_guest_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More numbers are promised in the background, long before these run out."""
+    runtime = RuntimeDirectory(tmp_path / "run")
+    ledger = Ledger(runtime)
+    ledger.reserve_numbers()
+    began, over, publish = threading.Event(), threading.Event(), runtime.publish
+
+    def slow(name: str, content: str) -> Path:
+        began.set()
+        assert over.wait(120)
+        return publish(name, content)
+
+    monkeypatch.setattr(runtime, "publish", slow)
+    given = numbers(ledger, BLOCK - 1)  # the disk has not answered yet
+    assert began.wait(120)
+    over.set()
+    given += numbers(ledger, BLOCK)
+    assert len(set(given)) == len(given)
+    assert Ledger(runtime).next_session() not in given
     runtime.close()
 
 

@@ -10,6 +10,15 @@ int main(void) {
     size_t size = 0, offset = 99, width = 0;
     unsigned kernels = 0, value = 0, sum = 7;
     start();
+    CUlibraryOption preserved = CU_LIBRARY_BINARY_IS_PRESERVED, unknown = CU_LIBRARY_NUM_OPTIONS;
+    void *yes = (void *)1;
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cuLibraryLoadData(&library, kernels_ptx, NULL, NULL, 0, &preserved, NULL, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuLibraryLoadData(&library, kernels_ptx, NULL, NULL, 0, NULL, &yes, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cuLibraryLoadData(&library, kernels_ptx, NULL, NULL, 0, &unknown, &yes, 1));
+    OK(cuLibraryLoadData(&library, kernels_ptx, NULL, NULL, 0, &preserved, &yes, 1));
+    OK(cuLibraryUnload(library));
     OK(cuLibraryLoadData(&library, kernels_ptx, NULL, NULL, 0, NULL, NULL, 0));
     OK(cuLibraryGetKernel(&add_kernel, library, "store"));
     FAILS(CUDA_ERROR_NOT_FOUND, cuLibraryGetKernel(&missing, library, "no_such_kernel"));

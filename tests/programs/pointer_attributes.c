@@ -18,8 +18,24 @@ int main(void) {
     EXPECT(owner == context);
     OK(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, inside));
     EXPECT(ordinal == 0);
+    managed = -1; // all of it is written
     OK(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, inside));
     EXPECT(managed == 0);
+    unsigned mapped = 0xffffffff, sync = 0xffffffff, on = 1, off = 0;
+    OK(cuPointerGetAttribute(&mapped, CU_POINTER_ATTRIBUTE_MAPPED, inside));
+    EXPECT(mapped == 1);
+    OK(cuPointerGetAttribute(&sync, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, inside));
+    EXPECT(sync == 0);
+    OK(cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory));
+    OK(cuPointerGetAttribute(&sync, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, inside));
+    EXPECT(sync == 1);
+    OK(cuPointerSetAttribute(&off, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, inside));
+    OK(cuPointerGetAttribute(&sync, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory));
+    EXPECT(sync == 0);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuPointerSetAttribute(NULL, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, memory));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cuPointerSetAttribute(&on, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, (CUdeviceptr)(uintptr_t)&local));
     OK(cuMemGetAddressRange(&base, &size, inside));
     EXPECT(base == memory && size == 1 << 20);
     OK(cuPointerGetAttribute(&start_address, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inside));

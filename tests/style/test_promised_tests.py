@@ -11,7 +11,7 @@ LINE = re.compile(r"^\| .*\| (?:(tests/\S+/)?(test_\w+\.py))::(test_\w+) \|$")
 
 @pytest.mark.parametrize(
     ("document", "folder", "least"),
-    [("migration/HAZARDS.md", "tests/migration/", 30), ("SECURITY.md", "", 20)],
+    [("migration/HAZARDS.md", "tests/migration/", 74), ("SECURITY.md", "", 72)],
 )
 def test_every_line_names_a_test_that_exists(document: str, folder: str, least: int) -> None:
     lines = (ROOT / document).read_text().splitlines()

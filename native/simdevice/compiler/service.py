@@ -20,7 +20,7 @@ from gpuferry.native.simdevice.ptx import (
     parse,
 )
 
-from . import images, index, limits, linker
+from . import confinement, images, index, limits, linker
 from .errors import INVALID_PTX, INVALID_SOURCE, OUT_OF_MEMORY, UNKNOWN, ImageError
 
 OPEN = 1
@@ -47,6 +47,7 @@ class Service:
 
     def run(self) -> None:
         threading.Thread(target=self._end_with_peer, daemon=True).start()
+        confinement.confine()
         self._connection.sendall(HELLO)
         while select.select([self._connection], [], [], IDLE_SECONDS)[0]:
             head = self._receive(_REQUEST.size)

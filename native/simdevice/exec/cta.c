@@ -60,6 +60,7 @@ bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, uint64_t inde
     cta->block.engine = cta;
     cta->worker = worker;
     cta->current = NULL;
+    cta->asserted = false;
     cta->thread_count = cta->live = threads;
     memset(cta->barriers, 0, sizeof cta->barriers);
     for (uint32_t first = 0; first < threads; first += WARP) {
@@ -147,6 +148,12 @@ static void deadlock(struct sim_cta *cta) {
         c[0], c[1], c[2], cta->live, cta->thread_count);
 }
 
+void sim_cta_judge(struct sim_cta *cta) {
+    if (cta->asserted)
+        sim_run_fail(cta->worker->run, CUDA_ERROR_ASSERT, "assertion failed");
+    cta->asserted = false;
+}
+
 bool sim_cta_round(struct sim_cta *cta) {
     if (cta->live == 0)
         return false;
@@ -164,6 +171,7 @@ bool sim_cta_round(struct sim_cta *cta) {
         next = fiber->next;
         resume(cta, fiber);
     }
+    sim_cta_judge(cta);
     return cta->live != 0;
 }
 

@@ -89,6 +89,7 @@ struct sim_cta {
     struct sim_fiber *current;
     struct sim_fiber *ready_first, **ready_last;
     uint32_t thread_count, live;
+    bool asserted; /* a thread has ended because an assertion failed */
     bool progress; /* since it was cleared, something other than waiting in a loop has happened */
     struct sim_barrier barriers[BARRIERS];
     struct sim_warp *warps;
@@ -124,6 +125,8 @@ void sim_worker_run(struct sim_worker *worker, struct sim_run *run);
 bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, uint64_t index);
 /* Runs every thread that can once. False: all threads have exited. */
 bool sim_cta_round(struct sim_cta *cta);
+/* Ends the grid if an assertion failed in the block. */
+void sim_cta_judge(struct sim_cta *cta);
 void sim_cta_discard(struct sim_cta *cta);
 void sim_cta_exit(struct sim_fiber *fiber) __attribute__((noreturn));
 void sim_block_describe(struct sim_block *block, const struct sim_run *run, uint64_t index);

@@ -35,8 +35,8 @@ void sim_rt_assertfail(struct sim_thread *t, const char *message, const char *fi
     sim_take_text(t, function, who, sizeof who);
     sim_say("%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s' failed.", where, line, who, b[0],
             b[1], b[2], i[0], i[1], i[2], what);
-    sim_run_fail(worker_of(t)->run, CUDA_ERROR_ASSERT, "assertion failed");
-    sim_worker_abort(worker_of(t));
+    /* The thread ends, and its grid when those that can run now have had their say (worker.c, cta.c). */
+    sim_cta_of(t)->asserted = true;
 }
 
 void *sim_rt_malloc(struct sim_thread *t, uint64_t size) {

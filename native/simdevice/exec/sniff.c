@@ -2,21 +2,14 @@
 #include "sniff.h"
 #include "cubin.h"
 #include "extent.h"
+#include "wire/fatbin.h"
 #include <stdio.h>
 #include <string.h>
-
-static const uint32_t WRAPPER_MAGIC = 0x466243b1, CONTAINER_MAGIC = 0xba55ed50;
 
 struct wrapper {
     uint32_t magic, version;
     const void *data;
     const void *const *prelinked; /* version 2: containers, the last NULL */
-};
-
-struct container {
-    uint32_t magic;
-    uint16_t version, header_size;
-    uint64_t size;
 };
 
 static CUresult bad(char *log, size_t log_size, const char *what) {
@@ -39,11 +32,11 @@ static void add(struct sim_image_parts *parts, const void *data, size_t size) {
 
 static CUresult add_container(const void *image, size_t limit, struct sim_image_parts *parts, char *log,
                               size_t log_size) {
-    struct container header;
+    struct gf_fatbin header;
     if (limit != 0 && limit < sizeof header)
         return bad(log, log_size, "the fatbin is cut short");
     memcpy(&header, image, sizeof header);
-    if (header.magic != CONTAINER_MAGIC || header.header_size < sizeof header || header.size > 1ull << 36)
+    if (header.magic != GF_FATBIN_MAGIC || header.header_size < sizeof header || header.size > 1ull << 36)
         return bad(log, log_size, "the fatbin's header is damaged");
     if (!sim_extent_holds(image, limit, 0, header.header_size + header.size))
         return bad(log, log_size, "the fatbin is cut short");
@@ -123,9 +116,9 @@ CUresult sim_image_sniff(const void *image, size_t size, struct sim_image_parts 
         if (memcmp(text, "\177ELF", 4) == 0)
             return add_cubin(image, size, parts, log, log_size);
         parts->kind = SIM_IMAGE_FATBIN;
-        if (magic_of(image) == WRAPPER_MAGIC)
+        if (magic_of(image) == GF_WRAPPER_MAGIC)
             return add_wrapper(image, size, parts, log, log_size);
-        if (magic_of(image) == CONTAINER_MAGIC)
+        if (magic_of(image) == GF_FATBIN_MAGIC)
             return add_container(image, size, parts, log, log_size);
     }
     parts->kind = SIM_IMAGE_PTX;

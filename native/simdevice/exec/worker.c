@@ -202,6 +202,7 @@ static void loop_main(void *argument) {
         blocks++;
     }
     measured(kernel, start, blocks);
+    sim_cta_judge(cta); /* no thread waits for another: all blocks have run */
     sim_context_leave(&worker->loop, &worker->base);
 }
 
@@ -214,6 +215,7 @@ static void run_loop(struct sim_worker *worker) {
     } else {
         cta->worker = worker;
         cta->current = NULL;
+        cta->asserted = false;
         cta->block.engine = cta;
         cta->block.smid = worker->smid;
         cta->block.local = sim_stack_local(&worker->stacks, stack);

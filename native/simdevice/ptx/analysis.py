@@ -69,6 +69,7 @@ class Program:
             opcode = item.opcode
             if opcode == "call":
                 callees = self._callees(function, item, tables)
+                body.exits |= call_target(item)[0] == "__assertfail"
                 if callees is not None:
                     body.callees[position] = callees
             elif opcode in _COOPERATIVE:

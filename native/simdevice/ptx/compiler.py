@@ -18,7 +18,7 @@ from .kernel import KernelContext
 from .module import Module
 
 KERNEL_ABI = 3
-_DUMP = "GPUFERRY_SIM_DUMP"
+DUMP = "GPUFERRY_SIM_DUMP"
 
 
 def kernel_ir(kernel: KernelContext) -> str:
@@ -82,7 +82,7 @@ def _machine(cpu: str | None) -> llvm.TargetMachine:
 
 def _dump(name: str, module: Module, text: str) -> None:
     """GPUFERRY_SIM_DUMP=folder keeps what is compiled, for a person to read."""
-    folder = os.environ.get(_DUMP)
+    folder = os.environ.get(DUMP)
     if not folder:
         return
     path = Path(folder)

@@ -173,7 +173,9 @@ def _runtime(e: FunctionEmitter, symbol: Function, returns: list[Operand], argum
         e.call("void", "sim_rt_free", "ptr %thread", argument(0, "ptr"))
     elif symbol.name == "__assertfail":
         message, file = argument(0, "ptr"), argument(1, "ptr")
-        e.stop("sim_rt_assertfail", message, file, argument(2, "i32"), argument(3, "ptr"))
+        line, function = argument(2, "i32"), argument(3, "ptr")
+        e.call("void", "sim_rt_assertfail", "ptr %thread", message, file, line, function)
+        e.exit()  # this thread alone: others say what they find
     else:
         raise e.fail(f"{symbol.name} is not defined")
     _collect(e, finish)

@@ -64,10 +64,7 @@ def ret(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
 @opcode("exit")
 def exit_(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     e.operands(0)
-    if e.function.is_kernel:
-        e.leave()
-    else:
-        e.stop("sim_rt_exit")
+    e.exit()
 
 
 @opcode("trap", "brkpt")

@@ -473,6 +473,13 @@ class FunctionEmitter(Writer):
 
     # Frequently needed
 
+    def exit(self) -> None:
+        """Ends the thread."""
+        if self.function.is_kernel:
+            self.leave()
+        else:
+            self.stop("sim_rt_exit")
+
     def stop(self, name: str, *arguments: str) -> None:
         """Ends the grid with an error."""
         self.call("void", name, "ptr %thread", *arguments, attributes=" cold noreturn")

@@ -1,0 +1,30 @@
+/* How nvcc lays out images for several devices (cudart-interop.md 6). */
+#ifndef GF_WIRE_FATBIN_H
+#define GF_WIRE_FATBIN_H
+
+#include <stdint.h>
+
+#define GF_WRAPPER_MAGIC 0x466243B1u
+#define GF_FATBIN_MAGIC  0xBA55ED50u
+
+#define GF_FATBIN_PTX        1
+#define GF_FATBIN_ELF        2
+#define GF_FATBIN_COMPRESSED 0xA000u /* LZ4 or zstd, among an entry's flags */
+
+struct gf_fatbin {
+    uint32_t magic;
+    uint16_t version, header_size;
+    uint64_t size; /* of all entries */
+};
+
+struct gf_fatbin_entry {
+    uint16_t kind, unknown;
+    uint32_t header_size;
+    uint64_t stored; /* bytes of the payload here */
+    uint32_t compressed, options;
+    uint16_t minor, major;
+    uint32_t capability;
+    uint64_t unknown_too, flags, unknown_as_well, expanded;
+};
+
+#endif

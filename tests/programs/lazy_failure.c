@@ -1,0 +1,40 @@
+// A kernel that turns out not to compile when it is launched spoils nothing but its launch: what is loaded
+// afterwards loads and runs.
+//
+// device: sim   a GPU's driver compiles when it loads
+#include "driver.h"
+
+static const char broken_ptx[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
+                                 ".visible .entry broken(.param .u64 p) {\n  .reg .u32 %r;\n"
+                                 "  no.such.instruction.u32 %r, 1;\n  ret;\n}\n";
+
+static const char store_ptx[] =
+    ".version 7.0\n.target sm_80\n.address_size 64\n"
+    ".visible .entry set(.param .u64 p) {\n  .reg .u64 %a;\n  .reg .u32 %r;\n"
+    "  ld.param.u64 %a, [p];\n  mov.u32 %r, 7;\n  st.global.u32 [%a], %r;\n  ret;\n}\n";
+
+int main(void) {
+    start();
+    CUmodule bad, loaded[3];
+    CUfunction function;
+    CUdeviceptr data = allocate(4);
+    unsigned value;
+    OK(cuModuleLoadData(&bad, broken_ptx));
+    OK(cuModuleGetFunction(&function, bad, "broken"));
+    CUresult first = LAUNCH(function, 1, 1, NULL, &data), later = CUDA_SUCCESS;
+    for (int i = 0; i < 3; i++) {
+        OK(cuModuleLoadData(&loaded[i], store_ptx));
+        OK(cuModuleGetFunction(&function, loaded[i], "set"));
+        OK(cuMemsetD32(data, 0, 1));
+        OK(LAUNCH(function, 1, 1, NULL, &data));
+        if (i == 0) // at the latest now it is told, where that was not at once
+            later = cuCtxSynchronize();
+        OK(cuMemcpyDtoH(&value, data, sizeof value));
+        EXPECT(value == 7);
+    }
+    EXPECT((first == CUDA_ERROR_INVALID_PTX) != (later == CUDA_ERROR_INVALID_PTX));
+    OK(cuCtxSynchronize());
+    OK(cuModuleUnload(bad));
+    OK(cuModuleUnload(loaded[0]));
+    return check_failed;
+}
