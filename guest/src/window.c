@@ -20,6 +20,7 @@
 #endif
 
 #define RUN_MAX       32 /* granules mapped by one request, which can only be unmapped as a whole */
+#define HOST_PAGE     4096ull
 #define HOME_ATTEMPTS 16
 #define CACHE_MINIMUM (64ull << 20) /* backing without allocations that is kept all the same */
 
@@ -39,6 +40,7 @@ static uint64_t mapped, empty,
     trimmable; /* granules; empty: mapped, no allocation; trimmable: in empty runs */
 static uint64_t next_id = 1;
 static _Atomic uint64_t work;    /* device work enqueued so far */
+static void (*_Atomic before_work)(void);
 static _Atomic uint64_t settled; /* fenced or waited for up to here */
 
 bool gf_window_open(void) {
@@ -60,8 +62,20 @@ bool gf_window_open(void) {
     return granules != MAP_FAILED && gf_blocks_init(&blocks, base, size);
 }
 
-void gf_window_work_enqueued(void) {
+void gf_window_before_work(void (*callback)(void)) {
+    atomic_store(&before_work, callback);
+}
+
+void gf_window_copy_enqueued(void) {
     atomic_fetch_add(&work, 1);
+}
+
+void gf_window_work_enqueued(void) {
+    void (*callback)(void) = atomic_load_explicit(&before_work, memory_order_acquire);
+    if (callback != NULL) {
+        callback();
+    }
+    gf_window_copy_enqueued();
 }
 
 uint64_t gf_window_work(void) {
@@ -217,17 +231,18 @@ static struct gf_block *take_home(uint64_t size, uint64_t *freed_at, uint64_t *f
     return block;
 }
 
-static CUresult allocate(uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, bool home,
+static CUresult allocate(uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, bool home, uint64_t alignment,
                          uint64_t *address) {
     uint64_t granularity = gf_session.granularity, freed_at, freed_stream;
     if (size > gf_session.quota || size > gf_session.window_size) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     bool large = size >= granularity / 2;
-    uint64_t rounded = large ? (size + granularity - 1) / granularity * granularity : size;
+    uint64_t rounded = large ? (size + granularity - 1) / granularity * granularity
+                             : (size + alignment - 1) / alignment * alignment;
     pthread_mutex_lock(&lock);
     struct gf_block *block = home ? take_home(rounded, &freed_at, &freed_stream)
-                                  : gf_blocks_take(&blocks, rounded, large ? granularity : GF_BLOCK_ALIGN,
+                                  : gf_blocks_take(&blocks, rounded, large ? granularity : alignment,
                                                    &freed_at, &freed_stream);
     if (block == NULL) {
         pthread_mutex_unlock(&lock);
@@ -258,11 +273,15 @@ static CUresult allocate(uint64_t size, uint64_t owner, uint64_t pool, uint64_t 
 }
 
 CUresult gf_window_alloc(uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, uint64_t *address) {
-    return allocate(size, owner, pool, stream, false, address);
+    return allocate(size, owner, pool, stream, false, GF_BLOCK_ALIGN, address);
+}
+
+CUresult gf_window_alloc_pages(uint64_t size, uint64_t owner, uint64_t *address) {
+    return allocate(size, owner, 0, 0, false, HOST_PAGE, address);
 }
 
 CUresult gf_window_home(uint64_t size, uint64_t *address) {
-    return allocate(size, 0, 0, 0, true, address);
+    return allocate(size, 0, 0, 0, true, GF_BLOCK_ALIGN, address);
 }
 
 CUresult gf_window_reserve(uint64_t size, uint64_t alignment, uint64_t *address) {
