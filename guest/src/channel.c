@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "gpuferry/messages.h"
+#include "hooks.h"
 #include "log.h"
 #include "resume.h"
 #include "session.h"
@@ -321,37 +322,8 @@ static CUresult write_direct(uint16_t op, const void *request, size_t size, cons
     return fine ? CUDA_SUCCESS : gf_session_error();
 }
 
-static void (*_Atomic before_waits)(void);
-static void (*_Atomic after_waits)(void);
-static void (*_Atomic before_values)(void);
-
-void gf_channel_around_waits(void (*before)(void), void (*after)(void)) {
-    atomic_store(&before_waits, before);
-    atomic_store(&after_waits, after);
-}
-
-static void around(void (*_Atomic *callback)(void), uint16_t op) {
-    void (*called)(void) = atomic_load_explicit(callback, memory_order_acquire);
-    if (called != NULL && (op == GF_OP_cuCtxSynchronize || op == GF_OP_cuStreamSynchronize ||
-                           op == GF_OP_cuEventSynchronize || op == GF_OP_cuStreamQuery || op == GF_OP_cuEventQuery)) {
-        called();
-    }
-}
-
-void gf_channel_before_values(void (*callback)(void)) {
-    atomic_store(&before_values, callback);
-}
-
-static void before_value(uint16_t op) {
-    void (*called)(void) = atomic_load_explicit(&before_values, memory_order_acquire);
-    if (called != NULL && (op == GF_OP_cuStreamWaitValue32_v2 || op == GF_OP_cuStreamWaitValue64_v2 ||
-                           op == GF_OP_cuStreamWriteValue32_v2 || op == GF_OP_cuStreamWriteValue64_v2)) {
-        called();
-    }
-}
-
 CUresult gf_send(uint16_t op, const struct iovec *parts, int count) {
-    before_value(op);
+    gf_hook_before(op);
     return append(op, 0, parts, count, NULL, false);
 }
 
@@ -364,7 +336,7 @@ CUresult gf_send_rows(uint16_t op, const void *request, size_t size, const struc
 }
 
 CUresult gf_call_start(struct gf_call *call, const struct iovec *parts, int count) {
-    around(&before_waits, call->op);
+    gf_hook_before(call->op);
     gf_reply_register(call);
     return append(call->op, call->request, parts, count, NULL, true);
 }
@@ -372,7 +344,7 @@ CUresult gf_call_start(struct gf_call *call, const struct iovec *parts, int coun
 CUresult gf_call_parts(struct gf_call *call, const struct iovec *parts, int count) {
     CUresult result = gf_call_start(call, parts, count);
     CUresult waited = gf_call_wait(call);
-    around(&after_waits, call->op);
+    gf_hook_after(call->op);
     return result != CUDA_SUCCESS ? result : waited;
 }
 

@@ -70,10 +70,5 @@ extern const char *(*_Atomic gf_channel_asked)(const struct gf_host_call *asked)
 /* As many more things may come that nobody waits for, or less: somebody always reads then. */
 void gf_channel_attend(int change);
 
-/* What is done before and after the program waits for the device, or asks how far it is. */
-void gf_channel_around_waits(void (*before)(void), void (*after)(void));
-/* Before a stream is given a word of memory to wait for or to write. */
-void gf_channel_before_values(void (*callback)(void));
-
 /* Whether the server is gone for good. */
 bool gf_channel_lost(void);

@@ -253,7 +253,8 @@ static void join_rows(struct side *to, struct side *from, struct extent *extent)
     }
 }
 
-/* What the program shares with the device is copied as memory of the device, whatever the program calls it. */
+/* What the program shares with the device is copied as memory of the device, whatever the program calls it.
+ */
 static bool is_shared(struct side *side) {
     struct gf_shared found;
     bool shared = gf_shared_find(side->address, &found);

@@ -8,6 +8,7 @@
 #include "channel.h"
 #include "context.h"
 #include "gpuferry/messages.h"
+#include "hooks.h"
 #include "stream.h"
 
 #define TABLE_SIZE 256
@@ -147,33 +148,6 @@ static const char *asked_for(const struct gf_host_call *asked) {
     return NULL;
 }
 
-CUresult gf_host_call_add(struct gf_host_task *call) {
-    pthread_mutex_lock(&lock);
-    bool fine = start(&functions) && start(&copies);
-    if (fine) {
-        atomic_store(&gf_channel_asked, asked_for);
-        call->id = next_id++;
-        call->context = gf_context_current_handle();
-        call->next = table[call->id % TABLE_SIZE];
-        table[call->id % TABLE_SIZE] = call;
-        gf_channel_attend(1);
-        if (!call->kept) {
-            atomic_fetch_add(&gf_host_calls, 1);
-        }
-    }
-    pthread_mutex_unlock(&lock);
-    return fine ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult gf_host_call_enqueue(struct gf_host_task *call, uint64_t stream, bool always) {
-    struct gf_req_sessionHostCall request = {.stream = stream, .call = call->id, .always = always};
-    CUresult result = gf_send_struct(GF_OP_sessionHostCall, &request);
-    if (result != CUDA_SUCCESS) {
-        withdraw(request.call);
-    }
-    return result;
-}
-
 /* A context that failed asks for nothing more. What it asked for before came before the answer. */
 static void forget_failed(uint64_t context) {
     pthread_mutex_lock(&lock);
@@ -201,6 +175,38 @@ void gf_host_calls_settle(uint64_t context) {
         forget_failed(context);
     }
     gf_thread.context_id = before;
+}
+
+static void settle_current(void) {
+    gf_host_calls_settle(gf_thread.depth > 0 ? gf_context_current_handle() : gf_context_primary());
+}
+
+CUresult gf_host_call_add(struct gf_host_task *call) {
+    pthread_mutex_lock(&lock);
+    bool fine = start(&functions) && start(&copies);
+    if (fine) {
+        atomic_store(&gf_channel_asked, asked_for);
+        gf_hook_set(GF_BEFORE_UNLOAD, settle_current);
+        call->id = next_id++;
+        call->context = gf_context_current_handle();
+        call->next = table[call->id % TABLE_SIZE];
+        table[call->id % TABLE_SIZE] = call;
+        gf_channel_attend(1);
+        if (!call->kept) {
+            atomic_fetch_add(&gf_host_calls, 1);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return fine ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult gf_host_call_enqueue(struct gf_host_task *call, uint64_t stream, bool always) {
+    struct gf_req_sessionHostCall request = {.stream = stream, .call = call->id, .always = always};
+    CUresult result = gf_send_struct(GF_OP_sessionHostCall, &request);
+    if (result != CUDA_SUCCESS) {
+        withdraw(request.call);
+    }
+    return result;
 }
 
 static void run_function(struct gf_host_task *call, uint64_t ticket, CUresult status) {

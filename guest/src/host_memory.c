@@ -151,7 +151,8 @@ CUresult gf_cuMemFreeHost(void *p) {
     gf_host_calls_settle(range.owner);
     if ((range.flags & CU_MEMHOSTALLOC_DEVICEMAP) != 0) {
         gf_cuCtxSynchronize();
-        return gf_shared_end(range.address, false) ? gf_window_free(range.address, 0) : CUDA_ERROR_INVALID_VALUE;
+        return gf_shared_end(range.address, false) ? gf_window_free(range.address, 0)
+                                                   : CUDA_ERROR_INVALID_VALUE;
     }
     gf_pending_wait(p, range.size);
     munmap(p, (range.size + PAGE - 1) / PAGE * PAGE);

@@ -58,7 +58,8 @@ CUresult gf_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice
         advice > CU_MEM_ADVISE_UNSET_ACCESSED_BY) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    bool names_one = advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION || advice >= CU_MEM_ADVISE_SET_ACCESSED_BY;
+    bool names_one =
+        advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION || advice >= CU_MEM_ADVISE_SET_ACCESSED_BY;
     return names_one ? check_location(location) : CUDA_SUCCESS;
 }
 

@@ -8,7 +8,6 @@
 #include "context.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
-#include "host_call.h"
 #include "known_images.h"
 #include "stats.h"
 #include "wire/sha256.h"
@@ -41,7 +40,6 @@ static bool describe(struct gf_module *module, char *payload, size_t table_size,
 }
 
 static CUresult unload(uint64_t handle) {
-    gf_host_calls_settle(gf_thread.depth > 0 ? gf_context_current_handle() : gf_context_primary());
     if (gf_handle_kind(handle) == GF_HANDLE_LIBRARY) {
         struct gf_req_cuLibraryUnload request = {.library = handle};
         return gf_send_struct(GF_OP_cuLibraryUnload, &request);
@@ -324,16 +322,6 @@ static struct gf_object *end_instances(struct gf_module *library) {
     }
     pthread_mutex_unlock(&lock);
     return ended;
-}
-
-/* A library's module is its library's business. */
-CUresult gf_cuModuleUnload(CUmodule hmod) {
-    struct gf_module *module = gf_module_find(hmod);
-    struct gf_object *ended =
-        module == NULL || module->library != 0 ? NULL : gf_object_end(module, (uint64_t)hmod);
-    CUresult result = ended == NULL ? CUDA_ERROR_INVALID_HANDLE : unload((uint64_t)hmod);
-    gf_objects_release(ended);
-    return result;
 }
 
 CUresult gf_cuLibraryUnload(CUlibrary library) {

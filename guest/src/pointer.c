@@ -25,8 +25,12 @@ static struct subject look_up(uint64_t address) {
     struct gf_shared shared;
     bool is_shared = gf_shared_find(address, &shared);
     if (is_shared && !shared.managed && gf_host_find(address, &range)) {
-        s = (struct subject){.host = true, .shared = true, .base = range.address, .size = range.size,
-                             .id = range.id, .owner = range.owner};
+        s = (struct subject){.host = true,
+                             .shared = true,
+                             .base = range.address,
+                             .size = range.size,
+                             .id = range.id,
+                             .owner = range.owner};
     } else if (gf_window_find(address, &allocation)) {
         /* A pool's memory is of no context: programs tell it from cuMemAlloc's by that. */
         s = (struct subject){.device = true,
@@ -100,7 +104,8 @@ static CUresult get(const struct subject *s, uint64_t address, CUpointer_attribu
         return only_known;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         put(data,
-            s->device || s->shared ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE,
+            s->device || s->shared ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
+                                   : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE,
             sizeof(int));
         return only_known;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:

@@ -16,13 +16,14 @@
 #include "context.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
+#include "hooks.h"
 #include "log.h"
 #include "objects.h"
 #include "window.h"
 
-#define PAGE       4096ull
-#define FETCH_MAX  (64 * PAGE) /* brought by one fault */
-#define SEND_MAX   (1024 * PAGE)
+#define PAGE      4096ull
+#define FETCH_MAX (64 * PAGE) /* brought by one fault */
+#define SEND_MAX  (1024 * PAGE)
 
 enum page {
     AWAY,  /* the device may have written it: no access */
@@ -227,8 +228,9 @@ static void fetch(struct range *range, uint64_t first) {
     if (result == CUDA_SUCCESS) {
         fill(range, first, last);
     } else {
-        gf_error("what the device wrote to memory that it shares with the program cannot be fetched any more: the "
-                 "program sees what it last wrote itself.");
+        gf_error(
+            "what the device wrote to memory that it shares with the program cannot be fetched any more: the "
+            "program sees what it last wrote itself.");
     }
     protect(range, first, last, CLEAN, PROT_READ);
     fetched = true;
@@ -302,9 +304,9 @@ static CUresult prepare(void) {
         memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
     }
     install();
-    gf_window_before_work(before_work);
-    gf_channel_around_waits(before_wait, after_wait);
-    gf_channel_before_values(before_work);
+    gf_hook_set(GF_BEFORE_WORK, before_work);
+    gf_hook_set(GF_BEFORE_WAIT, before_wait);
+    gf_hook_set(GF_AFTER_WAIT, after_wait);
     return CUDA_SUCCESS;
 }
 
@@ -328,14 +330,19 @@ CUresult gf_shared_alloc(uint64_t size, unsigned flags, bool managed, uint64_t *
     pthread_mutex_lock(&lock);
     result = prepare();
     if (result == CUDA_SUCCESS && mprotect((void *)*address, rounded, PROT_READ | PROT_WRITE) != 0) {
-        gf_error("memory that program and device share needs the addresses from %p on, which are taken in this "
-                 "process.",
-                 (void *)*address);
+        gf_error(
+            "memory that program and device share needs the addresses from %p on, which are taken in this "
+            "process.",
+            (void *)*address);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (result == CUDA_SUCCESS) {
-        struct gf_req_sessionFill zero = {
-            .stream = wire_stream(), .address = *address, .pitch = rounded, .width = rounded, .rows = 1, .element = 1};
+        struct gf_req_sessionFill zero = {.stream = wire_stream(),
+                                          .address = *address,
+                                          .pitch = rounded,
+                                          .width = rounded,
+                                          .rows = 1,
+                                          .element = 1};
         result = gf_send_struct(GF_OP_sessionFill, &zero);
         unsettled = true;
     }

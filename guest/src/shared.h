@@ -1,6 +1,6 @@
-/* Memory that program and device share at one address: managed memory, and host memory that is mapped for the device.
- * It is memory of the window with pages behind it here too. What the program wrote is sent before the device may look;
- * what the device may have written is fetched when the program touches it. */
+/* Memory that program and device share at one address: managed memory, and host memory that is mapped for the
+ * device. It is memory of the window with pages behind it here too. What the program wrote is sent before the
+ * device may look; what the device may have written is fetched when the program touches it. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

@@ -10,6 +10,7 @@
 #include "blocks.h"
 #include "channel.h"
 #include "gpuferry/messages.h"
+#include "hooks.h"
 #include "host_call.h"
 #include "log.h"
 #include "pool_use.h"
@@ -40,7 +41,6 @@ static uint64_t mapped, empty,
     trimmable; /* granules; empty: mapped, no allocation; trimmable: in empty runs */
 static uint64_t next_id = 1;
 static _Atomic uint64_t work;    /* device work enqueued so far */
-static void (*_Atomic before_work)(void);
 static _Atomic uint64_t settled; /* fenced or waited for up to here */
 
 bool gf_window_open(void) {
@@ -62,19 +62,12 @@ bool gf_window_open(void) {
     return granules != MAP_FAILED && gf_blocks_init(&blocks, base, size);
 }
 
-void gf_window_before_work(void (*callback)(void)) {
-    atomic_store(&before_work, callback);
-}
-
 void gf_window_copy_enqueued(void) {
     atomic_fetch_add(&work, 1);
 }
 
 void gf_window_work_enqueued(void) {
-    void (*callback)(void) = atomic_load_explicit(&before_work, memory_order_acquire);
-    if (callback != NULL) {
-        callback();
-    }
+    gf_hook(GF_BEFORE_WORK);
     gf_window_copy_enqueued();
 }
 
@@ -231,8 +224,8 @@ static struct gf_block *take_home(uint64_t size, uint64_t *freed_at, uint64_t *f
     return block;
 }
 
-static CUresult allocate(uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, bool home, uint64_t alignment,
-                         uint64_t *address) {
+static CUresult allocate(uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, bool home,
+                         uint64_t alignment, uint64_t *address) {
     uint64_t granularity = gf_session.granularity, freed_at, freed_stream;
     if (size > gf_session.quota || size > gf_session.window_size) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -241,9 +234,9 @@ static CUresult allocate(uint64_t size, uint64_t owner, uint64_t pool, uint64_t 
     uint64_t rounded = large ? (size + granularity - 1) / granularity * granularity
                              : (size + alignment - 1) / alignment * alignment;
     pthread_mutex_lock(&lock);
-    struct gf_block *block = home ? take_home(rounded, &freed_at, &freed_stream)
-                                  : gf_blocks_take(&blocks, rounded, large ? granularity : alignment,
-                                                   &freed_at, &freed_stream);
+    struct gf_block *block =
+        home ? take_home(rounded, &freed_at, &freed_stream)
+             : gf_blocks_take(&blocks, rounded, large ? granularity : alignment, &freed_at, &freed_stream);
     if (block == NULL) {
         pthread_mutex_unlock(&lock);
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -38,8 +38,6 @@ void gf_window_info(uint64_t *free, uint64_t *total);
 void gf_window_work_enqueued(void);
 /* The same for a copy of memory that the program does not share with the device. */
 void gf_window_copy_enqueued(void);
-/* What must be done before the device is given work that may touch any memory. */
-void gf_window_before_work(void (*callback)(void));
 /* How much device work was enqueued so far. */
 uint64_t gf_window_work(void);
 /* Everything up to `work` is done. */

@@ -171,6 +171,9 @@ SINCE = {
     for family in (
         "cuLinkCreate_v2 cuLinkAddData_v2 cuLinkAddFile_v2 cuLinkComplete cuLinkDestroy",
         "cuMemCreate cuMemRelease cuMemMap cuMemUnmap cuMemSetAccess cuMemGetAccess cuMemAddressReserve",
+        "cuLaunchHostFunc cuLaunchHostFunc_v2 cuStreamAddCallback cuMemAllocManaged cuMemPrefetchAsync",
+        "cuMemPrefetchAsync_v2 cuMemAdvise cuMemAdvise_v2 cuStreamAttachMemAsync cuStreamWaitValue32_v2",
+        "cuStreamWaitValue64_v2 cuStreamWriteValue32_v2 cuStreamWriteValue64_v2 cuStreamBatchMemOp_v2",
         "cuMemAddressFree cuMemRetainAllocationHandle cuMemGetAllocationGranularity",
         "cuMemGetAllocationPropertiesFromHandle cuMemPoolCreate cuMemPoolDestroy cuMemSetMemPool",
     )

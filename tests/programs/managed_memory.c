@@ -1,5 +1,6 @@
-// Managed memory: one address for program and device, structures full of pointers, writes of either side seen by the
-// other after a launch and a wait, first touches by several threads at once, copies and fills by any name.
+// Managed memory: one address for program and device, structures full of pointers, writes of either side seen
+// by the other after a launch and a wait, first touches by several threads at once, copies and fills by any
+// name.
 //
 // compile: -pthread
 #include "driver.h"

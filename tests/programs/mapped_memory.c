@@ -1,5 +1,6 @@
-// Host memory that is mapped for the device: the kernel takes the program's own pointer; what it writes is seen after a
-// wait, what the program writes at the next launch. A handler for faults that the program has set still gets its own.
+// Host memory that is mapped for the device: the kernel takes the program's own pointer; what it writes is
+// seen after a wait, what the program writes at the next launch. A handler for faults that the program has
+// set still gets its own.
 #include "driver.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-// Streams that wait for a word of memory, and write one: each comparison, both widths, across streams, and what is
-// refused.
+// Streams that wait for a word of memory, and write one: each comparison, both widths, across streams, and
+// what is refused.
 #include "driver.h"
 
 int main(void) {
