@@ -45,6 +45,7 @@ static CUstream stream; /* of our own, for what is sent and fetched */
 static bool unsettled;  /* something was sent on it that the device's other work must not overtake */
 static bool busy;       /* the device may be at work on it */
 static bool fetched;    /* since the program last waited for the device, which may have written it again */
+static bool failed;     /* to fetch; it was said */
 static int memory = -1; /* /proc/self/mem, which writes to pages that threads cannot touch yet */
 static char bounce[FETCH_MAX];
 static struct sigaction before;
@@ -227,10 +228,11 @@ static void fetch(struct range *range, uint64_t first) {
     free(call.payload);
     if (result == CUDA_SUCCESS) {
         fill(range, first, last);
-    } else {
+    } else if (!failed) {
+        failed = true;
         gf_error(
-            "what the device wrote to memory that it shares with the program cannot be fetched any more: the "
-            "program sees what it last wrote itself.");
+            "what the device wrote to memory that it shares with the program cannot be fetched any more: "
+            "the program sees what it last wrote itself.");
     }
     protect(range, first, last, CLEAN, PROT_READ);
     fetched = true;
