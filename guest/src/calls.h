@@ -27,6 +27,9 @@ CUresult gf_copy_volume_between(const CUDA_MEMCPY3D_PEER *volume, CUstream strea
 CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t element, size_t width,
                  size_t rows, CUstream stream);
 
+/* Memory that program and device share. */
+CUresult gf_managed_alloc(CUdeviceptr *address, size_t size, unsigned flags);
+
 CUresult gf_module_load(CUmodule *module, const void *image, unsigned count, CUjit_option *options,
                         void **values);
 /* The function or kernel of a name, made at first use; `handle` is a CUfunction or a CUkernel. */

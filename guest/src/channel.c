@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "gpuferry/messages.h"
+#include "hooks.h"
 #include "log.h"
 #include "resume.h"
 #include "session.h"
@@ -321,13 +322,8 @@ static CUresult write_direct(uint16_t op, const void *request, size_t size, cons
     return fine ? CUDA_SUCCESS : gf_session_error();
 }
 
-void (*_Atomic gf_channel_unloads)(void);
-
 CUresult gf_send(uint16_t op, const struct iovec *parts, int count) {
-    void (*unloads)(void) = atomic_load_explicit(&gf_channel_unloads, memory_order_acquire);
-    if (unloads != NULL && (op == GF_OP_cuModuleUnload || op == GF_OP_cuLibraryUnload)) {
-        unloads();
-    }
+    gf_hook_before(op);
     return append(op, 0, parts, count, NULL, false);
 }
 
@@ -340,6 +336,7 @@ CUresult gf_send_rows(uint16_t op, const void *request, size_t size, const struc
 }
 
 CUresult gf_call_start(struct gf_call *call, const struct iovec *parts, int count) {
+    gf_hook_before(call->op);
     gf_reply_register(call);
     return append(call->op, call->request, parts, count, NULL, true);
 }
@@ -347,6 +344,7 @@ CUresult gf_call_start(struct gf_call *call, const struct iovec *parts, int coun
 CUresult gf_call_parts(struct gf_call *call, const struct iovec *parts, int count) {
     CUresult result = gf_call_start(call, parts, count);
     CUresult waited = gf_call_wait(call);
+    gf_hook_after(call->op);
     return result != CUDA_SUCCESS ? result : waited;
 }
 

@@ -67,9 +67,6 @@ struct gf_host_call;
 /* Set before the server is told of a function of the program: called by whoever reads when the server asks
  * for it. What is wrong with that, or NULL. */
 extern const char *(*_Atomic gf_channel_asked)(const struct gf_host_call *asked);
-/* Set likewise: called before an image is unloaded, which the server's dispatcher waits for the device to
- * allow. */
-extern void (*_Atomic gf_channel_unloads)(void);
 /* As many more things may come that nobody waits for, or less: somebody always reads then. */
 void gf_channel_attend(int change);
 

@@ -8,6 +8,7 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "host_call.h"
+#include "shared.h"
 #include "steps.h"
 #include "stream.h"
 #include "window.h"
@@ -108,6 +109,7 @@ static uint64_t pop(void) {
  * calls. */
 static struct gf_object *end_contents(struct gf_context *context, uint64_t handle) {
     gf_host_calls_settle(handle);
+    gf_shared_end_context(handle);
     gf_context_storage_drop((CUcontext)handle);
     struct gf_object *ended = gf_object_end_owned(context);
     gf_window_free_context(handle);

@@ -12,6 +12,7 @@
 #include "host_memory.h"
 #include "module.h"
 #include "pending.h"
+#include "shared.h"
 #include "stream.h"
 #include "vmm.h"
 #include "window.h"
@@ -149,20 +150,20 @@ static CUresult copy_in_late(const struct side *to, const struct side *from, con
     return result;
 }
 
-static CUresult wait_for_stream(uint64_t stream) {
+CUresult gf_wait_for_stream(uint64_t stream) {
     struct gf_req_cuStreamSynchronize request = {.hStream = stream};
     return gf_call_struct(GF_OP_cuStreamSynchronize, &request, sizeof request, NULL, 0);
 }
 
 static CUresult copy_in(const struct side *to, const struct side *from, const struct extent *extent,
                         uint64_t stream, bool may_run_behind) {
-    gf_window_work_enqueued();
+    gf_window_copy_enqueued();
     if (gf_host_calls_pending()) {
         bool locked = gf_host_is_locked((void *)from->address, span(from, extent));
         if (may_run_behind && (locked || extent->width * extent->rows <= CAPTURE_MAX)) {
             return copy_in_late(to, from, extent, stream, !locked);
         }
-        CUresult result = wait_for_stream(stream);
+        CUresult result = gf_wait_for_stream(stream);
         if (result != CUDA_SUCCESS) {
             return result;
         }
@@ -176,7 +177,7 @@ static CUresult copy_out(const struct side *to, const struct side *from, const s
                          uint64_t stream) {
     struct gf_call calls[OUT_CALLS];
     unsigned started = 0, finished = 0;
-    CUresult result = gf_host_calls_pending() ? wait_for_stream(stream) : CUDA_SUCCESS;
+    CUresult result = gf_host_calls_pending() ? gf_wait_for_stream(stream) : CUDA_SUCCESS;
     struct cutter c = cut(extent);
     bool more = result == CUDA_SUCCESS && next_piece(&c);
     while (more || finished < started) {
@@ -230,7 +231,7 @@ static CUresult copy_within(const struct side *to, const struct side *from, cons
                             uint64_t stream) {
     struct gf_req_sessionCopy request = {stream,      to->address,   to->pitch,   from->address,
                                          from->pitch, extent->width, extent->rows};
-    gf_window_work_enqueued();
+    gf_window_copy_enqueued();
     return gf_send_struct(GF_OP_sessionCopy, &request);
 }
 
@@ -258,6 +259,15 @@ static void join_rows(struct side *to, struct side *from, struct extent *extent)
     }
 }
 
+/* What the program shares with the device is copied as memory of the device, whatever the program calls it.
+ */
+static bool is_shared(struct side *side) {
+    struct gf_shared found;
+    bool shared = gf_shared_find(side->address, &found);
+    side->device = side->device || shared;
+    return shared;
+}
+
 static CUresult copy(struct side to, struct side from, struct extent extent, CUstream cuda_stream,
                      bool may_run_behind) {
     uint64_t stream;
@@ -265,11 +275,20 @@ static CUresult copy(struct side to, struct side from, struct extent extent, CUs
     if (result != CUDA_SUCCESS || extent.width == 0 || extent.rows == 0) {
         return result;
     }
+    bool shared = is_shared(&to);
+    shared = is_shared(&from) || shared;
     if ((result = check_side(&to, &extent, true)) != CUDA_SUCCESS ||
         (result = check_side(&from, &extent, false)) != CUDA_SUCCESS) {
         return result;
     }
     join_rows(&to, &from, &extent);
+    if (shared) {
+        gf_window_work_enqueued();
+    }
+    if (to.device && from.device && shared && !may_run_behind) {
+        result = copy_within(&to, &from, &extent, stream);
+        return result == CUDA_SUCCESS ? gf_wait_for_stream(stream) : result;
+    }
     if (to.device) {
         return from.device ? copy_within(&to, &from, &extent, stream)
                            : copy_in(&to, &from, &extent, stream, may_run_behind);

@@ -14,6 +14,7 @@
 struct gf_thread {
     uint16_t function;   /* the entry point this thread is in */
     uint16_t depth;      /* of the context stack */
+    bool sharing;        /* its calls are those of shared.c */
     bool host_function;  /* it runs functions of the program that stand in streams: they may not call CUDA */
     uint32_t context_id; /* wire id of the current context */
     uint64_t *stack;     /* handles, top last; `first` unless it grew */

@@ -8,6 +8,7 @@
 #include "channel.h"
 #include "context.h"
 #include "gpuferry/messages.h"
+#include "hooks.h"
 #include "stream.h"
 
 #define TABLE_SIZE 256
@@ -185,7 +186,7 @@ CUresult gf_host_call_add(struct gf_host_task *call) {
     bool fine = start(&functions) && start(&copies);
     if (fine) {
         atomic_store(&gf_channel_asked, asked_for);
-        atomic_store(&gf_channel_unloads, settle_current);
+        gf_hook_set(GF_BEFORE_UNLOAD, settle_current);
         call->id = next_id++;
         call->context = gf_context_current_handle();
         call->next = table[call->id % TABLE_SIZE];

@@ -2,6 +2,7 @@
 #include "channel.h"
 #include "copy.h"
 #include "gpuferry/messages.h"
+#include "shared.h"
 #include "stream.h"
 #include "window.h"
 
@@ -20,6 +21,12 @@ CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t ele
         !gf_device_range(address, span, true)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    struct gf_shared shared;
+    if (!gf_shared_find(address, &shared)) {
+        gf_window_copy_enqueued();
+        return gf_send_struct(GF_OP_sessionFill, &request);
+    }
     gf_window_work_enqueued();
-    return gf_send_struct(GF_OP_sessionFill, &request);
+    result = gf_send_struct(GF_OP_sessionFill, &request);
+    return result == CUDA_SUCCESS ? gf_wait_for_stream(request.stream) : result;
 }

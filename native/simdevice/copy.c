@@ -92,7 +92,9 @@ static CUresult submit(struct sim_stream *stream, const struct box *box, enum me
     SIM_TRY(look(to_type, &box->to, box, &to));
     SIM_TRY(look(from_type, &box->from, box, &from));
     SIM_REQUIRE(!to.read_only);
-    bool between_devices = to.known && !to.host && from.known && !from.host;
+    /* the host reads managed memory when the copy is done */
+    bool managed = to.kind == SIM_RANGE_MANAGED || from.kind == SIM_RANGE_MANAGED;
+    bool between_devices = to.known && !to.host && from.known && !from.host && !managed;
     bool wait = (synchronous && !between_devices) || to.sync_memops || from.sync_memops || !to.known;
     bool aside = !wait && !from.known;
     if (aside && box->width * box->height * box->depth > STAGED_MOST) {
