@@ -54,7 +54,7 @@ cdef void ask_guest(Session *s, Task *task) noexcept nogil:
     asked.ticket = task.address
     asked.status = task.status
     pthread_mutex_lock(&s.sending.lock)
-    settle_older(s, ~<uint64_t>0)
+    settle_older(s, ~<uint64_t>0, task.status)
     push(s, head, header.size, 0, NO_PIECE)
     pthread_mutex_unlock(&s.sending.lock)
 

@@ -176,7 +176,7 @@ cdef void answer(Session *s, Frame *f, int status, size_t payload_size, Piece pi
     push(s, head, size, payload_size, piece)
 
 
-cdef void settle_older(Session *s, uint64_t sequence) noexcept nogil:
+cdef void settle_older(Session *s, uint64_t sequence, int status) noexcept nogil:
     """Sends the data of every earlier copy out that is complete, and what was printed: what is sent next may vouch for
     it. s.sending.lock is held."""
     cdef Task *task = s.sending.outstanding
@@ -196,7 +196,7 @@ cdef void reply(Session *s, Frame *f, int status, size_t payload_size, Piece pie
     """Answers a call."""
     note_status(s, status)
     pthread_mutex_lock(&s.sending.lock)
-    settle_older(s, f.sequence)
+    settle_older(s, f.sequence, status)
     answer(s, f, status, payload_size, piece)
     pthread_mutex_unlock(&s.sending.lock)
 
