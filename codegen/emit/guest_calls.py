@@ -208,7 +208,10 @@ class Body:
         return any(field.absent is not None for field in kind.fields)
 
     def travels(self, arg: Arg) -> bool:
-        return self.message is not None and any(f.name == arg.name for f in self.message.request)
+        """Whether the generated request holds it; a `send` by hand fills its own."""
+        if self.message is None or Step.SEND in self.variant.guest_steps:
+            return False
+        return any(f.name == arg.name for f in self.message.request)
 
     def check_arg(self, arg: Arg) -> list[str]:
         name, calls = arg.name, self.variant.calls

@@ -257,6 +257,7 @@ static CUresult append(uint16_t op, uint32_t request, const struct iovec *parts,
         ring_copy(at, rows->base + row * rows->pitch, rows->width);
     }
     ch.head = at;
+    atomic_fetch_add(&ch.frames, 1);
     gf_stat_add(GF_STAT_FRAMES_SENT, 1);
     if (flush) {
         flush_locked();
@@ -294,6 +295,7 @@ static CUresult write_direct(uint16_t op, const void *request, size_t size, cons
     uint64_t end = ch.head;
     struct iovec parts[IOV_BATCH];
     int count = ring_parts(ch.tail, end, parts);
+    atomic_fetch_add(&ch.frames, 1);
     gf_stat_add(GF_STAT_FRAMES_SENT, 1);
     pthread_mutex_unlock(&ch.send_lock);
 
@@ -320,6 +322,10 @@ static CUresult write_direct(uint16_t op, const void *request, size_t size, cons
     flush_locked();
     pthread_mutex_unlock(&ch.send_lock);
     return fine ? CUDA_SUCCESS : gf_session_error();
+}
+
+uint64_t gf_channel_frames(void) {
+    return atomic_load(&ch.frames);
 }
 
 CUresult gf_send(uint16_t op, const struct iovec *parts, int count) {

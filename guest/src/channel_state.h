@@ -31,9 +31,10 @@ struct gf_channel {
     pthread_cond_t sent; /* the ring has room, or the writer's role is free */
     char *ring;
     size_t ring_size;
-    uint64_t head, tail;   /* bytes ever appended, bytes ever written */
-    uint64_t acknowledged; /* bytes that the server said it has; counts only if `resumable` */
-    bool writing;          /* somebody has the writer's role */
+    uint64_t head, tail;     /* bytes ever appended, bytes ever written */
+    _Atomic uint64_t frames; /* ever appended or written past the ring */
+    uint64_t acknowledged;   /* bytes that the server said it has; counts only if `resumable` */
+    bool writing;            /* somebody has the writer's role */
     pthread_t writer;
     unsigned direct; /* threads that wait to write a payload past the ring */
     bool asleep;     /* the I/O thread must be woken */

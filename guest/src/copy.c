@@ -15,6 +15,7 @@
 #include "shared.h"
 #include "stream.h"
 #include "vmm.h"
+#include "waiting.h"
 #include "window.h"
 
 #define OUT_CALLS   8           /* GF_CHUNK each under way at once: 32 MiB */
@@ -174,7 +175,7 @@ static CUresult copy_in(const struct side *to, const struct side *from, const st
 
 /* Waits for the data; several pieces are under way at a time. */
 static CUresult copy_out(const struct side *to, const struct side *from, const struct extent *extent,
-                         uint64_t stream) {
+                         uint64_t stream, unsigned *requests) {
     struct gf_call calls[OUT_CALLS];
     unsigned started = 0, finished = 0;
     CUresult result = gf_host_calls_pending() ? gf_wait_for_stream(stream) : CUDA_SUCCESS;
@@ -199,6 +200,18 @@ static CUresult copy_out(const struct side *to, const struct side *from, const s
             result = waited;
             more = false;
         }
+    }
+    *requests = started;
+    return result;
+}
+
+static CUresult copy_out_and_wait(const struct side *to, const struct side *from, const struct extent *extent,
+                                  uint64_t stream, CUstream handle) {
+    unsigned requests;
+    uint64_t before = gf_channel_frames();
+    CUresult result = copy_out(to, from, extent, stream, &requests);
+    if (result == CUDA_SUCCESS) {
+        gf_stream_waited(handle, before, requests);
     }
     return result;
 }
@@ -298,7 +311,8 @@ static CUresult copy(struct side to, struct side from, struct extent extent, CUs
     }
     bool behind = may_run_behind && gf_host_is_locked((void *)to.address, span(&to, &extent)) &&
                   !is_synchronous(from.address);
-    return behind ? copy_out_behind(&to, &from, &extent, stream) : copy_out(&to, &from, &extent, stream);
+    return behind ? copy_out_behind(&to, &from, &extent, stream)
+                  : copy_out_and_wait(&to, &from, &extent, stream, cuda_stream);
 }
 
 static struct side on_device(uint64_t address, uint64_t pitch) {

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "driver_interop/runtime_launch.h"
 #include "functions.h"
 #include "guest.h"
 
@@ -14,6 +15,7 @@ static bool valid(CUdevice device) {
 }
 
 CUresult gf_cuInit(unsigned Flags) {
+    gf_runtime_asks(false); /* its sweep of look-ups is over */
     if (Flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }

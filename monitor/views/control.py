@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from gpuferry.migration.errors import SnapshotError
@@ -27,7 +28,16 @@ Serving = health_pb2.HealthCheckResponse.ServingStatus
 FOR_TENANTS = {"Status", "WatchStatus", "EndSession", "ListTenants"}
 REASON_MOST = 500  # characters, of why a session is ended
 
-_caller: ContextVar[Caller] = ContextVar("caller")  # of the call that this task serves
+# Of the call that this task serves: who makes it, and how to ask whether that is so still.
+_caller: ContextVar[Caller] = ContextVar("caller")
+_again: ContextVar[Callable[[], Awaitable[Caller | Refused]]] = ContextVar("again")
+
+
+class Refused(NamedTuple):
+    """How a call ends that may not be made."""
+
+    code: grpc.StatusCode
+    text: str
 
 
 def printable(text: str) -> str:
@@ -53,21 +63,27 @@ class RequireToken(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         if service != f"/{SERVICE}":
             return await continuation(details)
         scheme, _, token = str(dict(details.invocation_metadata).get("authorization", "")).partition(" ")
-        try:
-            caller = await self._callers.of(token) if scheme == "Bearer" else None
-        except TooOften as error:
-            return _aborting(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
-        except StoreError as error:
-            return _aborting(grpc.StatusCode.UNAVAILABLE, f"tokens cannot be checked now: {error}")
-        if caller is None:
-            return _aborting(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing token")
+        caller = await self._judge(token if scheme == "Bearer" else "")
+        if isinstance(caller, Refused):
+            return _aborting(*caller)
         if caller.tenant is not None and method not in FOR_TENANTS:
             text = (
                 f"{method} is the operator's: a tenant's token lists, shows and ends that tenant's sessions"
             )
             return _aborting(grpc.StatusCode.PERMISSION_DENIED, text)
         _caller.set(caller)  # the call is served in this task
+        _again.set(functools.partial(self._judge, token))
         return await continuation(details)
+
+    async def _judge(self, token: str) -> Caller | Refused:
+        """Who makes a call with this token, which is counted."""
+        try:
+            caller = await self._callers.of(token)
+        except TooOften as error:
+            return Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+        except StoreError as error:
+            return Refused(grpc.StatusCode.UNAVAILABLE, f"tokens cannot be checked now: {error}")
+        return caller or Refused(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing token")
 
 
 def _aborting(code: grpc.StatusCode, text: str) -> Any:
@@ -99,12 +115,16 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
     async def WatchStatus(
         self, request: control_pb2.WatchStatusRequest, context: Any
     ) -> AsyncIterator[control_pb2.StatusReply]:
-        """What the monitor knows, once per interval, until the caller hangs up or the monitor stops."""
+        """What the monitor knows, once per interval, until the caller hangs up or the monitor stops. To a
+        tenant each time is a call: its token may have been revoked, and its calls are limited.
+        """
         interval, caller = max(request.interval_seconds or 1.0, 0.1), _caller.get()
         if caller.tenant is not None:
             interval = max(interval, 1.0)
         yield visible(await self._status(), caller)
         while await self._pause(interval):
+            if caller.tenant is not None and isinstance(refused := await _again.get()(), Refused):
+                await context.abort(*refused)
             yield visible(await self._status(), caller)
 
     async def EndSession(

@@ -1,6 +1,7 @@
 /* cuGetProcAddress: the newest binary interface of a name that is not newer than the version asked for. */
 #include <string.h>
 #include "driver_interop/interop.h"
+#include "driver_interop/runtime_launch.h"
 
 /* The first row of a name; its rows follow one another. */
 static size_t first_row(const char *name) {
@@ -24,6 +25,8 @@ CUresult gf_get_proc_address(const char *symbol, void **function, int version, c
         *function = NULL;
     if (!symbol || flags & ~known || flags == known)
         return CUDA_ERROR_INVALID_VALUE;
+    if (symbol[0] == '\0')
+        gf_runtime_asks(1);
     size_t begin = first_row(symbol);
     size_t end = begin;
     int has_twin = 0;
@@ -43,6 +46,6 @@ CUresult gf_get_proc_address(const char *symbol, void **function, int version, c
         return CUDA_ERROR_NOT_FOUND;
     if (!function)
         return CUDA_ERROR_INVALID_VALUE;
-    *function = found->function;
+    *function = gf_runtime_function(found->function);
     return CUDA_SUCCESS;
 }

@@ -1,6 +1,7 @@
 /* cuInit: the devices, each with its primary context and its default pool. */
 #include "config.h"
 #include "context.h"
+#include "driver_interop/runtime_launch.h"
 #include "enter.h"
 #include "log.h"
 #include "pool.h"
@@ -27,6 +28,7 @@ static CUresult start(void) {
 }
 
 CUresult cuInit(unsigned int flags) {
+    gf_runtime_asks(false); /* its sweep of look-ups is over */
     SIM_REQUIRE(flags == 0);
     enum sim_state now = sim_state();
     if (now != SIM_STATE_NEW)

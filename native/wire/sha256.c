@@ -1,49 +1,19 @@
 #include "wire/sha256.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
-/* First 32 bits of the fractional parts of the cube roots of the first 64 primes. */
-static const uint32_t round_constants[64] = {
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
-};
+#include "wire/sha256_block.h"
 
-static uint32_t rotate(uint32_t x, unsigned n) {
-    return x >> n | x << (32 - n);
-}
-
-static void compress(uint32_t state[8], const uint8_t *block) {
-    uint32_t w[64];
-    for (int i = 0; i < 16; i++) {
-        w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 |
-               (uint32_t)block[4 * i + 2] << 8 | block[4 * i + 3];
+/* The processor is asked once; who asks at the same time gets the same answer. */
+static void compress_all(uint32_t state[8], const uint8_t *data, size_t blocks) {
+    static _Atomic int instructions = -1;
+    int known = atomic_load_explicit(&instructions, memory_order_relaxed);
+    if (known < 0) {
+        known = gf_sha256_has_instructions();
+        atomic_store_explicit(&instructions, known, memory_order_relaxed);
     }
-    for (int i = 16; i < 64; i++) {
-        uint32_t s0 = rotate(w[i - 15], 7) ^ rotate(w[i - 15], 18) ^ w[i - 15] >> 3;
-        uint32_t s1 = rotate(w[i - 2], 17) ^ rotate(w[i - 2], 19) ^ w[i - 2] >> 10;
-        w[i] = w[i - 16] + s0 + w[i - 7] + s1;
-    }
-    uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
-    uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
-    for (int i = 0; i < 64; i++) {
-        uint32_t s1 = rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25);
-        uint32_t choice = (e & f) ^ (~e & g);
-        uint32_t t1 = h + s1 + choice + round_constants[i] + w[i];
-        uint32_t s0 = rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22);
-        uint32_t majority = (a & b) ^ (a & c) ^ (b & c);
-        h = g, g = f, f = e, e = d + t1;
-        d = c, c = b, b = a, a = t1 + s0 + majority;
-    }
-    const uint32_t after[8] = {a, b, c, d, e, f, g, h};
-    for (int i = 0; i < 8; i++) {
-        state[i] += after[i];
-    }
+    (known ? gf_sha256_instructions : gf_sha256_portable)(state, data, blocks);
 }
 
 void gf_sha256_init(struct gf_sha256 *hash) {
@@ -63,15 +33,13 @@ void gf_sha256_update(struct gf_sha256 *hash, const void *data, size_t size) {
         if (fill + part < GF_SHA256_BLOCK) {
             return;
         }
-        compress(hash->state, hash->block);
+        compress_all(hash->state, hash->block, 1);
         in += part;
         size -= part;
     }
-    for (; size >= GF_SHA256_BLOCK; in += GF_SHA256_BLOCK, size -= GF_SHA256_BLOCK) {
-        compress(hash->state, in);
-    }
-    if (size > 0) {
-        memcpy(hash->block, in, size);
+    compress_all(hash->state, in, size / GF_SHA256_BLOCK);
+    if (size % GF_SHA256_BLOCK > 0) {
+        memcpy(hash->block, in + size / GF_SHA256_BLOCK * GF_SHA256_BLOCK, size % GF_SHA256_BLOCK);
     }
 }
 

@@ -126,6 +126,12 @@ class Host:
         self._dispatcher: threading.Thread | None = None
         self._end = ("", False)
 
+    def _seal(self, code: str) -> None:
+        """From here on the process has no other system calls than an API server in a jail."""
+        from gpuferry.apiserver.confinement import Confinement
+
+        Confinement(filter=code).seal()
+
     def run(self) -> None:
         while True:
             (what, arguments), descriptors = receive(self._control)
@@ -144,6 +150,7 @@ class Host:
         own: dict[str, Callable[..., Any]] = {
             "host_serve": self._serve,
             "host_join": self._join,
+            "host_seal": self._seal,
             "hash_kernels": self._hash_kernels,
             "read": self._read,
             "read_variable": self._read_variable,

@@ -222,7 +222,17 @@ static size_t change(const struct fuzz_target *target, uint8_t *data, size_t siz
     }
 }
 
-static void read_corpus(const struct fuzz_target *target, const char *folder) {
+static void grow(const char *folder, const uint8_t *data, size_t size) {
+    char path[4096];
+    uint64_t name = 14695981039346656037u;
+    for (size_t i = 0; i < size; i++) {
+        name = (name ^ data[i]) * 1099511628211u;
+    }
+    snprintf(path, sizeof path, "%s/%016llx", folder, (unsigned long long)name);
+    write_file(path, data, size);
+}
+
+static void read_corpus(const struct fuzz_target *target, const char *folder, const char *grown) {
     struct dirent **entries;
     int count = scandir(folder, &entries, NULL, alphasort);
     for (int i = 0; i < count; i++) {
@@ -231,8 +241,8 @@ static void read_corpus(const struct fuzz_target *target, const char *folder) {
         snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
         int fd = entries[i]->d_name[0] == '.' ? -1 : open(path, O_RDONLY);
         ssize_t size = fd < 0 ? -1 : read(fd, data, sizeof data);
-        if (size >= 0) {
-            run(target, data, (size_t)size);
+        if (size >= 0 && run(target, data, (size_t)size) && grown != NULL) {
+            grow(grown, data, (size_t)size);
         }
         if (fd >= 0) {
             close(fd);
@@ -256,16 +266,6 @@ static const struct fuzz_target *find(const char *name) {
     return NULL;
 }
 
-static void grow(const char *folder, const uint8_t *data, size_t size) {
-    char path[4096];
-    uint64_t name = 14695981039346656037u;
-    for (size_t i = 0; i < size; i++) {
-        name = (name ^ data[i]) * 1099511628211u;
-    }
-    snprintf(path, sizeof path, "%s/%016llx", folder, (unsigned long long)name);
-    write_file(path, data, size);
-}
-
 int main(int count, char **words) {
     const struct fuzz_target *target = count < 6 ? NULL : find(words[1]);
     if (target == NULL) {
@@ -279,7 +279,7 @@ int main(int count, char **words) {
     sigaction(SIGABRT, &(struct sigaction){.sa_handler = died, .sa_flags = SA_RESETHAND}, NULL);
     sigaction(SIGALRM, &(struct sigaction){.sa_handler = look_for_hang, .sa_flags = SA_RESTART}, NULL);
     setitimer(ITIMER_REAL, &(struct itimerval){{HANG_SECONDS, 0}, {HANG_SECONDS, 0}}, NULL);
-    read_corpus(target, words[2]);
+    read_corpus(target, words[2], count > 6 ? words[6] : NULL);
     while (done < runs) {
         uint8_t data[FUZZ_INPUT_MAX];
         const struct input *base = &pool[below(pool_size)];

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,6 +137,37 @@ def test_it_takes_too_long(monitor: harness.Monitor) -> None:
             assert session_of(monitor, running.pid).device == 0
         assert "not over within 0.5 s" in last(steps).reason
         goes_on(running)
+
+
+# A Python for the compiler of kernels: while there is a file, it says nothing until nobody waits.
+SILENT = """#!/bin/sh
+[ -e {flag} ] && exec {python} -c 'import socket; socket.socket(fileno=0).recv(1)'
+exec {python} "$@"
+"""
+
+
+def test_it_takes_too_long_to_compile_at_the_destination(tmp_path: Path) -> None:
+    """Kernels that the source compiled long ago are in no cache."""
+    flag, python, cache = tmp_path / "flag", tmp_path / "python", tmp_path / "cache"
+    python.write_text(SILENT.format(flag=flag, python=sys.executable))
+    python.chmod(0o700)
+    settings = SIMULATED | {"GPUFERRY_SIM_PYTHON": str(python), "GPUFERRY_SIM_CACHE": str(cache)}
+    with harness.monitor("--pool", "1", "--jail", "off", server=None, **settings) as running:
+        running.wait_idle(2)
+        with program(NAME, running, ROUNDS) as moving:
+            moving.to_round(1)
+            moving.go()
+            moving.to_round(2)
+            shutil.rmtree(cache)
+            flag.touch()
+            session = session_of(running, moving.pid)
+            done = migrate(running, session.id, device=1, timeout_seconds=1.0)
+            flag.unlink()
+            assert done.state == FAILED
+            assert "not over within 1 s" in done.reason
+            assert session_of(running, moving.pid).device == 0
+            goes_on(moving, first=2)
+        at_rest(running)
 
 
 def test_the_monitor_is_killed_and_another_comes() -> None:

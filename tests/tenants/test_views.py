@@ -129,6 +129,22 @@ def test_a_token_of_nobody(monitor: harness.Monitor, token: dict[str, str]) -> N
     assert answers == {(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing token")}
 
 
+def revoke(monitor: harness.Monitor, tenant: str) -> None:
+    assert monitor.run("token", "revoke", tenant, "--yes").returncode == 0
+
+
+def test_who_watches_is_cut_off_with_the_token(monitor: harness.Monitor) -> None:
+    """A thief of a token, say, who began in time."""
+    leaver = tokens(monitor, "leaver")["leaver"]
+    request = control_pb2.WatchStatusRequest(interval_seconds=1.0)
+    watching = monitor.stub.WatchStatus(request, metadata=as_tenant(leaver), timeout=harness.DEADLINE)
+    next(watching)
+    revoke(monitor, "leaver")
+    with pytest.raises(grpc.RpcError) as caught:
+        list(watching)
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
 def test_calls_beyond_the_limit_are_refused_and_others_are_not(
     monitor: harness.Monitor, token: dict[str, str]
 ) -> None:
@@ -170,11 +186,15 @@ def test_a_tenant_hears_of_its_own_limits_and_usage_alone(
 # -- the page
 
 
-def ask(monitor: harness.Monitor, path: str, token: str = "") -> tuple[int, str]:
+def page_of(monitor: harness.Monitor) -> http.client.HTTPConnection:
     endpoint = Path(monitor.runtime, "endpoint").read_text()
     published = dict(line.split("=", 1) for line in endpoint.splitlines())
     where = published["GPUFERRY_HTTP"].removeprefix("http://")
-    connection = http.client.HTTPConnection(urlsplit(f"http://{where}").netloc, timeout=harness.DEADLINE)
+    return http.client.HTTPConnection(urlsplit(f"http://{where}").netloc, timeout=harness.DEADLINE)
+
+
+def ask(monitor: harness.Monitor, path: str, token: str = "") -> tuple[int, str]:
+    connection = page_of(monitor)
     try:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         connection.request("GET", path, headers=headers)
@@ -187,6 +207,17 @@ def ask(monitor: harness.Monitor, path: str, token: str = "") -> tuple[int, str]
         return answer.status, answer.read().decode()
     finally:
         connection.close()
+
+
+def test_an_open_page_is_cut_off_with_the_token(monitor: harness.Monitor) -> None:
+    leaver = tokens(monitor, "leaver")["leaver"]
+    connection = page_of(monitor)
+    connection.request("GET", "/api/events", headers={"Authorization": f"Bearer {leaver}"})
+    events = connection.getresponse()
+    assert events.readline() == b"event: status\n"
+    revoke(monitor, "leaver")
+    assert events.read()  # to its end
+    connection.close()
 
 
 @pytest.mark.parametrize("path", ["/api/status", "/api/events", "/metrics"])

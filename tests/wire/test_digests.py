@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.helpers.shared_object import shared_object
 
-LIBRARY = shared_object(("native/wire/sha256.c",))
+LIBRARY = shared_object(tuple(f"native/wire/{name}.c" for name in ("sha256", "sha256_block", "sha256_x86")))
+LIBRARY.gf_sha256_has_instructions.restype = ctypes.c_bool
 
 
 def sha256(*parts: bytes) -> bytes:
@@ -85,3 +86,15 @@ def test_digests_are_compared_to_the_last_bit(digest: bytes, bit: int) -> None:
     other[bit // 8] ^= 1 << bit % 8
     assert LIBRARY.gf_digest_equal(digest, digest)
     assert not LIBRARY.gf_digest_equal(digest, bytes(other))
+
+
+@given(st.binary(max_size=64 * 9), st.lists(st.integers(0, 2**32 - 1), min_size=8, max_size=8))
+def test_instructions_do_what_plain_c_does(data: bytes, begin: list[int]) -> None:
+    """Without the instructions both are plain C."""
+    if not LIBRARY.gf_sha256_has_instructions():
+        pytest.skip("this processor has no instructions for SHA-256")
+    blocks = ctypes.c_size_t(len(data) // 64)
+    plain, quick = ((ctypes.c_uint32 * 8)(*begin) for _ in range(2))
+    LIBRARY.gf_sha256_portable(plain, data, blocks)
+    LIBRARY.gf_sha256_instructions(quick, data, blocks)
+    assert list(plain) == list(quick)

@@ -193,6 +193,8 @@ class WebServer:
         await response.prepare(request)
         try:
             async for event in self._source.events(request[CALLER]):
+                if not await self._goes_on(request):
+                    break
                 await within(READ_SECONDS, response.write(event.encode()))
         except ConnectionResetError:  # the page was closed
             pass
@@ -200,6 +202,15 @@ class WebServer:
             if request.transport:
                 request.transport.abort()
         return response
+
+    async def _goes_on(self, request: web.Request) -> bool:
+        """Whether a stream does: to a tenant each event is a call, as its token may have been revoked."""
+        if request[CALLER].tenant is None:
+            return True
+        try:
+            return await self._caller(request) is not None
+        except web.HTTPException:
+            return False
 
 
 def _is_local(host: str) -> bool:

@@ -1,0 +1,64 @@
+/* What a wait that is over tells: which records of an event are complete, which stream is idle. */
+#include "waiting.h"
+
+#include "channel.h"
+#include "context.h"
+#include "functions.h"
+#include "gpuferry/messages.h"
+#include "objects.h"
+#include "steps.h"
+#include "stream.h"
+
+static _Atomic uint64_t *idle_at(CUstream handle) {
+    struct gf_stream *stream;
+    uint64_t wire;
+    if (gf_stream_look_up(handle, &stream, &wire) != CUDA_SUCCESS) {
+        return NULL;
+    }
+    struct gf_context *context = stream == NULL ? gf_context_current() : NULL;
+    return stream != NULL ? &stream->idle_at : context != NULL ? &context->idle_at : NULL;
+}
+
+void gf_stream_waited(CUstream handle, uint64_t before, uint64_t requests) {
+    _Atomic uint64_t *at = idle_at(handle);
+    if (at != NULL && gf_channel_frames() == before + requests) {
+        atomic_store(at, before + requests);
+    }
+}
+
+/* Nothing was sent since the stream had no work: so it has none. */
+CUresult gf_cuStreamSynchronize_send(CUstream hStream) {
+    struct gf_req_cuStreamSynchronize request;
+    _Atomic uint64_t *at = idle_at(hStream);
+    CUresult result = gf_wire_stream(hStream, &request.hStream);
+    uint64_t before = gf_channel_frames();
+    if (result != CUDA_SUCCESS || (at != NULL && atomic_load(at) == before)) {
+        return result;
+    }
+    result = gf_call_struct(GF_OP_cuStreamSynchronize, &request, sizeof request, NULL, 0);
+    if (result == CUDA_SUCCESS) {
+        gf_stream_waited(hStream, before, 1);
+    }
+    return result;
+}
+
+/* As many records as there were before it was asked. */
+static CUresult ask(uint16_t op, CUevent handle, const void *request, size_t size) {
+    struct gf_event *event = gf_event_find(handle);
+    uint64_t records = event == NULL ? 0 : atomic_load(&event->records);
+    CUresult result = gf_call_struct(op, request, size, NULL, 0);
+    if (result == CUDA_SUCCESS && event != NULL) {
+        atomic_store(&event->complete, records);
+    }
+    return result;
+}
+
+CUresult gf_cuEventQuery_send(CUevent hEvent) {
+    struct gf_req_cuEventQuery request = {.hEvent = (uint64_t)hEvent};
+    return ask(GF_OP_cuEventQuery, hEvent, &request, sizeof request);
+}
+
+CUresult gf_cuEventSynchronize_send(CUevent hEvent) {
+    struct gf_req_cuEventSynchronize request = {.hEvent = (uint64_t)hEvent};
+    return ask(GF_OP_cuEventSynchronize, hEvent, &request, sizeof request);
+}
