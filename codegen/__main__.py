@@ -9,7 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from . import compare, coverage, family, frames, generate, header, protos, released, show
+from . import compare, coverage, family, frames, generate, header, local_library, protos, released, show
 from .load import load
 from .model import SpecError
 from .validate import next_id
@@ -48,6 +48,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def check(arguments: argparse.Namespace) -> int:
     spec = load()
     problems = compare.check(spec, header.find(arguments.cuda_include))
+    for library in local_library.load_all():
+        problems += local_library.check(library, arguments.cuda_include)
     stale = generate.stale(generate.outputs(spec)) + [str(path) for path in protos.check(generate.ROOT)]
     problems += released.changes(spec, frames.load(), released.load())
     problems += [f"{path}: not what the spec yields\n    Run python -m codegen" for path in stale]

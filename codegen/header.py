@@ -90,6 +90,12 @@ def preprocess(include: Path, text: str, *options: str) -> str:
     return done.stdout
 
 
+def find_header(name: str, include: Path | None) -> Path | None:
+    """The folder of a header that not every developer has, beside cuda.h; None: it is not here."""
+    folder = find(include)
+    return folder if (folder / name).exists() else None
+
+
 def type_text(node: c_ast.Node) -> str:
     """The C text of a type, without the name that it declares; an array parameter is a pointer."""
     bare = copy.deepcopy(node)

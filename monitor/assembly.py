@@ -46,6 +46,7 @@ from .tenants.usage import FILE as USAGE
 from .tenants.usage import UsageBook
 from .views.callers import Callers
 from .views.control import ControlServer, MonitorService
+from .views.looks import Looks
 from .views.stats.accounting import Accounting
 from .views.stats.billing import Billing
 from .views.stats.observatory import Observatory
@@ -170,8 +171,9 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     membership = Membership(config, cluster, broker, pool, tenancy, billing.reports)
     callers = Callers(config.token, membership.holds, tenancy)
     identity = premises.identity
+    looks = Looks(broker, pool, gpus)
     listeners = [
-        Listener(end, membership.authority, config.handshake_timeout, broker, identity, room.shaking)
+        Listener(end, membership.authority, config.handshake_timeout, looks, identity, room.shaking)
         for end in premises.guests
     ]
     http_name = name_of(premises.http) if premises.http else ""

@@ -213,6 +213,10 @@ class Body:
             return False
         return any(f.name == arg.name for f in self.message.request)
 
+    def is_unsigned(self, arg: Arg) -> bool:
+        """Whether its largest values are no negative ones."""
+        return self.spec.types.scalars.get(arg.param.ctype, "").startswith("u")
+
     def check_arg(self, arg: Arg) -> list[str]:
         name, calls = arg.name, self.variant.calls
         lines: list[str] = []
@@ -226,7 +230,8 @@ class Body:
         if arg.kind is Kind.ENUM and arg.allow:
             lines += refuse(" && ".join(f"{name} != {one}" for one in arg.allow), INVALID)
         if arg.min is not None:
-            lines += refuse(f"(int64_t){name} < (int64_t)({arg.min})", INVALID)
+            wide = "uint64_t" if self.is_unsigned(arg) and arg.min.isdecimal() else "int64_t"
+            lines += refuse(f"({wide}){name} < ({wide})({arg.min})", INVALID)
         if arg.max is not None:
             wide = "(unsigned)" if arg.kind is Kind.ENUM and arg.min is None else ""
             lines += refuse(f"{wide}{name} > {arg.max}", INVALID)

@@ -139,7 +139,7 @@ CUresult gf_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUd
 /* Unlike the singular form it succeeds for any address; what does not apply is zero. */
 CUresult gf_cuPointerGetAttributes(unsigned numAttributes, CUpointer_attribute *attributes, void **data,
                                    CUdeviceptr ptr) {
-    if (attributes == NULL || data == NULL) {
+    if (numAttributes == 0 || attributes == NULL || data == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct subject subject = look_up(ptr);

@@ -16,19 +16,19 @@ from . import reach
 from .checks import jail, machine, monitor
 from .checks.check import Check
 from .errors import Exit
-from .quick import QUICK
+from .quick import QUICK, not_for_servers
 
 SCHEMA = "gpuferry.doctor/1"
 _COLOURS = {"ok": "32", "note": "33", "failed": "1;31"}
 
 
 def _server_checks() -> Iterator[Check]:
-    try:
-        from .checks import settings
-    except ModuleNotFoundError as error:
-        detail = f"not looked at, for {error.name} is not installed: here are guests only"
+    if reason := not_for_servers():
+        detail = f"not looked at, for here are guests only ({reason})"
         yield Check("what a monitor needs", "note", detail, "else: pip install 'gpuferry[server]'")
         return
+    from .checks import settings
+
     yield from settings.settings_checks(machine.monitor_runs())
     yield from machine.runtime_folder()
     yield machine.offer()

@@ -65,16 +65,18 @@ def _run(arguments: list[str]) -> int:
 def _full(arguments: list[str]) -> int:
     try:
         from .app import main as full
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         return help_without_extras(arguments, _package(error))
     try:
         return full(arguments)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise lacks(arguments[0], _package(error)) from None
 
 
-def _package(error: ModuleNotFoundError) -> str:
-    """What is not installed. A part of ours that is not there is a defect, and stays one."""
+def _package(error: ImportError) -> str:
+    """What is not installed, or not in a version that will do. A part of ours that is not there is a defect,
+    and stays one.
+    """
     name = error.name or ""
     if not name or name.partition(".")[0] == "gpuferry":
         raise error

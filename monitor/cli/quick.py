@@ -4,6 +4,8 @@ library only.
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from .errors import CliError, Exit
 
 QUICK = {
@@ -22,7 +24,7 @@ def lacks(verb: str, package: str) -> CliError:
     extra = _EXTRAS.get(verb, "cli")
     return CliError(
         Exit.FAILED,
-        f"`gpuferry {verb}` needs the package {package}, which is not installed",
+        f"`gpuferry {verb}` needs the package {package}, which is not installed, or too old",
         f"pip install 'gpuferry[{extra}]'",
     )
 
@@ -40,3 +42,15 @@ def help_without_extras(arguments: list[str], package: str) -> int:
         print(f"  {verb:8} {summary}.")
     print("\nThe commands of operators and servers: pip install 'gpuferry[cli]', 'gpuferry[server]'.")
     return Exit.OK if arguments else Exit.USAGE
+
+
+def not_for_servers() -> str:
+    """Why this installation cannot do what servers do: a package is not there, or is the application's, of
+    another version. Empty: it can.
+    """
+    try:
+        for module in (f"{__package__}.client", f"{__package__}.checks.settings"):
+            import_module(module)
+    except Exception as error:  # protobuf and gRPC have errors of their own for versions that do not fit
+        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    return ""

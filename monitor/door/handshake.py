@@ -122,6 +122,7 @@ class Hello(NamedTuple):
     resumable: bool = False  # its session shall outlive its connection
     restore: Restore | None = None
     agreement: Agreement = SAME  # which operations both speak
+    looks: bool = False  # it wants no session, only to see what its program has
     proven: bool = False  # the tenant is: by a token of its own, or by the registry
 
 
@@ -416,4 +417,5 @@ def _extended(hello: Hello, claim: Claim, proven: Proven) -> Hello:
         wall_limit=_number(claim, Extension.WALL_LIMIT),
         idle_limit=_number(claim, Extension.IDLE_LIMIT),
         restore=_restore(claim, proven),
+        looks=Extension.LOOK in claim.extensions,
     )

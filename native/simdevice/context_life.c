@@ -1,5 +1,6 @@
 /* How a context begins and ends. What it is meanwhile is in context.c, the calls about the current one are in
  * current.c, those about the primary one in primary.c. */
+#include "capture.h"
 #include "context.h"
 #include "device_limits.h"
 #include "driver_interop/interop.h"
@@ -70,6 +71,7 @@ void sim_context_tear_down(struct sim_context *context) {
     gf_context_storage_drop(SIM_POINTER(CUcontext, context));
     atomic_store(&context->active, false);
     sim_context_drain(context);
+    sim_capture_forget_context(context);
     sim_handle_close_all(SIM_EVENT, context);
     sim_handle_close_all(SIM_STREAM, context);
     sim_handle_close_all(SIM_LINK, context);

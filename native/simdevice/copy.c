@@ -3,6 +3,8 @@
  * manual). */
 #include "simdevice_implicit.h"
 #include "array.h"
+#include "capture.h"
+#include "graph.h"
 #include "memory.h"
 #include "stream.h"
 #include <stdlib.h>
@@ -27,9 +29,8 @@ struct copy_op {
     struct box box;
     void *staging;
     bool to_device;
+    CUmemorytype to_type, from_type;
 };
-
-enum memory_type { HOST, DEVICE, UNIFIED };
 
 static CUresult run(struct sim_op *op) {
     const struct box *box = &((struct copy_op *)op)->box;
@@ -52,21 +53,55 @@ static void drop(struct sim_op *op) {
         sim_release(copy->box.from.array);
 }
 
-static const struct sim_op_class copy_class = {.run = SIM_WORK(run), .drop = drop};
+/* A place in an array as the descriptors name it. */
+static CUarray name_place(const struct plane *plane, size_t *x, size_t *y, size_t *z) {
+    uint64_t offset = plane->address - plane->array->level.address;
+    *z = offset / plane->slice;
+    *y = offset % plane->slice / plane->pitch;
+    *x = offset % plane->slice % plane->pitch;
+    return SIM_POINTER(CUarray, plane->array);
+}
+
+/* A box of rows as CUDA_MEMCPY3D has it. */
+static void describe(const struct sim_op *op, struct sim_node_work *work) {
+    const struct copy_op *copy = (const struct copy_op *)op;
+    const struct plane *to = &copy->box.to, *from = &copy->box.from;
+    CUDA_MEMCPY3D *c = &work->params.memcpy.copyParams;
+    work->params.type = CU_GRAPH_NODE_TYPE_MEMCPY;
+    *c = (CUDA_MEMCPY3D){.srcMemoryType = copy->from_type,
+                         .srcHost = (const void *)from->address,
+                         .srcDevice = from->address,
+                         .srcPitch = from->pitch,
+                         .srcHeight = from->pitch ? from->slice / from->pitch : 0,
+                         .dstMemoryType = copy->to_type,
+                         .dstHost = (void *)to->address,
+                         .dstDevice = to->address,
+                         .dstPitch = to->pitch,
+                         .dstHeight = to->pitch ? to->slice / to->pitch : 0,
+                         .WidthInBytes = copy->box.width,
+                         .Height = copy->box.height,
+                         .Depth = copy->box.depth};
+    if (from->array)
+        c->srcArray = name_place(from, &c->srcXInBytes, &c->srcY, &c->srcZ);
+    if (to->array)
+        c->dstArray = name_place(to, &c->dstXInBytes, &c->dstY, &c->dstZ);
+}
+
+static const struct sim_op_class copy_class = {.run = SIM_WORK(run), .describe = describe, .drop = drop};
 static const struct sim_op_class staged_class = {.run = SIM_WORK(run), .drop = drop};
 
 static uint64_t extent(const struct plane *plane, const struct box *box) {
     return (box->depth - 1) * plane->slice + (box->height - 1) * plane->pitch + box->width;
 }
 
-static CUresult look(enum memory_type type, const struct plane *plane, const struct box *box,
+static CUresult look(CUmemorytype type, const struct plane *plane, const struct box *box,
                      struct sim_span *span) {
     if (plane->array) {
         *span = (struct sim_span){.known = true};
         return CUDA_SUCCESS;
     }
     SIM_REQUIRE(plane->address);
-    if (type == DEVICE)
+    if (type == CU_MEMORYTYPE_DEVICE)
         return sim_span_require(plane->address, extent(plane, box), span);
     return sim_span_look(plane->address, extent(plane, box), span);
 }
@@ -84,43 +119,68 @@ static bool stage(struct copy_op *op) {
     return true;
 }
 
-static CUresult submit(struct sim_stream *stream, const struct box *box, enum memory_type to_type,
-                       enum memory_type from_type, bool synchronous) {
-    struct sim_span to, from;
+/* The operation (NULL: there is nothing to copy), and what is known of the two sides. */
+static CUresult prepare(const struct box *box, CUmemorytype to_type, CUmemorytype from_type,
+                        struct sim_span *to, struct sim_span *from, struct copy_op **op) {
+    *op = NULL;
     if (!box->width || !box->height || !box->depth)
         return CUDA_SUCCESS;
-    SIM_TRY(look(to_type, &box->to, box, &to));
-    SIM_TRY(look(from_type, &box->from, box, &from));
-    SIM_REQUIRE(!to.read_only);
-    /* the host reads managed memory when the copy is done */
-    bool managed = to.kind == SIM_RANGE_MANAGED || from.kind == SIM_RANGE_MANAGED;
-    bool between_devices = to.known && !to.host && from.known && !from.host && !managed;
-    bool wait = (synchronous && !between_devices) || to.sync_memops || from.sync_memops || !to.known;
-    bool aside = !wait && !from.known;
-    if (aside && box->width * box->height * box->depth > STAGED_MOST) {
-        wait = true;
-        aside = false;
-    }
-    struct copy_op *op = sim_op_new(sizeof *op, aside ? &staged_class : &copy_class);
-    if (!op)
+    SIM_TRY(look(to_type, &box->to, box, to));
+    SIM_TRY(look(from_type, &box->from, box, from));
+    SIM_REQUIRE(!to->read_only);
+    *op = sim_op_new(sizeof **op, &copy_class);
+    if (!*op)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    op->box = *box;
+    (*op)->box = *box;
     if (box->to.array)
         sim_retain(box->to.array);
     if (box->from.array)
         sim_retain(box->from.array);
-    op->to_device = to.known && !to.host;
-    if (aside && !stage(op)) {
-        sim_op_release(&op->op);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (wait)
-        return sim_submit_and_wait(stream, &op->op);
-    sim_submit_and_forget(stream, &op->op);
+    (*op)->to_device = to->known && !to->host;
+    (*op)->to_type = to_type;
+    (*op)->from_type = from_type;
     return CUDA_SUCCESS;
 }
 
-static CUresult copy_box(CUstream handle, const struct box *box, enum memory_type to, enum memory_type from,
+static CUresult submit_prepared(struct sim_stream *stream, struct copy_op *op, const struct sim_span *to,
+                                const struct sim_span *from, bool synchronous) {
+    const struct box *box = &op->box;
+    /* the host reads managed memory when the copy is done */
+    bool managed = to->kind == SIM_RANGE_MANAGED || from->kind == SIM_RANGE_MANAGED;
+    bool between_devices = to->known && !to->host && from->known && !from->host && !managed;
+    bool wait = (synchronous && !between_devices) || to->sync_memops || from->sync_memops || !to->known;
+    bool aside = !wait && !from->known;
+    if (aside && box->width * box->height * box->depth > STAGED_MOST) {
+        wait = true;
+        aside = false;
+    }
+    if (aside) {
+        op->op.class = &staged_class;
+        if (!stage(op)) {
+            sim_op_discard(&op->op);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    return wait ? sim_submit_and_wait(stream, &op->op) : sim_submit_and_forget(stream, &op->op);
+}
+
+static CUresult submit(struct sim_stream *stream, const struct box *box, CUmemorytype to_type,
+                       CUmemorytype from_type, bool synchronous) {
+    struct sim_span to, from;
+    struct copy_op *op;
+    SIM_TRY(prepare(box, to_type, from_type, &to, &from, &op));
+    if (!op)
+        return CUDA_SUCCESS;
+    if (!synchronous && sim_stream_captured(stream)) /* the host's memory is read when the graph runs */
+        return sim_submit_and_forget(stream, &op->op);
+    CUresult refused = synchronous ? sim_capture_check_unsafe() : CUDA_SUCCESS;
+    if (refused == CUDA_SUCCESS)
+        return submit_prepared(stream, op, &to, &from, synchronous);
+    sim_op_discard(&op->op);
+    return refused;
+}
+
+static CUresult copy_box(CUstream handle, const struct box *box, CUmemorytype to, CUmemorytype from,
                          bool synchronous) {
     struct sim_stream *stream;
     SIM_TRY(sim_stream_acquire(handle, &stream));
@@ -129,42 +189,42 @@ static CUresult copy_box(CUstream handle, const struct box *box, enum memory_typ
     return result;
 }
 
-static CUresult copy(CUstream handle, enum memory_type to_type, uint64_t to, enum memory_type from_type,
+static CUresult copy(CUstream handle, CUmemorytype to_type, uint64_t to, CUmemorytype from_type,
                      uint64_t from, size_t size, bool synchronous) {
     const struct box box = {{to, 0, 0, NULL}, {from, 0, 0, NULL}, size, 1, 1};
     return copy_box(handle, &box, to_type, from_type, synchronous);
 }
 
 CUresult sim_cuMemcpy(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t size) {
-    return copy(stream, UNIFIED, to, UNIFIED, from, size, true);
+    return copy(stream, CU_MEMORYTYPE_UNIFIED, to, CU_MEMORYTYPE_UNIFIED, from, size, true);
 }
 
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
-    return copy(stream, UNIFIED, to, UNIFIED, from, size, false);
+    return copy(stream, CU_MEMORYTYPE_UNIFIED, to, CU_MEMORYTYPE_UNIFIED, from, size, false);
 }
 
 CUresult sim_cuMemcpyHtoD_v2(CUstream stream, CUdeviceptr to, const void *from, size_t size) {
-    return copy(stream, DEVICE, to, HOST, (uint64_t)from, size, true);
+    return copy(stream, CU_MEMORYTYPE_DEVICE, to, CU_MEMORYTYPE_HOST, (uint64_t)from, size, true);
 }
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream stream) {
-    return copy(stream, DEVICE, to, HOST, (uint64_t)from, size, false);
+    return copy(stream, CU_MEMORYTYPE_DEVICE, to, CU_MEMORYTYPE_HOST, (uint64_t)from, size, false);
 }
 
 CUresult sim_cuMemcpyDtoH_v2(CUstream stream, void *to, CUdeviceptr from, size_t size) {
-    return copy(stream, HOST, (uint64_t)to, DEVICE, from, size, true);
+    return copy(stream, CU_MEMORYTYPE_HOST, (uint64_t)to, CU_MEMORYTYPE_DEVICE, from, size, true);
 }
 
 CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream) {
-    return copy(stream, HOST, (uint64_t)to, DEVICE, from, size, false);
+    return copy(stream, CU_MEMORYTYPE_HOST, (uint64_t)to, CU_MEMORYTYPE_DEVICE, from, size, false);
 }
 
 CUresult sim_cuMemcpyDtoD_v2(CUstream stream, CUdeviceptr to, CUdeviceptr from, size_t size) {
-    return copy(stream, DEVICE, to, DEVICE, from, size, true);
+    return copy(stream, CU_MEMORYTYPE_DEVICE, to, CU_MEMORYTYPE_DEVICE, from, size, true);
 }
 
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
-    return copy(stream, DEVICE, to, DEVICE, from, size, false);
+    return copy(stream, CU_MEMORYTYPE_DEVICE, to, CU_MEMORYTYPE_DEVICE, from, size, false);
 }
 
 /* A peer copy comes after all work of both contexts, and before all that follows. */
@@ -185,13 +245,13 @@ static CUresult check_peers(CUcontext to, CUcontext from, bool wait) {
 CUresult sim_cuMemcpyPeer(CUstream stream, CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                           CUcontext from_context, size_t size) {
     SIM_TRY(check_peers(to_context, from_context, true));
-    return copy(stream, DEVICE, to, DEVICE, from, size, true);
+    return copy(stream, CU_MEMORYTYPE_DEVICE, to, CU_MEMORYTYPE_DEVICE, from, size, true);
 }
 
 CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                            size_t size, CUstream stream) {
     SIM_TRY(check_peers(to_context, from_context, false));
-    return copy(stream, DEVICE, to, DEVICE, from, size, false);
+    return copy(stream, CU_MEMORYTYPE_DEVICE, to, CU_MEMORYTYPE_DEVICE, from, size, false);
 }
 
 /* One side of a 2-D or 3-D copy as the descriptors give it. */
@@ -223,23 +283,23 @@ static CUresult locate_in_array(const struct side *side, const struct box *box, 
 }
 
 static CUresult locate(const struct side *side, const struct box *box, struct plane *plane,
-                       enum memory_type *type) {
+                       CUmemorytype *type) {
     uint64_t base;
     switch (side->type) {
     case CU_MEMORYTYPE_HOST:
-        *type = HOST;
+        *type = CU_MEMORYTYPE_HOST;
         base = (uint64_t)side->host;
         break;
     case CU_MEMORYTYPE_DEVICE:
-        *type = DEVICE;
+        *type = CU_MEMORYTYPE_DEVICE;
         base = side->device;
         break;
     case CU_MEMORYTYPE_UNIFIED:
-        *type = UNIFIED;
+        *type = CU_MEMORYTYPE_UNIFIED;
         base = side->device;
         break;
     case CU_MEMORYTYPE_ARRAY:
-        *type = DEVICE;
+        *type = CU_MEMORYTYPE_ARRAY;
         return locate_in_array(side, box, plane);
     default:
         return CUDA_ERROR_INVALID_VALUE;
@@ -259,19 +319,28 @@ static CUresult locate(const struct side *side, const struct box *box, struct pl
     return CUDA_SUCCESS;
 }
 
+/* The box's two planes, with references to arrays that `let_go` drops, also after an error. */
+static CUresult locate_sides(const struct side *to, const struct side *from, struct box *box,
+                             CUmemorytype *to_type, CUmemorytype *from_type) {
+    SIM_TRY(locate(to, box, &box->to, to_type));
+    return locate(from, box, &box->from, from_type);
+}
+
+static void let_go(const struct box *box) {
+    if (box->to.array)
+        sim_release(box->to.array);
+    if (box->from.array)
+        sim_release(box->from.array);
+}
+
 static CUresult copy_sides(CUstream stream, const struct side *to, const struct side *from, size_t width,
                            size_t height, size_t depth, bool synchronous) {
     struct box box = {.width = width, .height = height, .depth = depth};
-    enum memory_type to_type, from_type;
-    CUresult result = locate(to, &box, &box.to, &to_type);
-    if (result == CUDA_SUCCESS)
-        result = locate(from, &box, &box.from, &from_type);
+    CUmemorytype to_type, from_type;
+    CUresult result = locate_sides(to, from, &box, &to_type, &from_type);
     if (result == CUDA_SUCCESS)
         result = copy_box(stream, &box, to_type, from_type, synchronous);
-    if (box.to.array)
-        sim_release(box.to.array);
-    if (box.from.array)
-        sim_release(box.from.array);
+    let_go(&box);
     return result;
 }
 
@@ -304,14 +373,36 @@ CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *c, CUstream stream) {
     return copy_2d(stream, c, false);
 }
 
+static void sides_of(const CUDA_MEMCPY3D *c, struct side *to, struct side *from) {
+    *to = (struct side){c->dstMemoryType, c->dstHost,  c->dstDevice, c->dstXInBytes, c->dstY,
+                        c->dstZ,          c->dstPitch, c->dstHeight, c->dstArray};
+    *from = (struct side){c->srcMemoryType, c->srcHost,  c->srcDevice, c->srcXInBytes, c->srcY,
+                          c->srcZ,          c->srcPitch, c->srcHeight, c->srcArray};
+}
+
 static CUresult copy_3d(CUstream stream, const CUDA_MEMCPY3D *c, bool synchronous) {
+    struct side to, from;
     SIM_TRY(sim_enter());
     SIM_REQUIRE(c && c->srcLOD == 0 && c->dstLOD == 0);
-    const struct side to = {c->dstMemoryType, c->dstHost,  c->dstDevice, c->dstXInBytes, c->dstY,
-                            c->dstZ,          c->dstPitch, c->dstHeight, c->dstArray};
-    const struct side from = {c->srcMemoryType, c->srcHost,  c->srcDevice, c->srcXInBytes, c->srcY,
-                              c->srcZ,          c->srcPitch, c->srcHeight, c->srcArray};
+    sides_of(c, &to, &from);
     return copy_sides(stream, &to, &from, c->WidthInBytes, c->Height, c->Depth, synchronous);
+}
+
+CUresult sim_copy_op(const CUDA_MEMCPY3D *c, struct sim_op **out) {
+    struct side to, from;
+    struct sim_span to_span, from_span;
+    struct copy_op *op = NULL;
+    CUmemorytype to_type, from_type;
+    SIM_REQUIRE(c->srcLOD == 0 && c->dstLOD == 0);
+    SIM_REQUIRE(c->WidthInBytes && c->Height && c->Depth);
+    struct box box = {.width = c->WidthInBytes, .height = c->Height, .depth = c->Depth};
+    sides_of(c, &to, &from);
+    CUresult result = locate_sides(&to, &from, &box, &to_type, &from_type);
+    if (result == CUDA_SUCCESS)
+        result = prepare(&box, to_type, from_type, &to_span, &from_span, &op);
+    let_go(&box);
+    *out = op ? &op->op : NULL;
+    return result;
 }
 
 CUresult sim_cuMemcpy3D_v2(CUstream stream, const CUDA_MEMCPY3D *c) {

@@ -1,4 +1,5 @@
 /* The stack of current contexts, and questions and settings of the current one. */
+#include "capture.h"
 #include "device_limits.h"
 #include "synchronized.h"
 #include "thread.h"
@@ -97,6 +98,7 @@ CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int *version) {
 
 static CUresult synchronize(struct sim_context *context) {
     SIM_TRY(sim_context_check(context));
+    SIM_TRY(sim_capture_check_context(context));
     sim_context_drain(context);
     sim_synchronized();
     return sim_context_error(context);

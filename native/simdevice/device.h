@@ -37,6 +37,7 @@ enum {
 };
 #define SIM_MAX_GRID_X 0x7fffffff
 #define SIM_MAX_PITCH  0x7fffffff
+#define SIM_MAX_WINDOW (128 << 20) /* bytes of an access policy window */
 
 /* Called by cuInit, which makes their contexts and pools. */
 void sim_devices_start(void);

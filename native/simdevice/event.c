@@ -1,4 +1,5 @@
-#include "context.h"
+#include "event.h"
+#include "capture.h"
 #include "stream.h"
 #include "synchronized.h"
 #include <stdlib.h>
@@ -9,6 +10,8 @@ struct sim_event {
     unsigned flags;
     pthread_mutex_t lock;
     struct sim_op *recorded; /* the last record's place in its stream; NULL: never recorded */
+    struct sim_capture_mark
+        mark; /* if the last record was captured: its place there. Under the graphs' lock */
 };
 
 static const struct sim_op_class marker = {.run = NULL};
@@ -17,6 +20,7 @@ static void destroy(void *pointer) {
     struct sim_event *event = pointer;
     if (event->recorded)
         sim_op_release(event->recorded);
+    sim_capture_mark_clear(&event->mark);
     pthread_mutex_destroy(&event->lock);
     free(event);
 }
@@ -90,54 +94,118 @@ static CUresult record(struct sim_event *event, struct sim_stream *stream) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream_handle, unsigned int flags) {
-    SIM_REQUIRE((flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL) == 0);
-    struct sim_event *event;
-    struct sim_stream *stream;
-    SIM_TRY(sim_stream_acquire(stream_handle, &stream));
-    CUresult result = acquire(handle, &event);
-    if (result == CUDA_SUCCESS) {
-        result = record(event, stream);
-        sim_release(event);
-    }
-    sim_release(stream);
-    return result;
-}
-
-CUresult cuEventRecord(CUevent handle, CUstream stream) {
-    return cuEventRecordWithFlags(handle, stream, CU_EVENT_RECORD_DEFAULT);
-}
-
-CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int flags) {
-    SIM_REQUIRE((flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL) == 0);
-    struct sim_event *event;
-    struct sim_stream *stream;
-    SIM_TRY(sim_stream_acquire(stream_handle, &stream));
-    CUresult result = acquire(handle, &event);
-    if (result == CUDA_SUCCESS) {
-        struct sim_op *awaited = recorded(event);
-        if (awaited && !sim_op_done(awaited)) {
-            struct sim_op *op = sim_op_new(sizeof *op, &marker);
-            if (op) {
-                sim_submit(stream, op, awaited);
-                sim_op_release(op);
-            } else {
-                result = CUDA_ERROR_OUT_OF_MEMORY;
-            }
+static CUresult wait(struct sim_event *event, struct sim_stream *stream) {
+    CUresult result = CUDA_SUCCESS;
+    struct sim_op *awaited = recorded(event);
+    if (awaited && !sim_op_done(awaited)) {
+        struct sim_op *op = sim_op_new(sizeof *op, &marker);
+        if (op) {
+            sim_submit(stream, op, awaited);
+            sim_op_release(op);
+        } else {
+            result = CUDA_ERROR_OUT_OF_MEMORY;
         }
-        if (awaited)
-            sim_op_release(awaited);
+    }
+    if (awaited)
+        sim_op_release(awaited);
+    return result;
+}
+
+CUresult sim_event_context(CUevent handle, struct sim_context **context) {
+    struct sim_event *event;
+    SIM_TRY(acquire(handle, &event));
+    *context = event->context;
+    sim_release(event);
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_event_record_in(CUevent handle, struct sim_stream *stream) {
+    struct sim_event *event;
+    SIM_TRY(acquire(handle, &event));
+    CUresult result = record(event, stream);
+    sim_release(event);
+    return result;
+}
+
+CUresult sim_event_wait_in(CUevent handle, struct sim_stream *stream) {
+    struct sim_event *event;
+    SIM_TRY(acquire(handle, &event));
+    CUresult result = wait(event, stream);
+    sim_release(event);
+    return result;
+}
+
+/* With the flag for it a captured stream gets a node, which does at each launch what it says. */
+static CUresult record_or_capture(struct sim_event *event, struct sim_stream *stream, unsigned flags) {
+    CUresult result;
+    if (flags & CU_EVENT_RECORD_EXTERNAL) {
+        CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+                                    .eventRecord = {.event = SIM_POINTER(CUevent, event)}};
+        return sim_capture_takes_params(stream, &params, &result) ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (event->context != stream->context)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (sim_capture_record(stream, &event->mark, &result))
+        return result;
+    sim_capture_mark_clear(&event->mark);
+    return record(event, stream);
+}
+
+static CUresult wait_or_capture(struct sim_event *event, struct sim_stream *stream, unsigned flags) {
+    CUresult result;
+    if (flags & CU_EVENT_WAIT_EXTERNAL) {
+        CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+                                    .eventWait = {.event = SIM_POINTER(CUevent, event)}};
+        return sim_capture_takes_params(stream, &params, &result) ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    return sim_capture_wait(stream, &event->mark, &result) ? result : wait(event, stream);
+}
+
+typedef CUresult use_in_stream(struct sim_event *event, struct sim_stream *stream, unsigned flags);
+
+static CUresult use(CUevent handle, CUstream stream_handle, unsigned flags, use_in_stream *action) {
+    struct sim_event *event;
+    struct sim_stream *stream;
+    SIM_TRY(sim_stream_acquire(stream_handle, &stream));
+    CUresult result = acquire(handle, &event);
+    if (result == CUDA_SUCCESS) {
+        result = action(event, stream, flags);
         sim_release(event);
     }
     sim_release(stream);
     return result;
+}
+
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
+    SIM_REQUIRE((flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL) == 0);
+    return use(event, stream, flags, record_or_capture);
+}
+
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+    return cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_DEFAULT);
+}
+
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
+    SIM_REQUIRE((flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL) == 0);
+    return use(event, stream, flags, wait_or_capture);
+}
+
+/* Whether the host may ask about the event, or wait for it. */
+static CUresult check_askable(struct sim_event *event) {
+    if (event->mark.id) {
+        sim_capture_asked(&event->mark);
+        return CUDA_ERROR_CAPTURED_EVENT;
+    }
+    return sim_capture_check_unsafe();
 }
 
 CUresult cuEventQuery(CUevent handle) {
     struct sim_event *event;
     SIM_TRY(acquire(handle, &event));
+    CUresult result = check_askable(event);
     struct sim_op *op = recorded(event);
-    CUresult result = op && !sim_op_done(op) ? CUDA_ERROR_NOT_READY : sim_context_error(event->context);
+    if (result == CUDA_SUCCESS)
+        result = op && !sim_op_done(op) ? CUDA_ERROR_NOT_READY : sim_context_error(event->context);
     if (op)
         sim_op_release(op);
     sim_release(event);
@@ -147,20 +215,26 @@ CUresult cuEventQuery(CUevent handle) {
 CUresult cuEventSynchronize(CUevent handle) {
     struct sim_event *event;
     SIM_TRY(acquire(handle, &event));
+    CUresult result = check_askable(event);
     struct sim_op *op = recorded(event);
     if (op) {
-        sim_op_wait(op);
+        if (result == CUDA_SUCCESS)
+            sim_op_wait(op);
         sim_op_release(op);
     }
-    CUresult result = sim_context_error(event->context);
+    if (result == CUDA_SUCCESS) {
+        result = sim_context_error(event->context);
+        sim_synchronized();
+    }
     sim_release(event);
-    sim_synchronized();
     return result;
 }
 
 static CUresult finished_at(struct sim_event *event, uint64_t *ns) {
     if (event->flags & CU_EVENT_DISABLE_TIMING)
         return CUDA_ERROR_INVALID_HANDLE;
+    if (event->mark.id)
+        return CUDA_ERROR_CAPTURED_EVENT;
     struct sim_op *op = recorded(event);
     if (!op)
         return CUDA_ERROR_INVALID_HANDLE;

@@ -1,4 +1,5 @@
 /* Host functions and callbacks in streams. */
+#include "graph.h"
 #include "stream.h"
 
 struct host_op {
@@ -26,7 +27,15 @@ static CUresult call_callback(struct sim_op *op) {
     return CUDA_SUCCESS;
 }
 
-static const struct sim_op_class function_class = {.run = call_function, .may_block = true};
+static void describe(const struct sim_op *op, struct sim_node_work *work) {
+    const struct host_op *host = (const struct host_op *)op;
+    work->params.type = CU_GRAPH_NODE_TYPE_HOST;
+    work->params.host.fn = host->function;
+    work->params.host.userData = host->user;
+}
+
+static const struct sim_op_class function_class = {
+    .run = call_function, .describe = describe, .may_block = true};
 static const struct sim_op_class callback_class = {
     .run = call_callback, .may_block = true, .even_after_error = true};
 
@@ -34,16 +43,28 @@ static CUresult submit(CUstream handle, const struct sim_op_class *class, CUhost
                        CUstreamCallback callback, void *user) {
     struct sim_stream *stream;
     SIM_TRY(sim_stream_acquire(handle, &stream));
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     struct host_op *op = sim_op_new(sizeof *op, class);
     if (op) {
         op->function = function;
         op->callback = callback;
         op->stream = handle;
         op->user = user;
-        sim_submit_and_forget(stream, &op->op);
+        result = sim_submit_and_forget(stream, &op->op);
     }
     sim_release(stream);
-    return op ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return result;
+}
+
+CUresult sim_host_op(const CUDA_HOST_NODE_PARAMS_v2 *params, struct sim_op **out) {
+    SIM_REQUIRE(params->fn);
+    struct host_op *op = sim_op_new(sizeof *op, &function_class);
+    if (!op)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    op->function = params->fn;
+    op->user = params->userData;
+    *out = &op->op;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *user) {

@@ -1,5 +1,6 @@
 /* Page-locked host memory: every page of this process is as good as page-locked, so it is a matter of knowing
  * which. */
+#include "capture.h"
 #include "memory.h"
 #include <stdlib.h>
 
@@ -22,6 +23,7 @@ CUresult cuMemHostAlloc(void **pointer, size_t size, unsigned int flags) {
     const unsigned known =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
     SIM_REQUIRE(pointer && size && (flags & ~known) == 0);
+    SIM_TRY(sim_capture_check_unsafe());
     if (size > UINT64_C(1) << 46)
         return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t bytes = sim_round_up(size, SIM_PAGE), base = sim_pages_new(bytes);
@@ -55,6 +57,7 @@ static CUresult drain_and_remove(void *pointer, bool (*accept)(struct sim_range 
     if (!sim_ranges_find(&sim_memory, (uint64_t)pointer, &range) || range.base != (uint64_t)pointer ||
         !accept(&range))
         return otherwise;
+    SIM_TRY(sim_capture_check_unsafe());
     sim_device_drain(range.device);
     struct sim_range *removed = sim_ranges_remove(&sim_memory, (uint64_t)pointer, accept);
     if (!removed)

@@ -1,4 +1,5 @@
 /* Kernel launches. Everything that CUDA reports at once is checked here, before anything is queued. */
+#include "graph.h"
 #include "log.h"
 #include "module.h"
 #include "nvml/live.h"
@@ -10,6 +11,8 @@ struct launch_op {
     struct sim_op op;
     struct sim_function *function;
     struct sim_grid grid;
+    unsigned attribute_count;
+    CUlaunchAttribute *attributes; /* behind the parameters */
     _Alignas(16) uint8_t params[];
 };
 
@@ -29,10 +32,29 @@ static void drop(struct sim_op *op) {
     sim_release(((struct launch_op *)op)->function);
 }
 
+static void describe(const struct sim_op *op, struct sim_node_work *work) {
+    const struct launch_op *launch = (const struct launch_op *)op;
+    const struct sim_grid *grid = &launch->grid;
+    work->params.type = CU_GRAPH_NODE_TYPE_KERNEL;
+    work->params.kernel = (CUDA_KERNEL_NODE_PARAMS_v3){
+        .func = SIM_POINTER(CUfunction, launch->function),
+        .gridDimX = grid->grid[0],
+        .gridDimY = grid->grid[1],
+        .gridDimZ = grid->grid[2],
+        .blockDimX = grid->block[0],
+        .blockDimY = grid->block[1],
+        .blockDimZ = grid->block[2],
+        .sharedMemBytes = (unsigned)grid->shared_dynamic,
+    };
+    work->packed_params = launch->params;
+    work->attributes = launch->attributes;
+    work->attribute_count = launch->attribute_count;
+}
+
 #ifdef SIM_SKIP_LAUNCHES
-static const struct sim_op_class launch_class = {.drop = drop};
+static const struct sim_op_class launch_class = {.describe = describe, .drop = drop};
 #else
-static const struct sim_op_class launch_class = {.run = run, .drop = drop};
+static const struct sim_op_class launch_class = {.run = run, .describe = describe, .drop = drop};
 #endif
 
 static CUresult check_shape(const CUlaunchConfig *c, const struct sim_function *function, bool cooperative) {
@@ -106,7 +128,7 @@ static CUresult parse_extra(void **extra, const void **buffer, size_t *size) {
     return CUDA_SUCCESS;
 }
 
-static CUresult copy_params(uint8_t *to, const struct sim_kernel_info *info, void **params, void **extra) {
+CUresult sim_launch_params(uint8_t *to, const struct sim_kernel_info *info, void **params, void **extra) {
     SIM_REQUIRE(!params || !extra);
     if (extra) {
         const void *buffer;
@@ -144,11 +166,11 @@ static CUresult check_cooperative(const CUlaunchConfig *c, const struct sim_func
                : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
 }
 
-static CUresult launch_on(struct sim_stream *stream, struct sim_function *function, const CUlaunchConfig *c,
-                          void **params, void **extra) {
+CUresult sim_launch_op(struct sim_context *context, struct sim_function *function, const CUlaunchConfig *c,
+                       void **params, void **extra, struct sim_op **out) {
     bool cooperative = false;
     struct sim_kernel *kernel;
-    if (stream->context != function->module->context)
+    if (context != function->module->context)
         return CUDA_ERROR_INVALID_HANDLE;
     for (unsigned i = 0; i < c->numAttrs; i++)
         SIM_TRY(check_attribute(&c->attrs[i], &cooperative));
@@ -156,20 +178,25 @@ static CUresult launch_on(struct sim_stream *stream, struct sim_function *functi
     if (cooperative)
         SIM_TRY(check_cooperative(c, function));
     SIM_TRY(prepare(function, &kernel));
-    struct launch_op *op = sim_op_new(sizeof *op + function->info->param_bytes, &launch_class);
+    size_t bytes = sim_round_up(function->info->param_bytes, 16);
+    struct launch_op *op = sim_op_new(sizeof *op + bytes + c->numAttrs * sizeof *c->attrs, &launch_class);
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = copy_params(op->params, function->info, params, extra);
+    CUresult result = sim_launch_params(op->params, function->info, params, extra);
     if (result != CUDA_SUCCESS) {
         sim_op_release(&op->op);
         return result;
     }
     size_t limits[CU_LIMIT_MAX];
-    pthread_mutex_lock(&stream->context->lock);
-    memcpy(limits, stream->context->limits, sizeof limits);
-    pthread_mutex_unlock(&stream->context->lock);
+    pthread_mutex_lock(&context->lock);
+    memcpy(limits, context->limits, sizeof limits);
+    pthread_mutex_unlock(&context->lock);
     sim_retain(function);
     op->function = function;
+    op->attribute_count = c->numAttrs;
+    op->attributes = (CUlaunchAttribute *)(op->params + bytes);
+    if (c->numAttrs)
+        memcpy(op->attributes, c->attrs, c->numAttrs * sizeof *c->attrs);
     op->grid = (struct sim_grid){
         .kernel = kernel,
         .grid = {c->gridDimX, c->gridDimY, c->gridDimZ},
@@ -182,11 +209,18 @@ static CUresult launch_on(struct sim_stream *stream, struct sim_function *functi
         .heap_limit = limits[CU_LIMIT_MALLOC_HEAP_SIZE],
         .cooperative = cooperative,
     };
+    *out = &op->op;
+    return CUDA_SUCCESS;
+}
+
+static CUresult launch_on(struct sim_stream *stream, struct sim_function *function, const CUlaunchConfig *c,
+                          void **params, void **extra) {
+    struct sim_op *op;
+    SIM_TRY(sim_launch_op(stream->context, function, c, params, extra, &op));
     sim_message(SIM_LOG_DEBUG, "stream %llu: %s<<<(%u, %u, %u), (%u, %u, %u), %u>>>",
                 (unsigned long long)stream->id, function->info->name, c->gridDimX, c->gridDimY, c->gridDimZ,
                 c->blockDimX, c->blockDimY, c->blockDimZ, c->sharedMemBytes);
-    sim_submit_and_forget(stream, &op->op);
-    return CUDA_SUCCESS;
+    return sim_submit_and_forget(stream, op);
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle, void **params, void **extra) {

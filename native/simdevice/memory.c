@@ -1,3 +1,4 @@
+#include "capture.h"
 #include "memory.h"
 #include <stdlib.h>
 
@@ -117,6 +118,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size) {
     struct sim_context *context;
     SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE(pointer && size);
+    SIM_TRY(sim_capture_check_unsafe());
     uint64_t base;
     SIM_TRY(sim_memory_new(SIM_RANGE_DEVICE, context->device, context, size, 0, &base));
     *pointer = base;
@@ -141,6 +143,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t size, unsigned int flags
     struct sim_context *context;
     SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE(pointer && size && (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST));
+    SIM_TRY(sim_capture_check_unsafe());
     uint64_t base;
     SIM_TRY(sim_memory_new(SIM_RANGE_MANAGED, context->device, context, size, flags, &base));
     *pointer = base;
@@ -158,10 +161,13 @@ CUresult cuMemFree_v2(CUdeviceptr pointer) {
     SIM_TRY(sim_context_current(&context));
     if (!pointer)
         return CUDA_SUCCESS;
+    SIM_TRY(sim_capture_check_unsafe());
     struct sim_range range;
-    SIM_REQUIRE(sim_ranges_find(&sim_memory, pointer, &range) && range.base == pointer &&
-                can_be_freed(&range));
+    SIM_REQUIRE(sim_ranges_find(&sim_memory, pointer, &range) && range.base == pointer);
+    SIM_REQUIRE(can_be_freed(&range) || range.free_it);
     sim_device_drain(range.device); /* cuMemFree waits for kernels that may use the memory */
+    if (range.free_it)
+        return range.free_it(pointer);
     struct sim_range *removed = sim_ranges_remove(&sim_memory, pointer, can_be_freed);
     SIM_REQUIRE(removed);
     sim_memory_dispose(removed);

@@ -1,5 +1,7 @@
 #define _GNU_SOURCE
 #include "simdevice_implicit.h"
+#include "capture.h"
+#include "graph.h"
 #include "memory.h"
 #include "stream.h"
 #include "vmm.h"
@@ -56,34 +58,64 @@ static CUresult run(struct sim_op *op) {
     return CUDA_SUCCESS;
 }
 
-static const struct sim_op_class fill_class = {.run = SIM_WORK(run)};
+static void describe(const struct sim_op *op, struct sim_node_work *work) {
+    const struct fill_op *f = (const struct fill_op *)op;
+    work->params.type = CU_GRAPH_NODE_TYPE_MEMSET;
+    work->params.memset = (CUDA_MEMSET_NODE_PARAMS_v2){.dst = f->address,
+                                                       .pitch = f->pitch,
+                                                       .value = f->value,
+                                                       .elementSize = f->element,
+                                                       .width = f->width,
+                                                       .height = f->height};
+}
+
+static const struct sim_op_class fill_class = {.run = SIM_WORK(run), .describe = describe};
+
+/* *op is NULL if there is nothing to fill. */
+static CUresult prepare(uint64_t address, size_t pitch, uint32_t value, uint32_t element, size_t width,
+                        size_t height, struct sim_span *span, struct fill_op **op) {
+    uint64_t row, size;
+    *op = NULL;
+    SIM_REQUIRE(address % element == 0 && pitch % element == 0);
+    SIM_REQUIRE(!__builtin_mul_overflow(width, (uint64_t)element, &row) && (height <= 1 || pitch >= row));
+    SIM_REQUIRE(height == 0 || !__builtin_mul_overflow((uint64_t)(height - 1), (uint64_t)pitch, &size));
+    if (!width || !height)
+        return CUDA_SUCCESS;
+    size += row;
+    SIM_REQUIRE(size >= row);
+    SIM_TRY(sim_span_require(address, size, span));
+    SIM_REQUIRE(!span->read_only);
+    *op = sim_op_new(sizeof **op, &fill_class);
+    if (!*op)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    **op = (struct fill_op){(*op)->op, address, pitch, width, height, value, element, span->kind};
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_memset_op(const CUDA_MEMSET_NODE_PARAMS_v2 *p, struct sim_op **out) {
+    struct sim_span span;
+    struct fill_op *op;
+    SIM_REQUIRE(p->elementSize == 1 || p->elementSize == 2 || p->elementSize == 4);
+    SIM_REQUIRE(p->width && p->height);
+    SIM_TRY(prepare(p->dst, p->height > 1 ? p->pitch : 0, p->value, p->elementSize, p->width, p->height,
+                    &span, &op));
+    *out = &op->op;
+    return CUDA_SUCCESS;
+}
 
 static CUresult set(CUstream handle, uint64_t address, size_t pitch, uint32_t value, uint32_t element,
                     size_t width, size_t height, bool synchronous) {
     struct sim_stream *stream;
     struct sim_span span;
-    uint64_t row, size;
-    SIM_TRY(sim_enter());
-    SIM_REQUIRE(address % element == 0 && pitch % element == 0);
-    SIM_REQUIRE(!__builtin_mul_overflow(width, (uint64_t)element, &row) && (height <= 1 || pitch >= row));
-    SIM_REQUIRE(height == 0 || !__builtin_mul_overflow((uint64_t)(height - 1), (uint64_t)pitch, &size));
+    struct fill_op *op;
     SIM_TRY(sim_stream_acquire(handle, &stream));
-    CUresult result = CUDA_SUCCESS;
-    if (width && height) {
-        size += row;
-        result = size >= row ? sim_span_require(address, size, &span) : CUDA_ERROR_INVALID_VALUE;
-        if (result == CUDA_SUCCESS && span.read_only)
-            result = CUDA_ERROR_INVALID_VALUE;
-        struct fill_op *op = result == CUDA_SUCCESS ? sim_op_new(sizeof *op, &fill_class) : NULL;
-        if (op) {
-            *op = (struct fill_op){op->op, address, pitch, width, height, value, element, span.kind};
-            if (span.sync_memops || (synchronous && (span.host || span.kind == SIM_RANGE_MANAGED)))
-                result = sim_submit_and_wait(stream, &op->op);
-            else
-                sim_submit_and_forget(stream, &op->op);
-        } else if (result == CUDA_SUCCESS) {
-            result = CUDA_ERROR_OUT_OF_MEMORY;
-        }
+    CUresult result = prepare(address, pitch, value, element, width, height, &span, &op);
+    if (result == CUDA_SUCCESS && op) {
+        bool wait = span.sync_memops || (synchronous && (span.host || span.kind == SIM_RANGE_MANAGED));
+        if (wait && (synchronous || !sim_stream_captured(stream)))
+            result = sim_submit_and_wait(stream, &op->op);
+        else
+            result = sim_submit_and_forget(stream, &op->op);
     }
     sim_release(stream);
     return result;

@@ -1,5 +1,6 @@
 /* Stream-ordered allocation. Memory is the caller's at once; what is freed comes back when its stream gets
  * there. */
+#include "capture.h"
 #include "memory.h"
 #include "pool.h"
 #include "stream.h"
@@ -66,6 +67,34 @@ static CUresult allocate(struct sim_pool *pool, struct sim_context *context, siz
     return result;
 }
 
+/* In a captured stream: a node allocates, at each launch, at the address that is known now. */
+static bool captured(struct sim_stream *stream, const struct sim_pool *pool, size_t size,
+                     CUdeviceptr *pointer, CUresult *result) {
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+                                .alloc = {.poolProps = pool->properties, .bytesize = size}};
+    params.alloc.poolProps.handleTypes = CU_MEM_HANDLE_TYPE_NONE;
+    if (!sim_capture_takes_params(stream, &params, result))
+        return false;
+    if (*result == CUDA_SUCCESS)
+        *pointer = params.alloc.dptr;
+    return true;
+}
+
+static CUresult allocate_from(struct sim_pool *pool, struct sim_context *context, size_t size,
+                              CUdeviceptr *pointer) {
+    uint64_t base;
+    CUresult result = allocate(pool, context, size, &base);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+        /* what is being freed may be reused, if need be by waiting for it, and so is what pools keep */
+        sim_device_drain(pool->device);
+        sim_pools_shrink(pool->device);
+        result = allocate(pool, context, size, &base);
+    }
+    if (result == CUDA_SUCCESS)
+        *pointer = base;
+    return result;
+}
+
 static CUresult allocate_async(CUdeviceptr *pointer, size_t size, CUmemoryPool handle,
                                CUstream stream_handle) {
     struct sim_stream *stream;
@@ -76,16 +105,8 @@ static CUresult allocate_async(CUdeviceptr *pointer, size_t size, CUmemoryPool h
     CUresult result = sim_pool_acquire(
         handle ? handle : (CUmemoryPool)(uintptr_t)atomic_load(&device->current_pool), &pool);
     if (result == CUDA_SUCCESS) {
-        uint64_t base;
-        result = allocate(pool, stream->context, size, &base);
-        if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-            /* what is being freed may be reused, if need be by waiting for it, and so is what pools keep */
-            sim_device_drain(pool->device);
-            sim_pools_shrink(pool->device);
-            result = allocate(pool, stream->context, size, &base);
-        }
-        if (result == CUDA_SUCCESS)
-            *pointer = base;
+        if (!captured(stream, pool, size, pointer, &result))
+            result = allocate_from(pool, stream->context, size, pointer);
         sim_release(pool);
     }
     sim_release(stream);
@@ -131,19 +152,31 @@ static bool begin_freeing(struct sim_range *range, void *pointer) {
     return true;
 }
 
+static CUresult free_in(struct sim_stream *stream, uint64_t pointer) {
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEM_FREE, .free = {.dptr = pointer}};
+    CUresult result;
+    struct sim_range range;
+    if (!pointer)
+        return CUDA_SUCCESS;
+    if (sim_capture_takes_params(stream, &params, &result))
+        return result;
+    if (sim_ranges_find(&sim_memory, pointer, &range) && range.base == pointer && range.free_it)
+        return range.free_it(pointer);
+    struct free_op *op = sim_op_new(sizeof *op, &free_class);
+    if (!op)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!sim_ranges_change(&sim_memory, pointer, begin_freeing, &pointer)) {
+        sim_op_discard(&op->op);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    op->base = pointer;
+    return sim_submit_and_forget(stream, &op->op);
+}
+
 CUresult cuMemFreeAsync(CUdeviceptr pointer, CUstream handle) {
     struct sim_stream *stream;
     SIM_TRY(sim_stream_acquire(handle, &stream));
-    struct free_op *op = sim_op_new(sizeof *op, &free_class);
-    CUresult result = op ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    if (op && pointer && !sim_ranges_change(&sim_memory, pointer, begin_freeing, &(uint64_t){pointer}))
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (op && pointer && result == CUDA_SUCCESS) {
-        op->base = pointer;
-        sim_submit_and_forget(stream, &op->op);
-    } else if (op) {
-        sim_op_release(&op->op);
-    }
+    CUresult result = free_in(stream, pointer);
     sim_release(stream);
     return result;
 }

@@ -11,6 +11,7 @@ enum sim_range_kind {
     SIM_RANGE_HOST,       /* cuMemHostAlloc */
     SIM_RANGE_REGISTERED, /* cuMemHostRegister */
     SIM_RANGE_MAPPED,     /* cuMemMap */
+    SIM_RANGE_GRAPH,      /* allocated by a node of a graph */
     SIM_RANGE_RESERVED,   /* cuMemAddressReserve; in a tree of its own, because mappings lie in it */
 };
 
@@ -26,7 +27,8 @@ struct sim_range {
     struct sim_device *device;
     void *owner;                                   /* the pool or the physical memory; holds a reference */
     void (*returned)(void *owner, uint64_t bytes); /* called once it is gone; may be NULL */
-    uint64_t readable, writable; /* of a mapping: bit per device that cuMemSetAccess let in */
+    CUresult (*free_it)(uint64_t base); /* of a graph's: what cuMemFree does instead of removing it */
+    uint64_t readable, writable;        /* of a mapping: bit per device that cuMemSetAccess let in */
     struct sim_range *left, *right;
     uint32_t weight;
 };

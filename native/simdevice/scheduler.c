@@ -1,4 +1,5 @@
 #include "scheduler.h"
+#include "capture.h"
 #include "context.h"
 #include "log.h"
 #include <pthread.h>
@@ -272,13 +273,30 @@ void sim_submit(struct sim_stream *stream, struct sim_op *op, struct sim_op *dep
         let_go(stream, op);
 }
 
-void sim_submit_and_forget(struct sim_stream *stream, struct sim_op *op) {
+void sim_op_discard(struct sim_op *op) {
+    if (op->class->drop)
+        op->class->drop(op);
+    sim_op_release(op);
+}
+
+CUresult sim_submit_and_forget(struct sim_stream *stream, struct sim_op *op) {
+    CUresult result = CUDA_SUCCESS;
+    if (sim_capture_takes(stream, op, &result)) {
+        sim_op_discard(op);
+        return result;
+    }
     sim_submit(stream, op, NULL);
     sim_op_release(op);
+    return CUDA_SUCCESS;
 }
 
 CUresult sim_submit_and_wait(struct sim_stream *stream, struct sim_op *op) {
     struct sim_context *context = stream->context;
+    CUresult refused = sim_capture_check_stream(stream);
+    if (refused != CUDA_SUCCESS) {
+        sim_op_discard(op);
+        return refused;
+    }
     pthread_once(&once, set_up);
     pthread_mutex_lock(&lock);
     append(stream, op, NULL);

@@ -7,12 +7,16 @@ struct sim_context;
 struct sim_device;
 struct sim_stream;
 struct sim_op;
+struct sim_node_work;
+struct sim_captured;
 
 struct sim_op_class {
     CUresult (*run)(struct sim_op *op); /* NULL: nothing to do, only its place in the order matters */
     void (*drop)(struct sim_op *op);    /* lets go of what the operation holds, run or not; may be NULL */
-    bool even_after_error;              /* runs in a context that a sticky error has ended */
-    bool may_block; /* runs code that may wait for other streams: does not count as a busy thread */
+    /* Says what it is as a node of a graph; NULL: a stream that is being captured does not take it. */
+    void (*describe)(const struct sim_op *op, struct sim_node_work *work);
+    bool even_after_error; /* runs in a context that a sticky error has ended */
+    bool may_block;        /* runs code that may wait for other streams: does not count as a busy thread */
 };
 
 /* Marks a `run` that works on device memory. The build that skips all work proves that a test notices it
@@ -45,8 +49,9 @@ struct sim_stream {
     unsigned flags;
     int priority;
     uint64_t id;
-    struct gf_stream_settings *settings; /* its attributes; NULL: none was set */
-    bool blocking;                       /* ordered with the legacy stream */
+    struct gf_stream_settings *settings;     /* its attributes; NULL: none was set */
+    bool blocking;                           /* ordered with the legacy stream */
+    _Atomic(struct sim_captured *) captured; /* its part in a capture; NULL: it runs what it is given */
     /* under the scheduler's lock */
     struct sim_op *head, *tail;
     bool claimed; /* a thread runs its head, or it is in the ready list */
@@ -64,8 +69,11 @@ void sim_op_wait(struct sim_op *op);
 /* Appends the operation; the caller keeps its reference. It runs after what CUDA orders before it, and after
  * `dependency` if that is not NULL. */
 void sim_submit(struct sim_stream *stream, struct sim_op *op, struct sim_op *dependency);
-/* Submits, drops the caller's reference. */
-void sim_submit_and_forget(struct sim_stream *stream, struct sim_op *op);
+/* Drops the caller's reference to an operation that is not submitted, and what it holds. */
+void sim_op_discard(struct sim_op *op);
+/* Submits, drops the caller's reference. Where the stream is being captured the operation becomes a node
+ * instead: this and the next function are where every call finds that out. */
+CUresult sim_submit_and_forget(struct sim_stream *stream, struct sim_op *op);
 /* Submits and waits, in this thread if nothing is before it; drops the caller's reference. The context's
  * error, if any. */
 CUresult sim_submit_and_wait(struct sim_stream *stream, struct sim_op *op);

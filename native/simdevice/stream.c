@@ -1,4 +1,5 @@
 #include "stream.h"
+#include "capture.h"
 #include "synchronized.h"
 #include "thread.h"
 #include <stdlib.h>
@@ -90,8 +91,10 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
     if (!stream)
         return CUDA_ERROR_INVALID_HANDLE;
     bool closed = stream->type == SIM_STREAM_CREATED && sim_handle_close(SIM_HANDLE(handle), SIM_STREAM);
-    if (closed)
+    if (closed) {
+        sim_capture_forget(stream);
         sim_release(stream);
+    }
     sim_release(stream);
     return closed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
@@ -148,20 +151,28 @@ CUresult cuStreamGetDevice(CUstream handle, CUdevice *device) {
     return CUDA_SUCCESS;
 }
 
+/* Whether the host may ask about the stream, or wait for it. */
+static CUresult check_askable(struct sim_stream *stream) {
+    SIM_TRY(sim_capture_check_stream(stream));
+    return sim_capture_check_unsafe();
+}
+
 CUresult cuStreamQuery(CUstream handle) {
     struct sim_stream *stream;
     SIM_TRY(sim_stream_acquire(handle, &stream));
-    bool busy = sim_stream_busy(stream);
-    CUresult error = sim_context_error(stream->context);
+    CUresult error = check_askable(stream);
+    if (error == CUDA_SUCCESS)
+        error = sim_context_error(stream->context);
+    if (error == CUDA_SUCCESS && sim_stream_busy(stream))
+        error = CUDA_ERROR_NOT_READY;
     sim_release(stream);
-    return error != CUDA_SUCCESS ? error : busy ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+    return error;
 }
 
 static const struct sim_op_class nothing = {.run = NULL};
 
-CUresult cuStreamSynchronize(CUstream handle) {
-    struct sim_stream *stream;
-    SIM_TRY(sim_stream_acquire(handle, &stream));
+static CUresult synchronize(struct sim_stream *stream) {
+    SIM_TRY(check_askable(stream));
     if (stream->type == SIM_STREAM_LEGACY && sim_stream_busy(stream)) {
         struct sim_op *op =
             sim_op_new(sizeof *op, &nothing); /* is ordered after all that a legacy operation waits for */
@@ -174,54 +185,14 @@ CUresult cuStreamSynchronize(CUstream handle) {
             sim_op_release(last);
         }
     }
-    CUresult error = sim_context_error(stream->context);
-    sim_release(stream);
     sim_synchronized();
-    return error;
+    return sim_context_error(stream->context);
 }
 
-CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus *status) {
+CUresult cuStreamSynchronize(CUstream handle) {
     struct sim_stream *stream;
-    SIM_REQUIRE(status);
     SIM_TRY(sim_stream_acquire(handle, &stream));
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = synchronize(stream);
     sim_release(stream);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id) {
-    SIM_TRY(cuStreamIsCapturing(handle, status));
-    if (id)
-        *id = 0;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id,
-                                   CUgraph *graph, const CUgraphNode **dependencies, size_t *count) {
-    SIM_TRY(cuStreamGetCaptureInfo(handle, status, id));
-    if (graph)
-        *graph = NULL;
-    if (dependencies)
-        *dependencies = NULL;
-    if (count)
-        *count = 0;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus *status, cuuint64_t *id,
-                                   CUgraph *graph, const CUgraphNode **dependencies,
-                                   const CUgraphEdgeData **edges, size_t *count) {
-    if (edges)
-        *edges = NULL;
-    return cuStreamGetCaptureInfo_v2(handle, status, id, graph, dependencies, count);
-}
-
-CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
-    static __thread CUstreamCaptureMode current = CU_STREAM_CAPTURE_MODE_GLOBAL;
-    SIM_TRY(sim_enter());
-    SIM_REQUIRE(mode && (unsigned)*mode <= CU_STREAM_CAPTURE_MODE_RELAXED);
-    CUstreamCaptureMode before = current;
-    current = *mode;
-    *mode = before;
-    return CUDA_SUCCESS;
+    return result;
 }

@@ -138,10 +138,22 @@ print(launch(function, params=None, extra=extra))
     assert third[52:] == bytes(range(24))
 
 
-def test_a_module_that_is_loaded_and_not_given_is_unloaded(server: FakeServer, guest: Guest) -> None:
-    """The answer tells of an earlier call's failure: the program is not given what was loaded."""
+def test_a_failure_before_a_load_is_told_by_the_next_wait(server: FakeServer, guest: Guest) -> None:
+    """A load waits for nothing of the device: it neither tells of an earlier failure nor forgets it."""
     loads(server, Answer(latched=400, body=table(*KERNELS)), Answer(body=table(*KERNELS)))
-    outcome = guest(f'start()\nfor _ in range(2): print(cu("cuModuleLoadData", byref(u64()), {TEXT!r}))')
-    assert outcome.stdout == "400\n0\n", outcome.stderr
+    outcome = guest(
+        f'start()\nfor _ in range(2): print(cu("cuModuleLoadData", byref(u64()), {TEXT!r}))\n'
+        'print(cu("cuCtxSynchronize"), cu("cuCtxSynchronize"))'
+    )
+    assert outcome.stdout == "0\n0\n400 0\n", outcome.stderr
     names = [name for name in server.names if name != "sessionImageData"]
-    assert names == ["sessionLoadImage", "cuModuleUnload", "sessionLoadImage", "sessionClose"]
+    assert names == ["sessionLoadImage"] * 2 + ["cuCtxSynchronize"] * 2 + ["sessionClose"]
+
+
+def test_a_module_that_is_loaded_and_not_given_is_unloaded(server: FakeServer, guest: Guest) -> None:
+    """The answer tells that the context has ended: the program is not given what was loaded."""
+    loads(server, Answer(latched=700, body=table(*KERNELS)), Answer(body=table(*KERNELS)))
+    outcome = guest(f'start()\nfor _ in range(2): print(cu("cuModuleLoadData", byref(u64()), {TEXT!r}))')
+    assert outcome.stdout == "700\n700\n", outcome.stderr
+    names = [name for name in server.names if name != "sessionImageData"]
+    assert names == ["sessionLoadImage", "cuModuleUnload", "sessionClose"]

@@ -6,6 +6,7 @@ A header comment says in words what the program proves. After a blank line in it
     device:   `sim` if it must not run on a real GPU, and why
     suite:    `long` (slow to build or run) or `killed` (never ends by itself)
     compare:  `sorted` if the order of output lines is not promised
+    remote:   `no` as long as the guest does not carry what it calls, and what that is
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ for status in (
 print("same" if back.raw == data else "different")
 """
 
-_KEYS = {"compile", "device", "suite", "compare"}
+_KEYS = {"compile", "device", "suite", "compare", "remote"}
 _SHARED = ("kernels.cu",)
 
 
@@ -48,6 +49,7 @@ class Program:
     only_sim: bool = False
     suite: str = "default"
     sorted_output: bool = False
+    remote: bool = True
 
     @property
     def name(self) -> str:
@@ -58,6 +60,11 @@ def programs(suite: str = "default") -> list[Program]:
     """All programs of one suite, by name."""
     sources = [p for p in sorted(PROGRAMS.iterdir()) if p.suffix in (".c", ".cu") and p.name not in _SHARED]
     return [program for program in map(_read, sources) if program.suite == suite]
+
+
+def carried() -> list[Program]:
+    """Those of both suites that the guest carries."""
+    return [program for program in (*programs(), *programs("long")) if program.remote]
 
 
 def program(name: str) -> Program:
@@ -78,4 +85,5 @@ def _read(source: Path) -> Program:
         only_sim=declared.get("device", "").startswith("sim"),
         suite=declared.get("suite", "default"),
         sorted_output=declared.get("compare") == "sorted",
+        remote=not declared.get("remote", "").startswith("no"),
     )

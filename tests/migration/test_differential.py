@@ -26,7 +26,7 @@ MOST_STOPS = {Way.GPU: 3, Way.FILE: 2, Way.SERVER: 3}
 SEEDS = 6  # of the long suite, for each way to go; the first one of some is in the short one
 LOSSES = ("error", "reconnect")
 Road = Carriage | Crossing
-ALL = [*programs.programs(), *programs.programs("long")]
+ALL = programs.carried()
 # Short ones that together have streams, events, modules, variables, contexts, errors, threads and both APIs.
 SOME = {
     "bad_copies",

@@ -39,6 +39,7 @@ def test_a_guest_beside_an_application(
         assert "failed" not in guest.run("gpuferry", "doctor", *found)
         remote = guest.run("gpuferry", "run", *found, "--", vector_add())
         listed = guest.run("gpuferry", "run", *found, "--", "ldconfig", "-p")
+        assert "GPU 0: gpuferry" in guest.run("gpuferry", "run", *found, "--", "nvidia-smi", "-L")
     assert "CUDA_SUCCESS" in remote
     assert f"=> {guest.folder}/venv/lib/" in listed
 

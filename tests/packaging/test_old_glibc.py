@@ -12,6 +12,13 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 from gpuferry.guest import paths
 
 OLDEST = (2, 17)
+
+
+def nvml() -> str:
+    """The guest's libnvidia-ml.so.1."""
+    return os.path.join(os.path.dirname(paths.guest_library()), "libnvidia-ml.so.1")
+
+
 pytestmark = pytest.mark.skipif(
     "GPUFERRY_SANITIZER" in os.environ, reason="a sanitizer's build is for this machine alone"
 )
@@ -34,10 +41,10 @@ def symbols(path: str) -> Iterator[tuple[str, str]]:
                 yield symbol.name, versions.get(index, "") if isinstance(index, int) else ""
 
 
-@pytest.mark.parametrize("library", [paths.guest_library])
+@pytest.mark.parametrize("library", [paths.guest_library, nvml])
 def test_no_symbol_is_newer(library: Callable[[], str]) -> None:
     found = dict(symbols(library()))
-    assert found["malloc"].startswith("GLIBC_"), "it looks at nothing"
+    assert found["memcpy"].startswith("GLIBC_"), "it looks at nothing"
     for name, version in found.items():
         if version.startswith("GLIBC_"):
             number = tuple(map(int, version.removeprefix("GLIBC_").split(".")))
@@ -49,7 +56,7 @@ def test_no_symbol_is_newer(library: Callable[[], str]) -> None:
             assert not version, f"{name}@{version}"
 
 
-@pytest.mark.parametrize("library", [paths.guest_library])
+@pytest.mark.parametrize("library", [paths.guest_library, nvml])
 def test_where_old_glibc_has_threads(library: Callable[[], str]) -> None:
     with open(library(), "rb") as file:
         dynamic: DynamicSection = ELFFile(file).get_section_by_name(".dynamic")

@@ -6,14 +6,12 @@
 int main(void) {
     start();
     CUdeviceptr counter = allocate(4);
-    CUgraph graph;
-    CUarray array;
-    CUDA_ARRAY_DESCRIPTOR description = {
-        .Width = 16, .Height = 16, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+    CUgraphNode node;
+    CUDA_EXT_SEM_WAIT_NODE_PARAMS wait = {0};
+    CUDA_EXT_SEM_SIGNAL_NODE_PARAMS signal = {0};
     OK(cuMemsetD32(counter, 1, 1));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphCreate(&graph, 0));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuArrayCreate(&array, &description));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuStreamBeginCapture(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphAddExternalSemaphoresWaitNode(&node, NULL, NULL, 0, &wait));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphAddExternalSemaphoresSignalNode(&node, NULL, NULL, 0, &signal));
     OK(LAUNCH(kernel("count_up"), 1, 1, NULL, &counter));
     unsigned value = 0;
     OK(cuMemcpyDtoH(&value, counter, sizeof value));

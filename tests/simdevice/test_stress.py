@@ -30,7 +30,7 @@ def test_everything_at_once() -> None:
 @pytest.mark.skipif(not SANITIZER, reason="needs a sanitizer build (make test-sanitize)")
 def test_the_other_tests_under_a_sanitizer() -> None:
     """In a process of their own, which has the sanitizer from its start."""
-    areas = ["context", "copies", "device", "link", "memory", "modules", "pools", "shareable"]
+    areas = ["context", "copies", "device", "graphs", "link", "memory", "modules", "pools", "shareable"]
     areas += ["streams", "vmm"]
     files = [str(FOLDER / f"test_{area}.py") for area in areas]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *files]

@@ -32,7 +32,7 @@ def case(program: Program) -> object:
     return pytest.param(program, id=program.name, marks=marks)
 
 
-PROGRAMS = [case(program) for program in (*programs.programs(), *programs.programs("long"))]
+PROGRAMS = [case(program) for program in programs.carried()]
 
 
 def lacking(program: Program, server: Monitor, extra: Mapping[str, str]) -> set[str]:

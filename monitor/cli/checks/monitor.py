@@ -22,6 +22,7 @@ from ...door import handshake
 from ...service.versions import package_version, spec_hash
 from .. import reach
 from ..errors import CliError
+from ..quick import not_for_servers
 from .check import Check, python
 
 if TYPE_CHECKING:
@@ -94,14 +95,13 @@ def monitor_checks(flag: str | None, token_file: str | None) -> Iterator[Check]:
 
 def _service(flag: str | None, token_file: str | None) -> Iterator[Check]:
     """What the control port says, if it can be reached: it serves this machine alone."""
-    if flag:
-        return  # whose control port the published one is, is not known
-    try:
-        from gpuferry.specs._generated import control_pb2
+    # Whose control port the published one is, is not known if there is a flag.
+    if flag or not_for_servers():
+        return
+    from gpuferry.specs._generated import control_pb2
 
-        from ..client import monitor_client
-    except ModuleNotFoundError:
-        return  # a guest's machine
+    from ..client import monitor_client
+
     try:
         with monitor_client(None, token_file) as (stub, metadata):
             reply = stub.Status(control_pb2.StatusRequest(), metadata=metadata, timeout=SECONDS)

@@ -1,9 +1,9 @@
 /* The simulated libnvidia-ml.so.1: the identity that the simulated driver reports, and the live figures of
  * all processes that use it. */
-#include "nvml.h"
 #include "config.h"
 #include "live_file.h"
 #include "live_read.h"
+#include "nvml/types.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -306,6 +306,28 @@ NVML_EXPORT nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t d
     *count = 0;
     return NVML_SUCCESS;
 }
+
+/* What a simulated device has not got. One per line: name, parameters after the device. */
+#define NVML_UNSUPPORTED(X)                                                                                  \
+    X(nvmlDeviceGetTemperature, int sensor, unsigned *value)                                                 \
+    X(nvmlDeviceGetTemperatureV, void *value)                                                                \
+    X(nvmlDeviceGetTemperatureThreshold, int threshold, unsigned *value)                                     \
+    X(nvmlDeviceGetPowerUsage, unsigned *value)                                                              \
+    X(nvmlDeviceGetPowerManagementLimit, unsigned *value)                                                    \
+    X(nvmlDeviceGetEnforcedPowerLimit, unsigned *value)                                                      \
+    X(nvmlDeviceGetTotalEnergyConsumption, unsigned long long *value)                                        \
+    X(nvmlDeviceGetClockInfo, int clock, unsigned *value)                                                    \
+    X(nvmlDeviceGetMaxClockInfo, int clock, unsigned *value)                                                 \
+    X(nvmlDeviceGetFanSpeed, unsigned *value)                                                                \
+    X(nvmlDeviceGetPerformanceState, int *value)                                                             \
+    X(nvmlDeviceGetPersistenceMode, int *value)                                                              \
+    X(nvmlDeviceGetEccMode, int *current, int *pending)                                                      \
+    X(nvmlDeviceGetMigMode, unsigned *current, unsigned *pending)                                            \
+    X(nvmlDeviceGetEncoderUtilization, unsigned *value, unsigned *period)                                    \
+    X(nvmlDeviceGetDecoderUtilization, unsigned *value, unsigned *period)                                    \
+    X(nvmlDeviceGetSerial, char *text, unsigned length)                                                      \
+    X(nvmlDeviceGetVbiosVersion, char *text, unsigned length)                                                \
+    X(nvmlDeviceGetPcieThroughput, int counter, unsigned *value)
 
 #define ANSWER(name, ...)                                                                                    \
     NVML_EXPORT nvmlReturn_t name(nvmlDevice_t device, __VA_ARGS__) {                                        \

@@ -8,7 +8,7 @@ from typing import Union
 from .types import Type
 
 # Functions that PTX declares and never defines: what the CUDA runtime gives device code.
-RUNTIME = frozenset({"vprintf", "malloc", "free", "__assertfail"})
+RUNTIME = frozenset({"vprintf", "malloc", "free", "__assertfail", "cudaGraphSetConditional"})
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..analysis import call_target
 from ..model import Function, Group, Immediate, Instruction, Operand, Parameter, Register
 from ..types import U64
+from . import reach
 from .function import FunctionEmitter, Place, Slot
 from .modifiers import Modifiers
 from .registry import opcode
@@ -145,11 +146,19 @@ _RUNTIME = {
     "malloc": (([8], [8]),),
     "free": (([], [8]),),
     "__assertfail": (([], [8, 8, 4, 8, 8]), ([], [8, 8, 4, 8])),
+    "cudaGraphSetConditional": (([], [8, 4]),),
 }
 
 
+def _set_conditional(e: FunctionEmitter, handle: str, value: str) -> None:
+    """A conditional value's handle is the address of its word."""
+    if e.kernel.checked:
+        reach.check(e, handle, handle, 0, "global", 4, True)
+    e.emit(f"store atomic {value}, ptr {e.op(f'inttoptr i64 {handle} to ptr')} monotonic, align 4")
+
+
 def _runtime(e: FunctionEmitter, symbol: Function, returns: list[Operand], arguments: list[Operand]) -> None:
-    """vprintf, malloc, free and __assertfail: what the CUDA runtime gives device code."""
+    """What the CUDA runtime gives device code."""
     sizes = [each.size for each in symbol.returns], [each.size for each in symbol.parameters]
     if sizes not in _RUNTIME.get(symbol.name, ()):
         raise e.fail(f"{symbol.name} is not declared as the runtime has it")
@@ -171,6 +180,8 @@ def _runtime(e: FunctionEmitter, symbol: Function, returns: list[Operand], argum
             e.emit(f"store ptr {value}, ptr {results[0]}, align 8")
     elif symbol.name == "free":
         e.call("void", "sim_rt_free", "ptr %thread", argument(0, "ptr"))
+    elif symbol.name == "cudaGraphSetConditional":
+        _set_conditional(e, argument(0, "i64").split()[1], argument(1, "i32"))
     elif symbol.name == "__assertfail":
         message, file = argument(0, "ptr"), argument(1, "ptr")
         line, function = argument(2, "i32"), argument(3, "ptr")

@@ -1,0 +1,192 @@
+/* The functions that are more than an answer: the library's life, handles, lists, and structs with a version.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "nvml.h"
+
+nvmlReturn_t nv_unsupported(void) {
+    struct nv_system system;
+    NV_TRY(nv_find_system(&system));
+    return NVML_ERROR_NOT_SUPPORTED;
+}
+
+nvmlReturn_t nv_text(char *text, unsigned length, const char *value) {
+    if (strlen(value) >= length) {
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    }
+    memcpy(text, value, strlen(value) + 1);
+    return NVML_SUCCESS;
+}
+
+#pragma GCC visibility push(default)
+
+nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
+    return nv_begin();
+}
+
+nvmlReturn_t nvmlInit_v2(void) {
+    return nv_begin();
+}
+
+nvmlReturn_t nvmlInit(void) {
+    return nv_begin();
+}
+
+nvmlReturn_t nvmlShutdown(void) {
+    return nv_end();
+}
+
+const char *nvmlErrorString(nvmlReturn_t result) {
+    static const struct {
+        nvmlReturn_t result;
+        const char *text;
+    } texts[] = {
+        {NVML_SUCCESS, "Success"},
+        {NVML_ERROR_UNINITIALIZED, "Uninitialized"},
+        {NVML_ERROR_INVALID_ARGUMENT, "Invalid Argument"},
+        {NVML_ERROR_NOT_SUPPORTED, "Not Supported"},
+        {NVML_ERROR_NO_PERMISSION, "Insufficient Permissions"},
+        {NVML_ERROR_NOT_FOUND, "Not Found"},
+        {NVML_ERROR_INSUFFICIENT_SIZE, "Insufficient Size"},
+        {NVML_ERROR_DRIVER_NOT_LOADED, "Driver Not Loaded"},
+        {NVML_ERROR_TIMEOUT, "Timeout"},
+        {NVML_ERROR_LIBRARY_NOT_FOUND, "NVML Shared Library Not Found"},
+        {NVML_ERROR_FUNCTION_NOT_FOUND, "Function Not Found"},
+        {NVML_ERROR_GPU_IS_LOST, "GPU is lost"},
+        {NVML_ERROR_ARGUMENT_VERSION_MISMATCH, "Argument version mismatch"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        if (texts[i].result == result) {
+            return texts[i].text;
+        }
+    }
+    return "Unknown Error";
+}
+
+/* The program's processes run on this machine, so the kernel knows their names. */
+nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length) {
+    struct nv_system system;
+    NV_TRY(nv_find_system(&system));
+    NV_REQUIRE(name != NULL && length > 0);
+    char path[32], text[1024];
+    snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
+    FILE *file = fopen(path, "re");
+    size_t size = file != NULL ? fread(text, 1, sizeof text - 1, file) : 0;
+    if (file != NULL) {
+        fclose(file);
+    }
+    text[size] = '\0';
+    return text[0] != '\0' ? nv_text(name, length, text) : NVML_ERROR_NOT_FOUND;
+}
+
+/* -- handles */
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
+    struct nv_system system;
+    NV_TRY(nv_find_system(&system));
+    NV_REQUIRE(device != NULL && index < system.device_count);
+    *device = &nv_handles[index];
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device) {
+    return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
+
+/* The first device whose text at this offset of struct nv_device ends with `text`. */
+static nvmlReturn_t find_by(size_t offset, const char *text, nvmlDevice_t *device) {
+    struct nv_system system;
+    NV_TRY(nv_find_system(&system));
+    NV_REQUIRE(device != NULL && text != NULL && text[0] != '\0');
+    for (unsigned i = 0; i < system.device_count; i++) {
+        struct nv_device one;
+        NV_TRY(nv_find_device(&nv_handles[i], &one));
+        const char *whole = (const char *)&one + offset;
+        size_t size = strlen(whole), wanted = strlen(text);
+        if (wanted <= size && strcasecmp(whole + size - wanted, text) == 0) {
+            *device = &nv_handles[i];
+            return NVML_SUCCESS;
+        }
+    }
+    return NVML_ERROR_NOT_FOUND;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
+    NV_REQUIRE(uuid != NULL && strncmp(uuid, "GPU-", 4) == 0);
+    return find_by(offsetof(struct nv_device, uuid), uuid, device);
+}
+
+/* "00000000:01:00.0"; a domain of four digits and none are understood too, as NVML does. */
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *device) {
+    return find_by(offsetof(struct nv_device, pci), id, device);
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *id, nvmlDevice_t *device) {
+    return nvmlDeviceGetHandleByPciBusId_v2(id, device);
+}
+
+/* -- structs */
+
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *info) {
+    struct nv_device found;
+    NV_TRY(nv_find_device(device, &found));
+    NV_REQUIRE(info != NULL);
+    *info = (nvmlPciInfo_t){.domain = 0};
+    if (sscanf(found.pci, "%x:%x:%x", &info->domain, &info->bus, &info->device) != 3) {
+        return NVML_ERROR_NOT_SUPPORTED;
+    }
+    snprintf(info->busId, sizeof info->busId, "%s", found.pci);
+    snprintf(info->busIdLegacy, sizeof info->busIdLegacy, "%04X:%02X:%02X.0", info->domain & 0xffff,
+             info->bus & 0xff, info->device & 0xff);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory) {
+    struct nv_device found;
+    NV_TRY(nv_find_device(device, &found));
+    NV_REQUIRE(memory != NULL);
+    if (memory->version != NVML_MEMORY_V2) {
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    }
+    *memory = (nvmlMemory_v2_t){NVML_MEMORY_V2, found.memory_total, 0, found.memory_total - found.memory_used,
+                                found.memory_used};
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_t *temperature) {
+    struct nv_device found;
+    NV_TRY(nv_find_device(device, &found));
+    NV_REQUIRE(temperature != NULL);
+    if (temperature->version != NVML_TEMPERATURE_V1) {
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    }
+    temperature->temperature = found.temperature;
+    return found.temperature >= 0 ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *count,
+                                                     nvmlProcessInfo_t *processes) {
+    NV_REQUIRE(count != NULL);
+    unsigned room = processes != NULL ? *count : 0;
+    NV_TRY(nv_find_processes(device, processes, room, count));
+    return *count <= room ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned *count,
+                                                     nvmlProcessInfo_v2_t *processes) {
+    return nvmlDeviceGetComputeRunningProcesses_v3(device, count, processes);
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned *count,
+                                                  nvmlProcessInfo_v1_t *processes) {
+    NV_REQUIRE(count != NULL);
+    nvmlProcessInfo_t found[NV_PROCESSES];
+    unsigned room = processes != NULL ? *count : 0;
+    NV_TRY(nv_find_processes(device, found, NV_PROCESSES, count));
+    for (unsigned i = 0; i < *count && i < room && i < NV_PROCESSES; i++) {
+        processes[i] = (nvmlProcessInfo_v1_t){found[i].pid, found[i].usedGpuMemory};
+    }
+    return *count <= room ? NVML_SUCCESS : NVML_ERROR_INSUFFICIENT_SIZE;
+}

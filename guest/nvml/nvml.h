@@ -1,0 +1,57 @@
+/* The guest's libnvidia-ml.so.1: what is known of the program's devices, as the monitor told it. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gpuferry/frames.h"
+#include "nvml/types.h"
+
+#define NV_TRY(expression)                                                                                   \
+    do {                                                                                                     \
+        nvmlReturn_t try_result_ = (expression);                                                             \
+        if (try_result_ != NVML_SUCCESS) {                                                                   \
+            return try_result_;                                                                              \
+        }                                                                                                    \
+    } while (0)
+
+#define NV_REQUIRE(condition)                                                                                \
+    do {                                                                                                     \
+        if (!(condition)) {                                                                                  \
+            return NVML_ERROR_INVALID_ARGUMENT;                                                              \
+        }                                                                                                    \
+    } while (0)
+
+enum { NV_DEVICES = 64, NV_PROCESSES = 1024 };
+
+struct nv_system {
+    unsigned device_count;
+    int cuda_version;
+    char driver_version[32];
+};
+
+struct nv_device {
+    unsigned index;
+    char name[96], uuid[48], pci[32];
+    uint64_t memory_total, memory_used;
+    int major, minor;
+    int utilization, temperature, power; /* per cent, degrees, milliwatts; -1: the server does not say */
+};
+
+/* A handle is the address of one of these. */
+struct nvmlDevice_st {
+    char unused;
+};
+extern struct nvmlDevice_st nv_handles[NV_DEVICES];
+
+/* As the server has it now; NVML_ERROR_UNINITIALIZED before nvmlInit. */
+nvmlReturn_t nv_find_system(struct nv_system *system);
+nvmlReturn_t nv_find_device(nvmlDevice_t handle, struct nv_device *device);
+/* The program's processes on a device: their number, of which at most `room` are stored. */
+nvmlReturn_t nv_find_processes(nvmlDevice_t handle, nvmlProcessInfo_t *processes, unsigned room,
+                               unsigned *count);
+/* nvmlInit and nvmlShutdown. */
+nvmlReturn_t nv_begin(void);
+nvmlReturn_t nv_end(void);
+
+nvmlReturn_t nv_unsupported(void);
+nvmlReturn_t nv_text(char *text, unsigned length, const char *value);

@@ -1,0 +1,148 @@
+"""What a program's own tools see of it (NVML in the guest): its devices and processes, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from gpuferry.native.tls.stream import Connection
+from gpuferry.specs._generated import frames
+from gpuferry.specs._generated.frames import Frame
+
+from ..broker.broker import Broker
+from ..devices.gpus import GpuStats
+from ..door.guests import Farewells, Guest, Reception, address_of
+from ..door.handshake import Hello, Refusal, Resume
+from ..pool.pool import Pool
+from ..sessions.session import Session
+
+STATS_SECONDS = 0.3
+ASKING_MOST = 64  # looks at once for which API servers are asked
+PERIOD_SECONDS = 0.1  # shortest over which utilisation is measured
+UNKNOWN = -1
+TOLD = frames.Header.SIZE + frames.Welcome.SIZE  # where WELCOME describes its device
+# Of CUdevice_attribute.
+MAJOR, MINOR, PCI_BUS, PCI_DEVICE, PCI_DOMAIN = 75, 76, 33, 34, 50
+
+
+def sessions_of(hello: Hello, address: str, running: Sequence[Session]) -> list[Session]:
+    """The sessions that somebody at `address` may see who says `hello`: its process's own; a process without
+    any, a tool, sees those of its tenant's programs on its machine.
+    """
+    near = [
+        session
+        for session in running
+        if address_of(session.peer) == address
+        and (session.hello.tenant, session.hello.proven) == (hello.tenant, hello.proven)
+    ]
+    own = [session for session in near if session.hello.pid == hello.pid]
+    return own or near
+
+
+class Looks(Reception):
+    """Answers guests that only look, and hands the others to the broker."""
+
+    def __init__(self, broker: Broker, pool: Pool, gpus: GpuStats) -> None:
+        self._broker = broker
+        self._pool = pool
+        self._gpus = gpus
+        self._farewells = Farewells()
+        self._busy: dict[int, tuple[float, float, int]] = {}  # of sessions: when, busy seconds, per cent
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def arrive(self, guests: Sequence[Guest]) -> None:
+        """Guests proved themselves."""
+        for guest in guests:
+            if guest.hello.looks and len(self._tasks) < ASKING_MOST:
+                task = asyncio.ensure_future(self._answer(guest))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            elif guest.hello.looks:  # a crowd is told what was last known, and holds no connections
+                self._tell(guest, self._seen_by(guest))
+        if others := [guest for guest in guests if not guest.hello.looks]:
+            self._broker.arrive(others)
+
+    def quiet(self) -> None:
+        """No other guest is at the door."""
+        self._broker.quiet()
+
+    def resume(self, connection: Connection, peer: str, resume: Resume) -> None:
+        """A guest says that it lost the connection of a session."""
+        self._broker.resume(connection, peer, resume)
+
+    def turn_away(self, connection: Connection, peer: str, refusal: Refusal) -> None:
+        """A guest did not prove itself, or asks for what cannot be."""
+        self._broker.turn_away(connection, peer, refusal)
+
+    async def _answer(self, guest: Guest) -> None:
+        seen = self._seen_by(guest)
+        await asyncio.gather(*(s.server.refresh_stats(STATS_SECONDS) for s in seen if s.server))
+        self._tell(guest, seen)
+
+    def _seen_by(self, guest: Guest) -> list[Session]:
+        return sessions_of(guest.hello, address_of(guest.peer), self._broker.running())
+
+    def _tell(self, guest: Guest, seen: Sequence[Session]) -> None:
+        self._farewells.send(guest.connection, self._frame(guest, seen))
+
+    def _frame(self, guest: Guest, mine: Sequence[Session]) -> bytes:
+        placed: dict[int, list[Session]] = {}  # by device
+        welcomes = {server.device: server.welcome for server in self._pool.servers.values() if server.welcome}
+        for session in mine:
+            if session.server and not session.server.is_keeper:
+                placed.setdefault(session.server.device, []).append(session)
+        # What it has, else what it would be given.
+        shown = sorted(placed.keys() & welcomes.keys()) or sorted(welcomes)[:1]
+        parts = [
+            self._device(ordinal, welcomes[ordinal], guest.hello, placed.get(ordinal, ())).pack()
+            for ordinal in shown
+        ]
+        processes = [
+            frames.LookProcess(place, mapped(session), session.hello.pid).pack()
+            for place, ordinal in enumerate(shown)
+            for session in placed.get(ordinal, ())
+        ]
+        version = frames.Welcome.unpack(welcomes[shown[0]], frames.Header.SIZE).driver_version if shown else 0
+        head = frames.Devices(guest.welcome_proof, version, len(parts), len(processes))
+        return frames.frame(Frame.DEVICES, head.pack() + b"".join(parts + processes))
+
+    def _device(
+        self, ordinal: int, welcome: bytes, hello: Hello, here: Sequence[Session]
+    ) -> frames.LookDevice:
+        told = frames.Device.unpack(welcome, TOLD)
+        gpu = self._gpus.get(told.uuid)
+        default = next((room.default_quota for room in self._broker.rooms() if room.ordinal == ordinal), 0)
+        quota = sum(session.quota for session in here) or hello.memory or default
+        attributes = told.attributes
+        place = attributes[PCI_DOMAIN], attributes[PCI_BUS], attributes[PCI_DEVICE]
+        return frames.LookDevice(
+            name=told.name.partition(b"\0")[0][:95],
+            pci="{:08X}:{:02X}:{:02X}.0".format(*place).encode(),
+            uuid=told.uuid,
+            memory_total=min(quota, told.total_memory),
+            memory_used=sum(map(mapped, here)),
+            major=attributes[MAJOR],
+            minor=attributes[MINOR],
+            utilization=min(100, sum(map(self._utilization, here))),
+            temperature=UNKNOWN if gpu is None or gpu.temperature is None else round(gpu.temperature),
+            power=UNKNOWN if gpu is None or gpu.power is None else round(gpu.power * 1000),
+        )
+
+    def _utilization(self, session: Session) -> int:
+        """Per cent of the time since the last look in which kernels of the session ran."""
+        assert session.server
+        now, busy = time.monotonic(), session.server.stats.busy_seconds
+        since, before, percent = self._busy.get(session.id, (now, busy, 0))
+        if session.id not in self._busy or now - since >= PERIOD_SECONDS:
+            percent = min(100, round(100 * (busy - before) / (now - since))) if now > since else 0
+            self._busy[session.id] = (now, busy, max(percent, 0))
+        for gone in self._busy.keys() - self._broker.sessions.keys():
+            del self._busy[gone]
+        return self._busy[session.id][2]
+
+
+def mapped(session: Session) -> int:
+    """Bytes of device memory that the session has, as its API server last said."""
+    stats = session.server.stats if session.server else None
+    return stats.memory_mapped if stats and stats.session == session.id else 0

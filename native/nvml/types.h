@@ -1,0 +1,70 @@
+/* The part of NVML's interface that our libraries answer, declared here after NVIDIA's published ABI, so that
+ * building needs no header of theirs. */
+#pragma once
+
+#define NVML_EXPORT __attribute__((visibility("default")))
+
+typedef enum {
+    NVML_SUCCESS = 0,
+    NVML_ERROR_UNINITIALIZED = 1,
+    NVML_ERROR_INVALID_ARGUMENT = 2,
+    NVML_ERROR_NOT_SUPPORTED = 3,
+    NVML_ERROR_NO_PERMISSION = 4,
+    NVML_ERROR_NOT_FOUND = 6,
+    NVML_ERROR_INSUFFICIENT_SIZE = 7,
+    NVML_ERROR_DRIVER_NOT_LOADED = 9,
+    NVML_ERROR_TIMEOUT = 10,
+    NVML_ERROR_LIBRARY_NOT_FOUND = 12,
+    NVML_ERROR_FUNCTION_NOT_FOUND = 13,
+    NVML_ERROR_GPU_IS_LOST = 15,
+    NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
+    NVML_ERROR_UNKNOWN = 999,
+} nvmlReturn_t;
+
+typedef struct nvmlDevice_st *nvmlDevice_t;
+
+typedef struct {
+    char busIdLegacy[16];
+    unsigned domain, bus, device;
+    unsigned pciDeviceId, pciSubSystemId;
+    char busId[32];
+} nvmlPciInfo_t;
+
+typedef struct {
+    unsigned long long total, free, used;
+} nvmlMemory_t;
+
+typedef struct {
+    unsigned version;
+    unsigned long long total, reserved, free, used;
+} nvmlMemory_v2_t;
+
+typedef struct {
+    unsigned gpu, memory; /* per cent */
+} nvmlUtilization_t;
+
+typedef struct {
+    unsigned pid;
+    unsigned long long usedGpuMemory;
+    unsigned gpuInstanceId, computeInstanceId;
+} nvmlProcessInfo_t;
+
+typedef struct {
+    unsigned pid;
+    unsigned long long usedGpuMemory;
+} nvmlProcessInfo_v1_t;
+
+typedef nvmlProcessInfo_t nvmlProcessInfo_v2_t;
+
+typedef struct {
+    unsigned version;
+    int sensorType;
+    int temperature;
+} nvmlTemperature_t;
+
+typedef int nvmlComputeMode_t;
+typedef int nvmlTemperatureSensors_t;
+
+#define NVML_MEMORY_V2      (sizeof(nvmlMemory_v2_t) | 2u << 24)
+#define NVML_TEMPERATURE_V1 (sizeof(nvmlTemperature_t) | 1u << 24)
+#define NVML_NO_INSTANCE    0xffffffffu

@@ -1,0 +1,105 @@
+/* The values of conditional nodes. */
+#include "condition.h"
+#include "memory.h"
+#include <stdlib.h>
+
+static void release(struct sim_condition *condition) {
+    if (--condition->references)
+        return;
+    sim_memory_delete((uint64_t)condition->word);
+    free(condition);
+}
+
+CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *out, CUgraph handle,
+                                        CUcontext context_handle, unsigned int initial, unsigned int flags) {
+    struct sim_context *context;
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(out && (flags & ~(unsigned)CU_GRAPH_COND_ASSIGN_DEFAULT) == 0);
+    if (context_handle)
+        context = sim_context_of(context_handle);
+    else
+        SIM_TRY(sim_context_current(&context));
+    if (!context)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    SIM_TRY(sim_context_check(context));
+    SIM_GRAPHS_LOCKED();
+    struct sim_graph *graph = sim_graph_find(handle);
+    SIM_REQUIRE(graph);
+    uint64_t word;
+    struct sim_condition *condition = calloc(1, sizeof *condition);
+    if (!condition)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = sim_memory_new(SIM_RANGE_GLOBAL, context->device, NULL, sizeof initial, 0, &word);
+    if (result != CUDA_SUCCESS) {
+        free(condition);
+        return result;
+    }
+    *condition = (struct sim_condition){.next = graph->conditions,
+                                        .context = context,
+                                        .word = (uint32_t *)word,
+                                        .initial = initial,
+                                        .has_default = flags & CU_GRAPH_COND_ASSIGN_DEFAULT,
+                                        .references = 1};
+    *condition->word = condition->has_default ? initial : 0;
+    graph->conditions = condition;
+    *out = word;
+    return CUDA_SUCCESS;
+}
+
+/* The value of that handle, of the graph or of one that it is part of. */
+static struct sim_condition *find(const struct sim_graph *graph, CUgraphConditionalHandle handle) {
+    for (; graph; graph = graph->parent ? graph->parent->graph : NULL)
+        for (struct sim_condition *each = graph->conditions; each; each = each->next)
+            if ((uint64_t)each->word == handle)
+                return each;
+    return NULL;
+}
+
+static CUresult check_size(const CUDA_CONDITIONAL_NODE_PARAMS *p) {
+    switch ((int)p->type) {
+    case CU_GRAPH_COND_TYPE_IF:
+        SIM_REQUIRE(p->size == 1 || p->size == 2);
+        return CUDA_SUCCESS;
+    case CU_GRAPH_COND_TYPE_WHILE:
+        SIM_REQUIRE(p->size == 1);
+        return CUDA_SUCCESS;
+    case CU_GRAPH_COND_TYPE_SWITCH:
+        SIM_REQUIRE(p->size && p->size <= 4096);
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult sim_condition_claim(struct sim_node *node) {
+    const CUDA_CONDITIONAL_NODE_PARAMS *p = &node->params.conditional;
+    struct sim_condition *condition = find(node->graph, p->handle);
+    SIM_REQUIRE(condition && !condition->used);
+    SIM_REQUIRE(!p->ctx || sim_context_of(p->ctx) == condition->context);
+    SIM_TRY(check_size(p));
+    node->context = condition->context;
+    node->condition = condition;
+    condition->used = true;
+    condition->references++;
+    return CUDA_SUCCESS;
+}
+
+void sim_condition_share(struct sim_node *to, const struct sim_node *from) {
+    to->condition = from->condition;
+    if (to->condition)
+        to->condition->references++;
+}
+
+void sim_condition_clear(struct sim_node *node) {
+    if (node->condition)
+        release(node->condition);
+    node->condition = NULL;
+}
+
+void sim_condition_forget(struct sim_graph *graph) {
+    while (graph->conditions) {
+        struct sim_condition *condition = graph->conditions;
+        graph->conditions = condition->next;
+        release(condition);
+    }
+}

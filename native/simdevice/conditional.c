@@ -1,0 +1,161 @@
+#include "conditional.h"
+#include "condition.h"
+#include "graph_exec.h"
+#include <stdlib.h>
+
+/* ---- instantiating ---- */
+
+static CUresult check_body(const struct sim_graph *body) {
+    for (size_t i = 0; i < body->node_count; i++)
+        switch ((int)body->nodes[i]->params.type) {
+        case CU_GRAPH_NODE_TYPE_KERNEL:
+        case CU_GRAPH_NODE_TYPE_MEMCPY:
+        case CU_GRAPH_NODE_TYPE_MEMSET:
+        case CU_GRAPH_NODE_TYPE_EMPTY:
+        case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+            break;
+        case CU_GRAPH_NODE_TYPE_GRAPH:
+            SIM_TRY(check_body(body->nodes[i]->bodies[0]));
+            break;
+        default:
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
+    return CUDA_SUCCESS;
+}
+
+static CUresult plan_bodies(struct sim_node *node) {
+    node->body_plans = calloc(node->body_count, sizeof *node->body_plans);
+    if (!node->body_plans)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (unsigned i = 0; i < node->body_count; i++) {
+        SIM_TRY(check_body(node->bodies[i]));
+        SIM_TRY(sim_plan_make(&node->body_plans[i], node->bodies[i], node->context));
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult plan_all(struct sim_graph *graph, struct sim_exec *exec) {
+    for (size_t i = 0; i < graph->node_count; i++) {
+        struct sim_node *node = graph->nodes[i];
+        if (node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+            SIM_TRY(plan_bodies(node));
+            exec->has_conditions = true;
+        }
+        for (unsigned j = 0; j < node->body_count; j++)
+            SIM_TRY(plan_all(node->bodies[j], exec));
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_conditional_prepare(const struct sim_graph *graph, struct sim_exec *exec,
+                                 CUgraphInstantiateResult *why) {
+    for (struct sim_condition *each = graph->conditions; each; each = each->next)
+        if (!each->used) {
+            *why = CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED;
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    return plan_all(exec->graph, exec);
+}
+
+/* ---- running ---- */
+
+struct conditional_op {
+    struct sim_op op;
+    struct sim_exec *exec; /* the launch keeps it alive */
+    struct sim_node *node;
+};
+
+/* The nodes of a body one after the other, in this thread. */
+static CUresult run_body(struct conditional_op *outer, unsigned body) {
+    const struct sim_plan *plan = &outer->node->body_plans[body];
+    for (uint32_t i = 0; i < plan->step_count; i++) {
+        struct sim_node *node = plan->steps[i].node;
+        struct sim_op *op = NULL;
+        if (!node || node->disabled)
+            continue;
+        pthread_mutex_lock(&outer->exec->lock);
+        CUresult result = node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL
+                              ? sim_conditional_op(outer->exec, node, &op)
+                              : sim_node_op(node, &op);
+        pthread_mutex_unlock(&outer->exec->lock);
+        SIM_TRY(result);
+        if (!op)
+            continue;
+        op->stream = outer->op.stream;
+        if (op->class->run)
+            result = op->class->run(op);
+        sim_op_discard(op);
+        SIM_TRY(result);
+    }
+    return CUDA_SUCCESS;
+}
+
+static uint32_t value_of(const struct sim_condition *condition) {
+    return __atomic_load_n(condition->word, __ATOMIC_ACQUIRE);
+}
+
+static CUresult run(struct sim_op *op) {
+    struct conditional_op *outer = (struct conditional_op *)op;
+    const struct sim_node *node = outer->node;
+    uint32_t value = value_of(node->condition);
+    switch (node->params.conditional.type) {
+    case CU_GRAPH_COND_TYPE_IF:
+        return value ? run_body(outer, 0) : node->body_count > 1 ? run_body(outer, 1) : CUDA_SUCCESS;
+    case CU_GRAPH_COND_TYPE_WHILE: /* a context that ends iterates no more */
+        while (value_of(node->condition) && sim_context_check(op->stream->context) == CUDA_SUCCESS)
+            SIM_TRY(run_body(outer, 0));
+        return CUDA_SUCCESS;
+    default:
+        return value < node->body_count ? run_body(outer, value) : CUDA_SUCCESS;
+    }
+}
+
+static const struct sim_op_class conditional_class = {.run = SIM_WORK(run), .may_block = true};
+
+CUresult sim_conditional_op(struct sim_exec *exec, struct sim_node *node, struct sim_op **out) {
+    struct conditional_op *op = sim_op_new(sizeof *op, &conditional_class);
+    if (!op)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    op->exec = exec;
+    op->node = node;
+    *out = &op->op;
+    return CUDA_SUCCESS;
+}
+
+struct defaults_op {
+    struct sim_op op;
+    struct sim_exec *exec;
+};
+
+static void set_defaults(const struct sim_graph *graph) {
+    for (size_t i = 0; i < graph->node_count; i++) {
+        const struct sim_node *node = graph->nodes[i];
+        const struct sim_condition *condition = node->condition;
+        if (condition && condition->has_default)
+            __atomic_store_n(condition->word, condition->initial, __ATOMIC_RELEASE);
+        for (unsigned j = 0; j < node->body_count; j++)
+            set_defaults(node->bodies[j]);
+    }
+}
+
+static CUresult run_defaults(struct sim_op *op) {
+    struct sim_exec *exec = ((struct defaults_op *)op)->exec;
+    pthread_mutex_lock(&exec->lock);
+    set_defaults(exec->graph);
+    pthread_mutex_unlock(&exec->lock);
+    return CUDA_SUCCESS;
+}
+
+static const struct sim_op_class defaults_class = {.run = SIM_WORK(run_defaults)};
+
+CUresult sim_conditional_defaults_op(struct sim_exec *exec, struct sim_op **out) {
+    *out = NULL;
+    if (!exec->has_conditions)
+        return CUDA_SUCCESS;
+    struct defaults_op *op = sim_op_new(sizeof *op, &defaults_class);
+    if (!op)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    op->exec = exec;
+    *out = &op->op;
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,8 @@
+/* Events as graphs use them. */
+#pragma once
+#include "context.h"
+
+CUresult sim_event_context(CUevent handle, struct sim_context **context);
+/* As cuEventRecord and cuStreamWaitEvent do it in a stream that is not captured. */
+CUresult sim_event_record_in(CUevent handle, struct sim_stream *stream);
+CUresult sim_event_wait_in(CUevent handle, struct sim_stream *stream);

@@ -1,0 +1,279 @@
+/* Changing an executable graph: one node, or all by another graph of the same shape. */
+#include "graph_exec.h"
+#include "graph_params.h"
+#include "memory.h"
+
+/* Where memory is: a copy or a fill may not move to another device, or between host and device. */
+static bool same_place(CUmemorytype type, uint64_t before, uint64_t after) {
+    struct sim_range first, second;
+    bool known_before = sim_ranges_find(&sim_memory, before, &first);
+    bool known_after = sim_ranges_find(&sim_memory, after, &second);
+    if (type == CU_MEMORYTYPE_HOST)
+        return true;
+    return known_before == known_after && (!known_before || first.device == second.device);
+}
+
+static bool copies_alike(const CUDA_MEMCPY3D *before, const CUDA_MEMCPY3D *after) {
+    return before->srcMemoryType == after->srcMemoryType && before->dstMemoryType == after->dstMemoryType &&
+           same_place(before->srcMemoryType, before->srcDevice, after->srcDevice) &&
+           same_place(before->dstMemoryType, before->dstDevice, after->dstDevice);
+}
+
+/* Of a 2-D fill only the address and the value may change. */
+static bool fills_alike(const CUDA_MEMSET_NODE_PARAMS_v2 *before, const CUDA_MEMSET_NODE_PARAMS_v2 *after) {
+    if (!same_place(CU_MEMORYTYPE_DEVICE, before->dst, after->dst))
+        return false;
+    return (before->height <= 1 && after->height <= 1) ||
+           (before->height == after->height && before->width == after->width &&
+            before->elementSize == after->elementSize && before->pitch == after->pitch);
+}
+
+static const CUlaunchAttribute *attribute_of(const struct sim_node *node, CUlaunchAttributeID id) {
+    for (unsigned i = 0; i < node->attribute_count; i++)
+        if (node->attributes[i].id == id)
+            return &node->attributes[i];
+    return NULL;
+}
+
+static bool is_cooperative(const struct sim_node *node) {
+    const CUlaunchAttribute *attribute = attribute_of(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
+    return attribute && attribute->value.cooperative;
+}
+
+/* Whether an instantiated node may become what the other is. */
+static CUgraphExecUpdateResult compare(const struct sim_node *before, const struct sim_node *after) {
+    const CUgraphNodeParams *b = &before->params, *a = &after->params;
+    if (b->type != a->type)
+        return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+    switch ((int)b->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        if (before->context != after->context)
+            return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
+        return is_cooperative(before) == is_cooperative(after)
+                   ? CU_GRAPH_EXEC_UPDATE_SUCCESS
+                   : CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        return before->context == after->context && copies_alike(&b->memcpy.copyParams, &a->memcpy.copyParams)
+                   ? CU_GRAPH_EXEC_UPDATE_SUCCESS
+                   : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+        return before->context == after->context && fills_alike(&b->memset, &a->memset)
+                   ? CU_GRAPH_EXEC_UPDATE_SUCCESS
+                   : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+        return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+    default:
+        return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+    }
+}
+
+/* Nodes of the two graphs correspond by the order in which they were created. */
+static CUgraphExecUpdateResult compare_graphs(struct sim_graph *before, struct sim_graph *after,
+                                              CUgraphExecUpdateResultInfo *info) {
+    if (before->node_count != after->node_count)
+        return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    sim_graph_number(before);
+    sim_graph_number(after);
+    for (size_t i = 0; i < after->node_count; i++) {
+        const struct sim_links *b = &before->nodes[i]->dependencies, *a = &after->nodes[i]->dependencies;
+        info->errorNode = SIM_POINTER(CUgraphNode, after->nodes[i]);
+        if (b->count != a->count)
+            return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+        for (size_t j = 0; j < a->count; j++)
+            if (a->items[j].from->place != b->items[j].from->place) {
+                info->errorFromNode = SIM_POINTER(CUgraphNode, a->items[j].from);
+                return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+            }
+    }
+    for (size_t i = 0; i < after->node_count; i++) {
+        info->errorNode = SIM_POINTER(CUgraphNode, after->nodes[i]);
+        CUgraphExecUpdateResult result = compare(before->nodes[i], after->nodes[i]);
+        const struct sim_node *node = after->nodes[i];
+        if (result == CU_GRAPH_EXEC_UPDATE_SUCCESS && before->nodes[i]->body_count != node->body_count)
+            result = CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+        for (unsigned j = 0; result == CU_GRAPH_EXEC_UPDATE_SUCCESS && j < node->body_count; j++)
+            result = compare_graphs(before->nodes[i]->bodies[j], node->bodies[j], info);
+        if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+            return result;
+    }
+    info->errorNode = NULL;
+    return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+/* The plan refers to the nodes themselves, so they stay and change what they do. */
+static CUresult take_over(struct sim_graph *before, const struct sim_graph *after) {
+    for (size_t i = 0; i < after->node_count; i++) {
+        struct sim_node *node = before->nodes[i];
+        if (!node->body_count)
+            SIM_TRY(sim_node_copy(node, after->nodes[i]));
+        for (unsigned j = 0; j < node->body_count; j++)
+            SIM_TRY(take_over(node->bodies[j], after->nodes[i]->bodies[j]));
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult update(struct sim_exec *exec, struct sim_graph *graph, CUgraphExecUpdateResultInfo *info) {
+    info->result = compare_graphs(exec->graph, graph, info);
+    if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS)
+        return take_over(exec->graph, graph);
+    return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+}
+
+CUresult cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle, CUgraphExecUpdateResultInfo *info) {
+    struct sim_exec *exec;
+    SIM_REQUIRE(info);
+    *info = (CUgraphExecUpdateResultInfo){.result = CU_GRAPH_EXEC_UPDATE_ERROR};
+    SIM_TRY(sim_exec_acquire(handle, &exec));
+    pthread_mutex_lock(&exec->lock);
+    sim_graphs_lock();
+    struct sim_graph *graph = sim_graph_find(graph_handle);
+    CUresult result = graph && !graph->parent ? update(exec, graph, info) : CUDA_ERROR_INVALID_VALUE;
+    sim_graphs_unlock();
+    pthread_mutex_unlock(&exec->lock);
+    sim_release(exec);
+    return result;
+}
+
+CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node,
+                           CUgraphExecUpdateResult *why) {
+    CUgraphExecUpdateResultInfo info;
+    SIM_REQUIRE(error_node && why);
+    CUresult result = cuGraphExecUpdate_v2(exec, graph, &info);
+    *error_node = info.errorNode;
+    *why = info.result;
+    return result;
+}
+
+/* The node of an executable graph that was made from the program's; that one must still be there. */
+static struct sim_node *node_of(struct sim_exec *exec, CUgraphNode handle) {
+    struct sim_node *node = sim_node_find(handle);
+    return node ? sim_graph_clone_of(exec->graph, node->object.handle) : NULL;
+}
+
+static CUresult set(struct sim_exec *exec, CUgraphNode handle, const CUgraphNodeParams *params) {
+    struct sim_node *node = node_of(exec, handle);
+    const struct sim_node_work work = {.params = *params};
+    SIM_REQUIRE(node && node->params.type == params->type);
+    if (params->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+        CUgraphExecUpdateResultInfo info;
+        struct sim_graph *child = sim_graph_find(params->graph.graph);
+        SIM_REQUIRE(child);
+        SIM_REQUIRE(compare_graphs(node->bodies[0], child, &info) == CU_GRAPH_EXEC_UPDATE_SUCCESS);
+        return take_over(node->bodies[0], child);
+    }
+    struct sim_node after = {.params = *params, .context = node->context};
+    if (params->type ==
+        CU_GRAPH_NODE_TYPE_KERNEL) { /* the function's context is looked at once it is known */
+        struct sim_function *function;
+        CUfunction wanted = params->kernel.func ? params->kernel.func : (CUfunction)params->kernel.kern;
+        SIM_TRY(sim_function_acquire(wanted, &function));
+        after.context = function->module->context;
+        sim_release(function);
+        SIM_REQUIRE(after.context == node->context);
+    } else {
+        SIM_REQUIRE(compare(node, &after) == CU_GRAPH_EXEC_UPDATE_SUCCESS);
+    }
+    return sim_node_assign_kept(node, &work);
+}
+
+static CUresult exec_set(CUgraphExec handle, CUgraphNode node, const CUgraphNodeParams *params) {
+    struct sim_exec *exec;
+    SIM_TRY(sim_exec_acquire(handle, &exec));
+    pthread_mutex_lock(&exec->lock);
+    sim_graphs_lock();
+    CUresult result = set(exec, node, params);
+    sim_graphs_unlock();
+    pthread_mutex_unlock(&exec->lock);
+    sim_release(exec);
+    return result;
+}
+
+CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *params) {
+    SIM_REQUIRE(params);
+    return exec_set(exec, node, params);
+}
+
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
+                                           const CUDA_KERNEL_NODE_PARAMS *p) {
+    SIM_REQUIRE(p);
+    const CUgraphNodeParams params = sim_kernel_params(p);
+    return exec_set(exec, node, &params);
+}
+
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                        const CUDA_KERNEL_NODE_PARAMS_v1 *p) {
+    SIM_REQUIRE(p);
+    const CUgraphNodeParams params = sim_kernel_params_v1(p);
+    return exec_set(exec, node, &params);
+}
+
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *p,
+                                        CUcontext context) {
+    SIM_REQUIRE(p);
+    const CUgraphNodeParams params = sim_copy_params(p, context);
+    return exec_set(exec, node, &params);
+}
+
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *p,
+                                        CUcontext context) {
+    SIM_REQUIRE(p);
+    const CUgraphNodeParams params = sim_memset_params(p, context);
+    return exec_set(exec, node, &params);
+}
+
+CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *p) {
+    SIM_REQUIRE(p);
+    const CUgraphNodeParams params = sim_host_params(p);
+    return exec_set(exec, node, &params);
+}
+
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraph child) {
+    const CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_GRAPH, .graph = {.graph = child}};
+    return exec_set(exec, node, &params);
+}
+
+CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event) {
+    const CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+                                      .eventRecord = {.event = event}};
+    return exec_set(exec, node, &params);
+}
+
+CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event) {
+    const CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_WAIT_EVENT, .eventWait = {.event = event}};
+    return exec_set(exec, node, &params);
+}
+
+CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                            const CUDA_BATCH_MEM_OP_NODE_PARAMS *p) {
+    SIM_REQUIRE(p);
+    const CUgraphNodeParams params = sim_batch_params(p);
+    return exec_set(exec, node, &params);
+}
+
+/* `set_to` NULL: only asks. */
+static CUresult enabled(CUgraphExec handle, CUgraphNode node_handle, const unsigned *set_to, unsigned *is) {
+    struct sim_exec *exec;
+    SIM_TRY(sim_exec_acquire(handle, &exec));
+    pthread_mutex_lock(&exec->lock);
+    sim_graphs_lock();
+    struct sim_node *node = node_of(exec, node_handle);
+    bool can = node && node->params.type <= CU_GRAPH_NODE_TYPE_MEMSET; /* kernels, copies and fills */
+    if (can && set_to)
+        node->disabled = !*set_to;
+    if (can && is)
+        *is = !node->disabled;
+    sim_graphs_unlock();
+    pthread_mutex_unlock(&exec->lock);
+    sim_release(exec);
+    return can ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int is_enabled) {
+    return enabled(exec, node, &is_enabled, NULL);
+}
+
+CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode node, unsigned int *is_enabled) {
+    SIM_REQUIRE(is_enabled);
+    return enabled(exec, node, NULL, is_enabled);
+}

@@ -1,0 +1,199 @@
+/* What a node does: checked by making its operation, kept with all that the parameters point to. */
+#include "event.h"
+#include "graph.h"
+#include <stdlib.h>
+#include <string.h>
+
+static CUresult context_or(CUcontext handle, struct sim_context *otherwise, struct sim_context **out) {
+    if (!handle && otherwise) {
+        *out = otherwise;
+        return CUDA_SUCCESS;
+    }
+    if (!handle)
+        return sim_context_current(out);
+    *out = sim_context_of(handle);
+    if (!*out)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return sim_context_check(*out);
+}
+
+/* Keeps a kernel's parameters: an array of pointers, then what they point to. */
+static CUresult keep_params(struct sim_node *node, const struct sim_kernel_info *info,
+                            const struct sim_node_work *work) {
+    CUDA_KERNEL_NODE_PARAMS_v3 *kernel = &node->params.kernel;
+    size_t pointers = info->param_count * sizeof(void *);
+    node->storage_bytes = pointers + info->param_bytes;
+    uint8_t *storage = calloc(1, node->storage_bytes + 1);
+    if (!storage)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    uint8_t *packed = storage + pointers;
+    CUresult result = CUDA_SUCCESS;
+    if (work->packed_params)
+        memcpy(packed, work->packed_params, info->param_bytes);
+    else
+        result = sim_launch_params(packed, info, kernel->kernelParams, kernel->extra);
+    if (result != CUDA_SUCCESS) {
+        free(storage);
+        return result;
+    }
+    kernel->kernelParams = info->param_count ? (void **)storage : NULL;
+    kernel->extra = NULL;
+    for (uint32_t i = 0; i < info->param_count; i++)
+        kernel->kernelParams[i] = packed + info->params[i].offset;
+    node->storage = storage;
+    return CUDA_SUCCESS;
+}
+
+static CUresult keep_attributes(struct sim_node *node, const struct sim_node_work *work) {
+    if (!work->attribute_count)
+        return CUDA_SUCCESS;
+    size_t bytes = work->attribute_count * sizeof *work->attributes;
+    node->attributes = malloc(bytes);
+    if (!node->attributes)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    memcpy(node->attributes, work->attributes, bytes);
+    node->attribute_count = work->attribute_count;
+    return CUDA_SUCCESS;
+}
+
+static CUresult keep_kernel(struct sim_node *node, const struct sim_node_work *work) {
+    const CUDA_KERNEL_NODE_PARAMS_v3 *kernel = &work->params.kernel;
+    struct sim_function *function;
+    CUfunction handle = kernel->func ? kernel->func : (CUfunction)kernel->kern;
+    SIM_REQUIRE(handle);
+    SIM_TRY(sim_function_acquire(handle, &function));
+    node->function = SIM_POINTER(CUfunction, function);
+    node->context = function->module->context;
+    CUresult result = keep_params(node, function->info, work);
+    if (result == CUDA_SUCCESS)
+        result = keep_attributes(node, work);
+    sim_release(function);
+    return result;
+}
+
+/* Copies an array that the parameters point to; their pointer is then to the copy. */
+static CUresult keep_array(struct sim_node *node, const void **array, size_t bytes) {
+    node->storage_bytes = bytes;
+    node->storage = malloc(bytes + 1);
+    if (!node->storage)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (bytes)
+        memcpy(node->storage, *array, bytes);
+    *array = node->storage;
+    return CUDA_SUCCESS;
+}
+
+static CUresult keep_event(struct sim_node *node, CUevent event) {
+    SIM_REQUIRE(event);
+    return sim_event_context(event, &node->context) == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult sim_node_keep(struct sim_node *node, const struct sim_node_work *work) {
+    CUgraphNodeParams *p = &node->params;
+    *p = work->params;
+    node->context = work->context;
+    switch ((int)p->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        return keep_kernel(node, work);
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        return context_or(p->memcpy.copyCtx, work->context, &node->context);
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+        return context_or(p->memset.ctx, work->context, &node->context);
+    case CU_GRAPH_NODE_TYPE_HOST:
+        return p->host.ctx ? context_or(p->host.ctx, NULL, &node->context) : CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+        SIM_REQUIRE(p->memOp.paramArray && p->memOp.count);
+        SIM_TRY(context_or(p->memOp.ctx, work->context, &node->context));
+        return keep_array(node, (const void **)&p->memOp.paramArray,
+                          p->memOp.count * sizeof *p->memOp.paramArray);
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+        return keep_event(node, p->eventWait.event);
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        return keep_event(node, p->eventRecord.event);
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+        SIM_REQUIRE(p->alloc.accessDescs || !p->alloc.accessDescCount);
+        return keep_array(node, (const void **)&p->alloc.accessDescs,
+                          p->alloc.accessDescCount * sizeof *p->alloc.accessDescs);
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+    case CU_GRAPH_NODE_TYPE_MEMCPY_BATCH:
+    case CU_GRAPH_NODE_TYPE_FABRIC_CPY_BATCH:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+/* A pointer into the storage of a node that was copied. */
+static void *moved(const void *pointer, const struct sim_node *from, const struct sim_node *to) {
+    return pointer ? (uint8_t *)to->storage + ((const uint8_t *)pointer - (const uint8_t *)from->storage)
+                   : NULL;
+}
+
+static void move_pointers(struct sim_node *to, const struct sim_node *from) {
+    CUgraphNodeParams *p = &to->params;
+    if (p->type == CU_GRAPH_NODE_TYPE_KERNEL && p->kernel.kernelParams) {
+        p->kernel.kernelParams = to->storage;
+        /* the first of the pointers' targets ends the array */
+        for (void **each = to->storage;
+             (uint8_t *)each < (uint8_t *)moved(from->params.kernel.kernelParams[0], from, to); each++)
+            *each = moved(*each, from, to);
+    } else if (p->type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) {
+        p->memOp.paramArray = to->storage;
+    } else if (p->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+        p->alloc.accessDescs = to->storage;
+    }
+}
+
+CUresult sim_node_copy_work(struct sim_node *to, const struct sim_node *from) {
+    to->params = from->params;
+    to->function = from->function;
+    to->context = from->context;
+    to->storage_bytes = from->storage_bytes;
+    to->storage = malloc(from->storage_bytes + 1);
+    to->attributes = malloc((from->attribute_count + 1) * sizeof *to->attributes);
+    if (!to->storage || !to->attributes)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (from->storage)
+        memcpy(to->storage, from->storage, from->storage_bytes);
+    if (from->attributes)
+        memcpy(to->attributes, from->attributes, from->attribute_count * sizeof *from->attributes);
+    to->attribute_count = from->attribute_count;
+    move_pointers(to, from);
+    return CUDA_SUCCESS;
+}
+
+static CUresult kernel_op(const struct sim_node *node, struct sim_op **op) {
+    const CUDA_KERNEL_NODE_PARAMS_v3 *k = &node->params.kernel;
+    struct sim_function *function;
+    const CUlaunchConfig config = {k->gridDimX,      k->gridDimY,          k->gridDimZ,       k->blockDimX,
+                                   k->blockDimY,     k->blockDimZ,         k->sharedMemBytes, NULL,
+                                   node->attributes, node->attribute_count};
+    SIM_TRY(sim_function_acquire(node->function, &function));
+    CUresult result = sim_launch_op(node->context, function, &config, k->kernelParams, NULL, op);
+    sim_release(function);
+    return result;
+}
+
+CUresult sim_node_op(const struct sim_node *node, struct sim_op **op) {
+    *op = NULL;
+    switch ((int)node->params.type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        return kernel_op(node, op);
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        return sim_copy_op(&node->params.memcpy.copyParams, op);
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+        return sim_memset_op(&node->params.memset, op);
+    case CU_GRAPH_NODE_TYPE_HOST:
+        return sim_host_op(&node->params.host, op);
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+        return sim_batch_op(&node->params.memOp, op);
+    default:
+        return CUDA_SUCCESS;
+    }
+}

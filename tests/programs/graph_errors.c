@@ -1,0 +1,174 @@
+// Calls about graphs with what is null, foreign, destroyed, of another kind or impossible fail as CUDA has
+// it, and change nothing.
+//
+// remote: no   the guest does not carry graphs yet
+#include "driver.h"
+
+static unsigned destroyed;
+
+static void CUDA_CB destroy(void *unused) {
+    (void)unused;
+    destroyed++;
+}
+
+static void CUDA_CB nothing(void *unused) {
+    (void)unused;
+}
+
+int main(void) {
+    start();
+    CUdeviceptr data = allocate(256);
+    CUgraph graph, other, clone;
+    CUgraphExec exec = NULL;
+    CUgraphNode a, b, c, far, node;
+    CUgraphNodeType type;
+    size_t count = 0;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphCreate(NULL, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphCreate(&graph, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphDestroy(NULL));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphCreate(&other, 0));
+    OK(cuGraphAddEmptyNode(&a, graph, NULL, 0));
+    OK(cuGraphAddEmptyNode(&b, graph, &a, 1));
+    OK(cuGraphAddEmptyNode(&far, other, NULL, 0));
+
+    printf("edges\n");
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddEmptyNode(NULL, graph, NULL, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddEmptyNode(&c, NULL, NULL, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddEmptyNode(&c, graph, NULL, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddEmptyNode(&c, graph, &far, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddEmptyNode(&c, graph, ((CUgraphNode[]){a, a}), 2));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddDependencies(graph, &a, &b, NULL, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddDependencies(graph, &a, &a, NULL, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddDependencies(graph, &a, &far, NULL, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddDependencies(graph, NULL, &b, NULL, 1));
+    OK(cuGraphAddDependencies(graph, NULL, NULL, NULL, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphRemoveDependencies(graph, &b, &a, NULL, 1));
+    OK(cuGraphRemoveDependencies(graph, &a, &b, NULL, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphRemoveDependencies(graph, &a, &b, NULL, 1));
+    CUgraphEdgeData programmatic = {.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+                                    .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddDependencies(graph, &a, &b, &programmatic, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphGetEdges(graph, &a, NULL, NULL, &count));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphGetNodes(graph, NULL, NULL));
+    OK(cuGraphAddDependencies(graph, &a, &b, NULL, 1));
+    OK(cuGraphAddDependencies(graph, &b, &a, NULL, 1));
+    CUDA_GRAPH_INSTANTIATE_PARAMS how = {0};
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiateWithParams(&exec, graph, &how));
+    EXPECT(how.result_out == CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE);
+    OK(cuGraphRemoveDependencies(graph, &b, &a, NULL, 1));
+
+    printf("parameters\n");
+    CUDA_KERNEL_NODE_PARAMS kernel_params = {.gridDimX = 1, .gridDimY = 1, .gridDimZ = 1};
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddKernelNode(&c, graph, NULL, 0, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddKernelNode(&c, graph, NULL, 0, &kernel_params));
+    kernel_params.func = kernel("count_up");
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddKernelNode(&c, graph, NULL, 0, &kernel_params));
+    kernel_params.blockDimX = kernel_params.blockDimY = kernel_params.blockDimZ = 1;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddKernelNode(&c, graph, NULL, 0, &kernel_params));
+    CUDA_MEMSET_NODE_PARAMS fill = {.dst = data, .elementSize = 4, .width = 64, .height = 1};
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemsetNode(&c, graph, NULL, 0, NULL, context));
+    fill.elementSize = 3;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemsetNode(&c, graph, NULL, 0, &fill, context));
+    fill.elementSize = 4, fill.width = 0;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemsetNode(&c, graph, NULL, 0, &fill, context));
+    fill.width = 65;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemsetNode(&c, graph, NULL, 0, &fill, context));
+    fill.width = 8, fill.height = 0;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemsetNode(&c, graph, NULL, 0, &fill, context));
+    fill.height = 2, fill.pitch = 16;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemsetNode(&c, graph, NULL, 0, &fill, context));
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = data,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstDevice = data + 128,
+                          .Height = 1,
+                          .Depth = 1};
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemcpyNode(&c, graph, NULL, 0, &copy, context));
+    copy.WidthInBytes = 129;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemcpyNode(&c, graph, NULL, 0, &copy, context));
+    copy.WidthInBytes = 64, copy.srcPitch = 32;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddMemcpyNode(&c, graph, NULL, 0, &copy, context));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddHostNode(&c, graph, NULL, 0, &(CUDA_HOST_NODE_PARAMS){0}));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddEventRecordNode(&c, graph, NULL, 0, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddChildGraphNode(&c, graph, NULL, 0, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddChildGraphNode(&c, graph, NULL, 0, graph));
+    OK(cuGraphGetNodes(graph, NULL, &count));
+    EXPECT(count == 2);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphMemcpyNodeGetParams(a, &copy));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphKernelNodeGetParams(a, &kernel_params));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphMemsetNodeSetParams(a, &fill));
+
+    printf("instances\n");
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiate(&exec, graph, 1 << 20));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiate(NULL, graph, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiate(&exec, NULL, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphLaunch(NULL, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphUpload(NULL, NULL));
+    CUDA_HOST_NODE_PARAMS host = {nothing, NULL};
+    OK(cuGraphAddHostNode(&c, graph, &b, 1, &host));
+    fill = (CUDA_MEMSET_NODE_PARAMS){
+        .dst = data, .value = 1, .elementSize = 1, .width = 4, .height = 2, .pitch = 16};
+    OK(cuGraphAddMemsetNode(&node, graph, &c, 1, &fill, context));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    cuuint64_t flags = 1;
+    OK(cuGraphExecGetFlags(exec, &flags));
+    EXPECT(flags == 0);
+    fill.value = 2;
+    OK(cuGraphExecMemsetNodeSetParams(exec, node, &fill, context));
+    fill.width = 8;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExecMemsetNodeSetParams(exec, node, &fill, context));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExecHostNodeSetParams(exec, node, &host));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExecHostNodeSetParams(exec, far, &host));
+    OK(cuGraphUpload(exec, NULL));
+    OK(cuGraphLaunch(exec, NULL));
+    unsigned char bytes[32];
+    OK(cuMemcpyDtoH(bytes, data, sizeof bytes));
+    EXPECT(bytes[0] == 2 && bytes[3] == 2 && bytes[16] == 2);
+
+    CUgraphExecUpdateResultInfo info;
+    FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(exec, other, &info));
+    EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED && info.errorNode == NULL);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExecUpdate(exec, graph, NULL));
+    OK(cuGraphClone(&clone, graph));
+    CUgraphNode in_clone;
+    OK(cuGraphNodeFindInClone(&in_clone, b, clone));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphNodeSetEnabled(exec, in_clone, 0));
+    CUgraphNode first;
+    OK(cuGraphNodeFindInClone(&first, a, clone));
+    OK(cuGraphRemoveDependencies(clone, &first, &in_clone, NULL, 1));
+    FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(exec, clone, &info));
+    EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED && info.errorNode == in_clone);
+
+    printf("ends\n");
+    OK(cuGraphDestroyNode(c));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphDestroyNode(c));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphNodeGetType(c, &type));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExecHostNodeSetParams(exec, c, &host));
+    OK(cuGraphLaunch(exec, NULL));
+    CUuserObject object;
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cuUserObjectCreate(&object, NULL, NULL, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cuUserObjectCreate(&object, NULL, destroy, 0, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuUserObjectCreate(&object, NULL, destroy, 1, 0));
+    OK(cuUserObjectCreate(&object, NULL, destroy, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    OK(cuGraphRetainUserObject(clone, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+    OK(cuGraphRetainUserObject(other, object, 2, 0));
+    OK(cuGraphReleaseUserObject(other, object, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphReleaseUserObject(graph, object, 1));
+    OK(cuGraphDestroy(clone));
+    EXPECT(destroyed == 0);
+    OK(cuGraphDestroy(other));
+    EXPECT(destroyed == 1);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphDebugDotPrint(graph, NULL, 0));
+    FAILS(CUDA_ERROR_OPERATING_SYSTEM, cuGraphDebugDotPrint(graph, "", 0));
+    OK(cuGraphDestroy(graph));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphGetNodes(graph, NULL, &count));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphNodeGetType(a, &type));
+    OK(cuGraphLaunch(exec, NULL));
+    OK(cuGraphExecDestroy(exec));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExecDestroy(exec));
+    OK(cuCtxSynchronize());
+    return check_failed;
+}
