@@ -14,7 +14,8 @@ struct sim_plan;
 /* What a node does, on its way into one. Nothing here is owned. */
 struct sim_node_work {
     CUgraphNodeParams params;
-    const uint8_t *packed_params; /* of a kernel, as it takes them; NULL: as kernelParams and extra say */
+    struct sim_function *function; /* of a kernel */
+    const uint8_t *packed_params;  /* of a kernel, as it takes them; NULL: as kernelParams and extra say */
     const CUlaunchAttribute *attributes;
     unsigned attribute_count;
     struct sim_context *context; /* where it runs if `params` does not say */
@@ -120,6 +121,10 @@ bool sim_edge_is_plain(const CUgraphEdgeData *data);
 CUresult sim_edge_check(const struct sim_node *from, const CUgraphEdgeData *data);
 
 /* ---- node.c: what a node does, but for graphs, memory and conditions of its own ---- */
+/* Looks for what the parameters name, before the lock is taken (a library may have to load the kernel first),
+ * and lets go of it. */
+CUresult sim_node_work_begin(struct sim_node_work *work);
+void sim_node_work_end(struct sim_node_work *work);
 /* Fills a node from `work`; what it holds after an error is for the caller to clear. */
 CUresult sim_node_keep(struct sim_node *node, const struct sim_node_work *work);
 CUresult sim_node_copy_work(struct sim_node *to, const struct sim_node *from);

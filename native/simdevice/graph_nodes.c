@@ -4,46 +4,62 @@
 #include "graph_params.h"
 #include <stdlib.h>
 
-static CUresult add(CUgraphNode *out, CUgraph handle, const CUgraphNode *dependencies,
-                    const CUgraphEdgeData *data, size_t count, CUgraphNodeParams *params) {
-    const struct sim_node_work work = {.params = *params};
+static CUresult add_to(struct sim_graph *graph, const struct sim_node_work *work,
+                       const CUgraphNode *dependencies, const CUgraphEdgeData *data, size_t count,
+                       struct sim_node **node) {
     struct sim_links links = {0};
-    struct sim_node *node;
-    SIM_TRY(sim_enter());
-    SIM_REQUIRE(out);
-    SIM_GRAPHS_LOCKED();
-    struct sim_graph *graph = sim_graph_find(handle);
     SIM_REQUIRE(graph);
     CUresult result = sim_links_read(graph, dependencies, data, count, &links);
     if (result == CUDA_SUCCESS)
-        result = sim_graph_add(graph, &work, &links, &node);
+        result = sim_graph_add(graph, work, &links, node);
     free(links.items);
-    if (result != CUDA_SUCCESS)
-        return result;
-    *out = SIM_POINTER(CUgraphNode, node);
-    /* what the call tells about an allocation or a conditional node */
-    if (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-        params->alloc.dptr = node->params.alloc.dptr;
-    else if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
-        params->conditional.phGraph_out = node->params.conditional.phGraph_out;
-    return CUDA_SUCCESS;
+    return result;
 }
 
-static CUresult set(CUgraphNode handle, const CUgraphNodeParams *params) {
-    const struct sim_node_work work = {.params = *params};
+static CUresult add(CUgraphNode *out, CUgraph handle, const CUgraphNode *dependencies,
+                    const CUgraphEdgeData *data, size_t count, CUgraphNodeParams *params) {
+    struct sim_node_work work = {.params = *params};
+    struct sim_node *node;
     SIM_TRY(sim_enter());
-    SIM_GRAPHS_LOCKED();
-    struct sim_node *node = sim_node_find(handle);
-    SIM_REQUIRE(node && node->params.type == params->type);
-    switch ((int)params->type) { /* what these own can not be replaced */
+    SIM_REQUIRE(out);
+    SIM_TRY(sim_node_work_begin(&work));
+    sim_graphs_lock();
+    CUresult result = add_to(sim_graph_find(handle), &work, dependencies, data, count, &node);
+    if (result == CUDA_SUCCESS) {
+        *out = SIM_POINTER(CUgraphNode, node);
+        /* what the call tells about an allocation or a conditional node */
+        if (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+            params->alloc.dptr = node->params.alloc.dptr;
+        else if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+            params->conditional.phGraph_out = node->params.conditional.phGraph_out;
+    }
+    sim_graphs_unlock();
+    sim_node_work_end(&work);
+    return result;
+}
+
+static CUresult set_work(struct sim_node *node, const struct sim_node_work *work) {
+    SIM_REQUIRE(node && node->params.type == work->params.type);
+    switch ((int)work->params.type) { /* what these own can not be replaced */
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
     case CU_GRAPH_NODE_TYPE_GRAPH:
         return CUDA_ERROR_NOT_SUPPORTED;
     default:
-        return sim_node_assign_kept(node, &work);
+        return sim_node_assign_kept(node, work);
     }
+}
+
+static CUresult set(CUgraphNode handle, const CUgraphNodeParams *params) {
+    struct sim_node_work work = {.params = *params};
+    SIM_TRY(sim_enter());
+    SIM_TRY(sim_node_work_begin(&work));
+    sim_graphs_lock();
+    CUresult result = set_work(sim_node_find(handle), &work);
+    sim_graphs_unlock();
+    sim_node_work_end(&work);
+    return result;
 }
 
 static CUresult get(CUgraphNode handle, CUgraphNodeType type, CUgraphNodeParams *params) {

@@ -151,40 +151,41 @@ static struct sim_node *node_of(struct sim_exec *exec, CUgraphNode handle) {
     return node ? sim_graph_clone_of(exec->graph, node->object.handle) : NULL;
 }
 
-static CUresult set(struct sim_exec *exec, CUgraphNode handle, const CUgraphNodeParams *params) {
-    struct sim_node *node = node_of(exec, handle);
-    const struct sim_node_work work = {.params = *params};
+static CUresult set_child(struct sim_node *node, CUgraph handle) {
+    CUgraphExecUpdateResultInfo info;
+    struct sim_graph *child = sim_graph_find(handle);
+    SIM_REQUIRE(child);
+    SIM_REQUIRE(compare_graphs(node->bodies[0], child, &info) == CU_GRAPH_EXEC_UPDATE_SUCCESS);
+    return take_over(node->bodies[0], child);
+}
+
+static CUresult set(struct sim_node *node, const struct sim_node_work *work) {
+    const CUgraphNodeParams *params = &work->params;
     SIM_REQUIRE(node && node->params.type == params->type);
-    if (params->type == CU_GRAPH_NODE_TYPE_GRAPH) {
-        CUgraphExecUpdateResultInfo info;
-        struct sim_graph *child = sim_graph_find(params->graph.graph);
-        SIM_REQUIRE(child);
-        SIM_REQUIRE(compare_graphs(node->bodies[0], child, &info) == CU_GRAPH_EXEC_UPDATE_SUCCESS);
-        return take_over(node->bodies[0], child);
-    }
-    struct sim_node after = {.params = *params, .context = node->context};
-    if (params->type ==
-        CU_GRAPH_NODE_TYPE_KERNEL) { /* the function's context is looked at once it is known */
-        struct sim_function *function;
-        CUfunction wanted = params->kernel.func ? params->kernel.func : (CUfunction)params->kernel.kern;
-        SIM_TRY(sim_function_acquire(wanted, &function));
-        after.context = function->module->context;
-        sim_release(function);
-        SIM_REQUIRE(after.context == node->context);
-    } else {
-        SIM_REQUIRE(compare(node, &after) == CU_GRAPH_EXEC_UPDATE_SUCCESS);
-    }
-    return sim_node_assign_kept(node, &work);
+    if (params->type == CU_GRAPH_NODE_TYPE_GRAPH)
+        return set_child(node, params->graph.graph);
+    /* as cooperative as before: it keeps its attributes */
+    struct sim_node after = {.params = *params,
+                             .context = work->function ? work->function->module->context : node->context,
+                             .attributes = node->attributes,
+                             .attribute_count = node->attribute_count};
+    SIM_REQUIRE(compare(node, &after) == CU_GRAPH_EXEC_UPDATE_SUCCESS);
+    return sim_node_assign_kept(node, work);
 }
 
 static CUresult exec_set(CUgraphExec handle, CUgraphNode node, const CUgraphNodeParams *params) {
+    struct sim_node_work work = {.params = *params};
     struct sim_exec *exec;
     SIM_TRY(sim_exec_acquire(handle, &exec));
-    pthread_mutex_lock(&exec->lock);
-    sim_graphs_lock();
-    CUresult result = set(exec, node, params);
-    sim_graphs_unlock();
-    pthread_mutex_unlock(&exec->lock);
+    CUresult result = sim_node_work_begin(&work);
+    if (result == CUDA_SUCCESS) {
+        pthread_mutex_lock(&exec->lock);
+        sim_graphs_lock();
+        result = set(node_of(exec, node), &work);
+        sim_graphs_unlock();
+        pthread_mutex_unlock(&exec->lock);
+        sim_node_work_end(&work);
+    }
     sim_release(exec);
     return result;
 }

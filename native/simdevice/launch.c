@@ -10,6 +10,7 @@
 struct launch_op {
     struct sim_op op;
     struct sim_function *function;
+    CUfunction given; /* may be a CUkernel */
     struct sim_grid grid;
     unsigned attribute_count;
     CUlaunchAttribute *attributes; /* behind the parameters */
@@ -37,7 +38,7 @@ static void describe(const struct sim_op *op, struct sim_node_work *work) {
     const struct sim_grid *grid = &launch->grid;
     work->params.type = CU_GRAPH_NODE_TYPE_KERNEL;
     work->params.kernel = (CUDA_KERNEL_NODE_PARAMS_v3){
-        .func = SIM_POINTER(CUfunction, launch->function),
+        .func = launch->given,
         .gridDimX = grid->grid[0],
         .gridDimY = grid->grid[1],
         .gridDimZ = grid->grid[2],
@@ -46,6 +47,11 @@ static void describe(const struct sim_op *op, struct sim_node_work *work) {
         .blockDimZ = grid->block[2],
         .sharedMemBytes = (unsigned)grid->shared_dynamic,
     };
+    if (launch->given != SIM_POINTER(CUfunction, launch->function)) { /* each in its own member */
+        work->params.kernel.func = SIM_POINTER(CUfunction, launch->function);
+        work->params.kernel.kern = (CUkernel)launch->given;
+    }
+    work->function = launch->function;
     work->packed_params = launch->params;
     work->attributes = launch->attributes;
     work->attribute_count = launch->attribute_count;
@@ -213,10 +219,11 @@ CUresult sim_launch_op(struct sim_context *context, struct sim_function *functio
     return CUDA_SUCCESS;
 }
 
-static CUresult launch_on(struct sim_stream *stream, struct sim_function *function, const CUlaunchConfig *c,
-                          void **params, void **extra) {
+static CUresult launch_on(struct sim_stream *stream, CUfunction given, struct sim_function *function,
+                          const CUlaunchConfig *c, void **params, void **extra) {
     struct sim_op *op;
     SIM_TRY(sim_launch_op(stream->context, function, c, params, extra, &op));
+    ((struct launch_op *)op)->given = given;
     sim_message(SIM_LOG_DEBUG, "stream %llu: %s<<<(%u, %u, %u), (%u, %u, %u), %u>>>",
                 (unsigned long long)stream->id, function->info->name, c->gridDimX, c->gridDimY, c->gridDimZ,
                 c->blockDimX, c->blockDimY, c->blockDimZ, c->sharedMemBytes);
@@ -231,7 +238,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction handle, void 
     SIM_TRY(sim_stream_acquire(config->hStream, &stream));
     CUresult result = sim_function_acquire(handle, &function);
     if (result == CUDA_SUCCESS) {
-        result = launch_on(stream, function, config, params, extra);
+        result = launch_on(stream, handle, function, config, params, extra);
         sim_release(function);
     }
     sim_release(stream);

@@ -57,18 +57,24 @@ static CUresult keep_attributes(struct sim_node *node, const struct sim_node_wor
 }
 
 static CUresult keep_kernel(struct sim_node *node, const struct sim_node_work *work) {
+    SIM_REQUIRE(work->function);
+    node->function = SIM_POINTER(CUfunction, work->function);
+    node->context = work->function->module->context;
+    SIM_TRY(keep_params(node, work->function->info, work));
+    return keep_attributes(node, work);
+}
+
+CUresult sim_node_work_begin(struct sim_node_work *work) {
     const CUDA_KERNEL_NODE_PARAMS_v3 *kernel = &work->params.kernel;
-    struct sim_function *function;
-    CUfunction handle = kernel->func ? kernel->func : (CUfunction)kernel->kern;
-    SIM_REQUIRE(handle);
-    SIM_TRY(sim_function_acquire(handle, &function));
-    node->function = SIM_POINTER(CUfunction, function);
-    node->context = function->module->context;
-    CUresult result = keep_params(node, function->info, work);
-    if (result == CUDA_SUCCESS)
-        result = keep_attributes(node, work);
-    sim_release(function);
-    return result;
+    if (work->params.type != CU_GRAPH_NODE_TYPE_KERNEL)
+        return CUDA_SUCCESS;
+    SIM_REQUIRE(kernel->func || kernel->kern);
+    return sim_function_acquire(kernel->func ? kernel->func : (CUfunction)kernel->kern, &work->function);
+}
+
+void sim_node_work_end(struct sim_node_work *work) {
+    if (work->function)
+        sim_release(work->function);
 }
 
 /* Copies an array that the parameters point to; their pointer is then to the copy. */

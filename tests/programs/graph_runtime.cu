@@ -46,6 +46,20 @@ int main() {
     RT_OK(cudaStreamEndCapture(stream, &graph));
     RT_OK(cudaGraphInstantiate(&exec, graph, 0));
     EXPECT(host[0] == 0 && calls == 0);
+    cudaGraphNode_t nodes[16];
+    size_t nodes_count = 16;
+    int kernels = 0;
+    RT_OK(cudaGraphGetNodes(graph, nodes, &nodes_count));
+    for (size_t i = 0; i < nodes_count; i++) {
+        cudaGraphNodeType kind;
+        cudaKernelNodeParams captured = {};
+        RT_QUIET(cudaGraphNodeGetType(nodes[i], &kind));
+        if (kind != cudaGraphNodeTypeKernel)
+            continue;
+        RT_OK(cudaGraphKernelNodeGetParams(nodes[i], &captured));
+        kernels += captured.func == reinterpret_cast<void *>(scale) && captured.blockDim.x == 100;
+    }
+    EXPECT(nodes_count == 8 && kernels == 2);
     for (int i = 0; i < 2; i++)
         RT_OK(cudaGraphLaunch(exec, stream));
     RT_OK(cudaStreamSynchronize(stream));
