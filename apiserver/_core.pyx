@@ -19,6 +19,7 @@ include "core/rooms/move.pxi"
 include "core/rooms/objects.pxi"
 include "core/rooms/images.pxi"
 include "core/rooms/links.pxi"
+include "core/rooms/arrays.pxi"
 include "core/rooms/staging.pxi"
 include "core/rooms/streams.pxi"
 include "core/rooms/input.pxi"
@@ -54,6 +55,8 @@ include "core/hash.pxi"
 include "core/images.pxi"
 include "core/links.pxi"
 include "core/codec.pxi"
+include "core/arrays.pxi"
+include "core/textures.pxi"
 include "_generated/codecs.pxi"
 include "core/context_ops.pxi"
 include "core/session_ops.pxi"
@@ -516,6 +519,25 @@ cdef class Core:
             return None
         _check(status, "looking for a variable")
         return address, size
+
+    def arrays(self) -> list[tuple[int, int, int, int, int]]:
+        """Of every array: handle, context as a header names it, bytes of a row, rows, layers."""
+        cdef vector[uint64_t] out
+        self._look(True)
+        with nogil:
+            list_arrays(self.s, &out)
+        self._looked()
+        return [tuple(out[i + n] for n in range(5)) for i in range(0, out.size(), 5)]
+
+    def read_array(self, uint64_t handle, uint64_t row, uint64_t layer, uint64_t rows,
+                   uint8_t[::1] target not None) -> None:
+        """Whole rows of one layer of an array."""
+        cdef int status
+        self._look(True)
+        with nogil:
+            status = read_array(self.s, handle, row, layer, rows, &target[0], target.shape[0])
+        self._looked()
+        _check(status, "reading an array")
 
     def read_variable(self, uint64_t address, uint8_t[::1] target not None) -> None:
         """The content of a variable that `variable` found."""

@@ -24,6 +24,7 @@ IMAGE_DATA = wire.REQUESTS["sessionImageData"]
 LINK_ADD = wire.REQUESTS["sessionLinkAdd"]
 LINKED = {OPERATIONS[name]: wire.REPLIES[name] for name in ("sessionLinkAdd", "sessionLinkComplete")}
 HANDLE = wire.REQUESTS["sessionRestoreUse"]
+ARRAY_IN = wire.REQUESTS["sessionArrayIn"]
 COPY_IN = wire.REQUESTS["sessionCopyIn"]
 RESUMABLE = wire.REQUESTS["sessionRestoreResumable"]
 KIND_LIBRARY = 3
@@ -45,6 +46,8 @@ def describe(frame: bytes) -> str:
     head = header(frame)
     if head.op == OPERATIONS["sessionGetGlobal"]:
         return f"the address of the variable {frame[HEADER.size + HANDLE.size :].decode(errors='replace')}"
+    if head.op in (OPERATIONS["sessionTextureCreate"], OPERATIONS["sessionSurfaceCreate"]):
+        return f"{name(head.op)} (kernels know the object by the number that this device's driver gave it)"
     return name(head.op)
 
 

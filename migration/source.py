@@ -14,7 +14,7 @@ from . import frames, mapped, variables, versions
 from .abc import Movable, Observer
 from .copy import Contents, Precopy, choose, hot_last
 from .errors import ARRIVING, Cancelled, LinkBroken, MigrationError, Refused
-from .frames import COPY_IN, HANDLE, IMAGE_DATA, PRIMARY, Kept
+from .frames import ARRAY_IN, COPY_IN, HANDLE, IMAGE_DATA, PRIMARY, Kept
 from .link import PAUSE_PATIENCE, REBUILD_PATIENCE, RUN_PATIENCE, SLOWEST
 from .mapped import Mapped
 from .report import Progress
@@ -149,6 +149,7 @@ class Source:
                 pages = self._contents.lacking(pages)
             self._contents.send(pages)
             self._send_variables()
+            self._send_arrays()
             self._send_state()
             self._target.wire.settle()
 
@@ -241,6 +242,19 @@ class Source:
             self._core.read_variable(address + at, buffer)
             body = COPY_IN.pack(0, address + at, 0, len(buffer), 1)
             self._target.wire.tell("sessionCopyIn", body, buffer, context)
+
+    def _send_arrays(self) -> None:
+        """What arrays hold, by rows: they have no addresses. New ones are zero on the other side."""
+        for handle, context, row, rows, layers in self._core.arrays():
+            most = max(CHUNK // row, 1)
+            for layer in range(layers):
+                for at in range(0, rows, most):
+                    count = min(most, rows - at)
+                    buffer = memoryview(bytearray(row * count))
+                    self._core.read_array(handle, at, layer, count, buffer)
+                    if buffer != bytes(len(buffer)):
+                        body = ARRAY_IN.pack(0, handle, 0, at, layer, row, count)
+                        self._target.wire.tell("sessionArrayIn", body, buffer, context)
 
     def _send_state(self) -> None:
         tell = self._target.wire.tell

@@ -41,6 +41,7 @@ cdef int codec_handle(gf_decoder *d, unsigned int kinds, uint64_t wire, void **d
     cdef Stream *stream
     cdef Event *event
     cdef Function *function
+    cdef Array *array
     cdef int status
     if kinds & 1 << STREAM:
         status = use_stream(s, f, wire, &stream)
@@ -68,6 +69,10 @@ cdef int codec_handle(gf_decoder *d, unsigned int kinds, uint64_t wire, void **d
             return cu.CUDA_ERROR_INVALID_CONTEXT
         driver[0] = <void *>(<Context *>object).cu
         return cu.CUDA_SUCCESS
+    if kinds & 1 << ARRAY:
+        status = find_array(s, f, wire, &array)
+        driver[0] = <void *>array.cu if status == cu.CUDA_SUCCESS else NULL
+        return status
     return plain_handle(s, kinds, wire, driver)
 
 

@@ -176,7 +176,7 @@ cdef int map_memory(Session *s, uint64_t address, uint64_t size) noexcept nogil:
         if (s.window.mapped[page >> 6] >> (page & 63)) & 1 or has_alias(s, page):
             return cu.CUDA_ERROR_ALREADY_MAPPED
         page += 1
-    if size > s.window.quota or s.window.used > s.window.quota - size:
+    if size > s.window.quota or s.window.used + s.arrays.used > s.window.quota - size:
         return cu.CUDA_ERROR_OUT_OF_MEMORY
     if s.window.unmaps != NULL:
         wait_for_unmaps(s, address, size)

@@ -402,6 +402,7 @@ cdef void end_restore(Session *s) noexcept nogil:
     drop_copy_streams(s)
     drop_aside(s)
     drop_hasher(s)
+    drop_fillers(s)
     for i in range(s.arrival.descriptors.size()):
         close(s.arrival.descriptors[0][i])
     s.arrival.descriptors.clear()

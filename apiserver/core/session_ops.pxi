@@ -165,6 +165,40 @@ cdef int copy_rows_in(uint64_t address, uint64_t pitch, const uint8_t *data, siz
     return cu.cuMemcpy2DAsync(&copy, stream)
 
 
+cdef int copied_in(Session *s, Stream *stream) noexcept nogil:
+    """cuMemcpyHtoD comes here too, and on a real device its data is there when it returns, also for streams that do
+    not wait for this legacy one."""
+    cdef int status
+    if stream != stream.base.context.legacy:
+        return cu.CUDA_SUCCESS
+    if stream.base.context.nonblocking > 0 or s.device.contexts > 0:
+        status = join(s, stream, s.streams.order) or publish(s)
+        stream.epoch = s.streams.epoch
+        return status
+    stream.base.context.uncovered = True
+    stream.base.context.noted = False
+    return cu.CUDA_SUCCESS
+
+
+cdef int answer_copy(Session *s, Frame *f, Stream *stream, Piece piece, size_t size) noexcept nogil:
+    """What the stream's last copy puts into the piece is the answer, once it is there."""
+    cdef Task *task = new_task(TASK_COPY_OUT, f, stream.base.context)
+    cdef int status
+    enter(s, task.context)
+    task.event = take_event(s, task.context)
+    status = cu.cuEventRecord(task.event, stream.cu)
+    if status != cu.CUDA_SUCCESS:
+        give_event(s, task.context, task.event)
+        free(task)
+        return status
+    task.piece = piece
+    task.size = size
+    hold_piece(s, &piece)
+    expect(s, task)
+    submit(s, stream.lane, task)
+    return DEFERRED
+
+
 cdef int sessionCopyIn_call(Session *s, Frame *f, gf_req_sessionCopyIn *q, Stream *stream) noexcept nogil:
     cdef size_t size = q.rows * q.width
     cdef Piece piece
@@ -177,23 +211,13 @@ cdef int sessionCopyIn_call(Session *s, Frame *f, gf_req_sessionCopyIn *q, Strea
         return status
     enter(s, f.context)
     status = copy_rows_in(q.address, q.pitch, piece.data, q.width, q.rows, stream.cu)
-    # cuMemcpyHtoD comes here too, and on a real device its data is there when it returns, also for streams that do not
-    # wait for this legacy one.
-    if status == cu.CUDA_SUCCESS and stream == stream.base.context.legacy:
-        if stream.base.context.nonblocking > 0 or s.device.contexts > 0:
-            status = join(s, stream, s.streams.order) or publish(s)
-            stream.epoch = s.streams.epoch
-        else:
-            stream.base.context.uncovered = True
-            stream.base.context.noted = False
-    return status
+    return status or copied_in(s, stream)
 
 
 cdef int sessionCopyOut_call(Session *s, Frame *f, gf_req_sessionCopyOut *q, Stream *stream) noexcept nogil:
     cdef uint64_t size = q.width * q.rows
     cdef Piece piece
     cdef cu.CUDA_MEMCPY2D copy
-    cdef Task *task
     cdef int status
     if rows_overlap(q.pitch, q.width, q.rows):
         return cu.CUDA_ERROR_INVALID_VALUE
@@ -211,22 +235,7 @@ cdef int sessionCopyOut_call(Session *s, Frame *f, gf_req_sessionCopyOut *q, Str
         copy.dstHost = piece.data
         copy.dstPitch = q.width
         status = cu.cuMemcpy2DAsync(&copy, stream.cu)
-    if status != cu.CUDA_SUCCESS:
-        return status
-    task = new_task(TASK_COPY_OUT, f, stream.base.context)
-    enter(s, task.context)
-    task.event = take_event(s, task.context)
-    status = cu.cuEventRecord(task.event, stream.cu)
-    if status != cu.CUDA_SUCCESS:
-        give_event(s, task.context, task.event)
-        free(task)
-        return status
-    task.piece = piece
-    task.size = size
-    hold_piece(s, &piece)
-    expect(s, task)
-    submit(s, stream.lane, task)
-    return DEFERRED
+    return status or answer_copy(s, f, stream, piece, size)
 
 
 cdef int sessionCopy_call(Session *s, Frame *f, gf_req_sessionCopy *q, Stream *stream) noexcept nogil:

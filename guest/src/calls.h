@@ -23,6 +23,22 @@ CUresult gf_copy_between(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
 CUresult gf_copy_plane(const CUDA_MEMCPY2D *plane, CUstream stream, bool behind);
 CUresult gf_copy_volume(const CUDA_MEMCPY3D *volume, CUstream stream, bool behind);
 CUresult gf_copy_volume_between(const CUDA_MEMCPY3D_PEER *volume, CUstream stream, bool behind);
+/* Of 1-D arrays, by offsets in bytes. */
+CUresult gf_copy_line(const CUDA_MEMCPY3D *line, CUstream stream, bool behind);
+CUresult gf_copy_device_to_array(CUarray to, size_t offset, CUdeviceptr from, size_t size, CUstream stream);
+CUresult gf_copy_array_to_device(CUdeviceptr to, CUarray from, size_t offset, size_t size, CUstream stream);
+CUresult gf_copy_host_to_array(CUarray to, size_t offset, const void *from, size_t size, CUstream stream);
+CUresult gf_copy_array_to_host(void *to, CUarray from, size_t offset, size_t size, CUstream stream);
+CUresult gf_copy_array_to_array(CUarray to, size_t to_offset, CUarray from, size_t from_offset, size_t size,
+                                CUstream stream);
+CUresult gf_array_create_plane(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *desc);
+CUresult gf_texture_create(CUtexObject *object, const CUDA_RESOURCE_DESC *resource,
+                           const CUDA_TEXTURE_DESC *texture, const CUDA_RESOURCE_VIEW_DESC *part);
+CUresult gf_texture_resource(CUtexObject object, CUDA_RESOURCE_DESC *resource);
+CUresult gf_texture_sampler(CUtexObject object, CUDA_TEXTURE_DESC *texture);
+CUresult gf_texture_part(CUtexObject object, CUDA_RESOURCE_VIEW_DESC *part);
+CUresult gf_surface_create(CUsurfObject *object, const CUDA_RESOURCE_DESC *resource);
+CUresult gf_surface_resource(CUsurfObject object, CUDA_RESOURCE_DESC *resource);
 /* width: in elements. */
 CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t element, size_t width,
                  size_t rows, CUstream stream);

@@ -356,15 +356,7 @@ CUresult gf_copy_between(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
     return result != CUDA_SUCCESS ? result : gf_copy_on_device(to, from, size, stream);
 }
 
-/* Where one side of a 2-D or 3-D copy starts, and how its rows and slices lie. */
-struct volume {
-    CUmemorytype type;
-    const void *host;
-    CUdeviceptr device;
-    size_t x, y, z, pitch, height;
-};
-
-static CUresult volume_side(const struct volume *v, const CUDA_MEMCPY3D *size, struct side *side,
+static CUresult volume_side(const struct gf_volume *v, const CUDA_MEMCPY3D *size, struct side *side,
                             uint64_t *slice) {
     uint64_t base;
     switch ((int)v->type) {
@@ -380,8 +372,6 @@ static CUresult volume_side(const struct volume *v, const CUDA_MEMCPY3D *size, s
         base = v->device;
         side->device = is_device(base);
         break;
-    case CU_MEMORYTYPE_ARRAY:
-        return CUDA_ERROR_NOT_SUPPORTED;
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -399,15 +389,39 @@ static CUresult volume_side(const struct volume *v, const CUDA_MEMCPY3D *size, s
     return CUDA_SUCCESS;
 }
 
+CUresult gf_copy_side(const struct gf_volume *volume, const CUDA_MEMCPY3D *size, bool write,
+                      struct gf_copy_side *found) {
+    struct side side;
+    CUresult result = volume_side(volume, size, &side, &found->slice);
+    /* Slices may have gaps between them: what is checked is from the first row to the last. */
+    struct extent all = {
+        (size->Depth - 1) * found->slice + (size->Height - 1) * side.pitch + size->WidthInBytes, 1};
+    found->shared = result == CUDA_SUCCESS && is_shared(&side);
+    result = result == CUDA_SUCCESS ? check_side(&side, &all, write) : result;
+    found->device = side.device;
+    found->address = side.address;
+    found->pitch = side.pitch;
+    if (result == CUDA_SUCCESS && !side.device) {
+        gf_pending_wait((void *)side.address, all.width);
+    }
+    return result;
+}
+
 CUresult gf_copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool behind) {
-    const struct volume source = {p->srcMemoryType, p->srcHost, p->srcDevice, p->srcXInBytes,
-                                  p->srcY,          p->srcZ,    p->srcPitch,  p->srcHeight};
-    const struct volume target = {p->dstMemoryType, p->dstHost, p->dstDevice, p->dstXInBytes,
-                                  p->dstY,          p->dstZ,    p->dstPitch,  p->dstHeight};
+    const struct gf_volume source = {p->srcMemoryType, p->srcHost,  p->srcDevice, p->srcXInBytes, p->srcY,
+                                     p->srcZ,          p->srcPitch, p->srcHeight, p->srcArray};
+    const struct gf_volume target = {p->dstMemoryType, p->dstHost,  p->dstDevice, p->dstXInBytes, p->dstY,
+                                     p->dstZ,          p->dstPitch, p->dstHeight, p->dstArray};
     struct side from, to;
     uint64_t from_slice, to_slice;
+    if (p->srcLOD != 0 || p->dstLOD != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     if (p->WidthInBytes == 0 || p->Height == 0 || p->Depth == 0) {
         return CUDA_SUCCESS;
+    }
+    if (source.type == CU_MEMORYTYPE_ARRAY || target.type == CU_MEMORYTYPE_ARRAY) {
+        return gf_copy_boxes(&target, &source, p, stream);
     }
     CUresult result = volume_side(&source, p, &from, &from_slice);
     result = result == CUDA_SUCCESS ? volume_side(&target, p, &to, &to_slice) : result;
@@ -435,12 +449,14 @@ CUresult gf_copy_plane(const CUDA_MEMCPY2D *p, CUstream stream, bool behind) {
         .srcMemoryType = p->srcMemoryType,
         .srcHost = p->srcHost,
         .srcDevice = p->srcDevice,
+        .srcArray = p->srcArray,
         .srcPitch = p->srcPitch,
         .dstXInBytes = p->dstXInBytes,
         .dstY = p->dstY,
         .dstMemoryType = p->dstMemoryType,
         .dstHost = p->dstHost,
         .dstDevice = p->dstDevice,
+        .dstArray = p->dstArray,
         .dstPitch = p->dstPitch,
         .WidthInBytes = p->WidthInBytes,
         .Height = p->Height,
@@ -457,6 +473,7 @@ CUresult gf_copy_volume_between(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bo
         .srcMemoryType = p->srcMemoryType,
         .srcHost = p->srcHost,
         .srcDevice = p->srcDevice,
+        .srcArray = p->srcArray,
         .srcPitch = p->srcPitch,
         .srcHeight = p->srcHeight,
         .dstXInBytes = p->dstXInBytes,
@@ -465,6 +482,7 @@ CUresult gf_copy_volume_between(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bo
         .dstMemoryType = p->dstMemoryType,
         .dstHost = p->dstHost,
         .dstDevice = p->dstDevice,
+        .dstArray = p->dstArray,
         .dstPitch = p->dstPitch,
         .dstHeight = p->dstHeight,
         .WidthInBytes = p->WidthInBytes,

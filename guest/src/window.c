@@ -38,7 +38,8 @@ static struct gf_blocks blocks;
 static struct granule *granules;
 static uint64_t granule_count, granule_high; /* high: one past the last that ever was mapped */
 static uint64_t mapped, empty,
-    trimmable; /* granules; empty: mapped, no allocation; trimmable: in empty runs */
+    trimmable;             /* granules; empty: mapped, no allocation; trimmable: in empty runs */
+static uint64_t elsewhere; /* bytes of the quota that arrays have */
 static uint64_t next_id = 1;
 static _Atomic uint64_t work;    /* device work enqueued so far */
 static _Atomic uint64_t settled; /* fenced or waited for up to here */
@@ -154,7 +155,7 @@ static void map_run(uint64_t first, uint64_t length) {
 
 /* Backing for granules first…last, which are marked live. */
 static bool back(uint64_t first, uint64_t last) {
-    uint64_t missing = 0, limit = gf_session.quota / gf_session.granularity;
+    uint64_t missing = 0, limit = (gf_session.quota - elsewhere) / gf_session.granularity;
     for (uint64_t i = first; i <= last; i++) {
         missing += granules[i].run == 0;
     }
@@ -176,6 +177,27 @@ static bool back(uint64_t first, uint64_t last) {
         }
     }
     return true;
+}
+
+bool gf_window_charge(uint64_t bytes) {
+    pthread_mutex_lock(&lock);
+    bool fits = bytes <= gf_session.quota - elsewhere;
+    uint64_t limit = fits ? (gf_session.quota - elsewhere - bytes) / gf_session.granularity : 0;
+    if (fits && mapped > limit) {
+        fits = mapped - limit <= trimmable;
+        if (fits) {
+            trim(trimmable - (mapped - limit));
+        }
+    }
+    elsewhere += fits ? bytes : 0;
+    pthread_mutex_unlock(&lock);
+    return fits;
+}
+
+void gf_window_refund(uint64_t bytes) {
+    pthread_mutex_lock(&lock);
+    elsewhere -= bytes;
+    pthread_mutex_unlock(&lock);
 }
 
 static void settle(uint64_t freed_at, uint64_t freed_stream, uint64_t stream) {
@@ -411,7 +433,7 @@ void gf_window_info(uint64_t *free, uint64_t *total) {
     uint64_t limit =
         gf_session.quota < gf_session.device.total_memory ? gf_session.quota : gf_session.device.total_memory;
     pthread_mutex_lock(&lock);
-    uint64_t used = (mapped - empty) * gf_session.granularity;
+    uint64_t used = (mapped - empty) * gf_session.granularity + elsewhere;
     pthread_mutex_unlock(&lock);
     *total = limit;
     *free = used < limit ? limit - used : 0;

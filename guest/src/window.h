@@ -37,6 +37,11 @@ bool gf_window_contains(uint64_t address);
 /* Bytes of the quota that are free, and all of it. */
 void gf_window_info(uint64_t *free, uint64_t *total);
 
+/* Takes from the quota what lies elsewhere than in the window (arrays), and gives it back. False: there is
+ * not so much. */
+bool gf_window_charge(uint64_t bytes);
+void gf_window_refund(uint64_t bytes);
+
 /* Counts device work, so that memory freed behind it is not reused before it is done. */
 void gf_window_work_enqueued(void);
 /* The same for a copy of memory that the program does not share with the device. */

@@ -17,7 +17,7 @@ from codegen.expression import paths
 from codegen.load import load
 from codegen.model import Arg, Kind, Use
 from codegen.wire import WIRE_SIZES
-from tests.apiserver import kernels, links
+from tests.apiserver import arrays, kernels, links
 from tests.apiserver.guest import PRIMARY, Guest, handle, operations
 
 PAGE = 2 << 20
@@ -41,6 +41,13 @@ VALID: dict[str, dict[str, Any]] = {
     "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": {"blockSize": 32},
     "cuOccupancyAvailableDynamicSMemPerBlock": {"numBlocks": 1, "blockSize": 32},
     "sessionRestoreState": {"payload": b""},
+    "cuArray3DCreate_v2": {"pAllocateArray": arrays.description(64)},
+    "sessionTextureCreate": {
+        "resource": arrays.resource(arrays.KEPT),
+        "texture": arrays.SAMPLER,
+        "payload": arrays.NO_PART,
+    },
+    "sessionSurfaceCreate": {"resource": arrays.resource(arrays.KEPT)},
 }
 
 
@@ -78,7 +85,9 @@ class World:
         self.made["context"] = self.make("context")
         self.made["kernel"] = kernels.bind(self.guest, "scale")
         self.made["library"] = kernels.LIBRARY
-        for kind in ("stream", "event", "module", "function", "link"):
+        arrays.create(self.guest, arrays.KEPT)
+        self.made["array"] = arrays.KEPT
+        for kind in ("stream", "event", "module", "function", "link", "texture_object", "surface_object"):
             self.made[kind] = self.make(kind)
         reply = self.guest.sync()
         assert (reply.status, reply.latched) == (0, 0), reply
@@ -95,6 +104,12 @@ class World:
         elif kind == "event":
             guest.send("cuEventCreate", phEvent=new, Flags=0)
             guest.send("cuEventRecordWithFlags", hEvent=new, hStream=0, flags=0)
+        elif kind == "array":
+            arrays.create(guest, new)
+        elif kind == "texture_object":
+            assert arrays.texture(guest, new, arrays.KEPT).status == 0
+        elif kind == "surface_object":
+            assert arrays.surface(guest, new, arrays.KEPT).status == 0
         elif kind == "link":
             assert links.create(guest, new).status == 0
             links.add_all(guest, new)

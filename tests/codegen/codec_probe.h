@@ -17,6 +17,7 @@ enum { BAD = 0xbad, LIMIT = 1 << 20, DEVICES = 4, PARAMS = 24 };
         return (uint64_t)(uintptr_t)handle == BAD ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;                \
     }
 WIRE(stream, CUstream)
+WIRE(array, CUarray)
 WIRE(context, CUcontext)
 WIRE(kernel, CUkernel)
 WIRE(function_or_kernel, CUfunction)

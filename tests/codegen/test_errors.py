@@ -194,7 +194,7 @@ MISTAKES = {
             0,
             "sessionGetModule(library): unknown object 'book'",
             "Known: context, module, library, kernel, function, stream, event, memory_pool, link, "
-            "memory_allocation",
+            "memory_allocation, array, texture_object, surface_object",
         ),
     ),
     "nothing said of what it leaves behind": (

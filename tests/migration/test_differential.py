@@ -29,6 +29,7 @@ Road = Carriage | Crossing
 ALL = programs.carried()
 # Short ones that together have streams, events, modules, variables, contexts, errors, threads and both APIs.
 SOME = {
+    "array_copies",
     "bad_copies",
     "bad_launch",
     "contexts",
@@ -60,12 +61,14 @@ SOME = {
     "stale_handles",
     "struct_parameters",
     "symbols",
+    "texture_objects",
     "vector_add_driver",
     "vector_add_runtime",
     "vmm_access",
     "vmm_maps",
 }
 SOME_BY_FILE = {
+    "array_copies",
     "contexts",
     "events",
     "globals_driver",
@@ -73,6 +76,7 @@ SOME_BY_FILE = {
     "memsets",
     "moving_contexts",
     "symbols",
+    "texture_objects",
     "vector_add_runtime",
     "vmm_maps",
 }
@@ -89,6 +93,7 @@ SOME_BETWEEN_SERVERS = {
     "per_thread_stream",
     "pinned_pipeline",
     "shared_stream_threads",
+    "texture_objects",
     "vector_add_runtime",
     "vmm_access",
     "vmm_maps",

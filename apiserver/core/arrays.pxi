@@ -1,0 +1,268 @@
+# CUDA arrays. Only the driver knows where they lie, so no address reaches them: what they hold is counted against the
+# quota by what its texels take, cleared when it is new, and copied by boxes of rows (WIRE.md 8).
+
+cdef enum:
+    ARRAY_UNIT = 64 << 10       # an array counts as a multiple of this; the guest reckons likewise
+    ZEROES_SIZE = 1 << 20
+
+cdef uint8_t zeroes[ZEROES_SIZE]
+
+
+cdef void begin_arrays(Session *s) noexcept nogil:
+    s.arrays.used = 0
+    if s.arrays.fillers == NULL:
+        s.arrays.fillers = new vector[Filler]()
+
+
+cdef uint64_t texel_size(const cu.CUDA_ARRAY3D_DESCRIPTOR *desc) noexcept nogil:
+    """Bytes of a texel of the formats that types.yaml allows."""
+    cdef int format = <int>desc.Format
+    if format == cu.CU_AD_FORMAT_UNSIGNED_INT8 or format == cu.CU_AD_FORMAT_SIGNED_INT8:
+        return desc.NumChannels
+    if format == cu.CU_AD_FORMAT_UNSIGNED_INT32 or format == cu.CU_AD_FORMAT_SIGNED_INT32 \
+            or format == cu.CU_AD_FORMAT_FLOAT:
+        return 4 * <uint64_t>desc.NumChannels
+    return 2 * <uint64_t>desc.NumChannels
+
+
+cdef inline bint box_lies_in(Array *array, uint64_t x, uint64_t y, uint64_t z, uint64_t width,
+                             uint64_t rows) noexcept nogil:
+    return x <= array.row and width <= array.row - x and y <= array.rows and rows <= array.rows - y \
+        and z < array.layers
+
+
+cdef int clear_array(Session *s, Frame *f, Array *array) noexcept nogil:
+    """Whatever the driver finds there, the session does not see it."""
+    cdef Stream *stream = f.context.legacy
+    cdef cu.CUDA_MEMCPY3D copy
+    cdef uint64_t width = min(array.row, <uint64_t>ZEROES_SIZE)
+    cdef uint64_t rows = max(<uint64_t>1, ZEROES_SIZE // array.row)
+    cdef int status = ready_stream(s, stream)
+    stream.dirty = True
+    stream.active = True
+    memset(&copy, 0, sizeof(copy))
+    copy.srcMemoryType = cu.CU_MEMORYTYPE_HOST
+    copy.srcHost = zeroes
+    copy.srcPitch = width
+    copy.dstMemoryType = cu.CU_MEMORYTYPE_ARRAY
+    copy.dstArray = array.cu
+    copy.Depth = 1
+    while copy.dstZ < array.layers and status == cu.CUDA_SUCCESS:
+        copy.WidthInBytes = min(width, array.row - copy.dstXInBytes)
+        copy.Height = min(rows, array.rows - copy.dstY)
+        copy.srcHeight = copy.Height
+        status = cu.cuMemcpy3DAsync(&copy, stream.cu)
+        copy.dstXInBytes += copy.WidthInBytes
+        if copy.dstXInBytes == array.row:
+            copy.dstXInBytes = 0
+            copy.dstY += copy.Height
+        if copy.dstY == array.rows:
+            copy.dstY = 0
+            copy.dstZ += 1
+    status = status or join(s, stream, s.streams.order) or publish(s)
+    stream.epoch = s.streams.epoch
+    return status
+
+
+cdef int on_cuArray3DCreate_v2(Session *s, Frame *f, gf_req_cuArray3DCreate_v2 *q,
+                               cu.CUDA_ARRAY3D_DESCRIPTOR *desc) noexcept nogil:
+    cdef Array *array
+    cdef uint64_t row = gf_times(desc.Width, texel_size(desc))
+    cdef uint64_t rows = max(desc.Height, <size_t>1)
+    cdef uint64_t layers = max(desc.Depth, <size_t>1)
+    cdef uint64_t bytes = gf_times(gf_times(row, rows), layers)
+    cdef int status
+    if bytes > s.window.quota:
+        return cu.CUDA_ERROR_OUT_OF_MEMORY
+    bytes = (bytes + ARRAY_UNIT - 1) // ARRAY_UNIT * ARRAY_UNIT
+    if bytes > s.window.quota - s.window.used - s.arrays.used:
+        return cu.CUDA_ERROR_OUT_OF_MEMORY
+    array = <Array *>calloc(1, sizeof(Array))
+    if array == NULL:
+        return cu.CUDA_ERROR_OUT_OF_MEMORY
+    array.bytes = bytes
+    array.row = row
+    array.rows = rows
+    array.layers = layers
+    status = enter(s, f.context)
+    status = status or cu.cuArray3DCreate(&array.cu, desc)
+    if status == cu.CUDA_SUCCESS:
+        status = clear_array(s, f, array)
+        status = status or put(s, q.pHandle, ARRAY, &array.base, f.context)
+        if status == cu.CUDA_SUCCESS:
+            s.arrays.used += bytes
+            return status
+        cu.cuArrayDestroy(array.cu)
+    free(array)
+    return status
+
+
+cdef int find_array(Session *s, Frame *f, uint64_t handle, Array **found) noexcept nogil:
+    found[0] = <Array *>find(s, handle, ARRAY)
+    return cu.CUDA_ERROR_INVALID_HANDLE if found[0] == NULL else cu.CUDA_SUCCESS
+
+
+cdef int drop_array(Session *s, Array *array) noexcept nogil:
+    """The driver waits for the work that may use it, as cuArrayDestroy does."""
+    cdef int status = enter(s, array.base.context)
+    forget(s, &array.base)
+    s.arrays.used -= array.bytes
+    status = status or cu.cuArrayDestroy(array.cu)
+    free(array)
+    return status
+
+
+cdef int retire_array(Session *s, Frame *f, uint64_t handle) noexcept nogil:
+    cdef Array *array = <Array *>find(s, handle, ARRAY)
+    return cu.CUDA_ERROR_INVALID_HANDLE if array == NULL else drop_array(s, array)
+
+
+cdef void box_copy(cu.CUDA_MEMCPY3D *copy, uint64_t width, uint64_t rows) noexcept nogil:
+    memset(copy, 0, sizeof(cu.CUDA_MEMCPY3D))
+    copy.WidthInBytes = width
+    copy.Height = rows
+    copy.Depth = 1
+    copy.srcHeight = rows
+    copy.dstHeight = rows
+
+
+cdef void from_array(cu.CUDA_MEMCPY3D *copy, Array *array, uint64_t x, uint64_t y, uint64_t z) noexcept nogil:
+    copy.srcMemoryType = cu.CU_MEMORYTYPE_ARRAY
+    copy.srcArray = array.cu
+    copy.srcXInBytes = x
+    copy.srcY = y
+    copy.srcZ = z
+
+
+cdef void to_array(cu.CUDA_MEMCPY3D *copy, Array *array, uint64_t x, uint64_t y, uint64_t z) noexcept nogil:
+    copy.dstMemoryType = cu.CU_MEMORYTYPE_ARRAY
+    copy.dstArray = array.cu
+    copy.dstXInBytes = x
+    copy.dstY = y
+    copy.dstZ = z
+
+
+cdef int sessionArrayIn_call(Session *s, Frame *f, gf_req_sessionArrayIn *q, Stream *stream,
+                             Array *array) noexcept nogil:
+    cdef size_t size = q.rows * q.width
+    cdef Piece piece
+    cdef cu.CUDA_MEMCPY3D copy
+    cdef int status
+    if not box_lies_in(array, q.x, q.y, q.z, q.width, q.rows):
+        return read_payload(s, NULL, size) or cu.CUDA_ERROR_INVALID_VALUE
+    status = take_piece(s, size, stream, &piece)
+    status = status or read_payload(s, piece.data, size)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    enter(s, f.context)
+    box_copy(&copy, q.width, q.rows)
+    copy.srcMemoryType = cu.CU_MEMORYTYPE_HOST
+    copy.srcHost = piece.data
+    copy.srcPitch = q.width
+    to_array(&copy, array, q.x, q.y, q.z)
+    status = cu.cuMemcpy3DAsync(&copy, stream.cu)
+    return status or copied_in(s, stream)
+
+
+cdef int sessionArrayOut_call(Session *s, Frame *f, gf_req_sessionArrayOut *q, Stream *stream,
+                              Array *array) noexcept nogil:
+    cdef uint64_t size = q.width * q.rows
+    cdef Piece piece
+    cdef cu.CUDA_MEMCPY3D copy
+    cdef int status
+    if not box_lies_in(array, q.x, q.y, q.z, q.width, q.rows):
+        return cu.CUDA_ERROR_INVALID_VALUE
+    status = take_piece(s, size, stream, &piece)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    enter(s, f.context)
+    box_copy(&copy, q.width, q.rows)
+    from_array(&copy, array, q.x, q.y, q.z)
+    copy.dstMemoryType = cu.CU_MEMORYTYPE_HOST
+    copy.dstHost = piece.data
+    copy.dstPitch = q.width
+    status = cu.cuMemcpy3DAsync(&copy, stream.cu)
+    return status or answer_copy(s, f, stream, piece, size)
+
+
+cdef int sessionArrayCopy_call(Session *s, Frame *f, gf_req_sessionArrayCopy *q, Stream *stream, Array *target,
+                               Array *source) noexcept nogil:
+    cdef cu.CUDA_MEMCPY3D copy
+    if not box_lies_in(target, q.target_x, q.target_y, q.target_z, q.width, q.rows) \
+            or not box_lies_in(source, q.source_x, q.source_y, q.source_z, q.width, q.rows):
+        return cu.CUDA_ERROR_INVALID_VALUE
+    box_copy(&copy, q.width, q.rows)
+    from_array(&copy, source, q.source_x, q.source_y, q.source_z)
+    to_array(&copy, target, q.target_x, q.target_y, q.target_z)
+    return cu.cuMemcpy3DAsync(&copy, stream.cu)
+
+
+cdef int sessionArrayFrom_call(Session *s, Frame *f, gf_req_sessionArrayFrom *q, Stream *stream,
+                               Array *array) noexcept nogil:
+    cdef cu.CUDA_MEMCPY3D copy
+    if rows_overlap(q.pitch, q.width, q.rows) or not box_lies_in(array, q.x, q.y, q.z, q.width, q.rows):
+        return cu.CUDA_ERROR_INVALID_VALUE
+    box_copy(&copy, q.width, q.rows)
+    copy.srcMemoryType = cu.CU_MEMORYTYPE_DEVICE
+    copy.srcDevice = q.address
+    copy.srcPitch = q.pitch
+    to_array(&copy, array, q.x, q.y, q.z)
+    return cu.cuMemcpy3DAsync(&copy, stream.cu)
+
+
+cdef int sessionArrayTo_call(Session *s, Frame *f, gf_req_sessionArrayTo *q, Stream *stream,
+                             Array *array) noexcept nogil:
+    cdef cu.CUDA_MEMCPY3D copy
+    if rows_overlap(q.pitch, q.width, q.rows) or not box_lies_in(array, q.x, q.y, q.z, q.width, q.rows):
+        return cu.CUDA_ERROR_INVALID_VALUE
+    box_copy(&copy, q.width, q.rows)
+    from_array(&copy, array, q.x, q.y, q.z)
+    copy.dstMemoryType = cu.CU_MEMORYTYPE_DEVICE
+    copy.dstDevice = q.address
+    copy.dstPitch = q.pitch
+    return cu.cuMemcpy3DAsync(&copy, stream.cu)
+
+
+cdef void list_arrays_of(Session *s, Object *owner, vector[uint64_t] *out) noexcept nogil:
+    cdef Object *object = youngest(s, owner)
+    cdef Array *array
+    while object != NULL:
+        if object.kind == ARRAY:
+            array = <Array *>object
+            append_words(out, object.handle, context_slot(object.context), array.row, array.rows, array.layers)
+        object = next_elder(s, object)
+
+
+cdef void append_words(vector[uint64_t] *out, uint64_t handle, uint64_t context, uint64_t row, uint64_t rows,
+                       uint64_t layers) noexcept nogil:
+    out.push_back(handle)
+    out.push_back(context)
+    out.push_back(row)
+    out.push_back(rows)
+    out.push_back(layers)
+
+
+cdef void list_arrays(Session *s, vector[uint64_t] *out) noexcept nogil:
+    """Of each: handle, context as a header names it, bytes of a row, rows, layers. The dispatcher stands still."""
+    cdef Context *context = s.device.others
+    list_arrays_of(s, <Object *>s.device.primary, out)
+    while context != NULL:
+        list_arrays_of(s, <Object *>context, out)
+        context = context.next
+
+
+cdef int read_array(Session *s, uint64_t handle, uint64_t y, uint64_t z, uint64_t rows, void *target,
+                    size_t size) noexcept nogil:
+    """Whole rows of an array, when the device is idle."""
+    cdef Array *array = <Array *>find(s, handle, ARRAY)
+    cdef cu.CUDA_MEMCPY3D copy
+    cdef int status
+    if array == NULL or not box_lies_in(array, 0, y, z, array.row, rows) or size != array.row * rows:
+        return cu.CUDA_ERROR_INVALID_VALUE
+    status = cu.cuCtxSetCurrent(array.base.context.cu)
+    box_copy(&copy, array.row, rows)
+    from_array(&copy, array, 0, y, z)
+    copy.dstMemoryType = cu.CU_MEMORYTYPE_HOST
+    copy.dstHost = target
+    copy.dstPitch = array.row
+    return status or cu.cuMemcpy3D(&copy)

@@ -1,0 +1,173 @@
+/* Copies with an array at one end or both: boxes of rows, a layer at a time (WIRE.md 8). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "array.h"
+#include "calls.h"
+#include "channel.h"
+#include "copy.h"
+#include "gpuferry/messages.h"
+#include "host_call.h"
+#include "pending.h"
+#include "stream.h"
+#include "window.h"
+
+/* One side: a place in an array, or rows in memory. */
+struct end {
+    bool is_array;
+    uint64_t array, x, y, z;
+    struct gf_copy_side memory;
+};
+
+static CUresult place_in_array(const struct gf_volume *v, const CUDA_MEMCPY3D *size, struct end *end) {
+    uint64_t extents[3], texel;
+    CUresult result = gf_array_look_up(v->array, &end->array, extents, &texel);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (v->x % texel != 0 || size->WidthInBytes % texel != 0 || v->x > extents[0] ||
+        size->WidthInBytes > extents[0] - v->x || v->y > extents[1] || size->Height > extents[1] - v->y ||
+        v->z > extents[2] || size->Depth > extents[2] - v->z) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    end->is_array = true;
+    end->x = v->x;
+    end->y = v->y;
+    end->z = v->z;
+    return CUDA_SUCCESS;
+}
+
+static CUresult find_end(const struct gf_volume *v, const CUDA_MEMCPY3D *size, bool write, struct end *end) {
+    return v->type == CU_MEMORYTYPE_ARRAY ? place_in_array(v, size, end)
+                                          : gf_copy_side(v, size, write, &end->memory);
+}
+
+/* Rows of one layer, of which `from` and `to` say where they begin. */
+static CUresult copy_rows(const struct end *to, const struct end *from, uint64_t stream, uint64_t width,
+                          uint64_t rows) {
+    if (to->is_array && from->is_array) {
+        struct gf_req_sessionArrayCopy request = {stream,  to->array, to->x,   to->y, to->z, from->array,
+                                                  from->x, from->y,   from->z, width, rows};
+        return gf_send_struct(GF_OP_sessionArrayCopy, &request);
+    }
+    const struct end *array = to->is_array ? to : from;
+    const struct gf_copy_side *memory = to->is_array ? &from->memory : &to->memory;
+    if (memory->device) {
+        struct gf_req_sessionArrayFrom request = {
+            stream, array->array, array->x, array->y, array->z, memory->address, memory->pitch, width, rows};
+        if (to->is_array) {
+            return gf_send_struct(GF_OP_sessionArrayFrom, &request);
+        }
+        struct gf_req_sessionArrayTo back = {stream,          array->array,  array->x, array->y, array->z,
+                                             memory->address, memory->pitch, width,    rows};
+        return gf_send_struct(GF_OP_sessionArrayTo, &back);
+    }
+    struct gf_rows in_memory = {(char *)memory->address, memory->pitch, width, rows};
+    if (to->is_array) {
+        struct gf_req_sessionArrayIn request = {stream,   array->array, array->x, array->y,
+                                                array->z, width,        rows};
+        return gf_send_rows(GF_OP_sessionArrayIn, &request, sizeof request, &in_memory);
+    }
+    struct gf_req_sessionArrayOut request = {stream, array->array, array->x, array->y, array->z, width, rows};
+    struct gf_call call = {.op = GF_OP_sessionArrayOut, .rows = in_memory};
+    CUresult result = gf_call_parts(&call, &(struct iovec){&request, sizeof request}, 1);
+    free(call.payload);
+    return result;
+}
+
+static void step(struct end *end, uint64_t rows) {
+    end->y += rows;
+    end->memory.address += rows * end->memory.pitch;
+}
+
+CUresult gf_copy_boxes(const struct gf_volume *target, const struct gf_volume *source,
+                       const CUDA_MEMCPY3D *size, CUstream cuda_stream) {
+    struct end to = {0}, from = {0};
+    uint64_t stream;
+    CUresult result = gf_wire_stream(cuda_stream, &stream);
+    result = result == CUDA_SUCCESS ? find_end(target, size, true, &to) : result;
+    result = result == CUDA_SUCCESS ? find_end(source, size, false, &from) : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (gf_host_calls_pending() && (result = gf_wait_for_stream(stream)) != CUDA_SUCCESS) {
+        return result; /* a function of the program may write what is copied */
+    }
+    bool shared = to.memory.shared || from.memory.shared;
+    uint64_t most = GF_CHUNK / size->WidthInBytes;
+    most = most > 0 ? most : 1;
+    gf_window_work_enqueued();
+    for (uint64_t z = 0; z < size->Depth && result == CUDA_SUCCESS; z++) {
+        struct end at_to = to, at_from = from;
+        for (uint64_t done = 0; done < size->Height && result == CUDA_SUCCESS;) {
+            uint64_t left = size->Height - done, rows = left < most ? left : most;
+            result = copy_rows(&at_to, &at_from, stream, size->WidthInBytes, rows);
+            step(&at_to, rows);
+            step(&at_from, rows);
+            done += rows;
+        }
+        to.z++;
+        from.z++;
+        to.memory.address += to.memory.slice;
+        from.memory.address += from.memory.slice;
+    }
+    return result == CUDA_SUCCESS && shared ? gf_wait_for_stream(stream) : result;
+}
+
+CUresult gf_copy_line(const CUDA_MEMCPY3D *given, CUstream stream, bool behind) {
+    const struct {
+        CUmemorytype type;
+        CUarray array;
+    } sides[] = {{given->srcMemoryType, given->srcArray}, {given->dstMemoryType, given->dstArray}};
+    for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
+        if (sides[i].type != CU_MEMORYTYPE_ARRAY) {
+            continue;
+        }
+        const struct gf_array *array = gf_array_find(sides[i].array);
+        if (array == NULL) {
+            return sides[i].array == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+        }
+        if (array->height > 0 || array->depth > 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    CUDA_MEMCPY3D line = *given;
+    line.Height = line.Depth = 1;
+    return gf_copy_volume(&line, stream, behind);
+}
+
+#define TO_ARRAY(array, offset)                                                                              \
+    .dstMemoryType = CU_MEMORYTYPE_ARRAY, .dstArray = (array), .dstXInBytes = (offset)
+#define FROM_ARRAY(array, offset)                                                                            \
+    .srcMemoryType = CU_MEMORYTYPE_ARRAY, .srcArray = (array), .srcXInBytes = (offset)
+#define TO_HOST(memory)     .dstMemoryType = CU_MEMORYTYPE_HOST, .dstHost = (memory)
+#define FROM_HOST(memory)   .srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = (memory)
+#define TO_DEVICE(memory)   .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = (memory)
+#define FROM_DEVICE(memory) .srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = (memory)
+
+CUresult gf_copy_device_to_array(CUarray to, size_t offset, CUdeviceptr from, size_t size, CUstream stream) {
+    return gf_copy_line(&(CUDA_MEMCPY3D){TO_ARRAY(to, offset), FROM_DEVICE(from), .WidthInBytes = size},
+                        stream, false);
+}
+
+CUresult gf_copy_array_to_device(CUdeviceptr to, CUarray from, size_t offset, size_t size, CUstream stream) {
+    return gf_copy_line(&(CUDA_MEMCPY3D){TO_DEVICE(to), FROM_ARRAY(from, offset), .WidthInBytes = size},
+                        stream, false);
+}
+
+CUresult gf_copy_host_to_array(CUarray to, size_t offset, const void *from, size_t size, CUstream stream) {
+    return gf_copy_line(&(CUDA_MEMCPY3D){TO_ARRAY(to, offset), FROM_HOST(from), .WidthInBytes = size}, stream,
+                        false);
+}
+
+CUresult gf_copy_array_to_host(void *to, CUarray from, size_t offset, size_t size, CUstream stream) {
+    return gf_copy_line(&(CUDA_MEMCPY3D){TO_HOST(to), FROM_ARRAY(from, offset), .WidthInBytes = size}, stream,
+                        false);
+}
+
+CUresult gf_copy_array_to_array(CUarray to, size_t to_offset, CUarray from, size_t from_offset, size_t size,
+                                CUstream stream) {
+    return gf_copy_line(
+        &(CUDA_MEMCPY3D){TO_ARRAY(to, to_offset), FROM_ARRAY(from, from_offset), .WidthInBytes = size},
+        stream, false);
+}
