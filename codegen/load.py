@@ -16,6 +16,7 @@ from .model import (
     Assignment,
     AttributeUse,
     By,
+    Capture,
     Class,
     Early,
     Function,
@@ -192,6 +193,7 @@ def load_variant(base: str, group: str, value: Value) -> Variant:
     lookup, stream, via = keys.get("lookup"), keys.get("stream"), keys.get("via")
     guest, server, needs, alias = keys.get("guest"), keys.get("server"), keys.get("needs"), keys.get("alias")
     blocking, replay, restore = keys.get("blocking"), keys.get("replay"), keys.get("restore")
+    capture = keys.get("capture")
     early, result, override = keys.get("early"), keys.get("result"), keys.get("override")
     steps = override.mapping() if override else None
     variant = Variant(
@@ -214,6 +216,7 @@ def load_variant(base: str, group: str, value: Value) -> Variant:
         needs=needs.choice(Needs) if needs else Needs.DRIVER,
         replay=load_replay(replay) if replay else None,
         restore=restore.flag() if restore else False,
+        capture=capture.choice(Capture) if capture else None,
         args=load_args(keys.get("args"), signature),
         early=tuple(load_early(item) for item in early.items()) if early else (),
         answer=load_assignments(keys.get("answer")),

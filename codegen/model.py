@@ -158,6 +158,18 @@ class Arg:
     values: str | None = None
 
 
+class Capture(Enum):
+    """What a call means while a stream is captured."""
+
+    FREE = "free"  # as ever
+    NODE = "node"  # on a captured stream it becomes part of the graph
+    UNSAFE = "unsafe"  # the modes of captures and of the thread decide
+    COPY = "copy"  # the same, and the legacy stream is used
+    STREAM = "stream"  # it waits for its stream, or asks about it
+    EVENT = "event"  # the same of an event
+    CONTEXT = "context"  # the same of all streams
+
+
 @dataclass(frozen=True)
 class PerThread:
     """The twin of a function for the per-thread default stream (`_ptsz`, `_ptds`)."""
@@ -234,6 +246,7 @@ class Variant:
     needs: Needs = Needs.DRIVER
     replay: Replay | None = None
     restore: bool = False
+    capture: Capture | None = None
     args: tuple[Arg, ...] = ()
     early: tuple[Early, ...] = ()
     answer: tuple[Assignment, ...] = ()

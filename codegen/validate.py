@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import codec, expression
-from .model import Arg, By, Class, Kind, Lasting, Library, Spec, SpecError, Use, Variant
+from .model import Arg, By, Capture, Class, Kind, Lasting, Library, Spec, SpecError, Use, Variant
 from .wire import BY_VALUE, Message, UnknownType, message
 
 TRAVELS = BY_VALUE | {Kind.IN, Kind.OUT, Kind.INOUT, Kind.PAYLOAD, Kind.OPTIONS, Kind.IGNORED}
@@ -150,6 +150,14 @@ def check_stream(variant: Variant) -> None:
         )
 
 
+def check_capture(variant: Variant) -> None:
+    """What uses a stream, or waits, says what it means while one is captured."""
+    carried = variant.klass in (Class.ASYNC, Class.SYNC) and variant.alias is None
+    if carried and (variant.stream or variant.blocking) and variant.capture is None:
+        cause = "nobody says what it means while a stream is captured"
+        raise fail(variant, cause, f"Add 'capture: …', one of {', '.join(c.value for c in Capture)}")
+
+
 def check_replay(variant: Variant, found: Message | None) -> None:
     """Raise SpecError unless `replay` says of every operation of the server what a session that moves must
     know.
@@ -241,6 +249,8 @@ def validate(spec: Spec) -> None:
             check_class(variant, library.header is not None)
             check_references(spec, variant)
             check_stream(variant)
+            if library.header is not None:
+                check_capture(variant)
             for arg in variant.args:
                 check_arg(spec, variant, arg)
             found = None

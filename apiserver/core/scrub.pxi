@@ -81,6 +81,7 @@ cdef void begin_session(Session *s, int fd, gf_tls *tls, uint64_t quota, bint re
     begin_input(s)
     begin_images(s)
     begin_links(s)
+    begin_graphs(s)
     begin_arrays(s)
     begin_journal(s)
     begin_arrival(s, restore, resumable)

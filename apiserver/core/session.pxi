@@ -12,6 +12,7 @@ cdef struct Session:
     Objects objects
     Images images
     Links links
+    Graphs graphs
     Arrays arrays
     Journal journal
     Streams streams

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..model import By, Spec, Variant
+from ..model import By, Capture, Spec, SpecError, Variant
 from ..render import render
 
 
@@ -21,6 +21,7 @@ def outputs(spec: Spec) -> dict[str, str]:
             file,
             variants=list(spec.driver.variants),
             functions=functions,
+            refused=refused,
         ),
         "guest/_generated/libcuda.map": render(
             "guest_libcuda.map.j2", __file__, file, exports=sorted(exports)
@@ -30,3 +31,18 @@ def outputs(spec: Spec) -> dict[str, str]:
 
 def _symbols(variant: Variant) -> list[str]:
     return [variant.symbol] + ([variant.per_thread.symbol] if variant.per_thread else [])
+
+
+def refused(variant: Variant) -> str:
+    """The expression that says what a call is refused with while something is captured; empty: nothing."""
+    if variant.capture in (None, Capture.FREE, Capture.NODE):
+        return ""
+    asked = {Capture.COPY: "CUstream", Capture.STREAM: "CUstream", Capture.EVENT: "CUevent"}
+    ctype = asked.get(variant.capture)
+    found = [p.name for p in variant.signature.params if p.ctype == ctype]
+    if variant.stream == "implicit" and ctype == "CUstream":
+        found = ["stream"]
+    if ctype is not None and len(found) != 1:
+        cause = f"{variant.symbol}: 'capture: {variant.capture.value}' asks about one {ctype}"
+        raise SpecError(variant.where, cause, "Say another one")
+    return f"gf_capture_{variant.capture.value}({', '.join(found) if ctype else ''})"

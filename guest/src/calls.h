@@ -1,10 +1,12 @@
 /* What several functions of the driver are made of (`calls` in specs/cuda/driver.yaml). `behind`: the copy
  * may still run when the call returns. Out parameters are set only on success. */
 #pragma once
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "driver_interop/cuda_driver.h"
 #include "driver_interop/interop.h"
+#include "graph.h"
 #include "objects.h"
 
 /* Device memory of the window, at once or in the order of a stream. */
@@ -67,3 +69,55 @@ CUresult gf_host_callback(CUstream stream, CUstreamCallback callback, void *data
 
 CUresult gf_occupancy_clusters(int *result, CUfunction function, const CUlaunchConfig *config,
                                bool largest_size);
+
+/* Graphs: each function takes and gives parameters in its form (graph.h). */
+CUresult gf_graph_create(CUgraph *graph);
+CUresult gf_graph_clone(struct gf_model *model, CUgraph *clone);
+CUresult gf_graph_destroy(struct gf_graph *graph);
+CUresult gf_graph_destroy_node(struct gf_graph_node *node);
+CUresult gf_graph_add(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
+                      const CUgraphEdgeData *data, size_t count, enum gf_form form, const void *params);
+/* Of one handle or address. */
+CUresult gf_graph_add_value(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
+                            size_t count, enum gf_form form, uint64_t value);
+CUresult gf_graph_connect(struct gf_model *model, const CUgraphNode *from, const CUgraphNode *to,
+                          const CUgraphEdgeData *data, size_t count);
+CUresult gf_graph_disconnect(struct gf_model *model, const CUgraphNode *from, const CUgraphNode *to,
+                             size_t count);
+CUresult gf_graph_nodes(struct gf_model *model, CUgraphNode *nodes, size_t *count, bool roots);
+CUresult gf_graph_edges(struct gf_model *model, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *data,
+                        size_t *count);
+CUresult gf_node_get(const struct gf_node *node, enum gf_form form, void *params);
+CUresult gf_node_set(struct gf_node *node, enum gf_form form, const void *params);
+CUresult gf_node_set_value(struct gf_node *node, enum gf_form form, uint64_t value);
+CUresult gf_node_in_clone(struct gf_model *clone, uint64_t original, CUgraphNode *found);
+CUresult gf_node_dependencies(const struct gf_node *node, CUgraphNode *nodes, CUgraphEdgeData *data,
+                              size_t *count);
+CUresult gf_node_dependents(const struct gf_node *node, CUgraphNode *nodes, CUgraphEdgeData *data,
+                            size_t *count);
+CUresult gf_graph_instantiate(CUgraphExec *handle, struct gf_model *model, uint64_t flags);
+CUresult gf_graph_instantiate_with(CUgraphExec *handle, struct gf_model *model,
+                                   CUDA_GRAPH_INSTANTIATE_PARAMS *params);
+CUresult gf_graph_launch(struct gf_exec *exec, CUstream stream);
+CUresult gf_exec_set(struct gf_exec *exec, const struct gf_node *node, enum gf_form form, const void *params);
+CUresult gf_exec_set_value(struct gf_exec *exec, const struct gf_node *node, enum gf_form form,
+                           uint64_t value);
+CUresult gf_exec_enable(struct gf_exec *exec, const struct gf_node *node, bool enabled);
+CUresult gf_exec_enabled(struct gf_exec *exec, const struct gf_node *node, unsigned *enabled);
+CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *model, CUgraphExecUpdateResultInfo *info);
+CUresult gf_exec_update_old(struct gf_exec *exec, struct gf_model *model, CUgraphNode *node,
+                            CUgraphExecUpdateResult *result);
+
+CUresult gf_user_object_create(CUuserObject *object, void *data, CUhostFn destroy, unsigned references);
+CUresult gf_user_object_retain(uint64_t object, unsigned count);
+CUresult gf_user_object_release(uint64_t object, unsigned count);
+CUresult gf_graph_retain(struct gf_model *model, uint64_t object, unsigned count, bool move);
+CUresult gf_graph_release(struct gf_model *model, uint64_t object, unsigned count);
+
+CUresult gf_capture_begin(CUstream stream, CUstreamCaptureMode mode, struct gf_model *model,
+                          const CUgraphNode *nodes, const CUgraphEdgeData *data, size_t count);
+CUresult gf_capture_end(CUstream stream, CUgraph *graph);
+CUresult gf_capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
+                         const CUgraphNode **nodes, const CUgraphEdgeData **data, size_t *count);
+CUresult gf_capture_update(CUstream stream, const CUgraphNode *nodes, const CUgraphEdgeData *data,
+                           size_t count, unsigned flags);

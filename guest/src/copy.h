@@ -1,6 +1,7 @@
 /* Which device memory the program may name. Copies themselves are in calls.h. */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "driver_interop/cuda_driver.h"
@@ -10,6 +11,36 @@
 bool gf_device_range(uint64_t address, uint64_t size, bool write);
 /* Until a stream, named as on the wire, has done what it was given. */
 CUresult gf_wait_for_stream(uint64_t stream);
+/* Whether an address is the device's, or the program's. */
+bool gf_address_is_device(uint64_t address);
+
+/* One side of a copy: rows in host or device memory. */
+struct gf_side {
+    bool device;
+    uint64_t address, pitch;
+};
+
+struct gf_extent {
+    uint64_t width, rows;
+};
+
+CUresult gf_copy_check_side(const struct gf_side *side, const struct gf_extent *extent, bool write);
+
+/* A copy of rows: each end in host or device memory. */
+struct gf_row_copy {
+    bool to_device, from_device;
+    uint64_t to, to_pitch, from, from_pitch, width, rows;
+};
+
+/* Calls `visit` for each slice of a copy, until one fails. */
+CUresult gf_copy_each(const CUDA_MEMCPY3D *copy,
+                      CUresult (*visit)(void *data, const struct gf_row_copy *slice), void *data);
+/* Whether a copy's pitches fit, and its ends are device memory where they should be. */
+CUresult gf_copy_check(const CUDA_MEMCPY3D *copy);
+/* Enqueues one slice to or from the program's memory; what comes from the device arrives behind. */
+CUresult gf_copy_staged(const struct gf_row_copy *slice, uint64_t stream);
+/* Whether a fill's memory is the device's, and its rows lie apart. */
+CUresult gf_fill_check(CUdeviceptr address, size_t pitch, uint32_t element, size_t width, size_t rows);
 
 /* Where one side of a 2-D or 3-D copy starts, and how its rows and slices lie, as the program says it. */
 struct gf_volume {
@@ -33,3 +64,6 @@ CUresult gf_copy_side(const struct gf_volume *volume, const CUDA_MEMCPY3D *size,
 /* A copy of which one side or both are arrays. */
 CUresult gf_copy_boxes(const struct gf_volume *to, const struct gf_volume *from, const CUDA_MEMCPY3D *size,
                        CUstream stream);
+/* The two sides of a copy as its descriptor says them. */
+struct gf_volume gf_copy_source(const CUDA_MEMCPY3D *copy);
+struct gf_volume gf_copy_target(const CUDA_MEMCPY3D *copy);

@@ -4,6 +4,7 @@
 
 #include "array.h"
 #include "calls.h"
+#include "capture.h"
 #include "channel.h"
 #include "copy.h"
 #include "gpuferry/messages.h"
@@ -87,7 +88,9 @@ CUresult gf_copy_boxes(const struct gf_volume *target, const struct gf_volume *s
     CUresult result = gf_wire_stream(cuda_stream, &stream);
     result = result == CUDA_SUCCESS ? find_end(target, size, true, &to) : result;
     result = result == CUDA_SUCCESS ? find_end(source, size, false, &from) : result;
-    if (result != CUDA_SUCCESS) {
+    /* No node of a graph carries an array: a capture ends by it. */
+    if (result != CUDA_SUCCESS ||
+        (gf_capture_any() && gf_capture_takes(cuda_stream, GF_FORM_MEMCPY, size, &result))) {
         return result;
     }
     if (gf_host_calls_pending() && (result = gf_wait_for_stream(stream)) != CUDA_SUCCESS) {

@@ -4,12 +4,10 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include "calls.h"
 #include "channel.h"
 #include "context.h"
 #include "gpuferry/messages.h"
 #include "hooks.h"
-#include "stream.h"
 
 #define TABLE_SIZE 256
 
@@ -259,19 +257,10 @@ CUresult gf_host_call_mark(uint64_t stream) {
     return enqueue(stream, (struct function_call){.base.copies = true});
 }
 
-CUresult gf_host_function(CUstream stream, CUhostFn function, void *data, unsigned sync_mode) {
-    (void)sync_mode; /* how the driver may wait, which the program cannot tell */
-    uint64_t wire;
-    CUresult result = gf_wire_stream(stream, &wire);
-    return result != CUDA_SUCCESS ? result
-                                  : enqueue(wire, (struct function_call){.function = function, .data = data});
+CUresult gf_host_call_function(uint64_t stream, CUhostFn function, void *data) {
+    return enqueue(stream, (struct function_call){.function = function, .data = data});
 }
 
-CUresult gf_host_callback(CUstream stream, CUstreamCallback callback, void *data, unsigned flags) {
-    (void)flags;
-    uint64_t wire;
-    CUresult result = gf_wire_stream(stream, &wire);
-    return result != CUDA_SUCCESS
-               ? result
-               : enqueue(wire, (struct function_call){.callback = callback, .stream = stream, .data = data});
+CUresult gf_host_call_callback(uint64_t stream, CUstream handle, CUstreamCallback callback, void *data) {
+    return enqueue(stream, (struct function_call){.callback = callback, .stream = handle, .data = data});
 }

@@ -27,6 +27,9 @@ CUresult gf_host_call_enqueue(struct gf_host_task *call, uint64_t stream, bool a
 uint64_t gf_host_call_keep(CUhostFn function, void *data);
 /* Nothing that is under way may ask for it any more. */
 void gf_host_call_drop(uint64_t id);
+/* Functions of the program in a stream, by the stream's wire id. */
+CUresult gf_host_call_function(uint64_t stream, CUhostFn function, void *data);
+CUresult gf_host_call_callback(uint64_t stream, CUstream handle, CUstreamCallback callback, void *data);
 /* Enqueued behind what may ask for kept calls: until the stream comes here, they count as pending. */
 CUresult gf_host_call_mark(uint64_t stream);
 

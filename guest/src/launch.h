@@ -2,9 +2,16 @@
 #pragma once
 #include "driver_interop/cuda_driver.h"
 #include "gpuferry/frames.h"
+#include "module.h"
 
 /* Launch attributes that have to travel; NOT_SUPPORTED for one that cannot. Room for
  * GF_LAUNCH_ATTRIBUTES_MAX. */
 #define GF_LAUNCH_ATTRIBUTES_MAX 16
+#define PARAMS_MAX               32764
 CUresult gf_launch_attributes(const CUlaunchConfig *config, struct gf_launch_attribute *travel,
                               uint32_t *count);
+/* Everything that CUDA refuses of a launch at once. */
+CUresult gf_launch_check(const CUlaunchConfig *config, const struct gf_callable *callable);
+/* The values of a kernel's parameters, as its table says, into `packed`, which has room for them. */
+CUresult gf_launch_pack(const struct gf_kernel_info *info, void **kernelParams, void **extra, char *packed);
+bool gf_launch_is_cooperative(const CUlaunchConfig *config);

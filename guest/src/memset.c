@@ -1,4 +1,5 @@
 #include "calls.h"
+#include "capture.h"
 #include "channel.h"
 #include "copy.h"
 #include "gpuferry/messages.h"
@@ -11,15 +12,16 @@ CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t ele
     struct gf_req_sessionFill request = {
         .address = address, .pitch = pitch, .width = width, .rows = rows, .value = value, .element = element};
     CUresult result = gf_wire_stream(cuda_stream, &request.stream);
-    uint64_t bytes, span;
     if (result != CUDA_SUCCESS || width == 0 || rows == 0) {
         return result;
     }
-    if (__builtin_mul_overflow(width, element, &bytes) ||
-        (rows > 1 && (pitch < bytes || pitch % element != 0)) || address % element != 0 ||
-        __builtin_mul_overflow(pitch, rows - 1, &span) || __builtin_add_overflow(span, bytes, &span) ||
-        !gf_device_range(address, span, true)) {
-        return CUDA_ERROR_INVALID_VALUE;
+    result = gf_fill_check(address, pitch, element, width, rows);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const CUDA_MEMSET_NODE_PARAMS_v2 node = {address, pitch, value, element, width, rows, NULL};
+    if (gf_capture_any() && gf_capture_takes(cuda_stream, GF_FORM_MEMSET, &node, &result)) {
+        return result;
     }
     struct gf_shared shared;
     if (!gf_shared_find(address, &shared)) {

@@ -1,6 +1,7 @@
 #include "pool.h"
 
 #include "calls.h"
+#include "capture.h"
 #include "context.h"
 #include "functions.h"
 #include "stream.h"
@@ -30,6 +31,11 @@ CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t handl
         (size > pool->max_size || atomic_load(&pool->used) > pool->max_size - size)) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
+    const CUDA_MEM_ALLOC_NODE_PARAMS_v2 node = {.bytesize = size};
+    if (result == CUDA_SUCCESS && gf_capture_any() &&
+        gf_capture_takes(cuda_stream, GF_FORM_ALLOC, &node, &result)) {
+        return result;
+    }
     if (result == CUDA_SUCCESS && size > 0) {
         result = gf_window_alloc(size, gf_context_current_handle(), handle, stream, &found);
     }
@@ -43,7 +49,8 @@ CUresult gf_memory_free_async(CUdeviceptr address, CUstream cuda_stream) {
     struct gf_allocation allocation;
     uint64_t stream;
     CUresult result = gf_wire_stream(cuda_stream, &stream);
-    if (result != CUDA_SUCCESS || address == 0) {
+    if (result != CUDA_SUCCESS || address == 0 ||
+        (gf_capture_any() && gf_capture_takes(cuda_stream, GF_FORM_FREE, &address, &result))) {
         return result;
     }
     bool of_pool = gf_window_find(address, &allocation) && allocation.pool != 0;

@@ -61,14 +61,3 @@ CUresult gf_wire_stream(CUstream stream, uint64_t *wire) {
     struct gf_stream *object;
     return gf_stream_look_up(stream, &object, wire);
 }
-
-CUresult gf_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode) {
-    static _Thread_local CUstreamCaptureMode current;
-    if (mode == NULL || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUstreamCaptureMode before = current;
-    current = *mode;
-    *mode = before;
-    return CUDA_SUCCESS;
-}

@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "capture.h"
 #include "driver_interop/stream_settings.h"
 #include "functions.h"
 #include "objects.h"
@@ -12,6 +13,7 @@ static struct gf_stream_settings *of_default;
 
 void gf_stream_ended(struct gf_object *object) {
     struct gf_stream *stream = (struct gf_stream *)object;
+    gf_capture_forget(stream);
     free(stream->settings);
     stream->settings = NULL;
 }

@@ -27,6 +27,7 @@ KINDS = {
     "stream": 6,
     "event": 7,
     "link": 9,
+    "graph_exec": 13,
     "array": 16,
     "texture_object": 17,
     "surface_object": 18,

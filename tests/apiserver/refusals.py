@@ -41,6 +41,8 @@ VALID: dict[str, dict[str, Any]] = {
     "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": {"blockSize": 32},
     "cuOccupancyAvailableDynamicSMemPerBlock": {"numBlocks": 1, "blockSize": 32},
     "sessionRestoreState": {"payload": b""},
+    "sessionGraphKernel": {"params": 12},
+    "sessionGraphSetKernel": {"params": 12},
     "cuArray3DCreate_v2": {"pAllocateArray": arrays.description(64)},
     "sessionTextureCreate": {
         "resource": arrays.resource(arrays.KEPT),
@@ -49,6 +51,10 @@ VALID: dict[str, dict[str, Any]] = {
     },
     "sessionSurfaceCreate": {"resource": arrays.resource(arrays.KEPT)},
 }
+
+FIRST_NODE = 2  # behind the empty ones that every graph has here
+# What lies behind a request, where zeros are none.
+CONTENT = {"sessionGraphEdges": (0).to_bytes(4, "little") + (1).to_bytes(4, "little") + bytes(8)}
 
 
 @cache
@@ -79,6 +85,7 @@ class World:
     address: int = 0
     made: dict[str, int] = field(default_factory=dict)
     slots: int = 10
+    ready: int = 0  # a graph; the one in `made` is not yet
 
     def furnish(self) -> World:
         self.address = self.guest.map(2)
@@ -87,11 +94,33 @@ class World:
         self.made["library"] = kernels.LIBRARY
         arrays.create(self.guest, arrays.KEPT)
         self.made["array"] = arrays.KEPT
-        for kind in ("stream", "event", "module", "function", "link", "texture_object", "surface_object"):
+        for kind in (
+            "stream",
+            "event",
+            "module",
+            "function",
+            "link",
+            "graph_exec",
+            "texture_object",
+            "surface_object",
+        ):
             self.made[kind] = self.make(kind)
+        self.ready = self.ready_graph()
         reply = self.guest.sync()
         assert (reply.status, reply.latched) == (0, 0), reply
         return self
+
+    def ready_graph(self) -> int:
+        """One that may be launched: a kernel, then a fill."""
+        ready = self.make("graph_exec")
+        for op in ("sessionGraphKernel", "sessionGraphRows"):
+            self.guest.send(op, **valid(self, op) | {"exec": ready})
+        reply = self.guest.call("sessionGraphReady", exec=ready, flags=0)
+        assert (reply.status, reply.latched) == (0, 0), reply
+        self.guest.send(
+            "sessionGraphSetNode", exec=ready, node=FIRST_NODE, kind=4, event=0
+        )  # it does not run
+        return ready
 
     def make(self, kind: str) -> int:
         """One more."""
@@ -114,6 +143,10 @@ class World:
             assert links.create(guest, new).status == 0
             links.add_all(guest, new)
             assert links.complete(guest, new).status == 0
+        elif kind == "graph_exec":
+            guest.send("sessionGraphBegin", exec=new)
+            for _ in range(2):
+                guest.send("sessionGraphNode", exec=new, kind=0, event=0)
         elif kind == "function":
             guest.send("sessionGetFunction", function=new, owner=self.made["module"], index=0)
         else:
@@ -162,6 +195,14 @@ def valid(world: World, op: str) -> dict[str, Any]:
     if "address" in values and values["address"] == 0:
         world.slots += 1
         values["address"] = world.guest.window + world.slots * PAGE
+    if op.startswith("sessionGraph"):
+        named = {"target": world.address, "function": world.made["kernel"]}
+        values |= {name: value for name, value in named.items() if name in values}
+    if op in ("sessionGraphSetKernel", "sessionGraphSetRows", "sessionGraphSetNode", "sessionGraphLaunch"):
+        at = {"exec": world.ready, "node": FIRST_NODE + (op == "sessionGraphSetRows")}
+        values |= {name: value for name, value in at.items() if name in values}
+    elif op.startswith("sessionGraph") and "exec" in values and op != "sessionGraphBegin":
+        values["exec"] = world.make("graph_exec")
     if "home" in values:
         values["home"] = world.address
     return values | {"payload": payload(op, values)}
@@ -176,6 +217,8 @@ def changed(world: World, op: str, change: dict[str, Any]) -> dict[str, Any]:
 def payload(op: str, values: dict[str, Any]) -> bytes:
     """As long as the sizes say, then what has no size; or as given."""
     total = sum(eval(str(arg.size), {}, values) for arg in sized(op))
+    if len(CONTENT.get(op, b"")) == total > 0:
+        return CONTENT[op]
     rest: bytes = VALID.get(op, {}).get("payload", b"") if sized(op) else values["payload"]
     return bytes(total) + rest
 

@@ -181,9 +181,19 @@ MISTAKES = {
         "via: [cuCtxSynchronize]",
         "via: [cuInit]",
         (
-            -7,
+            -8,
             "cuCtxSynchronize_v2: via 'cuInit', which is no operation with a message",
             "Name one that has 'server'",
+        ),
+    ),
+    "stream that nobody thought of while it is captured": (
+        DRIVER,
+        "        capture: stream\n        blocking: true",
+        "        blocking: true",
+        (
+            -7,
+            "cuStreamSynchronize: nobody says what it means while a stream is captured",
+            "Add 'capture: …', one of free, node, unsafe, copy, stream, event, context",
         ),
     ),
     "unknown object": (
@@ -194,7 +204,8 @@ MISTAKES = {
             0,
             "sessionGetModule(library): unknown object 'book'",
             "Known: context, module, library, kernel, function, stream, event, memory_pool, link, "
-            "memory_allocation, array, texture_object, surface_object",
+            "memory_allocation, graph, graph_node, graph_exec, user_object, array, texture_object, "
+            "surface_object",
         ),
     ),
     "nothing said of what it leaves behind": (
@@ -290,7 +301,7 @@ MISTAKES = {
         "via: [cuCtxSynchronize]",
         "via: [cuCtxSynchronize]\n        replay: none",
         (
-            -7,
+            -8,
             "cuCtxSynchronize_v2: 'replay' is given, but it has no message of its own",
             "Remove 'replay'",
         ),

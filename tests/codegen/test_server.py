@@ -43,79 +43,32 @@ ASKED = """        class: sync
           prop: {kind: in}
           option: {kind: enum, max: CU_MEM_ALLOC_GRANULARITY_RECOMMENDED}
 """
-GRAPH = {
-    "cuGraphCreate": """        class: async
+FAMILY = {
+    "cuImportExternalSemaphore": """        class: async
         needs: context
         guest: generated
         server: generated
         replay: create
         args:
-          phGraph: {kind: handle, of: graph, use: create}
-          flags: {kind: flags}
+          extSem_out: {kind: handle, of: semaphore, use: create}
+          semHandleDesc: {kind: ignored}
 """,
-    "cuGraphDestroy": """        class: async
+    "cuDestroyExternalSemaphore": """        class: async
         needs: context
         guest: generated
         server: generated
         replay: destroy
         args:
-          hGraph: {kind: handle, of: graph, use: destroy}
-""",
-    "cuGraphAddMemsetNode": """        class: async
-        guest: generated
-        server: generated
-        replay: create
-        effect: {phGraphNode.type: CU_GRAPH_NODE_TYPE_MEMSET}
-        args:
-          phGraphNode: {kind: handle, of: graph_node, use: create}
-          hGraph: {kind: handle, of: graph}
-          dependencies: {kind: in, count: numDependencies, nullable: true}
-          numDependencies: {kind: scalar}
-          memsetParams: {kind: in}
-          ctx: {kind: ignored}
-""",
-    "cuGraphAddDependencies_v2": """        class: async
-        guest: generated
-        server: generated
-        replay: {add: hGraph}
-        args:
-          hGraph: {kind: handle, of: graph}
-          from_: {kind: in, count: numDependencies, nullable: true}
-          to: {kind: in, count: numDependencies, nullable: true}
-          edgeData: {kind: in, count: numDependencies, nullable: true}
-          numDependencies: {kind: scalar}
-""",
-    "cuGraphNodeGetType": """        class: local
-        guest: generated
-        answer: {type: hNode.type}
-        args:
-          hNode: {kind: handle, of: graph_node}
-          type: {kind: out}
-""",
-    "cuGraphDestroyNode": """        class: async
-        guest: generated
-        server: generated
-        replay: destroy
-        args:
-          hNode: {kind: handle, of: graph_node, use: destroy}
+          extSem: {kind: handle, of: semaphore, use: destroy}
 """,
 }
-GRAPH_KINDS = """  graph:
+KINDS = """  semaphore:
     id: 99
-    type: CUgraph
+    type: CUexternalSemaphore
     owner: context
-    destroy: cuGraphDestroy
+    destroy: cuDestroyExternalSemaphore
     error: CUDA_ERROR_INVALID_VALUE
     rebuilt: replay
-  graph_node:
-    id: 100
-    type: CUgraphNode
-    owner: graph
-    destroy: cuGraphDestroyNode
-    error: CUDA_ERROR_INVALID_VALUE
-    rebuilt: replay
-    fields:
-      type: {type: CUgraphNodeType}
 """
 
 
@@ -123,15 +76,17 @@ def grown(folder: Path) -> Spec:
     """A spec with a call that sends a struct, and a plain kind of object that is made and ended."""
     specs, _ = edited(folder, DRIVER, GRANULARITY, ASKED)
     text = (specs / DRIVER).read_text(encoding="utf-8")
-    for symbol, said in GRAPH.items():
-        at = text.index("        class: unsupported\n", text.index(f"      - symbol: {symbol}\n"))
-        text = text[:at] + said + text[at:].removeprefix("        class: unsupported\n")
+    for symbol, said in FAMILY.items():
+        at = text.index("        class: ", text.index(f"      - symbol: {symbol}\n"))
+        after = re.compile(r"^ {0,6}\S", re.M).search(text, at)
+        assert after
+        text = text[:at] + said + text[after.start() :]
     (specs / DRIVER).write_text(text, encoding="utf-8")
     with (specs / OBJECTS).open("a", encoding="utf-8") as objects:
-        objects.write(GRAPH_KINDS)
+        objects.write(KINDS)
     types = (specs / TYPES).read_text(encoding="utf-8")
     (specs / TYPES).write_text(
-        types.replace("handles:\n", "handles:\n  CUgraph: graph\n  CUgraphNode: graph_node\n", 1),
+        types.replace("handles:\n", "handles:\n  CUexternalSemaphore: semaphore\n", 1),
         encoding="utf-8",
     )
     return load(specs)
@@ -157,13 +112,17 @@ def test_a_struct_is_decoded_and_given_to_the_driver(tmp_path: Path) -> None:
 
 def test_a_plain_kind_of_object_needs_nothing_by_hand(tmp_path: Path) -> None:
     files = outputs(grown(tmp_path))
-    create = function(files[DISPATCH], "serve_cuGraphCreate")
-    assert "status = status or adopt_graph(s, f, q.phGraph, phGraph)" in create
-    adopt = function(files[PLAIN], "adopt_graph")
-    assert adopt.index("put(s, handle, GRAPH") < adopt.index("cu.cuGraphDestroy(made)")  # rolled back
-    assert "return retire_graph(s, f, q.hGraph)" in function(files[DISPATCH], "serve_cuGraphDestroy")
-    assert "cu.cuGraphDestroy(graph.cu)" in function(files[PLAIN], "drop_graph")
-    assert "return drop_graph(s, <Graph *>object)" in function(files[PLAIN], "drop_object")
+    create = function(files[DISPATCH], "serve_cuImportExternalSemaphore")
+    assert "status = status or adopt_semaphore(s, f, q.extSem_out, extSem_out)" in create
+    adopt = function(files[PLAIN], "adopt_semaphore")
+    assert adopt.index("put(s, handle, SEMAPHORE") < adopt.index(
+        "cu.cuDestroyExternalSemaphore(made)"
+    )  # rolled back
+    assert "return retire_semaphore(s, f, q.extSem)" in function(
+        files[DISPATCH], "serve_cuDestroyExternalSemaphore"
+    )
+    assert "cu.cuDestroyExternalSemaphore(semaphore.cu)" in function(files[PLAIN], "drop_semaphore")
+    assert "return drop_semaphore(s, <Semaphore *>object)" in function(files[PLAIN], "drop_object")
 
 
 def test_options_are_decoded_for_whoever_writes_the_rest() -> None:
@@ -209,7 +168,8 @@ def test_what_it_makes_compiles(tmp_path: Path) -> None:
 
 
 COPY_TARGET = "target: {kind: pointer, access: write, size: target_pitch * (rows - 1) + width}"
-WAIT = "          hEvent: {kind: handle, of: event}\n          Flags: {kind: flags}"
+WAIT = """          hEvent: {kind: handle, of: event}
+          Flags: {kind: flags, allow: [CU_EVENT_WAIT_EXTERNAL]}"""
 CACHE = """          hfunc: {kind: handle, of: [function, kernel]}
           config: {kind: enum, max: CU_FUNC_CACHE_PREFER_EQUAL}"""
 CREATE = """        guest: custom

@@ -24,13 +24,13 @@ def test_the_first_call_at_once_the_rest_ever_more_rarely(server: FakeServer, gu
 start()
 graph = u64()
 ok("cuCtxSynchronize")
-print({cu("cuGraphCreate", byref(graph), 0) for _ in range(100)})
+print({cu("cuGraphAddBatchMemOpNode", byref(graph), 0) for _ in range(100)})
 ok("cuCtxSynchronize")
 """
     )
     assert outcome.stdout == "{801}\n"
     assert server.names[1] == "sessionUnsupported"
-    assert told(server) == [(IDS["cuGraphCreate"], calls) for calls in (1, 1, 2, 4, 8, 16, 32, 36)]
+    assert told(server) == [(IDS["cuGraphAddBatchMemOpNode"], calls) for calls in (1, 1, 2, 4, 8, 16, 32, 36)]
     assert server.names[-2:] == ["sessionUnsupported", "sessionClose"]
 
 
@@ -47,7 +47,7 @@ ok("cuCtxSynchronize")
 
 def test_it_is_told_in_no_context(server: FakeServer, guest: Guest) -> None:
     """The server would hold it against the program that its context is gone."""
-    guest('start(); cu("cuGraphCreate", byref(u64()), 0); ok("cuCtxSynchronize")')
+    guest('start(); cu("cuGraphAddBatchMemOpNode", byref(u64()), 0); ok("cuCtxSynchronize")')
     contexts = [f.context for f in server.frames if f.name in ("sessionUnsupported", "cuCtxSynchronize")]
     assert contexts == [0, 1]
 

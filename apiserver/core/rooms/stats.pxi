@@ -2,7 +2,7 @@
 # Holds: counters.
 # Lock: none; each counter has one writer: the dispatcher, or under sending.lock whoever answers
 # Home: stats
-# Changed by: receive send session_ops
+# Changed by: receive send graphs session_ops
 # Read by: _core scrub
 # Offers: begin_stats count now restore_stats
 

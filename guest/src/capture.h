@@ -1,0 +1,36 @@
+/* Stream capture: what a stream is given becomes nodes of a graph, here, without a word to the server. */
+#pragma once
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "driver_interop/cuda_driver.h"
+#include "graph.h"
+
+struct gf_mark;
+struct gf_stream;
+
+/* How many captures go on, and how many events were last recorded in one: most programs never have any, and
+ * pay this look. */
+extern _Atomic unsigned gf_capture_count;
+
+static inline bool gf_capture_any(void) {
+    return __builtin_expect(atomic_load_explicit(&gf_capture_count, memory_order_relaxed) != 0, 0);
+}
+
+/* Whether a call became a node of its stream's graph, or must not be made, as *result says. */
+bool gf_capture_takes(CUstream stream, enum gf_form form, const void *params, CUresult *result);
+bool gf_capture_takes_launch(const CUlaunchConfig *config, CUfunction function, void **kernel_params,
+                             void **extra, CUresult *result);
+bool gf_capture_takes_model(CUstream stream, const struct gf_model *model, CUresult *result);
+/* The same for events, which are no nodes: they are places in the graph. */
+bool gf_capture_takes_record(CUevent event, CUstream stream, unsigned flags, CUresult *result);
+bool gf_capture_takes_wait(CUstream stream, CUevent event, unsigned flags, CUresult *result);
+
+/* What CUDA refuses while something is captured, and which captures end by it (`capture` in the spec). */
+CUresult gf_capture_unsafe(void);
+CUresult gf_capture_copy(CUstream stream);
+CUresult gf_capture_stream(CUstream stream);
+CUresult gf_capture_context(void);
+CUresult gf_capture_event(CUevent event);
+/* A stream has ended: it leaves its capture, which then fails. */
+void gf_capture_forget(struct gf_stream *stream);

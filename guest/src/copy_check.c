@@ -1,0 +1,154 @@
+/* What a copy may touch, and how its rows and slices lie. */
+#include "copy.h"
+
+#include "module.h"
+#include "pending.h"
+#include "session.h"
+#include "shared.h"
+#include "vmm.h"
+#include "window.h"
+
+bool gf_device_range(uint64_t address, uint64_t size, bool write) {
+    struct gf_allocation allocation;
+    struct gf_mapping mapping;
+    uint64_t base, extent;
+    if (gf_window_find(address, &allocation)) {
+        return size <= allocation.size - (address - allocation.address);
+    }
+    if (gf_mapping_find(address, &mapping)) {
+        return gf_mapping_allows(address, size, write);
+    }
+    return gf_global_find(address, &base, &extent) && size <= extent - (address - base);
+}
+
+bool gf_address_is_device(uint64_t address) {
+    uint64_t base, size;
+    return gf_window_contains(address) || gf_global_find(address, &base, &size);
+}
+
+CUresult gf_copy_check_side(const struct gf_side *side, const struct gf_extent *extent, bool write) {
+    if (side->address == 0 || (extent->rows > 1 && side->pitch < extent->width)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t bytes;
+    if (__builtin_mul_overflow(side->pitch, extent->rows - 1, &bytes) ||
+        __builtin_add_overflow(bytes, extent->width, &bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return side->device && !gf_device_range(side->address, bytes, write) ? CUDA_ERROR_INVALID_VALUE
+                                                                         : CUDA_SUCCESS;
+}
+
+struct gf_volume gf_copy_source(const CUDA_MEMCPY3D *p) {
+    return (struct gf_volume){p->srcMemoryType, p->srcHost,  p->srcDevice, p->srcXInBytes, p->srcY,
+                              p->srcZ,          p->srcPitch, p->srcHeight, p->srcArray};
+}
+
+struct gf_volume gf_copy_target(const CUDA_MEMCPY3D *p) {
+    return (struct gf_volume){p->dstMemoryType, p->dstHost,  p->dstDevice, p->dstXInBytes, p->dstY,
+                              p->dstZ,          p->dstPitch, p->dstHeight, p->dstArray};
+}
+
+static CUresult volume_side(const struct gf_volume *v, const CUDA_MEMCPY3D *size, struct gf_side *side,
+                            uint64_t *slice) {
+    uint64_t base;
+    switch ((int)v->type) {
+    case CU_MEMORYTYPE_HOST:
+        base = (uint64_t)v->host;
+        side->device = false;
+        break;
+    case CU_MEMORYTYPE_DEVICE:
+        base = v->device;
+        side->device = true;
+        break;
+    case CU_MEMORYTYPE_UNIFIED:
+        base = v->device;
+        side->device = gf_address_is_device(base);
+        break;
+    case CU_MEMORYTYPE_ARRAY:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    bool one_row = size->Height == 1 && size->Depth == 1 && v->y == 0 && v->z == 0;
+    side->pitch = v->pitch == 0 && one_row ? size->WidthInBytes + v->x : v->pitch;
+    bool one_slice = size->Depth == 1 && v->z == 0;
+    uint64_t height = v->height == 0 && one_slice ? size->Height + v->y : v->height;
+    int pitch_max = gf_session.device.attributes[CU_DEVICE_ATTRIBUTE_MAX_PITCH];
+    if (side->pitch < size->WidthInBytes + v->x || height < size->Height + v->y ||
+        (side->device && side->pitch > (uint64_t)pitch_max)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *slice = side->pitch * height;
+    side->address = base + v->z * *slice + v->y * side->pitch + v->x;
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_copy_side(const struct gf_volume *volume, const CUDA_MEMCPY3D *size, bool write,
+                      struct gf_copy_side *found) {
+    struct gf_side side;
+    CUresult result = volume_side(volume, size, &side, &found->slice);
+    /* Slices may have gaps between them: what is checked is from the first row to the last. */
+    struct gf_extent all = {
+        (size->Depth - 1) * found->slice + (size->Height - 1) * side.pitch + size->WidthInBytes, 1};
+    struct gf_shared shared;
+    found->shared = result == CUDA_SUCCESS && gf_shared_find(side.address, &shared);
+    side.device = side.device || found->shared;
+    result = result == CUDA_SUCCESS ? gf_copy_check_side(&side, &all, write) : result;
+    found->device = side.device;
+    found->address = side.address;
+    found->pitch = side.pitch;
+    if (result == CUDA_SUCCESS && !side.device) {
+        gf_pending_wait((void *)side.address, all.width);
+    }
+    return result;
+}
+
+CUresult gf_copy_each(const CUDA_MEMCPY3D *p, CUresult (*visit)(void *data, const struct gf_row_copy *slice),
+                      void *data) {
+    const struct gf_volume source = gf_copy_source(p), target = gf_copy_target(p);
+    struct gf_side from, to;
+    uint64_t from_slice, to_slice;
+    if (p->WidthInBytes == 0 || p->Height == 0 || p->Depth == 0) {
+        return CUDA_SUCCESS;
+    }
+    CUresult result = volume_side(&source, p, &from, &from_slice);
+    result = result == CUDA_SUCCESS ? volume_side(&target, p, &to, &to_slice) : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct gf_extent extent = {p->WidthInBytes, p->Height};
+    uint64_t slices = p->Depth;
+    if (from_slice == from.pitch * p->Height && to_slice == to.pitch * p->Height) {
+        extent.rows *= slices;
+        slices = 1;
+    }
+    for (; slices > 0 && result == CUDA_SUCCESS; slices--) {
+        result = visit(data, &(struct gf_row_copy){to.device, from.device, to.address, to.pitch, from.address,
+                                                   from.pitch, extent.width, extent.rows});
+        from.address += from_slice;
+        to.address += to_slice;
+    }
+    return result;
+}
+
+static CUresult check_slice(void *data, const struct gf_row_copy *c) {
+    (void)data;
+    struct gf_side to = {c->to_device, c->to, c->to_pitch}, from = {c->from_device, c->from, c->from_pitch};
+    struct gf_extent extent = {c->width, c->rows};
+    CUresult result = gf_copy_check_side(&to, &extent, true);
+    return result != CUDA_SUCCESS ? result : gf_copy_check_side(&from, &extent, false);
+}
+
+CUresult gf_copy_check(const CUDA_MEMCPY3D *p) {
+    return gf_copy_each(p, check_slice, NULL);
+}
+
+CUresult gf_fill_check(CUdeviceptr address, size_t pitch, uint32_t element, size_t width, size_t rows) {
+    uint64_t bytes, span;
+    bool refused = __builtin_mul_overflow(width, element, &bytes) ||
+                   (rows > 1 && (pitch < bytes || pitch % element != 0)) || address % element != 0 ||
+                   __builtin_mul_overflow(pitch, rows - 1, &span) ||
+                   __builtin_add_overflow(span, bytes, &span) || !gf_device_range(address, span, true);
+    return refused ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}

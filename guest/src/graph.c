@@ -1,0 +1,262 @@
+/* Functions of graphs and nodes: what they answer is in the model. */
+#include "graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "calls.h"
+#include "objects.h"
+
+CUresult gf_graph_create(CUgraph *graph) {
+    struct gf_model *model = gf_model_new();
+    return model == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_model_publish(model, NULL, graph);
+}
+
+CUresult gf_graph_clone(struct gf_model *model, CUgraph *clone) {
+    gf_graphs_lock();
+    struct gf_model *copy = gf_model_copy(model);
+    CUresult result = copy == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_model_publish(copy, NULL, clone);
+    gf_graphs_unlock();
+    return result;
+}
+
+CUresult gf_graph_destroy(struct gf_graph *graph) {
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    gf_graphs_lock();
+    if (graph->model->parent == NULL && !graph->model->captured) {
+        struct gf_object *ended = gf_object_end(graph, graph->model->handle);
+        gf_objects_release(ended);
+        result = ended == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    }
+    gf_graphs_unlock();
+    return result;
+}
+
+CUresult gf_graph_destroy_node(struct gf_graph_node *object) {
+    gf_graphs_lock();
+    struct gf_node *node = object->node;
+    struct gf_object *ended = gf_object_end(object, node->handle);
+    gf_objects_release(ended);
+    if (ended != NULL) {
+        gf_node_free(node);
+    }
+    gf_graphs_unlock();
+    return ended == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static bool has_twice(struct gf_node **nodes, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        for (size_t j = i + 1; j < count; j++) {
+            if (nodes[i] == nodes[j]) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* With the lock held. */
+static CUresult add(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
+                    const CUgraphEdgeData *data, size_t count, enum gf_form form, const void *params) {
+    if (count > model->count) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct gf_node **from = malloc((count + 1) * sizeof *from), *node = NULL;
+    CUresult result = from == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_nodes_of(model, dependencies, count, from);
+    if (result == CUDA_SUCCESS && has_twice(from, count)) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    result = result == CUDA_SUCCESS ? gf_node_add(model, form, params, &node) : result;
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        result = gf_node_depend(node, from[i], data == NULL ? NULL : &data[i]);
+    }
+    result = result == CUDA_SUCCESS ? gf_node_publish(node, handle) : result;
+    if (result != CUDA_SUCCESS && node != NULL) {
+        gf_node_free(node);
+    }
+    free(from);
+    return result;
+}
+
+CUresult gf_graph_add(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
+                      const CUgraphEdgeData *data, size_t count, enum gf_form form, const void *params) {
+    gf_graphs_lock();
+    CUresult result = add(handle, model, dependencies, data, count, form, params);
+    gf_graphs_unlock();
+    return result;
+}
+
+CUresult gf_graph_add_value(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
+                            size_t count, enum gf_form form, uint64_t value) {
+    return gf_graph_add(handle, model, dependencies, NULL, count, form, &value);
+}
+
+CUresult gf_node_get(const struct gf_node *node, enum gf_form form, void *params) {
+    gf_graphs_lock();
+    CUresult result = gf_node_params(node, form, params);
+    gf_graphs_unlock();
+    return result;
+}
+
+CUresult gf_node_set(struct gf_node *node, enum gf_form form, const void *params) {
+    gf_graphs_lock();
+    bool same = gf_form_type(form, params) == node->params.type;
+    CUresult result = same ? gf_params_set(node, form, params) : CUDA_ERROR_INVALID_VALUE;
+    gf_graphs_unlock();
+    return result;
+}
+
+CUresult gf_node_set_value(struct gf_node *node, enum gf_form form, uint64_t value) {
+    return gf_node_set(node, form, &value);
+}
+
+CUresult gf_node_in_clone(struct gf_model *clone, uint64_t original, CUgraphNode *found) {
+    gf_graphs_lock();
+    struct gf_node *node = gf_model_find(clone, original);
+    gf_graphs_unlock();
+    if (node == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *found = (CUgraphNode)node->handle;
+    return CUDA_SUCCESS;
+}
+
+/* Edges */
+
+CUresult gf_graph_connect(struct gf_model *model, const CUgraphNode *from, const CUgraphNode *to,
+                          const CUgraphEdgeData *data, size_t count) {
+    CUresult result = CUDA_SUCCESS;
+    gf_graphs_lock();
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        struct gf_node *ends[2];
+        const CUgraphNode handles[2] = {from[i], to[i]};
+        result = gf_nodes_of(model, handles, 2, ends);
+        if (result == CUDA_SUCCESS && (ends[0] == ends[1] || gf_node_depends(ends[1], ends[0]))) {
+            result = CUDA_ERROR_INVALID_VALUE;
+        }
+        result = result == CUDA_SUCCESS ? gf_node_depend(ends[1], ends[0], data == NULL ? NULL : &data[i])
+                                        : result;
+    }
+    gf_graphs_unlock();
+    return result;
+}
+
+static CUresult disconnect(struct gf_node *from, struct gf_node *to) {
+    for (unsigned i = 0; i < to->edge_count; i++) {
+        if (to->edges[i].from == from) {
+            memmove(&to->edges[i], &to->edges[i + 1], (--to->edge_count - i) * sizeof *to->edges);
+            return CUDA_SUCCESS;
+        }
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult gf_graph_disconnect(struct gf_model *model, const CUgraphNode *from, const CUgraphNode *to,
+                             size_t count) {
+    CUresult result = CUDA_SUCCESS;
+    gf_graphs_lock();
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        struct gf_node *ends[2];
+        const CUgraphNode handles[2] = {from[i], to[i]};
+        result = gf_nodes_of(model, handles, 2, ends);
+        result = result == CUDA_SUCCESS ? disconnect(ends[0], ends[1]) : result;
+    }
+    gf_graphs_unlock();
+    return result;
+}
+
+/* Lists: asked without room they say how many there are; too much room is filled with NULL. */
+
+struct list {
+    CUgraphNode *one, *other;
+    CUgraphEdgeData *data;
+    size_t room, count;
+    bool lossy; /* an edge has data that nobody asks for */
+};
+
+static void list_one(struct list *list, const struct gf_node *one, const struct gf_node *other,
+                     const CUgraphEdgeData *data) {
+    size_t at = list->count++;
+    if (at >= list->room) {
+        return;
+    }
+    if (list->one != NULL) {
+        list->one[at] = (CUgraphNode)one->handle;
+    }
+    if (list->other != NULL && other != NULL) {
+        list->other[at] = (CUgraphNode)other->handle;
+    }
+    if (list->data != NULL && data != NULL) {
+        list->data[at] = *data;
+    }
+    static const CUgraphEdgeData plain;
+    list->lossy |= data != NULL && list->data == NULL && memcmp(data, &plain, sizeof plain) != 0;
+}
+
+static CUresult finish(struct list *list, bool asked, size_t *count) {
+    size_t room = *count;
+    *count = !asked || list->count < room ? list->count : room;
+    for (size_t at = list->count; asked && at < room; at++) {
+        if (list->one != NULL) {
+            list->one[at] = NULL;
+        }
+        if (list->other != NULL) {
+            list->other[at] = NULL;
+        }
+    }
+    return asked && list->lossy ? CUDA_ERROR_LOSSY_QUERY : CUDA_SUCCESS;
+}
+
+CUresult gf_graph_nodes(struct gf_model *model, CUgraphNode *nodes, size_t *count, bool roots) {
+    struct list list = {.one = nodes, .room = nodes == NULL ? 0 : *count};
+    gf_graphs_lock();
+    for (struct gf_node *n = model->first; n != NULL; n = n->next) {
+        if (!roots || n->edge_count == 0) {
+            list_one(&list, n, NULL, NULL);
+        }
+    }
+    gf_graphs_unlock();
+    return finish(&list, nodes != NULL, count);
+}
+
+CUresult gf_graph_edges(struct gf_model *model, CUgraphNode *from, CUgraphNode *to, CUgraphEdgeData *data,
+                        size_t *count) {
+    struct list list = {.one = from, .other = to, .data = data, .room = from == NULL ? 0 : *count};
+    if ((from == NULL) != (to == NULL) || (from == NULL && data != NULL)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    gf_graphs_lock();
+    for (struct gf_node *n = model->first; n != NULL; n = n->next) {
+        for (unsigned i = 0; i < n->edge_count; i++) {
+            list_one(&list, n->edges[i].from, n, &n->edges[i].data);
+        }
+    }
+    gf_graphs_unlock();
+    return finish(&list, from != NULL, count);
+}
+
+CUresult gf_node_dependencies(const struct gf_node *node, CUgraphNode *nodes, CUgraphEdgeData *data,
+                              size_t *count) {
+    struct list list = {.one = nodes, .data = data, .room = nodes == NULL ? 0 : *count};
+    gf_graphs_lock();
+    for (unsigned i = 0; i < node->edge_count; i++) {
+        list_one(&list, node->edges[i].from, NULL, &node->edges[i].data);
+    }
+    gf_graphs_unlock();
+    return finish(&list, nodes != NULL, count);
+}
+
+CUresult gf_node_dependents(const struct gf_node *node, CUgraphNode *nodes, CUgraphEdgeData *data,
+                            size_t *count) {
+    struct list list = {.one = nodes, .data = data, .room = nodes == NULL ? 0 : *count};
+    gf_graphs_lock();
+    for (struct gf_node *n = node->model->first; n != NULL; n = n->next) {
+        for (unsigned i = 0; i < n->edge_count; i++) {
+            if (n->edges[i].from == node) {
+                list_one(&list, n, NULL, &n->edges[i].data);
+            }
+        }
+    }
+    gf_graphs_unlock();
+    return finish(&list, nodes != NULL, count);
+}

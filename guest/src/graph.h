@@ -1,0 +1,104 @@
+/* Graphs as the guest holds them: nodes, edges and parameters, which cost no message (DESIGN.md, "Graphs").
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "driver_interop/cuda_driver.h"
+
+struct gf_node;
+
+struct gf_edge {
+    struct gf_node *from;
+    CUgraphEdgeData data;
+};
+
+/* The nodes of a graph, of a child graph, or of what an executable graph was made from. */
+struct gf_model {
+    struct gf_node *first, *last; /* in the order in which they were added */
+    unsigned count, next_id;
+    uint64_t handle;        /* 0: no program knows it */
+    struct gf_node *parent; /* whose child graph it is */
+    struct gf_retained *retained;
+    bool captured; /* a stream is being captured into it */
+};
+
+struct gf_node {
+    struct gf_model *model;
+    struct gf_node *previous, *next;
+    uint64_t handle; /* 0: no program knows it */
+    uint64_t origin; /* handle of what it is a copy of */
+    uint32_t id;
+    CUgraphNodeParams params;
+    void *memory; /* what `params` points to */
+    uint32_t param_bytes;
+    CUlaunchAttribute *attributes;
+    unsigned attribute_count;
+    struct gf_edge *edges; /* what it depends on */
+    unsigned edge_count, edge_room;
+    struct gf_model *child;
+    /* Of a walk over the model. */
+    unsigned mark, walked;
+    struct gf_node *below;
+    /* Of an executable graph: where it stands on the wire, and memory of the device for what the host gives
+     * or gets. */
+    uint32_t wire_first, wire_last;
+    uint64_t staging, staging_size;
+    bool disabled;
+};
+
+/* How functions give and take a node's parameters: a part of CUgraphNodeParams. */
+enum gf_form {
+    GF_FORM_KERNEL_V1,
+    GF_FORM_KERNEL,
+    GF_FORM_MEMCPY,
+    GF_FORM_MEMSET,
+    GF_FORM_HOST,
+    GF_FORM_CHILD,
+    GF_FORM_EMPTY,
+    GF_FORM_RECORD,
+    GF_FORM_WAIT,
+    GF_FORM_ALLOC,
+    GF_FORM_FREE,
+    GF_FORM_MODEL, /* a child graph that is a copy of a model */
+    GF_FORM_ANY,   /* a whole CUgraphNodeParams, which says its type */
+};
+
+/* Models change under one lock. */
+void gf_graphs_lock(void);
+void gf_graphs_unlock(void);
+
+struct gf_model *gf_model_new(void);
+void gf_model_free(struct gf_model *model);
+/* A copy without handles; NULL: no memory. `origin` of its nodes are the handles of those of `model`. */
+struct gf_model *gf_model_copy(const struct gf_model *model);
+/* Makes a graph's and its nodes' handles, below `owner`. */
+CUresult gf_model_publish(struct gf_model *model, void *owner, CUgraph *handle);
+/* All nodes, dependencies first, in `order`, which has room for `count`. False: there is a cycle. */
+bool gf_model_order(struct gf_model *model, struct gf_node **order);
+struct gf_node *gf_model_find(struct gf_model *model, uint64_t origin);
+
+/* A node without handle and edges at the end of a model. */
+CUresult gf_node_add(struct gf_model *model, enum gf_form form, const void *params, struct gf_node **added);
+CUresult gf_node_publish(struct gf_node *node, CUgraphNode *handle);
+CUresult gf_node_depend(struct gf_node *node, struct gf_node *from, const CUgraphEdgeData *data);
+bool gf_node_depends(const struct gf_node *node, const struct gf_node *from);
+void gf_node_free(struct gf_node *node);
+/* The nodes of handles, each of `model`, into `nodes`. */
+CUresult gf_nodes_of(const struct gf_model *model, const CUgraphNode *handles, size_t count,
+                     struct gf_node **nodes);
+
+/* Replaces a node's parameters; on failure it stays as it was. */
+CUresult gf_params_set(struct gf_node *node, enum gf_form form, const void *params);
+CUresult gf_params_copy(struct gf_node *node, const struct gf_node *from);
+void gf_params_free(struct gf_node *node);
+CUresult gf_node_params(const struct gf_node *node, enum gf_form form, void *params);
+/* Of a kernel: what a launch is told beside its shape. */
+CUresult gf_params_attributes(struct gf_node *node, const CUlaunchAttribute *attributes, unsigned count);
+CUgraphNodeType gf_form_type(enum gf_form form, const void *params);
+/* Whether an executable graph's node may become what another one is. */
+CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const struct gf_node *by);
+bool gf_params_equal(const struct gf_node *one, const struct gf_node *other);
+/* Whether a copy reads or writes the program's memory. */
+bool gf_params_reads_host(const struct gf_node *node);
+bool gf_params_writes_host(const struct gf_node *node);

@@ -1,0 +1,300 @@
+/* Executable graphs: made once, launched with one call that nobody waits for. */
+#include "graph_exec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "calls.h"
+#include "capture.h"
+#include "channel.h"
+#include "context.h"
+#include "gpuferry/messages.h"
+#include "objects.h"
+#include "stream.h"
+#include "window.h"
+
+static void free_exec(struct gf_exec *exec) {
+    for (unsigned i = 0; i < exec->attended_count; i++) {
+        if (exec->attended[i]->staging != 0) {
+            gf_window_free(exec->attended[i]->staging, 0);
+        }
+    }
+    gf_model_free(exec->model);
+    free(exec->attended);
+    free(exec);
+}
+
+void gf_graph_exec_ended(struct gf_object *object) {
+    free_exec(((struct gf_graph_exec *)object)->exec);
+}
+
+/* Appends what a launch must look at to the list, child graphs included; without a list it only counts. */
+static unsigned attend(struct gf_model *model, struct gf_node **list) {
+    unsigned count = 0;
+    for (struct gf_node *n = model->first; n != NULL; n = n->next) {
+        if (n->child != NULL) {
+            count += attend(n->child, list == NULL ? NULL : list + count);
+        } else if (n->params.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD || gf_params_reads_host(n) ||
+                   gf_params_writes_host(n)) {
+            if (list != NULL) {
+                list[count] = n;
+            }
+            count++;
+        }
+    }
+    return count;
+}
+
+static struct gf_exec *new_exec(const struct gf_model *model, uint64_t flags) {
+    struct gf_exec *exec = calloc(1, sizeof *exec);
+    struct gf_model *copy = exec == NULL ? NULL : gf_model_copy(model);
+    if (copy == NULL) {
+        free(exec);
+        return NULL;
+    }
+    exec->model = copy;
+    exec->flags = flags;
+    exec->context = gf_context_current_handle();
+    exec->attended_count = attend(copy, NULL);
+    exec->attended = malloc((exec->attended_count + 1) * sizeof *exec->attended);
+    if (exec->attended == NULL) {
+        exec->attended_count = 0;
+        free_exec(exec);
+        return NULL;
+    }
+    attend(copy, exec->attended);
+    return exec;
+}
+
+static CUresult send_exec(struct gf_exec *exec) {
+    struct gf_req_sessionGraphBegin begin = {.exec = exec->handle};
+    struct gf_req_sessionGraphReady ready = {.exec = exec->handle, .flags = exec->flags};
+    struct gf_req_cuGraphExecDestroy destroy = {.hGraphExec = exec->handle};
+    CUresult result = gf_send_struct(GF_OP_sessionGraphBegin, &begin);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = gf_exec_send(exec);
+    if (result == CUDA_SUCCESS) {
+        result = gf_call_struct(GF_OP_sessionGraphReady, &ready, sizeof ready, NULL, 0);
+    }
+    if (result != CUDA_SUCCESS) {
+        gf_send_struct(GF_OP_cuGraphExecDestroy, &destroy);
+    }
+    return result;
+}
+
+CUresult gf_graph_instantiate(CUgraphExec *handle, struct gf_model *model, uint64_t flags) {
+    const uint64_t known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+                           CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+    if ((flags & ~(known | CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    uint64_t made;
+    gf_graphs_lock();
+    struct gf_exec *exec = new_exec(model, flags);
+    struct gf_graph_exec *object = exec == NULL ? NULL : gf_graph_exec_new(&made);
+    CUresult result = object == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS) {
+        object->exec = exec;
+        object->flags = flags;
+        exec->handle = made;
+        result = send_exec(exec);
+    }
+    if (result == CUDA_SUCCESS) {
+        gf_object_publish(object, made, gf_context_current());
+        *handle = (CUgraphExec)made;
+    } else if (exec != NULL) {
+        free_exec(exec);
+        if (object != NULL) {
+            gf_object_discard(object);
+        }
+    }
+    gf_graphs_unlock();
+    return result;
+}
+
+CUresult gf_graph_instantiate_with(CUgraphExec *handle, struct gf_model *model,
+                                   CUDA_GRAPH_INSTANTIATE_PARAMS *params) {
+    CUresult result =
+        gf_graph_instantiate(handle, model, params->flags & ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
+    params->hErrNode_out = NULL;
+    params->result_out =
+        result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
+    return result;
+}
+
+static void mark_recorded(const struct gf_exec *exec) {
+    for (unsigned i = 0; i < exec->attended_count; i++) {
+        const struct gf_node *node = exec->attended[i];
+        struct gf_event *event = node->params.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD
+                                     ? gf_event_find(node->params.eventRecord.event)
+                                     : NULL;
+        if (event != NULL) {
+            atomic_fetch_add(&event->records, 1);
+            atomic_store(&event->recorded, true);
+        }
+    }
+}
+
+CUresult gf_graph_launch(struct gf_exec *exec, CUstream cuda_stream) {
+    struct gf_req_sessionGraphLaunch request = {.exec = exec->handle};
+    CUresult result = gf_wire_stream(cuda_stream, &request.stream);
+    if (result != CUDA_SUCCESS ||
+        (gf_capture_any() && gf_capture_takes_model(cuda_stream, exec->model, &result))) {
+        return result;
+    }
+    if (exec->attended_count == 0) {
+        gf_window_work_enqueued();
+        return gf_send_struct(GF_OP_sessionGraphLaunch, &request);
+    }
+    gf_graphs_lock();
+    /* Staging memory is used again: by the same stream in its order, by another one behind a fence. */
+    if (exec->last_stream != request.stream + 1) {
+        result = exec->last_stream == 0 ? CUDA_SUCCESS : gf_send(GF_OP_sessionFence, NULL, 0);
+        exec->last_stream = request.stream + 1;
+    }
+    result = result == CUDA_SUCCESS ? gf_exec_copy_in(exec, request.stream) : result;
+    if (result == CUDA_SUCCESS) {
+        gf_window_work_enqueued();
+        result = gf_send_struct(GF_OP_sessionGraphLaunch, &request);
+    }
+    result = result == CUDA_SUCCESS ? gf_exec_copy_out(exec, request.stream) : result;
+    mark_recorded(exec);
+    gf_graphs_unlock();
+    return result;
+}
+
+/* Updates */
+
+/* The exec's copy of an original node. */
+static struct gf_node *own(struct gf_exec *exec, const struct gf_node *node) {
+    return node->handle == 0 ? NULL : gf_model_find(exec->model, node->handle);
+}
+
+CUresult gf_exec_set(struct gf_exec *exec, const struct gf_node *original, enum gf_form form,
+                     const void *params) {
+    gf_graphs_lock();
+    struct gf_node *node = own(exec, original);
+    struct gf_node given = {.model = node == NULL ? NULL : node->model};
+    CUresult result = node == NULL || gf_form_type(form, params) != node->params.type
+                          ? CUDA_ERROR_INVALID_VALUE
+                          : gf_params_set(&given, form, params);
+    if (result == CUDA_SUCCESS) {
+        bool may = gf_params_may_replace(node, &given) == CU_GRAPH_EXEC_UPDATE_SUCCESS && given.child == NULL;
+        result = may ? gf_params_set(node, form, params) : CUDA_ERROR_INVALID_VALUE;
+        gf_params_free(&given);
+    }
+    result = result == CUDA_SUCCESS ? gf_exec_send_node(exec, node) : result;
+    gf_graphs_unlock();
+    return result;
+}
+
+CUresult gf_exec_set_value(struct gf_exec *exec, const struct gf_node *node, enum gf_form form,
+                           uint64_t value) {
+    return gf_exec_set(exec, node, form, &value);
+}
+
+static bool may_be_disabled(const struct gf_node *node) {
+    return node != NULL &&
+           (node->params.type == CU_GRAPH_NODE_TYPE_KERNEL ||
+            node->params.type == CU_GRAPH_NODE_TYPE_MEMCPY || node->params.type == CU_GRAPH_NODE_TYPE_MEMSET);
+}
+
+CUresult gf_exec_enable(struct gf_exec *exec, const struct gf_node *original, bool enabled) {
+    gf_graphs_lock();
+    struct gf_node *node = own(exec, original);
+    CUresult result =
+        may_be_disabled(node) ? gf_exec_send_switch(exec, node, enabled) : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS) {
+        node->disabled = !enabled;
+    }
+    gf_graphs_unlock();
+    return result;
+}
+
+CUresult gf_exec_enabled(struct gf_exec *exec, const struct gf_node *original, unsigned *enabled) {
+    gf_graphs_lock();
+    struct gf_node *node = own(exec, original);
+    CUresult result = may_be_disabled(node) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS) {
+        *enabled = !node->disabled;
+    }
+    gf_graphs_unlock();
+    return result;
+}
+
+/* Two graphs agree if their nodes, in the order in which they were added, depend on the same ones. */
+static CUgraphExecUpdateResult compare(struct gf_model *have, struct gf_model *want, struct gf_node **at) {
+    *at = NULL;
+    if (have->count != want->count) {
+        return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    }
+    struct gf_node *h = have->first, *w = want->first;
+    for (unsigned place = 0; h != NULL; h = h->next, w = w->next) {
+        h->mark = w->mark = place++;
+    }
+    for (h = have->first, w = want->first; h != NULL; h = h->next, w = w->next) {
+        *at = w;
+        bool same = h->edge_count == w->edge_count;
+        for (unsigned i = 0; same && i < h->edge_count; i++) {
+            same = h->edges[i].from->mark == w->edges[i].from->mark;
+        }
+        if (!same) {
+            return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+        }
+        CUgraphExecUpdateResult result = gf_params_may_replace(h, w);
+        if (result == CU_GRAPH_EXEC_UPDATE_SUCCESS && h->child != NULL) {
+            struct gf_node *within;
+            result = compare(h->child, w->child, &within);
+        }
+        if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) {
+            return result;
+        }
+    }
+    return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+static CUresult adopt(struct gf_exec *exec, struct gf_model *have, const struct gf_model *want) {
+    CUresult result = CUDA_SUCCESS;
+    const struct gf_node *w = want->first;
+    for (struct gf_node *h = have->first; h != NULL && result == CUDA_SUCCESS; h = h->next, w = w->next) {
+        if (h->child != NULL) {
+            result = adopt(exec, h->child, w->child);
+        } else if (!gf_params_equal(h, w) || h->attribute_count != w->attribute_count ||
+                   w->attribute_count > 0) {
+            result = gf_params_copy(h, w);
+            result = result == CUDA_SUCCESS ? gf_exec_send_node(exec, h) : result;
+        }
+    }
+    return result;
+}
+
+CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *want, CUgraphExecUpdateResultInfo *info) {
+    struct gf_node *at;
+    gf_graphs_lock();
+    *info = (CUgraphExecUpdateResultInfo){.result = compare(exec->model, want, &at)};
+    CUresult result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
+        result = adopt(exec, exec->model, want);
+        info->result = result == CUDA_SUCCESS ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR;
+    } else if (at != NULL) {
+        info->errorNode = (CUgraphNode)at->handle;
+    }
+    gf_graphs_unlock();
+    return result;
+}
+
+CUresult gf_exec_update_old(struct gf_exec *exec, struct gf_model *want, CUgraphNode *node,
+                            CUgraphExecUpdateResult *result_out) {
+    CUgraphExecUpdateResultInfo info;
+    CUresult result = gf_exec_update(exec, want, &info);
+    *result_out = info.result;
+    if (node != NULL) {
+        *node = info.errorNode;
+    }
+    return result;
+}

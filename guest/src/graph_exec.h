@@ -1,0 +1,24 @@
+/* Executable graphs: what was sent to the server once, and what each launch needs of the program's memory. */
+#pragma once
+#include "graph.h"
+#include "handles.h"
+
+struct gf_exec {
+    struct gf_model
+        *model; /* a copy of what it was made from, with later updates; `origin` names the originals */
+    uint64_t handle, flags;
+    uint64_t last_stream; /* of the last launch, if host memory is involved */
+    uint32_t nodes;       /* on the wire */
+    uint64_t context;
+    struct gf_node **attended; /* nodes that a launch must look at: host memory, events */
+    unsigned attended_count;
+};
+
+/* Sends nodes and edges of a graph, or one node's new parameters (graph_wire.c). */
+CUresult gf_exec_send(struct gf_exec *exec);
+CUresult gf_exec_send_node(struct gf_exec *exec, struct gf_node *node);
+CUresult gf_exec_send_switch(struct gf_exec *exec, struct gf_node *node, bool enabled);
+/* Before and after a launch: the program's memory goes into staging memory of the device, or comes from it.
+ */
+CUresult gf_exec_copy_in(struct gf_exec *exec, uint64_t stream);
+CUresult gf_exec_copy_out(struct gf_exec *exec, uint64_t stream);

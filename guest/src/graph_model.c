@@ -1,0 +1,255 @@
+/* Models of graphs: nodes and the edges between them, without a word to the server. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph.h"
+#include "objects.h"
+#include "user_object.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void gf_graphs_lock(void) {
+    pthread_mutex_lock(&lock);
+}
+
+void gf_graphs_unlock(void) {
+    pthread_mutex_unlock(&lock);
+}
+
+struct gf_model *gf_model_new(void) {
+    return calloc(1, sizeof(struct gf_model));
+}
+
+static void unlink_node(struct gf_node *node) {
+    struct gf_model *model = node->model;
+    *(node->previous != NULL ? &node->previous->next : &model->first) = node->next;
+    *(node->next != NULL ? &node->next->previous : &model->last) = node->previous;
+    model->count--;
+}
+
+static void free_node(struct gf_node *node) {
+    gf_params_free(node);
+    free(node->attributes);
+    free(node->edges);
+    free(node);
+}
+
+void gf_model_free(struct gf_model *model) {
+    while (model->first != NULL) {
+        struct gf_node *node = model->first;
+        unlink_node(node);
+        free_node(node);
+    }
+    gf_retained_free(model->retained);
+    free(model);
+}
+
+void gf_node_free(struct gf_node *node) {
+    for (struct gf_node *other = node->model->first; other != NULL; other = other->next) {
+        for (unsigned i = 0; i < other->edge_count;) {
+            if (other->edges[i].from == node) {
+                memmove(&other->edges[i], &other->edges[i + 1],
+                        (--other->edge_count - i) * sizeof *other->edges);
+            } else {
+                i++;
+            }
+        }
+    }
+    unlink_node(node);
+    free_node(node);
+}
+
+static struct gf_node *append(struct gf_model *model) {
+    struct gf_node *node = calloc(1, sizeof *node);
+    if (node != NULL) {
+        node->model = model;
+        node->id = model->next_id++;
+        node->previous = model->last;
+        *(model->last != NULL ? &model->last->next : &model->first) = node;
+        model->last = node;
+        model->count++;
+    }
+    return node;
+}
+
+CUresult gf_node_add(struct gf_model *model, enum gf_form form, const void *params, struct gf_node **added) {
+    struct gf_node *node = append(model);
+    if (node == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = gf_params_set(node, form, params);
+    if (result != CUDA_SUCCESS) {
+        unlink_node(node);
+        free_node(node);
+        model->next_id--;
+        return result;
+    }
+    *added = node;
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_node_depend(struct gf_node *node, struct gf_node *from, const CUgraphEdgeData *data) {
+    if (node->edge_count == node->edge_room) {
+        unsigned room = node->edge_room == 0 ? 2 : 2 * node->edge_room;
+        struct gf_edge *edges = realloc(node->edges, room * sizeof *edges);
+        if (edges == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        node->edges = edges;
+        node->edge_room = room;
+    }
+    node->edges[node->edge_count++] = (struct gf_edge){from, data == NULL ? (CUgraphEdgeData){0} : *data};
+    return CUDA_SUCCESS;
+}
+
+bool gf_node_depends(const struct gf_node *node, const struct gf_node *from) {
+    for (unsigned i = 0; i < node->edge_count; i++) {
+        if (node->edges[i].from == from) {
+            return true;
+        }
+    }
+    return false;
+}
+
+struct gf_model *gf_model_copy(const struct gf_model *model) {
+    struct gf_model *copy = gf_model_new();
+    if (copy == NULL) {
+        return NULL;
+    }
+    CUresult result = CUDA_SUCCESS;
+    for (const struct gf_node *n = model->first; n != NULL && result == CUDA_SUCCESS; n = n->next) {
+        struct gf_node *made = append(copy);
+        result = made == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_params_copy(made, n);
+        if (made != NULL) {
+            made->id = n->id;
+            made->origin = n->handle;
+            ((struct gf_node *)n)->below = made;
+        }
+    }
+    for (const struct gf_node *n = model->first; n != NULL && result == CUDA_SUCCESS; n = n->next) {
+        for (unsigned i = 0; i < n->edge_count && result == CUDA_SUCCESS; i++) {
+            result = gf_node_depend(n->below, n->edges[i].from->below, &n->edges[i].data);
+        }
+    }
+    copy->next_id = model->next_id;
+    if (result == CUDA_SUCCESS) {
+        result = gf_retained_copy(&copy->retained, model->retained);
+    }
+    if (result != CUDA_SUCCESS) {
+        gf_model_free(copy);
+        return NULL;
+    }
+    return copy;
+}
+
+bool gf_model_order(struct gf_model *model, struct gf_node **order) {
+    unsigned placed = 0;
+    for (struct gf_node *n = model->first; n != NULL; n = n->next) {
+        n->mark = 0;
+    }
+    for (struct gf_node *n = model->first; n != NULL; n = n->next) {
+        if (n->mark != 0) {
+            continue;
+        }
+        /* What a node depends on comes first; `below` leads back. */
+        struct gf_node *top = n;
+        n->below = NULL;
+        for (n->mark = 1, n->walked = 0; top != NULL;) {
+            if (top->walked == top->edge_count) {
+                top->mark = 2;
+                order[placed++] = top;
+                top = top->below;
+                continue;
+            }
+            struct gf_node *from = top->edges[top->walked++].from;
+            if (from->mark == 1) {
+                return false;
+            }
+            if (from->mark == 0) {
+                from->mark = 1;
+                from->walked = 0;
+                from->below = top;
+                top = from;
+            }
+        }
+    }
+    return true;
+}
+
+struct gf_node *gf_model_find(struct gf_model *model, uint64_t origin) {
+    for (struct gf_node *n = model->first; n != NULL; n = n->next) {
+        if (n->origin == origin) {
+            return n;
+        }
+        struct gf_node *within = n->child != NULL ? gf_model_find(n->child, origin) : NULL;
+        if (within != NULL) {
+            return within;
+        }
+    }
+    return NULL;
+}
+
+/* Handles */
+
+CUresult gf_node_publish(struct gf_node *node, CUgraphNode *handle) {
+    uint64_t made;
+    struct gf_graph_node *object = gf_graph_node_new(&made);
+    struct gf_graph *graph = gf_graph_find((CUgraph)node->model->handle);
+    if (object == NULL || graph == NULL) {
+        if (object != NULL) {
+            gf_object_discard(object);
+        }
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    object->node = node;
+    object->type = node->params.type;
+    node->handle = made;
+    gf_object_publish(object, made, graph);
+    if (handle != NULL) {
+        *handle = (CUgraphNode)made;
+    }
+    if (node->child == NULL) {
+        return CUDA_SUCCESS;
+    }
+    return gf_model_publish(node->child, object, &node->params.graph.graph);
+}
+
+CUresult gf_model_publish(struct gf_model *model, void *owner, CUgraph *handle) {
+    uint64_t made;
+    struct gf_graph *object = gf_graph_new(&made);
+    if (object == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    object->model = model;
+    model->handle = made;
+    gf_object_publish(object, made, owner);
+    *handle = (CUgraph)made;
+    CUresult result = CUDA_SUCCESS;
+    for (struct gf_node *n = model->first; n != NULL && result == CUDA_SUCCESS; n = n->next) {
+        result = gf_node_publish(n, NULL);
+    }
+    return result;
+}
+
+void gf_graph_ended(struct gf_object *object) {
+    struct gf_model *model = ((struct gf_graph *)object)->model;
+    /* A child graph's goes with its node. */
+    if (model->parent == NULL) {
+        gf_model_free(model);
+    } else {
+        model->handle = 0;
+    }
+}
+
+CUresult gf_nodes_of(const struct gf_model *model, const CUgraphNode *handles, size_t count,
+                     struct gf_node **nodes) {
+    for (size_t i = 0; i < count; i++) {
+        struct gf_graph_node *object = gf_graph_node_find(handles[i]);
+        if (object == NULL || object->node->model != model) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        nodes[i] = object->node;
+    }
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,323 @@
+/* What the server is told of a graph: a frame for each node, then the edges (WIRE.md 13). Child graphs are
+ * sent as their nodes between two empty ones. A copy from or to the program's memory is sent as one within
+ * the device, from or to staging memory; the data itself travels with each launch. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "channel.h"
+#include "copy.h"
+#include "gpuferry/messages.h"
+#include "graph_exec.h"
+#include "launch.h"
+#include "window.h"
+
+#define EDGES_IN_FRAME 4096
+
+struct wire_edge {
+    uint32_t from, to;
+    CUgraphEdgeData data;
+};
+
+struct build {
+    struct gf_exec *exec;
+    int64_t set; /* this node on the wire is given new parameters; -1: nodes are added */
+    uint32_t next;
+    struct wire_edge *edges;
+    unsigned edge_count;
+    CUresult result;
+};
+
+static void fail(struct build *b, CUresult result) {
+    if (b->result == CUDA_SUCCESS) {
+        b->result = result;
+    }
+}
+
+/* Counts the node that is about to be sent, and says which one it is. */
+static uint32_t place(struct build *b) {
+    return b->set >= 0 ? (uint32_t)b->set++ : b->next++;
+}
+
+static void flush_edges(struct build *b) {
+    struct gf_req_sessionGraphEdges request = {.exec = b->exec->handle, .count = b->edge_count};
+    struct iovec parts[] = {{&request, sizeof request}, {b->edges, b->edge_count * sizeof *b->edges}};
+    if (b->edge_count > 0 && b->result == CUDA_SUCCESS) {
+        fail(b, gf_send(GF_OP_sessionGraphEdges, parts, 2));
+    }
+    b->edge_count = 0;
+}
+
+static void send_edge(struct build *b, uint32_t from, uint32_t to, const CUgraphEdgeData *data) {
+    if (b->edge_count == EDGES_IN_FRAME) {
+        flush_edges(b);
+    }
+    b->edges[b->edge_count++] = (struct wire_edge){from, to, data == NULL ? (CUgraphEdgeData){0} : *data};
+}
+
+static uint32_t send_plain(struct build *b, uint32_t kind, uint64_t event) {
+    uint32_t at = place(b);
+    struct gf_req_sessionGraphNode add = {.exec = b->exec->handle, .kind = kind, .event = event};
+    struct gf_req_sessionGraphSetNode set = {
+        .exec = b->exec->handle, .node = at, .kind = kind, .event = event};
+    if (b->result == CUDA_SUCCESS) {
+        fail(b, b->set >= 0 ? gf_send_struct(GF_OP_sessionGraphSetNode, &set)
+                            : gf_send_struct(GF_OP_sessionGraphNode, &add));
+    }
+    return at;
+}
+
+static void send_kernel(struct build *b, const struct gf_node *node) {
+    const CUDA_KERNEL_NODE_PARAMS_v3 *k = &node->params.kernel;
+    struct gf_launch_attribute attributes[GF_LAUNCH_ATTRIBUTES_MAX];
+    CUlaunchConfig config = {.attrs = node->attributes, .numAttrs = node->attribute_count};
+    uint32_t count;
+    fail(b, gf_launch_attributes(&config, attributes, &count));
+    struct gf_req_sessionGraphSetKernel set = {
+        .exec = b->exec->handle,
+        .node = place(b),
+        .function = k->func != NULL ? (uint64_t)k->func : (uint64_t)k->kern,
+        .grid = {k->gridDimX, k->gridDimY, k->gridDimZ},
+        .block = {k->blockDimX, k->blockDimY, k->blockDimZ},
+        .shared = k->sharedMemBytes,
+        .attributes = count,
+        .params = node->param_bytes,
+    };
+    struct gf_req_sessionGraphKernel add = {.exec = set.exec,
+                                            .function = set.function,
+                                            .shared = set.shared,
+                                            .attributes = set.attributes,
+                                            .params = set.params};
+    memcpy(add.grid, set.grid, sizeof add.grid);
+    memcpy(add.block, set.block, sizeof add.block);
+    struct iovec parts[] = {
+        {&add, sizeof add}, {node->memory, node->param_bytes}, {attributes, count * sizeof *attributes}};
+    if (b->set >= 0) {
+        parts[0] = (struct iovec){&set, sizeof set};
+    }
+    if (b->result == CUDA_SUCCESS) {
+        fail(b, gf_send(b->set >= 0 ? GF_OP_sessionGraphSetKernel : GF_OP_sessionGraphKernel, parts, 3));
+    }
+}
+
+static uint32_t send_rows(struct build *b, struct gf_req_sessionGraphRows *add) {
+    uint32_t at = place(b);
+    struct gf_req_sessionGraphSetRows set = {
+        b->exec->handle,   at,         add->target, add->target_pitch, add->source,
+        add->source_pitch, add->width, add->rows,   add->value,        add->element};
+    add->exec = b->exec->handle;
+    if (b->result == CUDA_SUCCESS) {
+        fail(b, b->set >= 0 ? gf_send_struct(GF_OP_sessionGraphSetRows, &set)
+                            : gf_send_struct(GF_OP_sessionGraphRows, add));
+    }
+    return at;
+}
+
+static void send_fill(struct build *b, const CUDA_MEMSET_NODE_PARAMS_v2 *fill) {
+    send_rows(b, &(struct gf_req_sessionGraphRows){.target = fill->dst,
+                                                   .target_pitch = fill->pitch,
+                                                   .width = fill->width,
+                                                   .rows = fill->height,
+                                                   .value = fill->value,
+                                                   .element = fill->elementSize});
+}
+
+/* A copy, slice by slice, each after the one before. */
+struct slices {
+    struct build *build;
+    struct gf_node *node;
+    uint64_t staged;
+    bool more;
+};
+
+static CUresult send_slice(void *data, const struct gf_row_copy *c) {
+    struct slices *s = data;
+    uint64_t staging = s->node->staging + s->staged;
+    s->staged += c->width * c->rows;
+    uint32_t at = send_rows(
+        s->build, &(struct gf_req_sessionGraphRows){.target = c->to_device ? c->to : staging,
+                                                    .target_pitch = c->to_device ? c->to_pitch : c->width,
+                                                    .source = c->from_device ? c->from : staging,
+                                                    .source_pitch = c->from_device ? c->from_pitch : c->width,
+                                                    .width = c->width,
+                                                    .rows = c->rows,
+                                                    .element = 1});
+    if (s->more && s->build->set < 0) {
+        send_edge(s->build, at - 1, at, NULL);
+    }
+    s->more = true;
+    return s->build->result;
+}
+
+static uint64_t size_of(const CUDA_MEMCPY3D *copy) {
+    return copy->WidthInBytes * copy->Height * copy->Depth;
+}
+
+/* Staging memory for what the host gives or gets; of an update, the memory that is there if it is enough. */
+static CUresult stage(struct gf_exec *exec, struct gf_node *node) {
+    bool reads = gf_params_reads_host(node), writes = gf_params_writes_host(node);
+    uint64_t size = size_of(&node->params.memcpy.copyParams);
+    if (!reads && !writes) {
+        return CUDA_SUCCESS;
+    }
+    if (reads && writes) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (size <= node->staging_size) {
+        return CUDA_SUCCESS;
+    }
+    uint64_t address;
+    CUresult result = gf_window_alloc(size, exec->context, 0, 0, &address);
+    if (result == CUDA_SUCCESS) {
+        if (node->staging != 0) {
+            gf_window_free(node->staging, 0);
+        }
+        node->staging = address;
+        node->staging_size = size;
+    }
+    return result;
+}
+
+static void send_model(struct build *b, struct gf_model *model, uint32_t *first, uint32_t *last);
+
+static void send_node(struct build *b, struct gf_node *node) {
+    node->wire_first = b->set >= 0 ? (uint32_t)b->set : b->next;
+    switch ((int)node->params.type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        send_kernel(b, node);
+        break;
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        fail(b, stage(b->exec, node));
+        fail(b,
+             gf_copy_each(&node->params.memcpy.copyParams, send_slice, &(struct slices){b, node, 0, false}));
+        break;
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+        send_fill(b, &node->params.memset);
+        break;
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+        send_model(b, node->child, &node->wire_first, &node->wire_last);
+        return;
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        send_plain(b, GF_GRAPH_NODE_RECORD, (uint64_t)node->params.eventRecord.event);
+        break;
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+        send_plain(b, GF_GRAPH_NODE_WAIT, (uint64_t)node->params.eventWait.event);
+        break;
+    default:
+        send_plain(b, GF_GRAPH_NODE_EMPTY, 0);
+    }
+    node->wire_last = (b->set >= 0 ? (uint32_t)b->set : b->next) - 1;
+}
+
+static void send_nodes(struct build *b, struct gf_model *model) {
+    struct gf_node **order = malloc((model->count + 1) * sizeof *order);
+    if (order == NULL || !gf_model_order(model, order)) {
+        fail(b, order == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE);
+    }
+    for (unsigned i = 0; i < model->count && b->result == CUDA_SUCCESS; i++) {
+        struct gf_node *node = order[i];
+        send_node(b, node);
+        for (unsigned e = 0; e < node->edge_count && b->set < 0; e++) {
+            send_edge(b, node->edges[e].from->wire_last, node->wire_first, &node->edges[e].data);
+        }
+    }
+    free(order);
+}
+
+static bool has_dependents(const struct gf_model *model, const struct gf_node *node) {
+    for (const struct gf_node *n = model->first; n != NULL; n = n->next) {
+        if (gf_node_depends(n, node)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void send_model(struct build *b, struct gf_model *model, uint32_t *first, uint32_t *last) {
+    *first = send_plain(b, GF_GRAPH_NODE_EMPTY, 0);
+    send_nodes(b, model);
+    *last = send_plain(b, GF_GRAPH_NODE_EMPTY, 0);
+    if (b->set >= 0 || b->result != CUDA_SUCCESS) {
+        return;
+    }
+    send_edge(b, *first, *last, NULL);
+    for (struct gf_node *n = model->first; n != NULL; n = n->next) {
+        if (n->edge_count == 0) {
+            send_edge(b, *first, n->wire_first, NULL);
+        }
+        if (!has_dependents(model, n)) {
+            send_edge(b, n->wire_last, *last, NULL);
+        }
+    }
+}
+
+CUresult gf_exec_send(struct gf_exec *exec) {
+    struct build b = {.exec = exec, .set = -1, .edges = malloc(EDGES_IN_FRAME * sizeof *b.edges)};
+    if (b.edges == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    send_nodes(&b, exec->model);
+    flush_edges(&b);
+    free(b.edges);
+    exec->nodes = b.next;
+    return b.result;
+}
+
+CUresult gf_exec_send_node(struct gf_exec *exec, struct gf_node *node) {
+    struct build b = {.exec = exec, .set = node->wire_first};
+    send_node(&b, node);
+    return b.result;
+}
+
+CUresult gf_exec_send_switch(struct gf_exec *exec, struct gf_node *node, bool enabled) {
+    CUresult result = CUDA_SUCCESS;
+    for (uint32_t at = node->wire_first; at <= node->wire_last && result == CUDA_SUCCESS; at++) {
+        struct gf_req_sessionGraphSetNode request = {
+            .exec = exec->handle, .node = at, .kind = enabled ? GF_GRAPH_NODE_ENABLE : GF_GRAPH_NODE_DISABLE};
+        result = gf_send_struct(GF_OP_sessionGraphSetNode, &request);
+    }
+    return result;
+}
+
+/* The program's memory, at a launch */
+
+struct transfer {
+    struct gf_node *node;
+    uint64_t stream, staged;
+};
+
+static CUresult transfer_slice(void *data, const struct gf_row_copy *c) {
+    struct transfer *t = data;
+    struct gf_row_copy staged = *c;
+    uint64_t staging = t->node->staging + t->staged;
+    t->staged += c->width * c->rows;
+    if (c->to_device) {
+        staged.to = staging;
+        staged.to_pitch = c->width;
+    } else {
+        staged.from = staging;
+        staged.from_pitch = c->width;
+    }
+    staged.to_device = c->to_device;
+    staged.from_device = c->from_device;
+    return gf_copy_staged(&staged, t->stream);
+}
+
+static CUresult transfer(struct gf_exec *exec, uint64_t stream, bool in) {
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < exec->attended_count && result == CUDA_SUCCESS; i++) {
+        struct gf_node *node = exec->attended[i];
+        if (!node->disabled && (in ? gf_params_reads_host(node) : gf_params_writes_host(node))) {
+            struct transfer t = {node, stream, 0};
+            result = gf_copy_each(&node->params.memcpy.copyParams, transfer_slice, &t);
+        }
+    }
+    return result;
+}
+
+CUresult gf_exec_copy_in(struct gf_exec *exec, uint64_t stream) {
+    return transfer(exec, stream, true);
+}
+
+CUresult gf_exec_copy_out(struct gf_exec *exec, uint64_t stream) {
+    return transfer(exec, stream, false);
+}

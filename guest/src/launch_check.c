@@ -1,0 +1,117 @@
+/* What a launch may be: shapes, attributes, and the parameters' values. */
+#include "launch.h"
+
+#include <string.h>
+
+#include "codecs.h"
+#include "module.h"
+
+static int limit(CUdevice_attribute attribute) {
+    return gf_session.device.attributes[attribute];
+}
+
+static bool in_grid(unsigned value, CUdevice_attribute attribute) {
+    return value > 0 && value <= (unsigned)limit(attribute);
+}
+
+bool gf_launch_is_cooperative(const CUlaunchConfig *c) {
+    bool cooperative = false;
+    for (unsigned i = 0; i < c->numAttrs; i++) {
+        if (c->attrs[i].id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
+            cooperative = c->attrs[i].value.cooperative != 0;
+        }
+    }
+    return cooperative;
+}
+
+CUresult gf_launch_check(const CUlaunchConfig *c, const struct gf_callable *callable) {
+    if (!in_grid(c->gridDimX, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X) ||
+        !in_grid(c->gridDimY, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y) ||
+        !in_grid(c->gridDimZ, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z) ||
+        !in_grid(c->blockDimX, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X) ||
+        !in_grid(c->blockDimY, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y) ||
+        !in_grid(c->blockDimZ, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t threads = (uint64_t)c->blockDimX * c->blockDimY * c->blockDimZ;
+    if (threads > (uint64_t)limit(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK) ||
+        threads > (uint64_t)callable->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK]) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (c->sharedMemBytes > (unsigned)callable->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES]) {
+        return gf_launch_is_cooperative(c) ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
+                                           : CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t registers =
+        (uint64_t)callable->attributes[CU_FUNC_ATTRIBUTE_NUM_REGS] * ((threads + 31) / 32 * 32);
+    if (registers > (uint64_t)limit(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK)) {
+        return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_launch_attributes(const CUlaunchConfig *config, struct gf_launch_attribute *travel,
+                              uint32_t *count) {
+    *count = 0;
+    if (config->numAttrs > 0 && config->attrs == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        struct gf_launch_attribute image;
+        _Static_assert(sizeof image == sizeof(CUlaunchAttribute), "WIRE.md 8");
+        CUresult result = gf_encode_CUlaunchAttribute(&config->attrs[i], NULL, &image);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        if (gf_drops_CUlaunchAttribute(&config->attrs[i])) {
+            continue;
+        }
+        if (*count == GF_LAUNCH_ATTRIBUTES_MAX) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        travel[(*count)++] = image;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* The buffer that `extra` describes. */
+static CUresult find_buffer(void **extra, const void **buffer, size_t *size) {
+    for (int i = 0; extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
+        if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+            *buffer = extra[i + 1];
+        } else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE && extra[i + 1] != NULL) {
+            *size = *(const size_t *)extra[i + 1];
+        } else {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_launch_pack(const struct gf_kernel_info *info, void **kernelParams, void **extra, char *packed) {
+    if (extra != NULL) {
+        const void *buffer = NULL;
+        size_t size = 0;
+        CUresult result =
+            kernelParams != NULL ? CUDA_ERROR_INVALID_VALUE : find_buffer(extra, &buffer, &size);
+        if (result == CUDA_SUCCESS &&
+            (size < info->param_bytes || size > PARAMS_MAX || (buffer == NULL && size > 0))) {
+            result = CUDA_ERROR_INVALID_VALUE;
+        }
+        if (result == CUDA_SUCCESS && info->param_bytes > 0) {
+            memcpy(packed, buffer, info->param_bytes);
+        }
+        return result;
+    }
+    if (info->param_count > 0 && kernelParams == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memset(packed, 0, info->param_bytes);
+    for (uint32_t i = 0; i < info->param_count; i++) {
+        if (kernelParams[i] == NULL) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        memcpy(packed + info->params[i].offset, kernelParams[i], info->params[i].size);
+    }
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,108 @@
+// An executable graph is given other parameters, whole other graphs, and nodes that are switched off; what
+// may not change is refused with CUDA's error.
+#include "driver.h"
+
+enum { WORDS = 64 };
+
+static CUstream stream;
+static CUdeviceptr data, other;
+
+static unsigned first_after(CUgraphExec exec, CUdeviceptr from) {
+    unsigned words[WORDS] = {0};
+    QUIET(cuGraphLaunch(exec, stream));
+    QUIET(cuStreamSynchronize(stream));
+    QUIET(cuMemcpyDtoH(words, from, sizeof words));
+    return words[WORDS - 1];
+}
+
+int main(void) {
+    start();
+    CUgraph graph, changed, longer;
+    CUgraphNode fill, affine, copy, extra, node;
+    CUgraphExec exec;
+    CUgraphExecUpdateResultInfo info;
+    unsigned count = WORDS, factor = 2, term = 1, enabled = 9;
+    unsigned host[WORDS];
+    data = allocate(WORDS * 4);
+    other = allocate(WORDS * 4);
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuGraphCreate(&graph, 0));
+    CUDA_MEMSET_NODE_PARAMS set = {.dst = data, .value = 3, .elementSize = 4, .width = WORDS, .height = 1};
+    void *arguments[] = {&data, &count, &factor, &term};
+    CUDA_KERNEL_NODE_PARAMS launch = {.func = kernel("affine"),
+                                      .gridDimX = 1,
+                                      .gridDimY = 1,
+                                      .gridDimZ = 1,
+                                      .blockDimX = WORDS,
+                                      .blockDimY = 1,
+                                      .blockDimZ = 1,
+                                      .kernelParams = arguments};
+    CUDA_MEMCPY3D within = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                            .srcDevice = data,
+                            .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                            .dstDevice = other,
+                            .WidthInBytes = WORDS * 4,
+                            .Height = 1,
+                            .Depth = 1};
+    OK(cuGraphAddMemsetNode(&fill, graph, NULL, 0, &set, context));
+    OK(cuGraphAddKernelNode(&affine, graph, &fill, 1, &launch));
+    OK(cuGraphAddMemcpyNode(&copy, graph, &affine, 1, &within, context));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    EXPECT(first_after(exec, other) == 7);
+
+    factor = 10;
+    OK(cuGraphExecKernelNodeSetParams(exec, affine, &launch));
+    EXPECT(first_after(exec, other) == 31);
+    set.value = 4;
+    OK(cuGraphExecMemsetNodeSetParams(exec, fill, &set, context));
+    EXPECT(first_after(exec, other) == 41);
+    OK(cuGraphNodeSetEnabled(exec, affine, 0));
+    OK(cuGraphNodeGetEnabled(exec, affine, &enabled));
+    EXPECT(enabled == 0 && first_after(exec, other) == 4);
+    OK(cuGraphNodeSetEnabled(exec, affine, 1));
+    EXPECT(first_after(exec, other) == 41);
+
+    // Another graph of the same shape.
+    OK(cuGraphClone(&changed, graph));
+    OK(cuGraphNodeFindInClone(&node, affine, changed));
+    term = 5;
+    OK(cuGraphKernelNodeSetParams(node, &launch));
+    OK(cuGraphExecUpdate(exec, changed, &info));
+    EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS);
+    EXPECT(first_after(exec, other) == 35);
+
+    // What may not change.
+    OK(cuGraphClone(&longer, graph));
+    OK(cuGraphAddEmptyNode(&extra, longer, NULL, 0));
+    FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(exec, longer, &info));
+    EXPECT(info.result != CU_GRAPH_EXEC_UPDATE_SUCCESS);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExecKernelNodeSetParams(exec, fill, &launch));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExecKernelNodeSetParams(exec, extra, &launch));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphNodeSetEnabled(exec, extra, 0));
+    within.dstMemoryType = CU_MEMORYTYPE_HOST;
+    within.dstHost = host;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExecMemcpyNodeSetParams(exec, copy, &within, context));
+    EXPECT(first_after(exec, other) == 35);
+
+    // Misuse.
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphCreate(NULL, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphCreate(&longer, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddEmptyNode(&node, graph, (CUgraphNode[]){fill, fill}, 2));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddEmptyNode(&node, graph, &extra, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddDependencies(graph, &fill, &affine, NULL, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddDependencies(graph, &fill, &fill, NULL, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphRemoveDependencies(graph, &fill, &copy, NULL, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphKernelNodeGetParams(fill, &launch));
+    OK(cuGraphAddDependencies(graph, &copy, &fill, NULL, 1));
+    CUgraphExec none;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphInstantiate(&none, graph, 0)); // a cycle
+    OK(cuGraphDestroyNode(copy));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphDestroyNode(copy));
+    OK(cuGraphDestroy(graph));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphDestroy(graph));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphKernelNodeGetParams(affine, &launch));
+    OK(cuGraphExecDestroy(exec));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphLaunch(exec, stream));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExecDestroy(exec));
+    return check_failed;
+}

@@ -1,0 +1,84 @@
+// A program of rounds that launches one executable graph, updates it, and reads the program's memory through
+// it: the graph is made again wherever the program is moved, with its later parameters.
+#include <cuda.h>
+
+#include "driver.h"
+#include "rounds.h"
+
+enum { WORDS = 256 };
+
+int main(int argc, char **argv) {
+    start();
+    CUdeviceptr data = allocate(WORDS * 4), gone = allocate(4 << 20);
+    CUstream stream;
+    CUevent event;
+    CUgraph graph;
+    CUgraphNode in, affine, out, record;
+    CUgraphExec exec, stale;
+    unsigned from[WORDS], to[WORDS], count = WORDS, factor = 1, term = 0;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&event, 0));
+    CUDA_MEMCPY3D copy_in = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                             .srcHost = from,
+                             .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                             .dstDevice = data,
+                             .WidthInBytes = WORDS * 4,
+                             .Height = 1,
+                             .Depth = 1};
+    CUDA_MEMCPY3D copy_out = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                              .srcDevice = data,
+                              .dstMemoryType = CU_MEMORYTYPE_HOST,
+                              .dstHost = to,
+                              .WidthInBytes = WORDS * 4,
+                              .Height = 1,
+                              .Depth = 1};
+    void *arguments[] = {&data, &count, &factor, &term};
+    CUDA_KERNEL_NODE_PARAMS launch = {.func = kernel("affine"),
+                                      .gridDimX = 1,
+                                      .gridDimY = 1,
+                                      .gridDimZ = 1,
+                                      .blockDimX = WORDS,
+                                      .blockDimY = 1,
+                                      .blockDimZ = 1,
+                                      .kernelParams = arguments};
+    CUDA_MEMSET_NODE_PARAMS fill = {.dst = gone, .elementSize = 4, .width = 1 << 20, .height = 1};
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemcpyNode(&in, graph, NULL, 0, &copy_in, context));
+    OK(cuGraphAddKernelNode(&affine, graph, &in, 1, &launch));
+    OK(cuGraphAddMemcpyNode(&out, graph, &affine, 1, &copy_out, context));
+    OK(cuGraphAddEventRecordNode(&record, graph, &out, 1, event));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphDestroy(graph));
+    // A graph that may be launched no more, because what it fills is freed, keeps nobody from moving.
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemsetNode(&in, graph, NULL, 0, &fill, context));
+    OK(cuGraphInstantiate(&stale, graph, 0));
+    OK(cuMemFree(gone));
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddMemcpyNode(&in, graph, NULL, 0, &copy_in, context));
+    OK(cuGraphAddKernelNode(&affine, graph, &in, 1, &launch));
+    OK(cuGraphAddMemcpyNode(&out, graph, &affine, 1, &copy_out, context));
+    OK(cuGraphAddEventRecordNode(&record, graph, &out, 1, event));
+    for (int round = 0; round < rounds_wanted(argc, argv); round++) {
+        CUgraphExecUpdateResultInfo info;
+        begin_round(round);
+        factor = 2 + (unsigned)round;
+        term = 100 * (unsigned)round;
+        for (unsigned i = 0; i < WORDS; i++)
+            from[i] = i + (unsigned)round;
+        OK(cuGraphKernelNodeSetParams(affine, &launch));
+        OK(cuGraphExecUpdate(exec, graph, &info));
+        OK(cuGraphLaunch(exec, stream));
+        OK(cuEventSynchronize(event));
+        OK(cuStreamSynchronize(stream));
+        unsigned wrong = 0;
+        for (unsigned i = 0; i < WORDS; i++)
+            wrong += to[i] != from[i] * factor + term;
+        EXPECT(wrong == 0);
+    }
+    OK(cuGraphExecDestroy(stale));
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    return check_failed;
+}
