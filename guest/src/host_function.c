@@ -16,11 +16,9 @@ CUresult gf_host_function(CUstream stream, CUhostFn function, void *data, unsign
     return gf_host_call_function(wire, function, data);
 }
 
-/* It cannot be captured. */
 CUresult gf_host_callback(CUstream stream, CUstreamCallback callback, void *data, unsigned flags) {
     (void)flags;
     uint64_t wire;
     CUresult result = gf_wire_stream(stream, &wire);
-    result = result == CUDA_SUCCESS ? gf_capture_stream(stream) : result;
     return result == CUDA_SUCCESS ? gf_host_call_callback(wire, stream, callback, data) : result;
 }
