@@ -122,8 +122,11 @@ CUresult gf_graph_instantiate_with(CUgraphExec *handle, struct gf_model *model,
     CUresult result =
         gf_graph_instantiate(handle, model, params->flags & ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
     params->hErrNode_out = NULL;
-    params->result_out =
-        result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
+    /* With flags that are known, a cycle is all that may be invalid. */
+    params->result_out = result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS
+                         : result == CUDA_ERROR_INVALID_VALUE && params->flags < 16
+                             ? CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE
+                             : CUDA_GRAPH_INSTANTIATE_ERROR;
     return result;
 }
 
