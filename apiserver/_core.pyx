@@ -13,6 +13,7 @@ include "core/rooms/stats.pxi"
 include "core/rooms/device.pxi"
 include "core/rooms/budget.pxi"
 include "core/rooms/window.pxi"
+include "core/rooms/book.pxi"
 include "core/rooms/aliases.pxi"
 include "core/rooms/aside.pxi"
 include "core/rooms/move.pxi"
@@ -49,6 +50,7 @@ include "core/output.pxi"
 include "core/waiters.pxi"
 include "core/staging.pxi"
 include "core/streams.pxi"
+include "core/book.pxi"
 include "core/memory.pxi"
 include "core/aliases.pxi"
 include "core/aside.pxi"
@@ -123,6 +125,7 @@ cdef class Core:
         s.arrival.output = new vector[uint8_t]()
         pthread_mutex_init(&s.move.lock, NULL)
         pthread_mutex_init(&s.window.lock, NULL)
+        pthread_mutex_init(&s.book.lock, NULL)
         pthread_mutex_init(&s.lock, NULL)
         pthread_mutex_init(&s.sending.lock, NULL)
         # Waits are measured by it, so that nobody who sets the time of day makes them longer.
@@ -213,6 +216,14 @@ cdef class Core:
         if spoken is not None:
             ids = spoken
             limit_to(self.s, <const uint16_t *>ids, len(spoken) // sizeof(uint16_t))
+
+    def open_book(self, int book, uint32_t seat, bint tell) -> None:
+        """The session is one of several processes that have the lease: what it maps it claims in this book, an open file,
+        from here on. `tell`: its guest, which does not know."""
+        with nogil:
+            share_lease(self.s, book, seat)
+            if tell:
+                tell_shared(self.s)
 
     @property
     def taken_over(self) -> bool:

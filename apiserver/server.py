@@ -18,6 +18,7 @@ from gpuferry.native.tls.stream import with_state
 from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
 from ._core import Core, DeviceError
+from .book import Book
 from .control import Control
 from .end import LOST, End, revoked
 from .log import Log
@@ -51,9 +52,13 @@ class Session:
         log: Log,
         started: float,
         tls: bytes = b"",
+        book: Book | None = None,
     ) -> None:
-        """`tls`: what TLS needs to go on, on the guest's socket; empty: it is in clear."""
+        """`tls`: what TLS needs to go on, on the guest's socket; empty: it is in clear. `book`: of the lease,
+        if other processes have it too.
+        """
         self.id = grant.session
+        self._book: Book | None = None
         self.grant = grant
         self.started = started
         self.ended: End | None = None  # why it did
@@ -77,12 +82,22 @@ class Session:
         spoken = array.array("H", grant.operations).tobytes() if grant.limited else None
         resumable, memory = grace > 0, grant.host_memory
         core.begin(guest.fileno(), grant.memory_quota, resumable, grant.restore, spoken, tls, memory)
+        if book:
+            self.share(book, tell=False)
         if not grant.welcomed:
             try:
                 guest.sendall(core.welcome(grant.welcome_proof, grant.session, grant.memory_quota, grace))
             except OSError:
                 core.end(LOST)
         self._log.info("session started", tenant=grant.tenant, function=grant.function, program=grant.program)
+
+    def share(self, book: Book, tell: bool = True) -> None:
+        """Other processes have the lease too. `tell`: the guest, which does not know."""
+        before, self._book = self._book, book
+        book.note_active(self._active)
+        self._core.open_book(book.file, book.seat, tell and before is None)
+        if before:
+            before.close()
 
     @property
     def guest(self) -> socket.socket:
@@ -192,6 +207,9 @@ class Session:
             calls = stats["calls_async"] + stats["calls_sync"]
             if calls != self._calls or self._core.waiting:
                 self._calls, self._active = calls, now
+            if self._book:  # the limit is the program's: it is idle when all of its processes are
+                self._book.note_active(self._active)
+                self._active = max(self._active, self._book.last_active())
         if wall and now >= self.started + wall:
             self.end(revoked(f"the time limit of {wall:g} s is over"))
         elif idle and now >= self._active + idle:
@@ -211,6 +229,8 @@ class Session:
     def close(self) -> None:
         """Close the guest's socket and log how the session ended."""
         self._guest.close()
+        if self._book:
+            self._book.close()
         assert self.ended
         self._log.info("session ended", reason=self.ended.reason, clean=self.clean)
 
@@ -388,10 +408,16 @@ class Server:
         if kind == "migrate":
             self._migrate(message.migrate, descriptors, message.tls)
             return True
+        if kind == "share" and descriptors:
+            self._share(message.share, Book(descriptors[0], message.share.seat))
+            return True
+        book = None
+        if kind == "grant" and len(descriptors) > 1:
+            book = Book(descriptors.pop(), message.grant.seat)
         sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         beside = sockets[0] if sockets else None
         if kind == "grant":
-            self._grant(message.grant, beside, message.tls)
+            self._grant(message.grant, beside, message.tls, book)
             return True
         if kind == "home":
             self._control.settle(message.home, beside)
@@ -414,7 +440,16 @@ class Server:
             return self._shut_down(message.shutdown.grace_seconds)
         return True
 
-    def _grant(self, grant: node_pb2.Grant, guest: socket.socket | None, tls: bytes) -> None:
+    def _share(self, share: node_pb2.Share, book: Book) -> None:
+        if self._session is not None and self._session.id == share.session and self._session.ours:
+            self._session.share(book)
+        else:
+            book.close()
+        self._control.send(node_pb2.FromServer(shared=node_pb2.Shared(session=share.session)))
+
+    def _grant(
+        self, grant: node_pb2.Grant, guest: socket.socket | None, tls: bytes, book: Book | None
+    ) -> None:
         if guest is None or self._session is not None:
             self._log.error(
                 "grant refused", session=grant.session, reason="no socket" if guest is None else "busy"
@@ -426,7 +461,7 @@ class Server:
         self._control.send(
             node_pb2.FromServer(started=node_pb2.SessionStarted(session=grant.session))
         )  # before WELCOME: until then the monitor may still give the guest to another server
-        self._session = Session(self._core, grant, guest, self._log, started, tls)
+        self._session = Session(self._core, grant, guest, self._log, started, tls, book)
         self._dispatcher.serve(self._session)
         self._poller.register(guest, select.POLLRDHUP)
 

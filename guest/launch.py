@@ -6,6 +6,7 @@ Standard library only.
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import sys
 from typing import NoReturn
@@ -99,7 +100,10 @@ def guest_settings(
 
 def guest_environment(settings: dict[str, str]) -> dict[str, str]:
     """The environment of a program that is to run remotely."""
-    return inject(clean_environment() | settings, paths.guest_library())
+    environment = clean_environment() | settings
+    # What is started by a program is part of it, whoever starts it (specs/WIRE.md 14).
+    environment.setdefault("GPUFERRY_PROGRAM", secrets.token_hex(32))
+    return inject(environment, paths.guest_library())
 
 
 def simulated_environment() -> dict[str, str]:

@@ -36,6 +36,7 @@ from .service.logs import hide
 from .service.runtime import RuntimeDirectory
 from .service.stopping import Stopping
 from .service.tls import Identity, identity_of
+from .sessions.book import remove_all
 from .sessions.events import Announcer
 from .sessions.placement import Placer
 from .settings.errors import ConfigError
@@ -145,6 +146,9 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     secret = read_secret(config.snapshot_key_file, cluster.key, state_directory(config.state))
     snapshots = Snapshots(secret)
     room = shares()
+    books = premises.runtime.path / "leases"
+    if not ledger.inherited:
+        remove_all(books)
     broker = Broker(
         config,
         placer,
@@ -156,6 +160,7 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
         complete_at,
         tenancy,
         room.waiting,
+        books,
     )
     usage = UsageBook(state_directory(config.state) / USAGE, is_tenant)
     billing = Billing(broker, usage, tenancy, ledger.inherited)

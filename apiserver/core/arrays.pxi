@@ -9,7 +9,6 @@ cdef uint8_t zeroes[ZEROES_SIZE]
 
 
 cdef void begin_arrays(Session *s) noexcept nogil:
-    s.arrays.used = 0
     if s.arrays.fillers == NULL:
         s.arrays.fillers = new vector[Filler]()
 
@@ -75,10 +74,11 @@ cdef int on_cuArray3DCreate_v2(Session *s, Frame *f, gf_req_cuArray3DCreate_v2 *
     if bytes > s.window.quota:
         return cu.CUDA_ERROR_OUT_OF_MEMORY
     bytes = (bytes + ARRAY_UNIT - 1) // ARRAY_UNIT * ARRAY_UNIT
-    if bytes > s.window.quota - s.window.used - s.arrays.used:
+    if not admit(s, bytes):
         return cu.CUDA_ERROR_OUT_OF_MEMORY
     array = <Array *>calloc(1, sizeof(Array))
     if array == NULL:
+        discharge(s, bytes)
         return cu.CUDA_ERROR_OUT_OF_MEMORY
     array.bytes = bytes
     array.row = row
@@ -90,10 +90,10 @@ cdef int on_cuArray3DCreate_v2(Session *s, Frame *f, gf_req_cuArray3DCreate_v2 *
         status = clear_array(s, f, array)
         status = status or put(s, q.pHandle, ARRAY, &array.base, f.context)
         if status == cu.CUDA_SUCCESS:
-            s.arrays.used += bytes
             return status
         cu.cuArrayDestroy(array.cu)
     free(array)
+    discharge(s, bytes)
     return status
 
 
@@ -106,7 +106,7 @@ cdef int drop_array(Session *s, Array *array) noexcept nogil:
     """The driver waits for the work that may use it, as cuArrayDestroy does."""
     cdef int status = enter(s, array.base.context)
     forget(s, &array.base)
-    s.arrays.used -= array.bytes
+    discharge(s, array.bytes)
     status = status or cu.cuArrayDestroy(array.cu)
     free(array)
     return status

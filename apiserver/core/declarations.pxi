@@ -75,6 +75,7 @@ cdef extern from "<unistd.h>" nogil:
     int dup2(int fd, int target)
     int dup3(int fd, int target, int flags)
     ssize_t pread(int fd, void *target, size_t size, long offset)
+    ssize_t pwrite(int fd, const void *data, size_t size, long offset)
     long lseek(int fd, long offset, int whence)
     int ftruncate(int fd, long size)
 

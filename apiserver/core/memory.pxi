@@ -176,13 +176,14 @@ cdef int map_memory(Session *s, uint64_t address, uint64_t size) noexcept nogil:
         if (s.window.mapped[page >> 6] >> (page & 63)) & 1 or has_alias(s, page):
             return cu.CUDA_ERROR_ALREADY_MAPPED
         page += 1
-    if size > s.window.quota or s.window.used + s.arrays.used > s.window.quota - size:
+    if not admit(s, size):
         return cu.CUDA_ERROR_OUT_OF_MEMORY
     if s.window.unmaps != NULL:
         wait_for_unmaps(s, address, size)
     cdef int status = enter(s, s.device.primary)
     status = status or back(s, address, size)
     if status != cu.CUDA_SUCCESS:
+        discharge(s, size)
         return status
     status = cu.cuMemsetD8Async(address, 0, size, s.streams.order.cu)
     if status == cu.CUDA_SUCCESS:
@@ -191,6 +192,7 @@ cdef int map_memory(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     mark_pages(s, address, size, False)
     s.window.used -= size
     unback(s, address, size)
+    discharge(s, size)
     return status
 
 
@@ -199,6 +201,7 @@ cdef int unmap_memory(Session *s, uint64_t address, uint64_t size) noexcept nogi
         return cu.CUDA_ERROR_INVALID_VALUE
     mark_pages(s, address, size, False)
     s.window.used -= size
+    discharge(s, size)
     return unmap_behind_work(s, address, size)
 
 

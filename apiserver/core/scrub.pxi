@@ -65,6 +65,7 @@ cdef int scrub(Session *s) noexcept nogil:
     stop_waiters(s)
     discard_output(s)
     begin_window(s, PAGE)
+    begin_book(s)
     return status or probe(s)
 
 
@@ -74,6 +75,7 @@ cdef void begin_session(Session *s, int fd, gf_tls *tls, uint64_t quota, bint re
     begin_stats(s)
     begin_budget(s, host_memory)
     begin_window(s, quota)
+    begin_book(s)
     begin_device(s)
     begin_connection(s, fd, tls, resumable and not restore)
     begin_sending(s)

@@ -8,6 +8,7 @@ cdef struct Session:
     Device device
     Budget budget
     Window window
+    Book book
     Aliases aliases
     Objects objects
     Images images

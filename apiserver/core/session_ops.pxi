@@ -21,6 +21,16 @@ cdef int sessionMemMap_call(Session *s, Frame *f, gf_req_sessionMemMap *q) noexc
     return status
 
 
+cdef int sessionMemoryClaim_call(Session *s, Frame *f, gf_req_sessionMemoryClaim *q, uint64_t *credit,
+                                 uint64_t *left) noexcept nogil:
+    return claim_memory(s, q.wanted, credit, left)
+
+
+cdef int sessionMemoryKeep_call(Session *s, Frame *f, gf_req_sessionMemoryKeep *q) noexcept nogil:
+    keep_memory(s, q.credit)
+    return cu.CUDA_SUCCESS
+
+
 cdef int sessionMemUnmap_call(Session *s, Frame *f, gf_req_sessionMemUnmap *q) noexcept nogil:
     cdef int status = unmap_memory(s, q.address, q.size)
     if status == cu.CUDA_SUCCESS:

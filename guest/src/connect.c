@@ -18,6 +18,7 @@
 #include "operations.h"
 #include "pool.h"
 #include "process.h"
+#include "program.h"
 #include "queue.h"
 #include "redirect.h"
 #include "resume.h"
@@ -57,7 +58,9 @@ static bool take_welcome(const struct gf_header *header, const char *body) {
     }
     size_t devices = welcome->device_count, hashes = welcome->image_hash_count;
     size_t told = sizeof *welcome + devices * sizeof(struct gf_device) + hashes * GF_HASH_SIZE;
-    if (devices < 1 || size < told || !gf_operations_agree(body + told, size - told)) {
+    size_t agreed = size < told ? 0 : gf_operations_size(body + told, size - told);
+    if (devices < 1 || size < told || !gf_operations_agree(body + told, agreed) ||
+        !gf_program_take(body + told + agreed, size - told - agreed)) {
         return false;
     }
     memcpy(&gf_session.device, welcome + 1, sizeof gf_session.device);

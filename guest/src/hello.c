@@ -8,6 +8,7 @@
 #include "handshake.h"
 #include "log.h"
 #include "operations.h"
+#include "program.h"
 #include "resume.h"
 
 static void copy_text(char *field, size_t size, const char *text) {
@@ -77,7 +78,8 @@ static bool add_seconds(struct gf_extensions *extensions, uint16_t kind, const c
 bool gf_hello_extend(struct gf_extensions *extensions, const struct gf_credential *credential,
                      const struct gf_queue *queue) {
     const char *labels = getenv("GPUFERRY_LABELS");
-    return (credential->kind != GF_BY_TICKET ||
+    return gf_program_add(extensions) &&
+           (credential->kind != GF_BY_TICKET ||
             gf_extension_add(extensions, GF_EXTENSION_TICKET, credential->ticket, credential->ticket_size)) &&
            (labels == NULL || labels[0] == '\0' ||
             gf_extension_add(extensions, GF_EXTENSION_LABELS, labels, strlen(labels))) &&

@@ -10,14 +10,14 @@
 
 CUresult gf_cuMemGetInfo_v2(size_t *free, size_t *total) {
     uint64_t free_bytes, total_bytes;
-    gf_window_info(&free_bytes, &total_bytes);
+    CUresult result = gf_window_info(&free_bytes, &total_bytes);
     if (free != NULL) {
         *free = free_bytes;
     }
     if (total != NULL) {
         *total = total_bytes;
     }
-    return CUDA_SUCCESS;
+    return result;
 }
 
 CUresult gf_memory_alloc(CUdeviceptr *address, size_t size) {

@@ -46,6 +46,10 @@ bool gf_operations_offered(void) {
     return peer == OTHER_BUILD;
 }
 
+bool gf_operations_extended(void) {
+    return peer != FIRST_RELEASE;
+}
+
 static bool released_first(uint16_t id) {
     for (size_t i = 0; i < GF_FIRST_RELEASE_COUNT; i++) {
         if (first_release[i] == id) {
@@ -62,6 +66,16 @@ static void note_lacking(const uint8_t agreed[GF_OPERATION_LAST + 1]) {
             gf_function_lacks[gf_needs[i].function] = GF_LACKS_UNTOLD;
         }
     }
+}
+
+size_t gf_operations_size(const char *data, size_t size) {
+    struct gf_agreement agreement;
+    if (peer != OTHER_BUILD || size < sizeof agreement) {
+        return 0;
+    }
+    memcpy(&agreement, data, sizeof agreement);
+    size_t whole = sizeof agreement + agreement.bits_size + agreement.version_size;
+    return whole < size ? whole : size;
 }
 
 bool gf_operations_agree(const char *data, size_t size) {

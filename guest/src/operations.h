@@ -20,6 +20,10 @@ bool gf_operations_offer(const struct gf_greeting *greeting, bool insist, uint8_
                          struct gf_extensions *extensions);
 /* Whether OPERATIONS was offered last. */
 bool gf_operations_offered(void);
+/* Of what follows the images in WELCOME, the part that is about operations. */
+size_t gf_operations_size(const char *data, size_t size);
+/* Whether it takes what was added to the handshake since the first release. */
+bool gf_operations_extended(void);
 /* What follows the image hashes of WELCOME. False: malformed. */
 bool gf_operations_agree(const char *data, size_t size);
 /* Whether the server counts calls of this function. */

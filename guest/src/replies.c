@@ -1,6 +1,7 @@
 #include "channel_state.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -307,6 +308,10 @@ static bool read_frame(void) {
     if (header.op == GF_OP_MOVED) {
         return header.size == sizeof header ? read_farewell(&header) : read_moved(&header);
     }
+    if (header.op == GF_OP_SHARED && header.size == sizeof header) {
+        atomic_store(&gf_session.shared, true);
+        return true;
+    }
     if (header.op == GF_OP_ACKNOWLEDGE) {
         return read_acknowledgement(&header);
     }
@@ -423,4 +428,15 @@ static bool flag_set(const void *flag) {
 
 bool gf_channel_wait_flag(const _Atomic bool *flag) {
     return wait_until(flag_set, flag);
+}
+
+void gf_channel_glance(void) {
+    struct pollfd input = {.fd = ch.transport.fd, .events = POLLIN};
+    if (gf_channel_lost() || !gf_reader_try()) {
+        return;
+    }
+    while ((gf_reader_has_input() || gf_transport_has_input(&ch.transport) || poll(&input, 1, 0) > 0) &&
+           gf_reader_frame()) {
+    }
+    gf_reader_leave();
 }

@@ -26,6 +26,7 @@ struct gf_session {
     struct gf_device device;
     uint8_t (*image_hashes)[GF_HASH_SIZE];
     uint32_t image_hash_count;
+    _Atomic bool shared; /* other processes have the lease too: memory is claimed before it is allocated */
     _Atomic uint64_t default_pool, current_pool; /* handles of memory pools */
 };
 

@@ -40,6 +40,8 @@ static uint64_t granule_count, granule_high; /* high: one past the last that eve
 static uint64_t mapped, empty,
     trimmable;             /* granules; empty: mapped, no allocation; trimmable: in empty runs */
 static uint64_t elsewhere; /* bytes of the quota that arrays have */
+static uint64_t credit;    /* bytes that this process may have, once it shares its lease */
+static bool claims;        /* it knows that it does */
 static uint64_t next_id = 1;
 static _Atomic uint64_t work;    /* device work enqueued so far */
 static _Atomic uint64_t settled; /* fenced or waited for up to here */
@@ -153,18 +155,84 @@ static void map_run(uint64_t first, uint64_t length) {
     granule_high = first + length > granule_high ? first + length : granule_high;
 }
 
+/* Bytes of the quota that this process has. */
+static uint64_t held(void) {
+    return mapped * gf_session.granularity + elsewhere;
+}
+
+/* Whether other processes have the lease too. What was mapped until this is noticed, the server claims. */
+static bool shared(void) {
+    if (!claims && atomic_load_explicit(&gf_session.shared, memory_order_relaxed)) {
+        claims = true;
+        credit = held();
+    }
+    return claims;
+}
+
+/* The same, with what the server has said meanwhile. */
+static bool shared_by_now(void) {
+    if (!claims) {
+        gf_channel_glance();
+    }
+    return shared();
+}
+
+/* So many bytes of the lease's memory for this process, in all. Whoever reads the answer takes no lock that
+ * the caller may have. */
+static CUresult claim(uint64_t wanted, uint64_t *left) {
+    struct gf_req_sessionMemoryClaim request = {.wanted = wanted};
+    struct gf_rep_sessionMemoryClaim reply = {0};
+    struct gf_call call = {.op = GF_OP_sessionMemoryClaim, .reply = &reply, .reply_size = sizeof reply};
+    CUresult result = gf_call_parts(&call, &(struct iovec){&request, sizeof request}, 1);
+    free(call.payload);
+    if (call.done && call.status == CUDA_SUCCESS) {
+        credit = reply.credit;
+        *left = reply.left;
+    }
+    return result;
+}
+
+/* Others may claim what this process does not have any more. */
+static void keep_what_is_held(void) {
+    if (claims && credit > held()) {
+        credit = held();
+        struct gf_req_sessionMemoryKeep request = {.credit = credit};
+        gf_send_struct(GF_OP_sessionMemoryKeep, &request);
+    }
+}
+
+/* Room for so many bytes more, if need be in place of backing that nobody uses. */
+static CUresult make_room(uint64_t bytes) {
+    uint64_t limit = gf_session.quota, left;
+    if (bytes > limit) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (shared_by_now()) {
+        CUresult result = held() + bytes <= credit ? CUDA_SUCCESS : claim(held() + bytes, &left);
+        if (result != CUDA_ERROR_OUT_OF_MEMORY) {
+            return result;
+        }
+        limit = credit;
+    }
+    if (held() + bytes > limit) {
+        uint64_t excess = (held() + bytes - limit + gf_session.granularity - 1) / gf_session.granularity;
+        if (excess > trimmable) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        trim(trimmable - excess);
+    }
+    return CUDA_SUCCESS;
+}
+
 /* Backing for granules first…last, which are marked live. */
-static bool back(uint64_t first, uint64_t last) {
-    uint64_t missing = 0, limit = (gf_session.quota - elsewhere) / gf_session.granularity;
+static CUresult back(uint64_t first, uint64_t last) {
+    uint64_t missing = 0;
     for (uint64_t i = first; i <= last; i++) {
         missing += granules[i].run == 0;
     }
-    if (mapped + missing > limit) {
-        uint64_t excess = mapped + missing - limit;
-        if (excess > trimmable) {
-            return false;
-        }
-        trim(trimmable - excess);
+    CUresult result = missing > 0 ? make_room(missing * gf_session.granularity) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     for (uint64_t i = first; i <= last; i++) {
         uint64_t length = 0;
@@ -176,19 +244,12 @@ static bool back(uint64_t first, uint64_t last) {
             i += length - 1;
         }
     }
-    return true;
+    return CUDA_SUCCESS;
 }
 
 bool gf_window_charge(uint64_t bytes) {
     pthread_mutex_lock(&lock);
-    bool fits = bytes <= gf_session.quota - elsewhere;
-    uint64_t limit = fits ? (gf_session.quota - elsewhere - bytes) / gf_session.granularity : 0;
-    if (fits && mapped > limit) {
-        fits = mapped - limit <= trimmable;
-        if (fits) {
-            trim(trimmable - (mapped - limit));
-        }
-    }
+    bool fits = make_room(bytes) == CUDA_SUCCESS;
     elsewhere += fits ? bytes : 0;
     pthread_mutex_unlock(&lock);
     return fits;
@@ -197,6 +258,7 @@ bool gf_window_charge(uint64_t bytes) {
 void gf_window_refund(uint64_t bytes) {
     pthread_mutex_lock(&lock);
     elsewhere -= bytes;
+    keep_what_is_held();
     pthread_mutex_unlock(&lock);
 }
 
@@ -267,13 +329,14 @@ static CUresult allocate(uint64_t size, uint64_t owner, uint64_t pool, uint64_t 
     for (uint64_t i = first; i <= last; i++) {
         set_live(i, 1);
     }
-    if (!back(first, last)) {
+    CUresult result = back(first, last);
+    if (result != CUDA_SUCCESS) {
         for (uint64_t i = first; i <= last; i++) {
             set_live(i, -1);
         }
         gf_blocks_give(&blocks, block, freed_at, freed_stream);
         pthread_mutex_unlock(&lock);
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return result;
     }
     settle(freed_at, freed_stream, stream);
     block->requested = size;
@@ -365,9 +428,13 @@ static void give(struct gf_block *block, uint64_t stream) {
         trim_between(first, last);
     }
     uint64_t cache = gf_session.quota / 4 > CACHE_MINIMUM ? gf_session.quota / 4 : CACHE_MINIMUM;
+    if (shared() && cache > CACHE_MINIMUM) {
+        cache = CACHE_MINIMUM; /* others need it */
+    }
     if (trimmable * gf_session.granularity > cache) {
         trim(cache / gf_session.granularity / 2);
     }
+    keep_what_is_held();
 }
 
 CUresult gf_window_free(uint64_t address, uint64_t stream) {
@@ -429,12 +496,16 @@ bool gf_window_contains(uint64_t address) {
     return address - gf_session.window_base < gf_session.window_size;
 }
 
-void gf_window_info(uint64_t *free, uint64_t *total) {
+CUresult gf_window_info(uint64_t *free, uint64_t *total) {
     uint64_t limit =
         gf_session.quota < gf_session.device.total_memory ? gf_session.quota : gf_session.device.total_memory;
+    uint64_t left = 0;
     pthread_mutex_lock(&lock);
+    CUresult result = shared_by_now() ? claim(0, &left) : CUDA_SUCCESS;
     uint64_t used = (mapped - empty) * gf_session.granularity + elsewhere;
+    uint64_t usable = claims ? credit + left : limit;
     pthread_mutex_unlock(&lock);
     *total = limit;
-    *free = used < limit ? limit - used : 0;
+    *free = used < usable ? usable - used : 0;
+    return result;
 }

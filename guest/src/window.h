@@ -35,7 +35,7 @@ bool gf_window_synchronous(uint64_t address, bool synchronous);
 /* Whether a range is within the window at all: what tells a device pointer from a host pointer. */
 bool gf_window_contains(uint64_t address);
 /* Bytes of the quota that are free, and all of it. */
-void gf_window_info(uint64_t *free, uint64_t *total);
+CUresult gf_window_info(uint64_t *free, uint64_t *total);
 
 /* Takes from the quota what lies elsewhere than in the window (arrays), and gives it back. False: there is
  * not so much. */

@@ -5,6 +5,7 @@ guests.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from ..sessions.placement import Placer
 from ..tenants.tenancy import Tenancy
@@ -22,10 +23,13 @@ class Admission:
     for.
     """
 
-    def __init__(self, placer: Placer, tenancy: Tenancy, most: int) -> None:
+    def __init__(
+        self, placer: Placer, tenancy: Tenancy, most: int, more: Callable[[str], int] = lambda _: 0
+    ) -> None:
         self._placer = placer
         self._tenancy = tenancy
         self.most = most
+        self._more = more  # sessions of a tenant that share a lease with another
 
     def why_not_in(self, tenant: str) -> str | None:
         """Why one more guest of the tenant may not come in; None: it may."""
@@ -33,7 +37,7 @@ class Admission:
         if limit is None or limit == math.inf:
             return None
         standing = self._placer.standing(tenant)
-        has = standing.waiting + standing.sessions
+        has = standing.waiting + standing.sessions + self._more(tenant)
         return _said(tenant, has, limit, "connections", "connections") if has >= limit else None
 
     def why_not_wait(self, tenant: str) -> str | None:

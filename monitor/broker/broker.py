@@ -7,6 +7,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from pathlib import Path
 
 import structlog
 from gpuferry.native.tls.stream import Connection
@@ -14,7 +15,7 @@ from gpuferry.specs._generated import control_pb2, migration_pb2, node_pb2
 
 from ..door.agreement import agree
 from ..door.guests import Farewells, Guest, address_of
-from ..door.handshake import CudaError, Hello, Reason, Refusal, Resume, resumed, welcome
+from ..door.handshake import CudaError, Hello, Reason, Refusal, Resume, membership, resumed, welcome
 from ..moves.custody import Custody
 from ..moves.forwarding import Forwarding
 from ..moves.migration import CannotMove, Migration, Strategy, Target
@@ -34,6 +35,7 @@ from ..settings.monitor import Config
 from ..tenants.tenancy import Tenancy
 from .admission import Admission
 from .handover import HandOver
+from .programs import Programs
 from .waiting import WaitingRoom
 
 GRANULARITY = 2 << 20
@@ -58,6 +60,7 @@ class Broker(PoolListener):
         complete_at: float,
         tenancy: Tenancy,
         queue_most: int,
+        books: Path,
     ) -> None:
         self._config = config
         self._placer = placer
@@ -82,7 +85,8 @@ class Broker(PoolListener):
         self._forwarding = Forwarding()
         self._handover = HandOver(config, tenancy)
         self._tenancy = tenancy
-        self._admission = Admission(placer, tenancy, queue_most)
+        self._programs = Programs(self.sessions, placer, pool, self.custody, tenancy, books, config.processes)
+        self._admission = Admission(placer, tenancy, queue_most, self._programs.more)
         self._waiting = WaitingRoom(
             placer, self.sessions, config.max_wait, self._give_up, self._spoke_while_waiting
         )
@@ -123,9 +127,13 @@ class Broker(PoolListener):
             self._refuse(guest, Reason.NO_CAPACITY, text)
             return None
         session = Session(number, guest.hello, guest.peer, guest)
+        if why_not := self._programs.why_not(session):
+            self._refuse(guest, Reason.NO_CAPACITY, why_not)
+            return None
         self.sessions[session.id] = session
         self._handover.arrived(session.arrived)
-        self._enter_queue(session)
+        if not self._programs.enter(session):
+            self._enter_queue(session)
         return session
 
     def quiet(self) -> None:
@@ -207,6 +215,9 @@ class Broker(PoolListener):
                 self._let_wait(session)
 
     def _let_wait(self, session: Session) -> None:
+        if not session.founds:  # its API server is on the way
+            self._waiting.enter(session, told=False)
+            return
         why_not = self._admission.why_not_wait(session.hello.tenant)
         if why_not and not session.welcome:  # else it was promised a session already
             self._turn_out(session, Reason.NO_CAPACITY, why_not)
@@ -227,12 +238,33 @@ class Broker(PoolListener):
     def _withdraw(self, session: Session) -> Guest:
         guest = self._waiting.leave(session)
         self._placer.on_leave(session.id)
-        del self.sessions[session.id]
+        self._forget(session)
         self._announcer.tell(Event(Kind.LEFT, session.id))
         self.dispatch()
         return guest
 
+    def _forget(self, session: Session) -> bool:
+        """The session is over before it began. Whether its lease is over, too."""
+        del self.sessions[session.id]
+        return self._leave_lease(session)
+
+    def _leave_lease(self, session: Session) -> bool:
+        """The session is over. Whether its lease is; if somebody was joining that, there is another."""
+        over, orphans = self._programs.leave(session)
+        for orphan in orphans:
+            self._waiting.leave(orphan)
+            if not self._programs.enter(orphan):
+                self._enter_queue(orphan)
+        if orphans:
+            asyncio.get_running_loop().call_soon(self._match_new, orphans)
+        return over
+
     def _give_up(self, session: Session) -> None:
+        if not session.founds:
+            waited = self._waiting.patience(session)
+            text = f"no API server for one more process of the program within {waited:g} s"
+            self._refuse(self._withdraw(session), Reason.NO_CAPACITY, text)
+            return
         place, _ = self._waiting.place(session)
         waited = self._waiting.patience(session)
         text = f"no API server became free within {waited:g} s (place {place} in the queue)"
@@ -263,6 +295,10 @@ class Broker(PoolListener):
         self._handover.flush()
 
     def _match(self) -> None:
+        while not self._closing and (found := self._programs.next()):
+            self._grant(*found)
+        for session, why_not in self._programs.hopeless():
+            self._turn_out(session, Reason.NO_CAPACITY, why_not)
         while not self._closing and (decision := self._placer.next()):
             if isinstance(decision, Placement):
                 self._grant(self.sessions[decision.session], decision)
@@ -278,7 +314,7 @@ class Broker(PoolListener):
             self._orders.cannot_be_placed(session, why.reason)
             return
         guest = self._waiting.leave(session)
-        del self.sessions[session.id]
+        self._forget(session)
         error = CudaError.OUT_OF_MEMORY if why.memory else None
         self._refuse(guest, Reason.NO_CAPACITY, why.reason, error)
 
@@ -292,6 +328,8 @@ class Broker(PoolListener):
         grace = self._config.resume_grace if session.hello.resumable else 0
         proof = guest.welcome_proof
         agreed = session.hello.agreement.welcome
+        if session.hello.program_id:
+            agreed += membership(session.lease.number, not session.founds)
         frame = welcome(server.welcome, proof, session.id, placement.quota, int(grace * 1000), agreed)
         if not session.welcome:
             self._handover.welcome(guest, frame)
@@ -306,8 +344,8 @@ class Broker(PoolListener):
     def _break_word(self, session: Session, placement: Placement) -> None:
         """The API server died that its WELCOME was about, and this one is not like it."""
         assert session.guest
-        del self.sessions[session.id]
-        self._placer.on_complete(session.id, time.monotonic())
+        if self._forget(session):
+            self._placer.on_complete(session.lease.number, time.monotonic())
         self._placer.on_idle(placement.device, placement.server)
         self._refuse(session.guest, Reason.NO_CAPACITY, "its API server died, and another has other terms")
 
@@ -362,9 +400,11 @@ class Broker(PoolListener):
         session.enter_phase(Phase.RUNNING)
         session.arrived = session.phase_began = time.monotonic() - returned.session_seconds
         self.sessions[session.id] = session
+        first = self._programs.returned(session, grant)
         if not server.is_keeper:
             session.placement = Placement(session.id, server.device, server.key, grant.memory_quota)
-            self._placer.adopt(session.id, server.device, grant.memory_quota, **session.names)
+            if first:
+                self._placer.adopt(session.lease.number, server.device, grant.memory_quota, **session.names)
         self._reunion.first(session, server, returned)
         log.info("session adopted", session=session.id, gpu=server.device, server=server.pid)
         self._announcer.tell(Event(Kind.ADOPTED, session.id, server.device, server.pid))
@@ -390,6 +430,8 @@ class Broker(PoolListener):
                 quota=session.placement.quota,
             )
             self._announcer.tell(Event(Kind.STARTED, number, device, pid))
+            if session.lease.joining:
+                self.dispatch()
 
     def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
         """The session is over. Its memory is free when the API server is clean, else when it is gone."""
@@ -398,6 +440,11 @@ class Broker(PoolListener):
             self.end(session, ended.reason)
         if ended.clean:
             self.custody.memory_released(server, ended.session)
+
+    def shared(self, number: int) -> None:
+        """The session claims its memory in its lease's book: other processes may join."""
+        self._programs.shared(number)
+        self.dispatch()
 
     def moving(self, server: ApiServer, moving: migration_pb2.Moving) -> None:
         """Note how far a migration is."""
@@ -441,10 +488,13 @@ class Broker(PoolListener):
         session = self.sessions.get(server.session)
         if session and session.server is server:
             if session.phase is Phase.GRANTED and not self._closing:
-                self._placer.on_complete(session.id, time.monotonic())
                 session.enter_phase(Phase.WAITING)
                 session.placement = session.server = None
-                self._enter_queue(session, first=True)
+                if session.founds:
+                    self._placer.on_complete(session.id, time.monotonic())
+                    self._enter_queue(session, first=True)
+                else:
+                    self._programs.again(session)
                 self._match_new([session])
             elif not self.custody.may_go_on(session, server):
                 self.end(session, f"API server: {server.end_reason}")
@@ -469,12 +519,13 @@ class Broker(PoolListener):
             session.guest.connection.close()
         del self.sessions[session.id]
         self._forwarding.ended(session)
-        if not self.custody.session_ended(session, reason) and session.placement:
-            self._placer.on_complete(session.id, time.monotonic())
+        elsewhere = self.custody.session_ended(session, reason)
         seconds = round(time.monotonic() - session.phase_began, 3)
         log.info("session ended", session=session.id, reason=reason, seconds=seconds)
         device = session.placement.device if session.placement else -1
         self._announcer.tell(Event(Kind.ENDED, session.id, device, reason=reason))
+        if self._leave_lease(session) and not elsewhere and session.placement:
+            self._placer.on_complete(session.lease.number, time.monotonic())
         self._session_over.set()
         self.dispatch()
 
@@ -543,7 +594,10 @@ class Broker(PoolListener):
         session = self.sessions.get(number)
         if session is None or tenant not in (None, session.hello.tenant):
             return False
-        self.end_session(session, reason)
+        lease = session.lease
+        for member in [*lease.joining, *lease.members]:
+            if member in self.sessions:
+                self.end_session(self.sessions[member], reason)
         return True
 
     def came_from_elsewhere(self, number: int) -> bool:
@@ -565,8 +619,8 @@ class Broker(PoolListener):
     async def drain(self, grace: float) -> None:
         """Take no new sessions, and give running ones `grace` seconds before they are ended."""
         self._closing = True
-        for number in self._placer.waiting():
-            self._turn_out(self.sessions[number], Reason.SHUTTING_DOWN, "the monitor is shutting down")
+        for session in [*self._programs.joining, *self.queue()]:
+            self._turn_out(session, Reason.SHUTTING_DOWN, "the monitor is shutting down")
         if not await self._sessions_over(grace):
             for session in self.running():
                 self.end_session(session, "the GPU server is shutting down")

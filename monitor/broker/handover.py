@@ -15,6 +15,7 @@ from gpuferry.specs._generated import node_pb2
 
 from ..door.guests import Guest
 from ..pool.channel import ChannelBroken
+from ..sessions.book import opened
 from ..sessions.session import Session
 from ..settings.monitor import Config
 from ..tenants.tenancy import Tenancy
@@ -96,8 +97,9 @@ class HandOver:
         try:
             message = node_pb2.ToServer(grant=grant)
             message.grant.welcomed = True
-            server.send(message, guest.connection)
-        except ChannelBroken:
+            with opened(session.lease.book if session.id in session.lease.sharing else None) as beside:
+                server.send(message, guest.connection, *beside)
+        except (ChannelBroken, OSError):
             server.kill()  # its end brings the session back into the queue
             return
         limit = self._config.start_timeout
@@ -110,6 +112,15 @@ class HandOver:
         ours = _shorter(self._config.wall_limit, 0.0 if wall in (None, math.inf) else wall or 0.0)
         session.wall_limit = _shorter(ours, hello.wall_limit)
         session.idle_limit = _shorter(self._config.idle_limit, hello.idle_limit)
+        lease = session.lease
+        if session.founds:
+            lease.began, lease.wall_limit, lease.idle_limit = (
+                time.monotonic(),
+                session.wall_limit,
+                session.idle_limit,
+            )
+        else:
+            session.wall_limit, session.idle_limit = lease.wall_left(), lease.idle_limit
         return node_pb2.Grant(
             session=session.id,
             memory_quota=placement.quota,
@@ -130,6 +141,9 @@ class HandOver:
             operations=sorted(hello.agreement.spoken or ()),
             guest_version=hello.agreement.version,
             host_memory=self._config.host_memory,
+            program_id=lease.program,
+            lease=lease.number,
+            seat=lease.seats[session.id],
         )
 
     def _never_started(self, session: Session) -> None:

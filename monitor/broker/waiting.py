@@ -34,8 +34,10 @@ class WaitingRoom:
         self._spoke = spoke  # it said something, or hung up
         self._looking: asyncio.TimerHandle | None = None
 
-    def enter(self, session: Session) -> None:
-        """The session begins to wait. A guest that has WELCOME already may speak, and expects no QUEUED."""
+    def enter(self, session: Session, told: bool = True) -> None:
+        """The session begins to wait. A guest that has WELCOME already may speak, and expects no QUEUED; nor
+        does one without a place in the queue, which is not `told`.
+        """
         assert session.guest
         loop = asyncio.get_running_loop()
         session.timer = loop.call_later(self.patience(session), self._give_up, session)
@@ -43,6 +45,8 @@ class WaitingRoom:
             return
         session.guest.connection.setblocking(False)
         loop.add_reader(session.guest.connection, self._spoke, session)
+        if not told:
+            return
         session.told_place = (0, 0)
         if self._looking is None:
             self._look()

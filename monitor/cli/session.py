@@ -54,13 +54,21 @@ def show_all(control: Control = None, token_file: TokenFile = None, as_json: Jso
         print(json.dumps({"schema": SCHEMA, "sessions": sessions}, indent=2))
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in ("id", "state", "program", "function", "tenant", "pid", "from"):
+    for column in ("id", "lease", "state", "program", "function", "tenant", "pid", "from"):
         table.add_column(column, no_wrap=True)
-    for one in sessions:
+    # Processes of one program, which share a lease, stand together.
+    for one in sorted(sessions, key=lambda one: (one["state"] == "waiting", one.get("lease", 0))):
         states = _STATES | _DISCONNECTED if one.get("disconnected") else _STATES
         state = states[one["state"]].format(**one)
         names = (one["program"], one["function"] or "-", one["tenant"] or "-")
-        table.add_row(str(one["id"]), state, *names, str(one["guest_pid"]), one.get("peer", "-"))
+        table.add_row(
+            str(one["id"]),
+            str(one.get("lease") or "-"),
+            state,
+            *names,
+            str(one["guest_pid"]),
+            one.get("peer", "-"),
+        )
     Console(width=None if sessions else 80).print(table if sessions else "no sessions")
 
 
@@ -86,7 +94,9 @@ def kill(
     control: Control = None,
     token_file: TokenFile = None,
 ) -> None:
-    """End a session. Its program gets a CUDA error, and the reason on stderr."""
+    """End a session, and those of all processes that share its lease. Its program gets a CUDA error, and the
+    reason on stderr.
+    """
     from gpuferry.specs._generated import control_pb2
 
     from .client import monitor_client

@@ -41,6 +41,7 @@ def _limit(name: str, metavar: str, what: str) -> Any:
 def set_limits(
     tenant: Name,
     sessions: Annotated[str | None, _limit("sessions", "N", "Sessions at once")] = None,
+    processes: Annotated[str | None, _limit("processes", "N", "Processes with a session at once")] = None,
     memory: Annotated[str | None, _limit("memory", "SIZE", "Device memory granted at once")] = None,
     queue: Annotated[str | None, _limit("queue", "N", "Places in the queue")] = None,
     connections: Annotated[str | None, _limit("connections", "N", "Programs connected at once")] = None,
@@ -62,6 +63,7 @@ def set_limits(
 
     given = {
         "sessions": sessions,
+        "processes": processes,
         "memory": memory,
         "queue": queue,
         "connections": connections,

@@ -123,6 +123,7 @@ class Hello(NamedTuple):
     restore: Restore | None = None
     agreement: Agreement = SAME  # which operations both speak
     looks: bool = False  # it wants no session, only to see what its program has
+    program_id: bytes = b""  # a digest of what the processes of its program, and of its tenant, know
     proven: bool = False  # the tenant is: by a token of its own, or by the registry
 
 
@@ -254,8 +255,8 @@ def welcome(
     template: bytes, proof: bytes, session: int, quota: int, resume_ms: int, agreed: bytes = b""
 ) -> bytes:
     """The WELCOME frame of a session, from the API server's template. `quota` in bytes, `resume_ms` in
-    milliseconds; `agreed`: the bytes of struct gf_agreement and what follows, empty if nothing must be
-    said.
+    milliseconds; `agreed`: the bytes of struct gf_agreement and what follows, and of struct
+    gf_membership; empty if nothing must be said.
     """
     head, terms, rest = _parts_of_welcome(template)
     body = terms._replace(proof=proof, session=session, quota=quota, resume_ms=resume_ms).pack() + rest
@@ -267,6 +268,11 @@ def _parts_of_welcome(template: bytes) -> tuple[bytes, frames.Welcome, bytes]:
     """Its header, its fixed part, and what follows that: the same for every API server of a device."""
     begin, end = frames.Header.SIZE, frames.Header.SIZE + frames.Welcome.SIZE
     return template[:begin], frames.Welcome.unpack(template, begin), template[end:]
+
+
+def membership(lease: int, shared: bool) -> bytes:
+    """What WELCOME tells at its end of the guest's lease, and whether other processes have that too."""
+    return frames.Membership(lease, shared).pack()
 
 
 def redirect(key: bytes, nonces: bytes, session_key: bytes, ticket: bytes, address: str) -> bytes:
@@ -377,6 +383,16 @@ def _restore(claim: Claim, proven: Proven) -> Restore | None:
     return Restore(said.session, said.age_ms / 1000)
 
 
+def _program(claim: Claim, tenant: str, proven: bool) -> bytes:
+    """Of two tenants who say the same, neither shares with the other."""
+    said = claim.extensions.get(Extension.PROGRAM)
+    if said is None:
+        return b""
+    if len(said) != frames.PROGRAM_SIZE:
+        raise Refusal(Reason.MALFORMED, f"HELLO: extension {Extension.PROGRAM} of {len(said)} bytes")
+    return hashlib.sha256(said + bytes([proven]) + tenant.encode()).digest()
+
+
 def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
     """The request of a guest that proved itself, or the Refusal it earns."""
     if proven is None:
@@ -418,4 +434,5 @@ def _extended(hello: Hello, claim: Claim, proven: Proven) -> Hello:
         idle_limit=_number(claim, Extension.IDLE_LIMIT),
         restore=_restore(claim, proven),
         looks=Extension.LOOK in claim.extensions,
+        program_id=_program(claim, hello.tenant, hello.proven),
     )

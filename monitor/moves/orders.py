@@ -66,6 +66,14 @@ class Orders:
         """Raise CannotMove if a migration of the session to this target could not even begin."""
         if self._custody.migration_of(session.id):
             raise CannotMove(f"session {session.id} is moving already")
+        if not session.lease.is_alone(session.id):
+            count = session.lease.processes
+            raise CannotMove(
+                f"session {session.id} is one of {count} processes that share a lease, and such a program "
+                "does not move: end the others first"
+                if count > 1
+                else f"session {session.id} has the lease of a process that ended, and does not move"
+            )
         if session.moved_to:
             raise CannotMove(f"session {session.id} has moved to {session.moved_to}")
         if not session.server or not session.grant:
@@ -136,7 +144,8 @@ class Orders:
         number, target, worker = decision.session, decision.target, decision.worker
         migration = self._custody.migration_of(number)
         asked = migration is not None and migration.decision_pending
-        if session is None or (not asked and (migration or not session.running)):
+        alone = session is not None and session.lease.is_alone(session.id)
+        if session is None or not alone or (not asked and (migration or not session.running)):
             self._placer.on_migrated(number, False)
             self._placer.on_idle(target, worker)
             return

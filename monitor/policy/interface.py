@@ -135,6 +135,11 @@ class Policy(Protocol):
     def on_return(self, request: Request, gpu: int) -> int:
         """Place a suspended session on this GPU again. Returns its worker there. Raises Declined."""
 
+    def on_join(self, gpu: int) -> int | None:
+        """An idle worker of the GPU for one more process of a session that is there, which counts as it did;
+        None: there is none.
+        """
+
     def imbalance(self) -> tuple[int, int] | None:
         """(source, target) while the next launch on `source` may bring a migration; else None, and no
         launch need be told.

@@ -213,6 +213,10 @@ class Scheduler:
         self.adopt(request, gpu)
         return home.idle.pop(0)
 
+    def on_join(self, gpu: int) -> int | None:
+        home = self._gpus.get(gpu)
+        return home.idle.pop(0) if home and home.idle else None
+
     # -- decisions
 
     def next(self) -> Decision | None:

@@ -25,7 +25,7 @@ from .returns import Record, Returns
 LAST_WORDS = 0.2  # seconds
 CLOSED = "closed its control socket"
 # What it says of a session, which must be its own.
-OF_A_SESSION = ("started", "ended", "moving", "moved", "taken_over", "launched", "stats")
+OF_A_SESSION = ("started", "ended", "moving", "moved", "taken_over", "launched", "stats", "shared")
 NOWHERE = -1  # device of a keeper
 
 log = structlog.get_logger()
@@ -70,6 +70,9 @@ class PoolListener:
 
     def launched(self, session: int) -> None:
         """The session launched the kernel that somebody waited for (NextLaunch)."""
+
+    def shared(self, session: int) -> None:
+        """The session claims its memory in its lease's book (Share)."""
 
     def device_lost(self, device: int, reason: str) -> None:
         """No API server lives on the device any more; `server_ready` says that one does again."""
@@ -298,6 +301,8 @@ class ApiServer:
                 self._events.taken_over(self, message.taken_over.session)
             elif kind == "launched":
                 self._events.launched(message.launched.session)
+            elif kind == "shared":
+                self._events.shared(message.shared.session)
             else:
                 raise ChannelBroken("unknown message")
 

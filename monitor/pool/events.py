@@ -53,6 +53,10 @@ class PoolEvents(PoolListener):
         for listener in self._listeners:
             listener.launched(session)
 
+    def shared(self, session: int) -> None:
+        for listener in self._listeners:
+            listener.shared(session)
+
     def device_lost(self, device: int, reason: str) -> None:
         for listener in self._listeners:
             listener.device_lost(device, reason)

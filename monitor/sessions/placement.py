@@ -150,6 +150,12 @@ class Placer:
         """The session ended and its memory is free; its API server comes back by `on_idle`."""
         self._policy.on_complete(session, now)
 
+    def on_join(self, device: int) -> int | None:
+        """Give one more process of a session's program an idle API server of its device. None: there is
+        none.
+        """
+        return self._policy.on_join(device)
+
     # -- migration
 
     def request_migration(self, session: int, device: int) -> None:

@@ -11,6 +11,7 @@ from gpuferry.specs._generated import migration_pb2, node_pb2
 from ..door.guests import Guest
 from ..door.handshake import Hello
 from ..pool.api_server import ApiServer
+from .lease import Lease
 from .placement import Placement
 
 
@@ -30,6 +31,7 @@ class Session:
         self.hello = hello
         self.peer = peer
         self.guest = guest  # none: an earlier monitor let it in
+        self.lease = Lease(number)  # its own, unless it joins that of its program
         self.phase = Phase.WAITING
         self.arrived = self.phase_began = time.monotonic()
         self.placement: Placement | None = None
@@ -52,6 +54,11 @@ class Session:
     def running(self) -> bool:
         """Whether an API server, or a keeper, said that it has the session."""
         return self.phase is Phase.RUNNING and not self.restoring
+
+    @property
+    def founds(self) -> bool:
+        """Whether it is the first session of its lease, by which policies know that."""
+        return self.lease.number == self.id
 
     @property
     def moved_to(self) -> str:

@@ -65,6 +65,7 @@ _KINDS: Mapping[str, tuple[Callable[[str], float], Callable[[float], str]]] = {
     "calls": (_rate, _shown_rate),
     "wall": (_duration, _shown_seconds),
     "weight": (_weight, "{:g}".format),
+    "processes": (_count, "{:.0f}".format),
 }
 NAMES = tuple(_KINDS)
 
@@ -74,7 +75,8 @@ class Limits:
     """What one tenant may have at once. None: not said here; infinity: as much as there is.
 
     `sessions` and `memory` (bytes of device memory) granted at once, `queue` places, `connections` of guests,
-    `calls` of the control plane a second, `wall` seconds of a session, `weight` of its turns in the queue.
+    `calls` of the control plane a second, `wall` seconds of a session, `weight` of its turns in the queue,
+    `processes` that have a session, those that share one's lease included.
     """
 
     sessions: float | None = None
@@ -84,6 +86,7 @@ class Limits:
     calls: float | None = None
     wall: float | None = None
     weight: float | None = None
+    processes: float | None = None
 
     def over(self, other: Limits) -> Limits:
         """These limits, and the other's where these say nothing."""
@@ -100,8 +103,8 @@ class Limits:
 
 
 # Of a tenant for which nobody has said anything: it cannot fill the queue, nor keep the control plane busy.
-BUILT_IN = Limits(math.inf, math.inf, 1000, math.inf, 50, math.inf, 1)
-UNLIMITED = Limits(math.inf, math.inf, math.inf, math.inf, math.inf, math.inf, 1)
+BUILT_IN = Limits(math.inf, math.inf, 1000, math.inf, 50, math.inf, 1, math.inf)
+UNLIMITED = Limits(math.inf, math.inf, math.inf, math.inf, math.inf, math.inf, 1, math.inf)
 
 
 def parse_limits(texts: Mapping[str, str]) -> Limits:

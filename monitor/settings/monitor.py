@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuferry.guest.endpoint import read_token, runtime_directory, split_address
+from gpuferry.specs._generated.frames import SEATS
 
 from ..policy.names import FITS, MOVERS, QUEUES
 from . import limits, options
@@ -62,6 +63,9 @@ class MonitorOptions:
         "Whether kernels on the simulated device are held to their own memory; auto: where there are tenants",
     )
     memory: int = option(options.size(), 0, "Quota of a session that asks for none; 0: an equal share")
+    processes: int = option(
+        options.count(1, SEATS), 64, "Processes of one program that may share its lease at once"
+    )
     host_memory: int = option(
         options.size(),
         4 << 30,
@@ -128,8 +132,8 @@ class MonitorOptions:
     tenants: Mapping[str, str] | None = option(
         options.optional(limits.tenants()),
         None,
-        "What tenants may have: sessions, memory, queue, connections, calls, wall, weight; of `default`: "
-        "those of whom nothing else is said",
+        "What tenants may have: sessions, memory, queue, connections, calls, wall, weight, processes; of "
+        "`default`: those of whom nothing else is said",
     )
     min_idle: int = option(
         options.count(0), 0, "API servers per device that are idle at any time, as far as memory allows"

@@ -94,8 +94,8 @@ def choice(*names: str) -> Kind:
     return Kind("|".join(names), parse)
 
 
-def count(least: int = 0, metavar: str = "N") -> Kind:
-    """A kind of setting: a whole number of at least `least`."""
+def count(least: int = 0, most: float = math.inf, metavar: str = "N") -> Kind:
+    """A kind of setting: a whole number from `least` to `most`."""
 
     def parse(value: str) -> int:
         try:
@@ -104,6 +104,8 @@ def count(least: int = 0, metavar: str = "N") -> Kind:
             raise ValueError(f"{value!r} is no whole number") from None
         if number < least:
             raise ValueError(f"{number} is too few: at least {least} is wanted")
+        if number > most:
+            raise ValueError(f"{number} is too many: at most {most} are possible")
         return number
 
     return Kind(metavar, parse, (int,))

@@ -26,9 +26,14 @@ TOLD = frames.Header.SIZE + frames.Welcome.SIZE  # where WELCOME describes its d
 MAJOR, MINOR, PCI_BUS, PCI_DEVICE, PCI_DOMAIN = 75, 76, 33, 34, 50
 
 
+def _same_program(one: Hello, other: Hello) -> bool:
+    """A process that does not say which program it is part of is one by itself."""
+    return one.program_id == other.program_id if other.program_id else one.pid == other.pid
+
+
 def sessions_of(hello: Hello, address: str, running: Sequence[Session]) -> list[Session]:
-    """The sessions that somebody at `address` may see who says `hello`: its process's own; a process without
-    any, a tool, sees those of its tenant's programs on its machine.
+    """The sessions that somebody at `address` may see who says `hello`: those of its program; where it has
+    none, as a tool's program has, those of its tenant's programs on its machine.
     """
     near = [
         session
@@ -36,7 +41,7 @@ def sessions_of(hello: Hello, address: str, running: Sequence[Session]) -> list[
         if address_of(session.peer) == address
         and (session.hello.tenant, session.hello.proven) == (hello.tenant, hello.proven)
     ]
-    own = [session for session in near if session.hello.pid == hello.pid]
+    own = [session for session in near if _same_program(session.hello, hello)]
     return own or near
 
 
@@ -113,7 +118,8 @@ class Looks(Reception):
         told = frames.Device.unpack(welcome, TOLD)
         gpu = self._gpus.get(told.uuid)
         default = next((room.default_quota for room in self._broker.rooms() if room.ordinal == ordinal), 0)
-        quota = sum(session.quota for session in here) or hello.memory or default
+        quotas = {session.lease.number: session.quota for session in here}  # processes share their program's
+        quota = sum(quotas.values()) or hello.memory or default
         attributes = told.attributes
         place = attributes[PCI_DOMAIN], attributes[PCI_BUS], attributes[PCI_DEVICE]
         return frames.LookDevice(

@@ -172,6 +172,7 @@ class StatusReporter:
             idle_limit_seconds=session.idle_limit,
             state=self._session_state(session),
             where=session.file or session.moved_to,
+            lease=session.lease.number,
         )
         if not session.server.is_keeper:
             described.device = session.server.device

@@ -59,7 +59,7 @@ TESTED: Mapping[str, Mapping[str, str]] = {
     },
     **{
         f"guest/src/{name}.c": REPLACED
-        for name in ("credential", "hello", "operations", "queue", "redirect", "resume")
+        for name in ("credential", "hello", "operations", "program", "queue", "redirect", "resume")
     },
     **{f"guest/src/{name}.c": {} for name in ("image", "session", "stats")},
     "guest/_generated/needs.c": {},

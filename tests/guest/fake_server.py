@@ -55,7 +55,8 @@ class Hello:
     program: str
     proof: bytes
     signed: bytes
-    extensions: dict[int, bytes]
+    extensions: dict[int, bytes]  # without that of every guest:
+    program_id: bytes
 
 
 def _text(raw: bytes) -> str:
@@ -65,7 +66,8 @@ def _text(raw: bytes) -> str:
 def parse_hello(body: bytes) -> Hello:
     fixed = frames.Hello.unpack(body)
     version, _, spec, nonce, pid, memory, devices, tenant, function, program, proof = fixed
-    extensions, at = {}, fixed.SIZE
+    extensions: dict[int, bytes] = {}
+    at = fixed.SIZE
     while at < len(body):
         kind, size = frames.ExtensionHead.unpack(body, at)
         at += frames.ExtensionHead.SIZE
@@ -73,7 +75,8 @@ def parse_hello(body: bytes) -> Hello:
         at += size
     signed = body[: fixed.SIZE - len(proof)] + body[fixed.SIZE :]
     texts = (_text(tenant), _text(function), _text(program))
-    return Hello(version, spec, nonce, pid, memory, devices, *texts, proof, signed, extensions)
+    program_id = extensions.pop(frames.Extension.PROGRAM, b"")
+    return Hello(version, spec, nonce, pid, memory, devices, *texts, proof, signed, extensions, program_id)
 
 
 def greeting(nonce: bytes, build: int = operations.BUILD) -> bytes:

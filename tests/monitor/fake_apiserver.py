@@ -147,6 +147,9 @@ class FakeServer:
                 self.door = socket.socket(fileno=descriptors[0]) if descriptors else self.door
             elif message.WhichOneof("message") == "shutdown":
                 os._exit(0)
+            elif message.WhichOneof("message") == "share":
+                os.close(descriptors[0])
+                self.tell(shared=node_pb2.Shared(session=message.share.session))
             elif message.WhichOneof("message") == "revoke" and self.guest:
                 self.guest.shutdown(socket.SHUT_RDWR)
             elif message.WhichOneof("message") == "grant":

@@ -193,7 +193,14 @@ def told(server: Monitor, **extra: str) -> tuple[bytes, bytes]:
     welcome = between.bodies[frames.Frame.WELCOME]
     terms = frames.Welcome.unpack(welcome)
     at = terms.SIZE + terms.device_count * frames.Device.SIZE + terms.image_hash_count * frames.HASH_SIZE
-    return between.bodies[frames.Frame.HELLO][frames.Hello.SIZE :], welcome[at:]
+    # Behind all that, whatever the build: which program it is part of, and of which lease that is.
+    said = between.bodies[frames.Frame.HELLO][frames.Hello.SIZE :]
+    program = frames.ExtensionHead.SIZE + frames.PROGRAM_SIZE
+    assert frames.ExtensionHead.unpack(said, len(said) - program) == (
+        frames.Extension.PROGRAM,
+        frames.PROGRAM_SIZE,
+    )
+    return said[:-program], welcome[at : -frames.Membership.SIZE]
 
 
 def test_few_bytes_if_both_are_of_one_build(

@@ -1,10 +1,10 @@
 # Room: arrays
-# Holds: how much of the quota arrays have; textures and surfaces that only keep numbers from others, in a session that
+# Holds: textures and surfaces that only keep numbers from others, in a session that
 #   comes from another server.
 # Lock: none; the dispatcher's
 # Home: arrays textures
 # Changed by: -
-# Read by: memory
+# Read by: -
 # Offers: begin_arrays drop_array drop_fillers find_array list_arrays read_array retire_array
 
 cdef struct Array:
@@ -20,5 +20,4 @@ cdef struct Filler:
     bint surface
 
 cdef struct Arrays:
-    uint64_t used               # bytes
     vector[Filler] *fillers

@@ -71,18 +71,20 @@ class Billing(PoolListener):
             else:
                 self._follow(Open(session, elsewhere, None if elsewhere else 0), not elsewhere)
         elif event.kind is Kind.ENDED and (one := self._open.get(event.session)):
-            self._account(one)
+            for other in [each for each in self._open.values() if each.session.lease is one.session.lease]:
+                self._account(other)
             del self._open[event.session]
 
     def _follow(self, one: Open, new: bool) -> None:
         self._open[one.session.id] = one
-        if new:
+        if new and one.session.founds:
             self._book.add(one.session.hello.tenant, sessions=1)
 
     def _account(self, one: Open) -> None:
         session, age = one.session, one.session.age
         elapsed, one.seconds = max(age - one.seconds, 0.0), age
-        if elapsed and not session.remote and not session.restoring:  # else another GPU server bills it
+        payer = self._payer(session)
+        if elapsed and payer and not session.remote and not session.restoring:  # else another one bills it
             on_device = elapsed if session.placement else 0.0
             self._book.add(
                 session.hello.tenant,
@@ -90,6 +92,11 @@ class Billing(PoolListener):
                 gpu_seconds=on_device,
                 memory_byte_seconds=on_device * session.quota,
             )
+
+    def _payer(self, session: Session) -> bool:
+        """Whether it is the session that is billed for its lease: the oldest that is left."""
+        known = [number for number in session.lease.members if number in self._open]
+        return not known or known[0] == session.id
 
     def _count(self, stats: node_pb2.Stats) -> None:
         one = self._open.get(stats.session)

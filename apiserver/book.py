@@ -1,0 +1,39 @@
+"""The book of a lease that several processes of a program share, as one of their API servers has it."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+
+from gpuferry.specs._generated.frames import SEATS, Seat
+
+ACTIVE = struct.Struct("<Q")  # the second half of a seat
+_SIZE = SEATS * Seat.SIZE
+
+
+class Book:
+    """An open file that the monitor gave: a seat for each process. What a seat has claimed the engine writes,
+    and this says when its process last made a call.
+    """
+
+    def __init__(self, file: int, seat: int) -> None:
+        self.file = file
+        self.seat = seat
+
+    def note_active(self, moment: float) -> None:
+        """The session of this seat last made a call at this time, of time.monotonic()."""
+        where = self.seat * Seat.SIZE + Seat.SIZE - ACTIVE.size
+        os.pwrite(self.file, ACTIVE.pack(int(moment * 1e9)), where)
+
+    def last_active(self) -> float:
+        """When any process of the lease last made a call, as time.monotonic() has it."""
+        page = os.pread(self.file, _SIZE, 0)
+        if len(page) < _SIZE:
+            return 0.0
+        moments = [Seat.unpack(page, at * Seat.SIZE).active for at in range(SEATS)]
+        return min(max(moments) / 1e9, time.monotonic())
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self.file)

@@ -1,0 +1,115 @@
+# Memory of a lease that several processes share (WIRE.md 14): each API server claims its part in a book, a file that the
+# monitor gave to all of them. Who claims holds the file's lock; each writes its own seat alone.
+
+cdef extern from "<sys/file.h>" nogil:
+    enum:
+        LOCK_EX
+        LOCK_UN
+    int flock(int fd, int operation)
+
+
+cdef void begin_book(Session *s) noexcept nogil:
+    """Nobody else has the lease: all of the quota is this session's."""
+    pthread_mutex_lock(&s.book.lock)
+    s.book.file = -1
+    s.book.admitted = 0
+    s.book.credit = s.window.quota
+    pthread_mutex_unlock(&s.book.lock)
+
+
+cdef void write_seat(Session *s) noexcept nogil:
+    cdef uint64_t credit = s.book.credit
+    pwrite(s.book.file, &credit, sizeof(credit), s.book.seat * sizeof(gf_seat))
+
+
+cdef uint64_t claimed_by_others(Session *s) noexcept nogil:
+    cdef gf_seat seats[GF_SEATS]
+    cdef uint64_t sum = 0
+    cdef ssize_t size = pread(s.book.file, seats, sizeof(seats), 0)
+    cdef uint32_t i
+    if size < <ssize_t>sizeof(seats):
+        return s.window.quota
+    for i in range(GF_SEATS):
+        if i != s.book.seat:
+            sum += min(seats[i].claimed, s.window.quota)
+    return sum
+
+
+cdef bint claim(Session *s, uint64_t wanted, uint64_t *left) noexcept nogil:
+    """Raises the credit to `wanted` bytes at least. `left`: what nobody has claimed then. book.lock is held."""
+    cdef uint64_t others, room
+    cdef bint fine
+    if s.book.file < 0:
+        left[0] = 0
+        return wanted <= s.book.credit
+    flock(s.book.file, LOCK_EX)
+    others = claimed_by_others(s)
+    room = s.window.quota - others if others < s.window.quota else 0
+    fine = wanted <= max(room, s.book.credit)
+    if fine and wanted > s.book.credit:
+        s.book.credit = wanted
+        write_seat(s)
+    flock(s.book.file, LOCK_UN)
+    left[0] = room - s.book.credit if room > s.book.credit else 0
+    return fine
+
+
+cdef bint admit(Session *s, uint64_t size) noexcept nogil:
+    """Whether so many bytes more may be mapped; they count from here on."""
+    cdef uint64_t left
+    cdef bint fine
+    pthread_mutex_lock(&s.book.lock)
+    fine = size <= s.window.quota and s.book.admitted <= s.window.quota - size
+    if fine and s.book.admitted + size > s.book.credit:
+        fine = claim(s, s.book.admitted + size, &left)
+    if fine:
+        s.book.admitted += size
+    pthread_mutex_unlock(&s.book.lock)
+    return fine
+
+
+cdef void discharge(Session *s, uint64_t size) noexcept nogil:
+    """They are not mapped any more."""
+    pthread_mutex_lock(&s.book.lock)
+    s.book.admitted -= size
+    pthread_mutex_unlock(&s.book.lock)
+
+
+cdef int claim_memory(Session *s, uint64_t wanted, uint64_t *credit, uint64_t *left) noexcept nogil:
+    cdef bint fine
+    pthread_mutex_lock(&s.book.lock)
+    fine = claim(s, wanted, left)
+    credit[0] = s.book.credit
+    pthread_mutex_unlock(&s.book.lock)
+    return cu.CUDA_SUCCESS if fine else cu.CUDA_ERROR_OUT_OF_MEMORY
+
+
+cdef void keep_memory(Session *s, uint64_t credit) noexcept nogil:
+    """The guest needs no more than this: others may claim the rest."""
+    pthread_mutex_lock(&s.book.lock)
+    credit = max(credit, s.book.admitted)
+    if s.book.file >= 0 and credit < s.book.credit:
+        s.book.credit = credit
+        write_seat(s)
+    pthread_mutex_unlock(&s.book.lock)
+
+
+cdef void share_lease(Session *s, int file, uint32_t seat) noexcept nogil:
+    """From here on others have the lease too: what this session does not use, they may claim."""
+    pthread_mutex_lock(&s.book.lock)
+    s.book.file = file
+    s.book.seat = seat
+    s.book.credit = s.book.admitted
+    write_seat(s)
+    pthread_mutex_unlock(&s.book.lock)
+
+
+cdef void tell_shared(Session *s) noexcept nogil:
+    """The guest learns that it must claim what it allocates."""
+    cdef gf_header header
+    memset(&header, 0, sizeof(header))
+    header.size = sizeof(header)
+    header.op = GF_OP_SHARED
+    pthread_mutex_lock(&s.sending.lock)
+    push(s, <uint8_t *>&header, sizeof(header), 0, NO_PIECE)
+    pthread_mutex_unlock(&s.sending.lock)

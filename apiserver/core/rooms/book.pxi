@@ -1,0 +1,14 @@
+# Room: book
+# Holds: how much of the quota is claimed, where the processes of a program share one lease.
+# Lock: book.lock
+# Home: book
+# Changed by: -
+# Read by: -
+# Offers: admit begin_book claim_memory discharge keep_memory share_lease tell_shared
+
+cdef struct Book:
+    pthread_mutex_t lock
+    int file                    # what all processes of the lease have claimed; below 0: there is only this one
+    uint32_t seat               # which of it is this session's
+    uint64_t admitted           # bytes that are mapped, or about to be
+    uint64_t credit             # bytes that may be

@@ -1,0 +1,64 @@
+"""The book in which the API servers of one lease claim its memory: a file, open in each of them.
+
+Each writes its own seat, and holds the file's lock while it claims. The monitor never takes that lock, which
+an API server might keep: it makes the book, and empties the seats of those that are gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from gpuferry.specs._generated.frames import SEATS, Seat
+
+SUFFIX = ".book"
+
+
+class Book:
+    """The book of the lease with this number, in a folder that the next monitor finds too."""
+
+    def __init__(self, folder: Path, lease: int) -> None:
+        self._path = folder / f"{lease}{SUFFIX}"
+
+    def make(self) -> None:
+        """Make it, with empty seats, if it is not there. Raises OSError."""
+        self._path.parent.mkdir(mode=0o700, exist_ok=True)
+        if not self._path.exists():
+            fresh = self._path.with_suffix(".new")
+            fresh.write_bytes(bytes(SEATS * Seat.SIZE))
+            fresh.rename(self._path)
+
+    def open(self) -> IO[bytes]:
+        """Open it for one API server, with a lock of its own. Raises OSError."""
+        return open(self._path, "r+b", buffering=0)
+
+    def empty(self, seat: int) -> None:
+        """Whoever had this seat is gone, and has claimed nothing any more."""
+        try:
+            with self.open() as file:
+                os.pwrite(file.fileno(), bytes(Seat.SIZE), seat * Seat.SIZE)
+        except OSError:  # there was nobody else yet
+            pass
+
+    def remove(self) -> None:
+        """The lease is over."""
+        self._path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def opened(book: Book | None) -> Iterator[list[IO[bytes]]]:
+    """The open book, to be given away; nothing where there is none. Raises OSError."""
+    if book is None:
+        yield []
+        return
+    with book.open() as file:
+        yield [file]
+
+
+def remove_all(folder: Path) -> None:
+    """Remove the books of leases of which no API server is left."""
+    for path in folder.glob(f"*{SUFFIX}"):
+        path.unlink(missing_ok=True)
