@@ -29,6 +29,7 @@ include "core/rooms/connection.pxi"
 include "core/rooms/state.pxi"
 include "core/rooms/journal.pxi"
 include "core/rooms/waiters.pxi"
+include "core/rooms/host_calls.pxi"
 include "core/rooms/log.pxi"
 include "core/rooms/output.pxi"
 include "core/rooms/sending.pxi"
@@ -63,6 +64,7 @@ include "core/textures.pxi"
 include "_generated/codecs.pxi"
 include "core/context_ops.pxi"
 include "core/session_ops.pxi"
+include "core/host_calls.pxi"
 include "core/restore_ops.pxi"
 include "_generated/objects.pxi"
 include "_generated/dispatch.pxi"
@@ -134,6 +136,7 @@ cdef class Core:
         pthread_cond_init(&s.sending.sendable, &monotonic)
         pthread_cond_init(&s.sending.drained, &monotonic)
         pthread_condattr_destroy(&monotonic)
+        reserve_host_calls(s)
         register_all()
         prepare_wake()
         _check(prepare_messages(s), "making room for what the device says")
@@ -371,11 +374,15 @@ cdef class Core:
         cdef uint64_t patience = <uint64_t>(seconds * 1e9)
         cdef const char *name = NULL
         cdef int status
+        cdef bint functions
         self._look(True)
         with nogil:
             status = drain_session(self.s, patience)
+            functions = awaits_guest(self.s)
         self._looked()
         if status == cu.CUDA_ERROR_NOT_READY:
+            if functions:
+                return f"functions of the program that stand in streams are still running after {seconds:g} s"
             return f"the device is still at work after {seconds:g} s"
         if status != cu.CUDA_SUCCESS:
             cu.cuGetErrorName(<cu.CUresult>status, &name)

@@ -95,6 +95,15 @@ cdef void leave_session(Session *s) noexcept nogil:
     end_session(s, MOVED, b"moved")
 
 
+cdef bint let_return(Session *s, uint64_t deadline) noexcept nogil:
+    """Functions of the program are under way, and the dispatcher must go on to hear that they have returned. False: it
+    does not stand still again."""
+    release_session(s)
+    while awaits_guest(s) and now() < deadline and not s.state.ending:
+        usleep(200)
+    return hold_session(s, deadline - now() if now() < deadline else 0)
+
+
 cdef int drain_session(Session *s, uint64_t patience) noexcept nogil:
     """Waits until the device has nothing to do and every reply is written or queued; not ready: it took too long."""
     cdef uint64_t deadline = now() + patience
@@ -102,6 +111,8 @@ cdef int drain_session(Session *s, uint64_t patience) noexcept nogil:
     cdef int status
     cdef int tasks
     while True:
+        if awaits_guest(s) and not let_return(s, deadline):
+            return cu.CUDA_ERROR_NOT_READY
         status = stream_state(s)
         pthread_mutex_lock(&s.lock)
         tasks = s.waiters.tasks

@@ -87,6 +87,7 @@ cdef void begin_session(Session *s, int fd, gf_tls *tls, uint64_t quota, bint re
     begin_arrays(s)
     begin_journal(s)
     begin_arrival(s, restore, resumable)
+    begin_host_calls(s)
     begin_state(s)
 
 
@@ -95,6 +96,7 @@ cdef void run_session(Session *s) noexcept nogil:
     enter(s, s.device.primary)
     begin_service(s)
     serve_frames(s)
+    give_up_host_calls(s)
     enter(s, s.device.primary)
     end_service(s)
     if s.state.left:

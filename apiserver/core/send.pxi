@@ -176,15 +176,13 @@ cdef void answer(Session *s, Frame *f, int status, size_t payload_size, Piece pi
     push(s, head, size, payload_size, piece)
 
 
-cdef void reply(Session *s, Frame *f, int status, size_t payload_size, Piece piece) noexcept nogil:
-    """Answers a call, after the data of every earlier copy out that is complete: the reply may vouch for it."""
-    cdef Task *task
+cdef void settle_older(Session *s, uint64_t sequence, int status) noexcept nogil:
+    """Sends the data of every earlier copy out that is complete, and what was printed: what is sent next may vouch for
+    it. s.sending.lock is held."""
+    cdef Task *task = s.sending.outstanding
     cdef Task *later
     cdef int done
-    note_status(s, status)
-    pthread_mutex_lock(&s.sending.lock)
-    task = s.sending.outstanding
-    while task != NULL and task.frame.sequence < f.sequence:
+    while task != NULL and task.frame.sequence < sequence:
         later = task.later
         done = cu.cuEventQuery(task.event)
         if done != cu.CUDA_ERROR_NOT_READY:
@@ -192,6 +190,13 @@ cdef void reply(Session *s, Frame *f, int status, size_t payload_size, Piece pie
         task = later
     if s.stats.launches > 0 or status != cu.CUDA_SUCCESS:
         forward_output(s)
+
+
+cdef void reply(Session *s, Frame *f, int status, size_t payload_size, Piece piece) noexcept nogil:
+    """Answers a call."""
+    note_status(s, status)
+    pthread_mutex_lock(&s.sending.lock)
+    settle_older(s, f.sequence, status)
     answer(s, f, status, payload_size, piece)
     pthread_mutex_unlock(&s.sending.lock)
 

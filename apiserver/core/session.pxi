@@ -19,6 +19,7 @@ cdef struct Session:
     Streams streams
     Staging staging
     Waiters waiters
+    HostCalls host_calls
     Input input
     Connection connection
     Sending sending

@@ -161,6 +161,20 @@ cdef void rows_copy(cu.CUDA_MEMCPY2D *copy, size_t width, size_t rows) noexcept 
     copy.Height = rows
 
 
+cdef int copy_rows_in(uint64_t address, uint64_t pitch, const uint8_t *data, size_t width, size_t rows,
+                      cu.CUstream stream) noexcept nogil:
+    cdef cu.CUDA_MEMCPY2D copy
+    if rows == 1 or pitch == width:
+        return cu.cuMemcpyHtoDAsync(address, data, width * rows, stream)
+    rows_copy(&copy, width, rows)
+    copy.srcMemoryType = cu.CU_MEMORYTYPE_HOST
+    copy.srcHost = <void *>data
+    copy.srcPitch = width
+    copy.dstDevice = address
+    copy.dstPitch = pitch
+    return cu.cuMemcpy2DAsync(&copy, stream)
+
+
 cdef int copied_in(Session *s, Stream *stream) noexcept nogil:
     """cuMemcpyHtoD comes here too, and on a real device its data is there when it returns, also for streams that do
     not wait for this legacy one."""
@@ -198,7 +212,6 @@ cdef int answer_copy(Session *s, Frame *f, Stream *stream, Piece piece, size_t s
 cdef int sessionCopyIn_call(Session *s, Frame *f, gf_req_sessionCopyIn *q, Stream *stream) noexcept nogil:
     cdef size_t size = q.rows * q.width
     cdef Piece piece
-    cdef cu.CUDA_MEMCPY2D copy
     cdef int status = cu.CUDA_SUCCESS
     if rows_overlap(q.pitch, q.width, q.rows):
         return read_payload(s, NULL, size) or cu.CUDA_ERROR_INVALID_VALUE
@@ -207,16 +220,7 @@ cdef int sessionCopyIn_call(Session *s, Frame *f, gf_req_sessionCopyIn *q, Strea
     if status == ENDED:
         return status
     enter(s, f.context)
-    if q.rows == 1 or q.pitch == q.width:
-        status = cu.cuMemcpyHtoDAsync(q.address, piece.data, size, stream.cu)
-    else:
-        rows_copy(&copy, q.width, q.rows)
-        copy.srcMemoryType = cu.CU_MEMORYTYPE_HOST
-        copy.srcHost = piece.data
-        copy.srcPitch = q.width
-        copy.dstDevice = q.address
-        copy.dstPitch = q.pitch
-        status = cu.cuMemcpy2DAsync(&copy, stream.cu)
+    status = copy_rows_in(q.address, q.pitch, piece.data, q.width, q.rows, stream.cu)
     return status or copied_in(s, stream)
 
 

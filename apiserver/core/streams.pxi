@@ -315,6 +315,9 @@ cdef int furnish_streams(Session *s) noexcept nogil:
         return status
     s.streams.reclaim.cu = made
     s.streams.reclaim.base.context = s.device.primary
+    status = cu.cuStreamCreate(&s.streams.feed, cu.CU_STREAM_NON_BLOCKING)
+    if status != cu.CUDA_SUCCESS:
+        return status
     return cu.cuEventCreate(&s.streams.fence, cu.CU_EVENT_DISABLE_TIMING)
 
 

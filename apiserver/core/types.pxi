@@ -148,6 +148,7 @@ cdef enum TaskKind:
     TASK_LOAD
     TASK_LINK
     TASK_UNMAP
+    TASK_HOST_CALL
 
 cdef struct Lane:               # tasks in order; s.lock
     Task *head
@@ -177,4 +178,5 @@ cdef struct Task:
     uint64_t address            # TASK_UNMAP
     uint64_t length
     Task *next_unmap            # s.lock
+    int status                  # TASK_HOST_CALL
 

@@ -45,7 +45,6 @@ cdef void wait_for_waiters(Session *s) noexcept nogil:
 cdef void submit(Session *s, Lane *lane, Task *task) noexcept nogil:
     """Hands a task to the waiters, behind those of its lane (NULL: it follows none)."""
     cdef pthread_t thread
-    cdef bint more
     if lane == NULL:
         lane = &task.own
     pthread_mutex_lock(&s.lock)
@@ -65,10 +64,12 @@ cdef void submit(Session *s, Lane *lane, Task *task) noexcept nogil:
         s.waiters.ready_tail = lane
         s.waiters.ready_count += 1
         pthread_cond_signal(&s.waiters.work)
-    more = s.waiters.ready_count > s.waiters.idle and s.waiters.threads.size() < WAITER_LIMIT
-    pthread_mutex_unlock(&s.lock)
-    if more and pthread_create(&thread, NULL, waiter_main, s) == 0:
+    # Whom all waiters may wait for, the guest's functions, has one all the same.
+    if s.waiters.ready_count > s.waiters.idle \
+            and (s.waiters.threads.size() < WAITER_LIMIT or task.kind == TASK_HOST_CALL) \
+            and pthread_create(&thread, NULL, waiter_main, s) == 0:
         s.waiters.threads.push_back(thread)
+    pthread_mutex_unlock(&s.lock)
 
 
 cdef void *waiter_main(void *argument) noexcept nogil:
@@ -129,6 +130,8 @@ cdef void run_task(Session *s, Task *task) noexcept nogil:
         run_load(s, task)
     elif task.kind == TASK_LINK:
         run_link(s, task)
+    elif task.kind == TASK_HOST_CALL:
+        ask_guest(s, task)
     else:
         run_unmap(s, task)
     give_event(s, task.context, task.event)

@@ -45,6 +45,9 @@ CUresult gf_surface_resource(CUsurfObject object, CUDA_RESOURCE_DESC *resource);
 CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t element, size_t width,
                  size_t rows, CUstream stream);
 
+/* Memory that program and device share. */
+CUresult gf_managed_alloc(CUdeviceptr *address, size_t size, unsigned flags);
+
 CUresult gf_module_load(CUmodule *module, const void *image, unsigned count, CUjit_option *options,
                         void **values);
 /* The function or kernel of a name, made at first use; `handle` is a CUfunction or a CUkernel. */
@@ -59,6 +62,10 @@ CUresult gf_link_add(struct gf_link *link, CUjitInputType type, const void *data
 CUresult gf_link_add_file(CUlinkState state, CUjitInputType type, const char *path, unsigned count,
                           CUjit_option *options, void **values);
 CUresult gf_link_complete(struct gf_link *link, void **image, size_t *size);
+
+/* A function of the program, in the order of a stream. */
+CUresult gf_host_function(CUstream stream, CUhostFn function, void *data, unsigned sync_mode);
+CUresult gf_host_callback(CUstream stream, CUstreamCallback callback, void *data, unsigned flags);
 
 CUresult gf_occupancy_clusters(int *result, CUfunction function, const CUlaunchConfig *config,
                                bool largest_size);

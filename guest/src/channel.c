@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "gpuferry/messages.h"
+#include "hooks.h"
 #include "log.h"
 #include "resume.h"
 #include "session.h"
@@ -328,6 +329,7 @@ uint64_t gf_channel_frames(void) {
 }
 
 CUresult gf_send(uint16_t op, const struct iovec *parts, int count) {
+    gf_hook_before(op);
     return append(op, 0, parts, count, NULL, false);
 }
 
@@ -340,6 +342,7 @@ CUresult gf_send_rows(uint16_t op, const void *request, size_t size, const struc
 }
 
 CUresult gf_call_start(struct gf_call *call, const struct iovec *parts, int count) {
+    gf_hook_before(call->op);
     gf_reply_register(call);
     return append(call->op, call->request, parts, count, NULL, true);
 }
@@ -347,6 +350,7 @@ CUresult gf_call_start(struct gf_call *call, const struct iovec *parts, int coun
 CUresult gf_call_parts(struct gf_call *call, const struct iovec *parts, int count) {
     CUresult result = gf_call_start(call, parts, count);
     CUresult waited = gf_call_wait(call);
+    gf_hook_after(call->op);
     return result != CUDA_SUCCESS ? result : waited;
 }
 
@@ -359,6 +363,12 @@ CUresult gf_call_struct(uint16_t op, const void *request, size_t size, void *rep
  */
 static void io_sleep(void) {
     bool attend = atomic_load(&ch.unattended) > 0 && atomic_load(&ch.waiting) == 0;
+    if (attend && gf_reader_try()) {
+        /* What came together with somebody's reply makes the socket readable no more. */
+        while ((gf_reader_has_input() || gf_transport_has_input(&ch.transport)) && gf_reader_frame()) {
+        }
+        gf_reader_leave();
+    }
     struct pollfd wait[2] = {{.fd = ch.wake_fd, .events = POLLIN},
                              {.fd = ch.transport.fd, .events = (short)(POLLRDHUP | (attend ? POLLIN : 0))}};
     if (poll(wait, 2, -1) <= 0) {

@@ -63,6 +63,12 @@ bool gf_channel_wait_flag(const _Atomic bool *flag);
 /* Remembers the failure of a call that nobody waits for; the next gf_call_wait returns it. */
 void gf_channel_latch(CUresult error);
 
+struct gf_host_call;
+/* Set before the server is told of a function of the program: called by whoever reads when the server asks
+ * for it. What is wrong with that, or NULL. */
+extern const char *(*_Atomic gf_channel_asked)(const struct gf_host_call *asked);
+/* As many more things may come that nobody waits for, or less: somebody always reads then. */
+void gf_channel_attend(int change);
 /* Reads what the server has said unasked, if anything, without waiting. */
 void gf_channel_glance(void);
 /* How many requests were ever sent: as long as that stays the same nothing was enqueued. */

@@ -7,6 +7,8 @@
 #include "driver_interop/interop.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
+#include "host_call.h"
+#include "shared.h"
 #include "steps.h"
 #include "stream.h"
 #include "window.h"
@@ -106,6 +108,8 @@ static uint64_t pop(void) {
  * releases what has ended. What the runtime keeps in the context goes first: its destructors make driver
  * calls. */
 static struct gf_object *end_contents(struct gf_context *context, uint64_t handle) {
+    gf_host_calls_settle(handle);
+    gf_shared_end_context(handle);
     gf_context_storage_drop((CUcontext)handle);
     struct gf_object *ended = gf_object_end_owned(context);
     gf_window_free_context(handle);

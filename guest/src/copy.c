@@ -9,13 +9,16 @@
 #include "channel.h"
 #include "context.h"
 #include "gpuferry/messages.h"
+#include "host_call.h"
 #include "host_memory.h"
 #include "pending.h"
+#include "shared.h"
 #include "stream.h"
 #include "waiting.h"
 #include "window.h"
 
-#define OUT_CALLS 8 /* GF_CHUNK each under way at once: 32 MiB */
+#define OUT_CALLS   8           /* GF_CHUNK each under way at once: 32 MiB */
+#define CAPTURE_MAX (64u << 10) /* of a pageable source: read when the call is made, as the driver does */
 
 static uint64_t span(const struct gf_side *side, const struct gf_extent *extent) {
     return side->pitch * (extent->rows - 1) + extent->width;
@@ -57,15 +60,14 @@ static struct cutter cut(const struct gf_extent *extent) {
     return (struct cutter){.all = *extent};
 }
 
-static CUresult copy_in(const struct gf_side *to, const struct gf_side *from, const struct gf_extent *extent,
-                        uint64_t stream) {
-    gf_pending_wait((void *)from->address, span(from, extent));
-    gf_window_work_enqueued();
+/* `stream`: or the ticket of a host call, which both operations lay out alike. */
+static CUresult send_pieces(uint16_t op, const struct gf_side *to, const struct gf_side *from,
+                            const struct gf_extent *extent, uint64_t stream) {
     for (struct cutter c = cut(extent); next_piece(&c);) {
         struct gf_req_sessionCopyIn request = {stream, piece_address(&c, to), to->pitch, c.piece.width,
                                                c.piece.rows};
         struct gf_rows rows = {(char *)piece_address(&c, from), from->pitch, c.piece.width, c.piece.rows};
-        CUresult result = gf_send_rows(GF_OP_sessionCopyIn, &request, sizeof request, &rows);
+        CUresult result = gf_send_rows(op, &request, sizeof request, &rows);
         if (result != CUDA_SUCCESS) {
             return result;
         }
@@ -73,14 +75,82 @@ static CUresult copy_in(const struct gf_side *to, const struct gf_side *from, co
     return CUDA_SUCCESS;
 }
 
+/* A copy behind a function of the program, which may write what is copied. What copies out before it brought
+ * is there when the server asks. */
+struct late_copy {
+    struct gf_host_task base;
+    struct gf_side to, from;
+    struct gf_extent extent;
+    char captured[];
+};
+
+static void send_late(struct gf_host_task *call, uint64_t ticket, CUresult status) {
+    const struct late_copy *late = (struct late_copy *)call;
+    (void)status;
+    CUresult result = send_pieces(GF_OP_sessionHostCopyIn, &late->to, &late->from, &late->extent, ticket);
+    if (result != CUDA_SUCCESS) {
+        gf_channel_latch(result);
+    }
+}
+
+/* What is not page-locked is read now, as CUDA does. */
+static CUresult copy_in_late(const struct gf_side *to, const struct gf_side *from,
+                             const struct gf_extent *extent, uint64_t stream, bool capture) {
+    uint64_t bytes = capture ? extent->width * extent->rows : 0;
+    struct late_copy *late = calloc(1, sizeof *late + bytes);
+    if (late == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    late->base = (struct gf_host_task){.run = send_late, .copies = true};
+    late->to = *to;
+    late->from = *from;
+    late->extent = *extent;
+    if (capture) {
+        gf_pending_wait((void *)from->address, span(from, extent));
+        for (uint64_t row = 0; row < extent->rows; row++) {
+            memcpy(late->captured + row * extent->width, (char *)from->address + row * from->pitch,
+                   extent->width);
+        }
+        late->from = (struct gf_side){false, (uint64_t)late->captured, extent->width};
+    }
+    CUresult result = gf_host_call_add(&late->base);
+    result = result == CUDA_SUCCESS ? gf_host_call_enqueue(&late->base, stream, false) : result;
+    if (result != CUDA_SUCCESS) {
+        free(late);
+    }
+    return result;
+}
+
+CUresult gf_wait_for_stream(uint64_t stream) {
+    struct gf_req_cuStreamSynchronize request = {.hStream = stream};
+    return gf_call_struct(GF_OP_cuStreamSynchronize, &request, sizeof request, NULL, 0);
+}
+
+static CUresult copy_in(const struct gf_side *to, const struct gf_side *from, const struct gf_extent *extent,
+                        uint64_t stream, bool may_run_behind) {
+    gf_window_copy_enqueued();
+    if (gf_host_calls_pending()) {
+        bool locked = gf_host_is_locked((void *)from->address, span(from, extent));
+        if (may_run_behind && (locked || extent->width * extent->rows <= CAPTURE_MAX)) {
+            return copy_in_late(to, from, extent, stream, !locked);
+        }
+        CUresult result = gf_wait_for_stream(stream);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+    }
+    gf_pending_wait((void *)from->address, span(from, extent));
+    return send_pieces(GF_OP_sessionCopyIn, to, from, extent, stream);
+}
+
 /* Waits for the data; several pieces are under way at a time. */
 static CUresult copy_out(const struct gf_side *to, const struct gf_side *from, const struct gf_extent *extent,
                          uint64_t stream, unsigned *requests) {
     struct gf_call calls[OUT_CALLS];
     unsigned started = 0, finished = 0;
-    CUresult result = CUDA_SUCCESS;
+    CUresult result = gf_host_calls_pending() ? gf_wait_for_stream(stream) : CUDA_SUCCESS;
     struct cutter c = cut(extent);
-    bool more = next_piece(&c);
+    bool more = result == CUDA_SUCCESS && next_piece(&c);
     while (more || finished < started) {
         if (more && started - finished < OUT_CALLS && result == CUDA_SUCCESS) {
             struct gf_req_sessionCopyOut request = {stream, piece_address(&c, from), from->pitch,
@@ -145,7 +215,7 @@ static CUresult copy_within(const struct gf_side *to, const struct gf_side *from
                             const struct gf_extent *extent, uint64_t stream) {
     struct gf_req_sessionCopy request = {stream,      to->address,   to->pitch,   from->address,
                                          from->pitch, extent->width, extent->rows};
-    gf_window_work_enqueued();
+    gf_window_copy_enqueued();
     return gf_send_struct(GF_OP_sessionCopy, &request);
 }
 
@@ -158,6 +228,15 @@ static void join_rows(struct gf_side *to, struct gf_side *from, struct gf_extent
     if (extent->rows == 1) {
         to->pitch = from->pitch = extent->width;
     }
+}
+
+/* What the program shares with the device is copied as memory of the device, whatever the program calls it.
+ */
+static bool is_shared(struct gf_side *side) {
+    struct gf_shared found;
+    bool shared = gf_shared_find(side->address, &found);
+    side->device = side->device || shared;
+    return shared;
 }
 
 static bool capture(const struct gf_side *to, const struct gf_side *from, const struct gf_extent *extent,
@@ -185,6 +264,8 @@ static CUresult copy(struct gf_side to, struct gf_side from, struct gf_extent ex
     if (result != CUDA_SUCCESS || extent.width == 0 || extent.rows == 0) {
         return result;
     }
+    bool shared = is_shared(&to);
+    shared = is_shared(&from) || shared;
     if ((result = gf_copy_check_side(&to, &extent, true)) != CUDA_SUCCESS ||
         (result = gf_copy_check_side(&from, &extent, false)) != CUDA_SUCCESS) {
         return result;
@@ -193,8 +274,16 @@ static CUresult copy(struct gf_side to, struct gf_side from, struct gf_extent ex
     if (gf_capture_any() && capture(&to, &from, &extent, cuda_stream, &result)) {
         return result;
     }
+    if (shared) {
+        gf_window_work_enqueued();
+    }
+    if (to.device && from.device && shared && !may_run_behind) {
+        result = copy_within(&to, &from, &extent, stream);
+        return result == CUDA_SUCCESS ? gf_wait_for_stream(stream) : result;
+    }
     if (to.device) {
-        return from.device ? copy_within(&to, &from, &extent, stream) : copy_in(&to, &from, &extent, stream);
+        return from.device ? copy_within(&to, &from, &extent, stream)
+                           : copy_in(&to, &from, &extent, stream, may_run_behind);
     }
     if (!from.device) {
         return copy_host(&to, &from, &extent);
@@ -251,7 +340,8 @@ CUresult gf_copy_staged(const struct gf_row_copy *c, uint64_t stream) {
     struct gf_side to = {c->to_device, c->to, c->to_pitch}, from = {c->from_device, c->from, c->from_pitch};
     struct gf_extent extent = {c->width, c->rows};
     join_rows(&to, &from, &extent);
-    return c->to_device ? copy_in(&to, &from, &extent, stream) : copy_out_behind(&to, &from, &extent, stream);
+    return c->to_device ? copy_in(&to, &from, &extent, stream, true)
+                        : copy_out_behind(&to, &from, &extent, stream);
 }
 
 struct enqueued {

@@ -8,6 +8,7 @@
 #include "channel.h"
 #include "copy.h"
 #include "gpuferry/messages.h"
+#include "host_call.h"
 #include "pending.h"
 #include "stream.h"
 #include "window.h"
@@ -92,6 +93,10 @@ CUresult gf_copy_boxes(const struct gf_volume *target, const struct gf_volume *s
         (gf_capture_any() && gf_capture_takes(cuda_stream, GF_FORM_MEMCPY, size, &result))) {
         return result;
     }
+    if (gf_host_calls_pending() && (result = gf_wait_for_stream(stream)) != CUDA_SUCCESS) {
+        return result; /* a function of the program may write what is copied */
+    }
+    bool shared = to.memory.shared || from.memory.shared;
     uint64_t most = GF_CHUNK / size->WidthInBytes;
     most = most > 0 ? most : 1;
     gf_window_work_enqueued();
@@ -109,7 +114,7 @@ CUresult gf_copy_boxes(const struct gf_volume *target, const struct gf_volume *s
         to.memory.address += to.memory.slice;
         from.memory.address += from.memory.slice;
     }
-    return result;
+    return result == CUDA_SUCCESS && shared ? gf_wait_for_stream(stream) : result;
 }
 
 CUresult gf_copy_line(const CUDA_MEMCPY3D *given, CUstream stream, bool behind) {

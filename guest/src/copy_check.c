@@ -4,6 +4,7 @@
 #include "module.h"
 #include "pending.h"
 #include "session.h"
+#include "shared.h"
 #include "vmm.h"
 #include "window.h"
 
@@ -90,6 +91,9 @@ CUresult gf_copy_side(const struct gf_volume *volume, const CUDA_MEMCPY3D *size,
     /* Slices may have gaps between them: what is checked is from the first row to the last. */
     struct gf_extent all = {
         (size->Depth - 1) * found->slice + (size->Height - 1) * side.pitch + size->WidthInBytes, 1};
+    struct gf_shared shared;
+    found->shared = result == CUDA_SUCCESS && gf_shared_find(side.address, &shared);
+    side.device = side.device || found->shared;
     result = result == CUDA_SUCCESS ? gf_copy_check_side(&side, &all, write) : result;
     found->device = side.device;
     found->address = side.address;

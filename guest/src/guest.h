@@ -14,6 +14,8 @@
 struct gf_thread {
     uint16_t function;   /* the entry point this thread is in */
     uint16_t depth;      /* of the context stack */
+    bool sharing;        /* its calls are those of shared.c */
+    bool host_function;  /* it runs functions of the program that stand in streams: they may not call CUDA */
     uint32_t context_id; /* wire id of the current context */
     uint64_t *stack;     /* handles, top last; `first` unless it grew */
     uint16_t capacity;
@@ -72,6 +74,9 @@ static inline CUresult gf_enter(uint16_t function, enum gf_needs needs) {
     }
     if (__builtin_expect(atomic_load_explicit(&gf_session.state, memory_order_relaxed) != GF_READY, 0)) {
         return gf_enter_slow(needs);
+    }
+    if (__builtin_expect(gf_thread.host_function, 0)) {
+        return CUDA_ERROR_NOT_PERMITTED;
     }
     if (__builtin_expect(atomic_load_explicit(&gf_function_lacks[function], memory_order_relaxed), 0)) {
         return gf_unsupported_here(function);

@@ -9,7 +9,11 @@
 #include "context.h"
 #include "functions.h"
 #include "guest.h"
+#include "host_call.h"
+#include "log.h"
 #include "pending.h"
+#include "shared.h"
+#include "window.h"
 
 #define PAGE 4096ull
 
@@ -94,11 +98,32 @@ bool gf_host_is_locked(const void *base, uint64_t size) {
     return gf_host_find(address, &range) && size <= range.size - (address - range.address);
 }
 
+/* The device reaches it at the same address. */
+static CUresult alloc_mapped(void **memory, size_t size, unsigned flags) {
+    uint64_t address;
+    CUresult result = gf_shared_alloc(size, flags, false, &address);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = add((struct gf_host_range){.address = address, .size = size, .flags = flags},
+                 CUDA_ERROR_OUT_OF_MEMORY);
+    if (result != CUDA_SUCCESS) {
+        gf_shared_end(address, false);
+        gf_window_free(address, 0);
+        return result;
+    }
+    *memory = (void *)address;
+    return CUDA_SUCCESS;
+}
+
 CUresult gf_cuMemHostAlloc(void **pp, size_t bytesize, unsigned Flags) {
     const unsigned known =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
     if (pp == NULL || bytesize == 0 || (Flags & ~known) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if ((Flags & CU_MEMHOSTALLOC_DEVICEMAP) != 0) {
+        return alloc_mapped(pp, bytesize, Flags);
     }
     size_t size = (bytesize + PAGE - 1) / PAGE * PAGE;
     void *memory = size < bytesize
@@ -122,6 +147,12 @@ CUresult gf_cuMemFreeHost(void *p) {
     struct gf_host_range range;
     if (!take((uint64_t)p, false, &range)) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    gf_host_calls_settle(range.owner);
+    if ((range.flags & CU_MEMHOSTALLOC_DEVICEMAP) != 0) {
+        gf_cuCtxSynchronize();
+        return gf_shared_end(range.address, false) ? gf_window_free(range.address, 0)
+                                                   : CUDA_ERROR_INVALID_VALUE;
     }
     gf_pending_wait(p, range.size);
     munmap(p, (range.size + PAGE - 1) / PAGE * PAGE);
@@ -150,6 +181,7 @@ CUresult gf_cuMemHostUnregister(void *p) {
     if (!take((uint64_t)p, true, &range)) {
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
+    gf_host_calls_settle(range.owner);
     gf_pending_wait(p, range.size);
     return CUDA_SUCCESS;
 }
@@ -159,7 +191,7 @@ CUresult gf_cuMemHostGetFlags(unsigned *pFlags, void *p) {
     if (pFlags == NULL || !gf_host_find((uint64_t)p, &range) || range.registered) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *pFlags = range.flags;
+    *pFlags = range.flags | CU_MEMHOSTALLOC_DEVICEMAP; /* as the driver says of all memory it allocates */
     return CUDA_SUCCESS;
 }
 
@@ -168,6 +200,10 @@ CUresult gf_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned F
     if (pdptr == NULL || Flags != 0 || !gf_host_find((uint64_t)p, &range)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    /* The device is on another machine: it cannot reach this memory. CAN_MAP_HOST_MEMORY says so too. */
-    return CUDA_ERROR_NOT_SUPPORTED;
+    if (range.registered || (range.flags & CU_MEMHOSTALLOC_DEVICEMAP) == 0) {
+        gf_info("page-locked memory that was not allocated with DEVICEMAP cannot be reached by the device");
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    *pdptr = (CUdeviceptr)p;
+    return CUDA_SUCCESS;
 }

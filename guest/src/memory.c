@@ -2,6 +2,7 @@
 #include "context.h"
 #include "functions.h"
 #include "module.h"
+#include "shared.h"
 #include "vmm.h"
 #include "window.h"
 
@@ -29,7 +30,20 @@ CUresult gf_memory_alloc(CUdeviceptr *address, size_t size) {
 }
 
 CUresult gf_memory_free(CUdeviceptr address) {
-    return address == 0 ? CUDA_SUCCESS : gf_window_free(address, 0);
+    struct gf_shared shared;
+    if (address == 0) {
+        return CUDA_SUCCESS;
+    }
+    if (gf_shared_find(address, &shared)) { /* the device may be at work on it, as CUDA says */
+        if (shared.address != address || !shared.managed) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        gf_cuCtxSynchronize();
+        if (!gf_shared_end(address, true)) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    return gf_window_free(address, 0);
 }
 
 CUresult gf_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,

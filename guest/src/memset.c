@@ -3,6 +3,7 @@
 #include "channel.h"
 #include "copy.h"
 #include "gpuferry/messages.h"
+#include "shared.h"
 #include "stream.h"
 #include "window.h"
 
@@ -22,6 +23,12 @@ CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t ele
     if (gf_capture_any() && gf_capture_takes(cuda_stream, GF_FORM_MEMSET, &node, &result)) {
         return result;
     }
+    struct gf_shared shared;
+    if (!gf_shared_find(address, &shared)) {
+        gf_window_copy_enqueued();
+        return gf_send_struct(GF_OP_sessionFill, &request);
+    }
     gf_window_work_enqueued();
-    return gf_send_struct(GF_OP_sessionFill, &request);
+    result = gf_send_struct(GF_OP_sessionFill, &request);
+    return result == CUDA_SUCCESS ? gf_wait_for_stream(request.stream) : result;
 }

@@ -4,6 +4,7 @@
 #include "functions.h"
 #include "host_memory.h"
 #include "module.h"
+#include "shared.h"
 #include "vmm.h"
 #include "window.h"
 #include "wire/handle.h"
@@ -11,6 +12,7 @@
 /* What is known of an address. */
 struct subject {
     bool device, host;
+    bool shared; /* reached by both at this address */
     uint64_t base, size, id, owner;
     uint64_t pool;
     bool sync_memops;
@@ -21,7 +23,16 @@ static struct subject look_up(uint64_t address) {
     struct gf_mapping mapping;
     struct gf_host_range range;
     struct subject s = {0};
-    if (gf_window_find(address, &allocation)) {
+    struct gf_shared shared;
+    bool is_shared = gf_shared_find(address, &shared);
+    if (is_shared && !shared.managed && gf_host_find(address, &range)) {
+        s = (struct subject){.host = true,
+                             .shared = true,
+                             .base = range.address,
+                             .size = range.size,
+                             .id = range.id,
+                             .owner = range.owner};
+    } else if (gf_window_find(address, &allocation)) {
         /* A pool's memory is of no context: programs tell it from cuMemAlloc's by that. */
         s = (struct subject){.device = true,
                              .base = allocation.address,
@@ -29,7 +40,8 @@ static struct subject look_up(uint64_t address) {
                              .id = allocation.id,
                              .owner = allocation.pool == 0 ? allocation.owner : 0,
                              .pool = allocation.pool,
-                             .sync_memops = allocation.synchronous};
+                             .sync_memops = allocation.synchronous,
+                             .shared = is_shared};
     } else if (gf_mapping_find(address, &mapping)) {
         s = (struct subject){
             .device = true, .base = mapping.address, .size = mapping.size, .id = mapping.allocation};
@@ -37,7 +49,8 @@ static struct subject look_up(uint64_t address) {
         s.device = true;
         s.owner = gf_context_current_handle();
     } else if (gf_host_find(address, &range)) {
-        s = (struct subject){false, true, range.address, range.size, range.id, range.owner, 0, false};
+        s = (struct subject){
+            .host = true, .base = range.address, .size = range.size, .id = range.id, .owner = range.owner};
     }
     return s;
 }
@@ -55,17 +68,17 @@ static CUresult get(const struct subject *s, uint64_t address, CUpointer_attribu
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         put(data, s->device ? CU_MEMORYTYPE_DEVICE : s->host ? CU_MEMORYTYPE_HOST : 0, sizeof(unsigned));
         return only_known;
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: /* the device cannot reach host memory */
-        put(data, s->device ? address : 0, sizeof(CUdeviceptr));
-        return s->device ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: /* the device cannot reach other host memory */
+        put(data, s->device || s->shared ? address : 0, sizeof(CUdeviceptr));
+        return s->device || s->shared ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        put(data, s->host ? address : 0, sizeof(void *));
-        return s->host ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        put(data, s->host || s->shared ? address : 0, sizeof(void *));
+        return s->host || s->shared ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         put(data, s->sync_memops, sizeof(unsigned));
         return only_known;
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        put(data, 0, sizeof(unsigned));
+        put(data, s->device && s->shared, sizeof(unsigned));
         return only_known;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
@@ -95,7 +108,8 @@ static CUresult get(const struct subject *s, uint64_t address, CUpointer_attribu
         return only_known;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         put(data,
-            s->device ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE,
+            s->device || s->shared ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
+                                   : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE,
             sizeof(int));
         return only_known;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:

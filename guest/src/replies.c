@@ -18,6 +18,8 @@
 #define MOVED_MAX      (sizeof(struct gf_header) + sizeof(struct gf_moved) + GF_ADDRESS_MAX - 1)
 #define DIRECT_RECEIVE 4096 /* below this, one receive for several rows beats one per row */
 
+const char *(*_Atomic gf_channel_asked)(const struct gf_host_call *asked);
+
 void gf_reply_register(struct gf_call *call) {
     pthread_mutex_lock(&ch.reply_lock);
     call->request = ch.next_request++;
@@ -56,10 +58,14 @@ bool gf_reader_try(void) {
 }
 
 void gf_reader_leave(void) {
+    bool more = gf_reader_has_input();
     pthread_mutex_lock(&ch.reply_lock);
     ch.reading = false;
     pthread_cond_broadcast(&ch.replied);
     pthread_mutex_unlock(&ch.reply_lock);
+    if (more && atomic_load(&ch.unattended) > 0) {
+        gf_channel_wake();
+    }
 }
 
 bool gf_reader_has_input(void) {
@@ -221,6 +227,19 @@ static bool read_output(const struct gf_header *header) {
     return true;
 }
 
+static bool read_host_call(const struct gf_header *header) {
+    struct gf_host_call asked;
+    if (header->size != sizeof *header + sizeof asked) {
+        return malformed("host call", header);
+    }
+    if (!copy_out((char *)&asked, sizeof asked)) {
+        return false;
+    }
+    const char *(*ask)(const struct gf_host_call *) = atomic_load(&gf_channel_asked);
+    const char *wrong = ask == NULL ? "a function that no stream has" : ask(&asked);
+    return wrong == NULL || malformed(wrong, header);
+}
+
 static bool read_moved(const struct gf_header *header) {
     struct gf_moved moved;
     char address[GF_ADDRESS_MAX];
@@ -283,6 +302,9 @@ static bool read_frame(void) {
     if (header.op == GF_OP_OUTPUT && header.size >= sizeof header) {
         return read_output(&header);
     }
+    if (header.op == GF_OP_HOST_CALL) {
+        return read_host_call(&header);
+    }
     if (header.op == GF_OP_MOVED) {
         return header.size == sizeof header ? read_farewell(&header) : read_moved(&header);
     }
@@ -324,6 +346,10 @@ bool gf_reader_frame(void) {
     bool fine = read_frame();
     ch.within = false;
     return fine;
+}
+
+void gf_channel_attend(int change) {
+    atomic_fetch_add(&ch.unattended, (unsigned)change);
 }
 
 void gf_channel_latch(CUresult error) {

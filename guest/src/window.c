@@ -10,6 +10,8 @@
 #include "blocks.h"
 #include "channel.h"
 #include "gpuferry/messages.h"
+#include "hooks.h"
+#include "host_call.h"
 #include "log.h"
 #include "pool_use.h"
 #include "session.h"
@@ -19,6 +21,7 @@
 #endif
 
 #define RUN_MAX       32 /* granules mapped by one request, which can only be unmapped as a whole */
+#define HOST_PAGE     4096ull
 #define HOME_ATTEMPTS 16
 #define CACHE_MINIMUM (64ull << 20) /* backing without allocations that is kept all the same */
 
@@ -62,8 +65,13 @@ bool gf_window_open(void) {
     return granules != MAP_FAILED && gf_blocks_init(&blocks, base, size);
 }
 
-void gf_window_work_enqueued(void) {
+void gf_window_copy_enqueued(void) {
     atomic_fetch_add(&work, 1);
+}
+
+void gf_window_work_enqueued(void) {
+    gf_hook(GF_BEFORE_WORK);
+    gf_window_copy_enqueued();
 }
 
 uint64_t gf_window_work(void) {
@@ -109,6 +117,9 @@ static void trim(uint64_t keep) {
 /* A large allocation's backing goes when it does, as the driver's does: a kernel that still uses it must
  * fail, and another session may need the memory. Small ones would ask the server for every pair of calls. */
 static void trim_between(uint64_t first, uint64_t last) {
+    if (gf_host_calls_pending()) {
+        return; /* the server would have to wait for the device before the same pages are mapped again */
+    }
     for (uint64_t i = first; i <= last; i++) {
         if (granules[i].run == i + 1 && granules[i].run_live == 0) {
             unmap_run(i);
@@ -298,17 +309,18 @@ static struct gf_block *take_home(uint64_t size, uint64_t *freed_at, uint64_t *f
 }
 
 static CUresult allocate(uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, bool home,
-                         uint64_t *address) {
+                         uint64_t alignment, uint64_t *address) {
     uint64_t granularity = gf_session.granularity, freed_at, freed_stream;
     if (size > gf_session.quota || size > gf_session.window_size) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     bool large = size >= granularity / 2;
-    uint64_t rounded = large ? (size + granularity - 1) / granularity * granularity : size;
+    uint64_t rounded = large ? (size + granularity - 1) / granularity * granularity
+                             : (size + alignment - 1) / alignment * alignment;
     pthread_mutex_lock(&lock);
-    struct gf_block *block = home ? take_home(rounded, &freed_at, &freed_stream)
-                                  : gf_blocks_take(&blocks, rounded, large ? granularity : GF_BLOCK_ALIGN,
-                                                   &freed_at, &freed_stream);
+    struct gf_block *block =
+        home ? take_home(rounded, &freed_at, &freed_stream)
+             : gf_blocks_take(&blocks, rounded, large ? granularity : alignment, &freed_at, &freed_stream);
     if (block == NULL) {
         pthread_mutex_unlock(&lock);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -340,11 +352,15 @@ static CUresult allocate(uint64_t size, uint64_t owner, uint64_t pool, uint64_t 
 }
 
 CUresult gf_window_alloc(uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, uint64_t *address) {
-    return allocate(size, owner, pool, stream, false, address);
+    return allocate(size, owner, pool, stream, false, GF_BLOCK_ALIGN, address);
+}
+
+CUresult gf_window_alloc_pages(uint64_t size, uint64_t owner, uint64_t *address) {
+    return allocate(size, owner, 0, 0, false, HOST_PAGE, address);
 }
 
 CUresult gf_window_home(uint64_t size, uint64_t *address) {
-    return allocate(size, 0, 0, 0, true, address);
+    return allocate(size, 0, 0, 0, true, GF_BLOCK_ALIGN, address);
 }
 
 CUresult gf_window_reserve(uint64_t size, uint64_t alignment, uint64_t *address) {

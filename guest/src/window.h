@@ -19,6 +19,8 @@ CUresult gf_window_alloc(uint64_t size, uint64_t owner, uint64_t pool, uint64_t 
 CUresult gf_window_free(uint64_t address, uint64_t stream);
 /* Backing of its own for physical memory that is mapped elsewhere too: no run of it reaches beyond it. */
 CUresult gf_window_home(uint64_t size, uint64_t *address);
+/* Memory that begins and ends with a page of the host. */
+CUresult gf_window_alloc_pages(uint64_t size, uint64_t owner, uint64_t *address);
 /* Addresses without anything behind them. */
 CUresult gf_window_reserve(uint64_t size, uint64_t alignment, uint64_t *address);
 CUresult gf_window_unreserve(uint64_t address, uint64_t size);
@@ -42,6 +44,8 @@ void gf_window_refund(uint64_t bytes);
 
 /* Counts device work, so that memory freed behind it is not reused before it is done. */
 void gf_window_work_enqueued(void);
+/* The same for a copy of memory that the program does not share with the device. */
+void gf_window_copy_enqueued(void);
 /* How much device work was enqueued so far. */
 uint64_t gf_window_work(void);
 /* Everything up to `work` is done. */

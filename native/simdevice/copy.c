@@ -145,7 +145,9 @@ static CUresult prepare(const struct box *box, CUmemorytype to_type, CUmemorytyp
 static CUresult submit_prepared(struct sim_stream *stream, struct copy_op *op, const struct sim_span *to,
                                 const struct sim_span *from, bool synchronous) {
     const struct box *box = &op->box;
-    bool between_devices = to->known && !to->host && from->known && !from->host;
+    /* the host reads managed memory when the copy is done */
+    bool managed = to->kind == SIM_RANGE_MANAGED || from->kind == SIM_RANGE_MANAGED;
+    bool between_devices = to->known && !to->host && from->known && !from->host && !managed;
     bool wait = (synchronous && !between_devices) || to->sync_memops || from->sync_memops || !to->known;
     bool aside = !wait && !from->known;
     if (aside && box->width * box->height * box->depth > STAGED_MOST) {

@@ -99,6 +99,7 @@ class Guest:
         self._waiting: dict[int, str] = {}
         self._arrived: dict[int, Reply] = {}
         self.output = b""  # what kernels printed
+        self.host_calls: list[frames.HostCall] = []  # what streams wait for
         self.order: list[int] = []  # requests in the order in which their replies came
 
     def receive_welcome(self) -> None:
@@ -128,6 +129,12 @@ class Guest:
 
     def call(self, op: str, **values: Any) -> Reply:
         return self.answer(self.ask(op, **values))
+
+    def host_call(self) -> frames.HostCall:
+        """The next one that the server asks for."""
+        while not self.host_calls:
+            self._receive()
+        return self.host_calls.pop(0)
 
     def sync(self) -> Reply:
         return self.call("cuCtxSynchronize")
@@ -243,7 +250,9 @@ class Guest:
         op, body, request, status = self._frame()
         if op == Frame.OUTPUT:
             self.output += body
-        if op in (Frame.OUTPUT, Frame.ACKNOWLEDGE):
+        if op == Frame.HOST_CALL:
+            self.host_calls.append(frames.HostCall.unpack(body))
+        if op in (Frame.OUTPUT, Frame.ACKNOWLEDGE, Frame.HOST_CALL):
             return
         message = operations()[self._waiting.pop(request)]
         prefix = frames.ReplyPrefix.unpack(body)

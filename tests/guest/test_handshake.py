@@ -32,14 +32,14 @@ def test_the_token_may_be_in_a_file(server: FakeServer, guest: Guest, tmp_path: 
 
 
 def test_the_snapshot_answers_device_queries(server: FakeServer, guest: Guest) -> None:
-    server.attributes = {75: 9, 16: 132, 19: 1}
+    server.attributes = {75: 9, 16: 132, 18: 1}
     outcome = guest(
         """
 start()
 name, number = ctypes.create_string_buffer(64), ctypes.c_int()
 ok("cuDeviceGetName", name, 64, 0)
 attributes = []
-for attribute in (75, 16, 19):
+for attribute in (75, 16, 18):
     ok("cuDeviceGetAttribute", byref(number), attribute, 0)
     attributes.append(number.value)
 total = u64()
@@ -48,7 +48,7 @@ print(name.value.decode(), attributes, total.value, cu("cuDeviceGetAttribute", b
 print(cu("cuDeviceGet", byref(number), 1), stats()["round_trips"])
 """
     )
-    # 19, CAN_MAP_HOST_MEMORY, is what specs/cuda/device.yaml makes of it; 1 and 101 are CUDA's errors.
+    # 18, INTEGRATED, is what specs/cuda/device.yaml makes of it; 1 and 101 are CUDA's errors.
     assert outcome.stdout.splitlines() == [f"fake device [9, 132, 0] {server.quota} 1", "101 0"]
 
 

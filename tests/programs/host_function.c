@@ -1,31 +1,112 @@
-// Host functions in a stream: a driver that takes them calls each once, one that does not says so; the stream
-// goes on.
+// Host functions in a stream: each runs once, in the stream's order, never two of one stream at once; what
+// was copied out before is there, and what is copied in behind is read after they ran.
 #include "driver.h"
 
-static void CUDA_CB callback(void *called) {
-    *(int *)called += 1;
+#include <stdatomic.h>
+
+enum { ROUNDS = 20, WORDS = 1 << 16 };
+
+struct step {
+    int index, status;
+    const unsigned *seen; // by a copy before it
+    unsigned *next;       // for a copy behind it
+};
+
+static atomic_int inside, finished, overlapped, disorder, wrong_status, wrong_data;
+
+static void run(struct step *step) {
+    overlapped += atomic_fetch_add(&inside, 1) != 0;
+    disorder += atomic_fetch_add(&finished, 1) != step->index;
+    for (int i = 0; step->seen && i < WORDS; i++)
+        wrong_data += step->seen[i] != (unsigned)step->index;
+    for (int i = 0; step->next && i < WORDS; i++)
+        step->next[i] = (unsigned)step->index + 1;
+    atomic_fetch_sub(&inside, 1);
 }
 
-static void CUDA_CB stream_callback(CUstream stream, CUresult status, void *called) {
-    (void)stream, (void)status;
-    *(int *)called += 1;
+static void CUDA_CB function(void *step) {
+    run(step);
 }
 
-int main(void) {
-    int called = 0;
+static void CUDA_CB callback(CUstream stream, CUresult status, void *step) {
+    (void)stream;
+    wrong_status += status != CUDA_SUCCESS;
+    run(step);
+}
+
+// The word goes device → host → function → device, again and again, without a wait of the program's.
+static void chain(CUstream stream) {
+    static struct step steps[ROUNDS];
+    unsigned *buffer, result = 0;
+    CUdeviceptr memory = allocate(sizeof(unsigned) * WORDS);
+    OK(cuMemAllocHost((void **)&buffer, sizeof(unsigned) * WORDS));
+    OK(cuMemsetD32Async(memory, 0, WORDS, stream));
+    finished = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        steps[i] = (struct step){.index = i, .seen = buffer, .next = buffer};
+        QUIET(cuMemcpyDtoHAsync(buffer, memory, sizeof(unsigned) * WORDS, stream));
+        if (i % 2)
+            QUIET(cuStreamAddCallback(stream, callback, &steps[i], 0));
+        else
+            QUIET(cuLaunchHostFunc(stream, function, &steps[i]));
+        QUIET(cuMemcpyHtoDAsync(memory, buffer, sizeof(unsigned) * WORDS, stream));
+    }
+    OK(cuStreamSynchronize(stream));
+    EXPECT(finished == ROUNDS);
+    OK(cuMemcpyDtoH(&result, memory + sizeof(unsigned) * (WORDS - 1), sizeof result));
+    EXPECT(result == ROUNDS);
+    OK(cuMemFreeHost(buffer));
+    OK(cuMemFree(memory));
+}
+
+static void between_launches(void) {
     unsigned value = 0;
-    start();
+    static struct step step;
+    step.index = 0;
+    finished = 0;
     CUdeviceptr counter = allocate(4);
     OK(cuMemsetD32(counter, 2, 1));
-    const CUresult launched = cuLaunchHostFunc(NULL, callback, &called);
-    const CUresult added = cuStreamAddCallback(NULL, stream_callback, &called, 0);
-    CALL(launched);
-    CALL(added);
+    OK(cuLaunchHostFunc(NULL, function, &step));
     OK(LAUNCH(kernel("count_up"), 1, 1, NULL, &counter));
     OK(cuMemcpyDtoH(&value, counter, 4));
     EXPECT(value == 3);
-    EXPECT(called == (launched == CUDA_SUCCESS) + (added == CUDA_SUCCESS));
-    EXPECT(launched == CUDA_SUCCESS || launched == CUDA_ERROR_NOT_SUPPORTED);
-    EXPECT(added == launched);
+    EXPECT(finished == 1);
+    OK(cuMemFree(counter));
+}
+
+// Behind a function that is held, pageable memory is read when the copy is asked for, or before it returns.
+static atomic_int held;
+
+static void CUDA_CB hold(void *unused) {
+    (void)unused;
+    while (held) {
+    }
+}
+
+static void captured(CUstream stream) {
+    unsigned value = 7, result = 0;
+    CUdeviceptr memory = allocate(4);
+    held = 1;
+    OK(cuLaunchHostFunc(stream, hold, NULL));
+    OK(cuMemcpyHtoDAsync(memory, &value, 4, stream));
+    value = 8;
+    OK(cuMemsetD8Async(memory + 3, 1, 1, stream));
+    FAILS(CUDA_ERROR_NOT_READY, cuStreamQuery(stream));
+    held = 0;
+    OK(cuMemcpyDtoHAsync(&result, memory, 4, stream));
+    OK(cuStreamSynchronize(stream));
+    EXPECT(result == 0x01000007);
+    OK(cuMemFree(memory));
+}
+
+int main(void) {
+    CUstream stream;
+    start();
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    between_launches();
+    chain(stream);
+    chain(NULL);
+    captured(stream);
+    EXPECT(overlapped == 0 && disorder == 0 && wrong_status == 0 && wrong_data == 0);
     return check_failed;
 }

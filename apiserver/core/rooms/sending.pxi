@@ -5,7 +5,7 @@
 # Changed by: connection log
 # Read by: output
 # Offers: begin_parting begin_sending drop_unsent end_parting expect freeze has_nothing_to_write pass_on push refuse
-#   release_piece renew_sender reply settle stop_sender unsent_head wait_for_room wake_sender write_some write_unsent
+#   release_piece renew_sender reply settle settle_older stop_sender unsent_head wait_for_room wake_sender write_some write_unsent
 
 cdef struct Outgoing:           # what the socket did not take at once
     uint8_t head[HEAD_SIZE]

@@ -11,8 +11,8 @@ WORDS(handshake_words, GF_OP_GREETING, GF_OP_QUEUED, GF_OP_REDIRECT, GF_OP_WELCO
       sizeof(struct gf_device), sizeof(struct gf_redirect), sizeof(struct gf_moved), GF_FRAME_MAX);
 WORDS(kernel_table_words, sizeof(struct gf_kernel), sizeof(struct gf_kernel_param), 32764);
 WORDS(link_set_words, GF_LINK_SET_MAGIC, 0xBA55ED50u, sizeof(struct gf_link_set));
-WORDS(replies_words, GF_OP_REFUSED, GF_OP_OUTPUT, GF_OP_MOVED, GF_OP_ACKNOWLEDGE, GF_FLAG_REPLY,
-      sizeof(struct gf_header), sizeof(struct gf_moved), GF_FRAME_MAX, GF_HANDSHAKE_FRAME_MAX);
+WORDS(replies_words, GF_OP_REFUSED, GF_OP_OUTPUT, GF_OP_MOVED, GF_OP_ACKNOWLEDGE, GF_OP_HOST_CALL,
+      GF_FLAG_REPLY, sizeof(struct gf_header), sizeof(struct gf_moved), GF_FRAME_MAX, GF_HANDSHAKE_FRAME_MAX);
 WORDS(sniff_words, 0xba55ed50u, 0x464c457f, 0x4b4e4c4d49534647ull, 64, 190, 51);
 
 const struct fuzz_target fuzz_targets[] = {TARGET(codec),    TARGET(handshake), TARGET(kernel_table),

@@ -1,0 +1,42 @@
+#include "hooks.h"
+
+#include <stddef.h>
+
+#include "gpuferry/messages.h"
+
+_Atomic bool gf_hooked;
+static void (*_Atomic callbacks[GF_MOMENTS])(void);
+
+void gf_hook_set(enum gf_moment moment, void (*callback)(void)) {
+    atomic_store(&callbacks[moment], callback);
+    atomic_store(&gf_hooked, true);
+}
+
+void gf_hook_run(enum gf_moment moment) {
+    void (*callback)(void) = atomic_load(&callbacks[moment]);
+    if (callback != NULL) {
+        callback();
+    }
+}
+
+static bool waits(uint16_t op) {
+    return op == GF_OP_cuCtxSynchronize || op == GF_OP_cuStreamSynchronize ||
+           op == GF_OP_cuEventSynchronize || op == GF_OP_cuStreamQuery || op == GF_OP_cuEventQuery;
+}
+
+void gf_hook_run_before(uint16_t op) {
+    if (waits(op)) {
+        gf_hook_run(GF_BEFORE_WAIT);
+    } else if (op == GF_OP_cuModuleUnload || op == GF_OP_cuLibraryUnload) {
+        gf_hook_run(GF_BEFORE_UNLOAD);
+    } else if (op == GF_OP_cuStreamWaitValue32_v2 || op == GF_OP_cuStreamWaitValue64_v2 ||
+               op == GF_OP_cuStreamWriteValue32_v2 || op == GF_OP_cuStreamWriteValue64_v2) {
+        gf_hook_run(GF_BEFORE_WORK);
+    }
+}
+
+void gf_hook_run_after(uint16_t op) {
+    if (waits(op)) {
+        gf_hook_run(GF_AFTER_WAIT);
+    }
+}

@@ -1,0 +1,266 @@
+#include "host_call.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "channel.h"
+#include "context.h"
+#include "gpuferry/messages.h"
+#include "hooks.h"
+
+#define TABLE_SIZE 256
+
+/* A call that was asked for. */
+struct turn {
+    uint64_t id, ticket;
+    CUresult status;
+    struct turn *next;
+};
+
+/* A thread that does them one after another. Functions of the program have one, so that no two run at once,
+ * as with NVIDIA's driver; copies have another, for a function may take its time. */
+struct worker {
+    bool started;
+    pthread_cond_t work;
+    struct turn *first, **last;
+};
+
+struct function_call {
+    struct gf_host_task base;
+    CUhostFn function;
+    CUstreamCallback callback; /* or this one */
+    CUstream stream;
+    void *data;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gf_host_task *table[TABLE_SIZE];
+static uint64_t next_id = 1;
+static struct worker functions = {.work = PTHREAD_COND_INITIALIZER, .last = &functions.first};
+static struct worker copies = {.work = PTHREAD_COND_INITIALIZER, .last = &copies.first};
+
+_Atomic unsigned gf_host_calls;
+
+static struct gf_host_task **place(uint64_t id) {
+    struct gf_host_task **at = &table[id % TABLE_SIZE];
+    while (*at != NULL && (*at)->id != id) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+/* With the lock held. */
+static void forget(struct gf_host_task **at) {
+    struct gf_host_task *call = *at;
+    *at = call->next;
+    gf_channel_attend(-1);
+    if (!call->kept) {
+        atomic_fetch_sub(&gf_host_calls, 1);
+    }
+}
+
+static struct gf_host_task *withdraw(uint64_t id) {
+    pthread_mutex_lock(&lock);
+    struct gf_host_task **at = place(id), *call = *at;
+    if (call != NULL) {
+        forget(at);
+    }
+    pthread_mutex_unlock(&lock);
+    return call;
+}
+
+static void run(const struct turn *turn) {
+    struct function_call kept;
+    pthread_mutex_lock(&lock);
+    struct gf_host_task *call = *place(turn->id);
+    if (call != NULL && call->kept) { /* it may be dropped meanwhile */
+        kept = *(struct function_call *)call;
+        call = &kept.base;
+    }
+    pthread_mutex_unlock(&lock);
+    if (call != NULL) {
+        call->run(call, turn->ticket, turn->status);
+    }
+    if (call != NULL && !call->kept) {
+        free(withdraw(turn->id));
+    }
+    struct gf_req_sessionHostDone request = {.ticket = turn->ticket};
+    gf_send_struct(GF_OP_sessionHostDone, &request);
+}
+
+static void *work(void *worker_) {
+    struct worker *worker = worker_;
+    gf_thread.host_function = worker == &functions;
+    for (;;) {
+        pthread_mutex_lock(&lock);
+        while (worker->first == NULL) {
+            pthread_cond_wait(&worker->work, &lock);
+        }
+        struct turn *turn = worker->first;
+        worker->first = turn->next;
+        if (worker->first == NULL) {
+            worker->last = &worker->first;
+        }
+        pthread_mutex_unlock(&lock);
+        run(turn);
+        free(turn);
+    }
+    return NULL;
+}
+
+/* With the lock held. */
+static bool start(struct worker *worker) {
+    if (worker->started) {
+        return true;
+    }
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    worker->started = pthread_create(&thread, &attributes, work, worker) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return worker->started;
+}
+
+static const char *asked_for(const struct gf_host_call *asked) {
+    struct turn *turn = malloc(sizeof *turn);
+    if (turn == NULL) {
+        return "no memory for a function in a stream";
+    }
+    *turn = (struct turn){.id = asked->call, .ticket = asked->ticket, .status = (CUresult)asked->status};
+    pthread_mutex_lock(&lock);
+    struct gf_host_task *call = *place(turn->id);
+    if (call != NULL) {
+        call->asked = true;
+    }
+    struct worker *worker = call != NULL && call->copies ? &copies : &functions;
+    *worker->last = turn;
+    worker->last = &turn->next;
+    pthread_cond_signal(&worker->work);
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+/* A context that failed asks for nothing more. What it asked for before came before the answer. */
+static void forget_failed(uint64_t context) {
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < TABLE_SIZE; i++) {
+        for (struct gf_host_task **at = &table[i]; *at != NULL;) {
+            struct gf_host_task *call = *at;
+            if (call->kept || call->asked || call->context != context) {
+                at = &call->next;
+            } else {
+                forget(at);
+                free(call);
+            }
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void gf_host_calls_settle(uint64_t context) {
+    if (!gf_host_calls_pending()) {
+        return;
+    }
+    uint32_t before = gf_thread.context_id;
+    gf_thread.context_id = gf_handle_slot(context) + 1;
+    if (gf_call_struct(GF_OP_cuCtxSynchronize, NULL, 0, NULL, 0) != CUDA_SUCCESS) {
+        forget_failed(context);
+    }
+    gf_thread.context_id = before;
+}
+
+static void settle_current(void) {
+    gf_host_calls_settle(gf_thread.depth > 0 ? gf_context_current_handle() : gf_context_primary());
+}
+
+CUresult gf_host_call_add(struct gf_host_task *call) {
+    pthread_mutex_lock(&lock);
+    bool fine = start(&functions) && start(&copies);
+    if (fine) {
+        atomic_store(&gf_channel_asked, asked_for);
+        gf_hook_set(GF_BEFORE_UNLOAD, settle_current);
+        call->id = next_id++;
+        call->context = gf_context_current_handle();
+        call->next = table[call->id % TABLE_SIZE];
+        table[call->id % TABLE_SIZE] = call;
+        gf_channel_attend(1);
+        if (!call->kept) {
+            atomic_fetch_add(&gf_host_calls, 1);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return fine ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult gf_host_call_enqueue(struct gf_host_task *call, uint64_t stream, bool always) {
+    struct gf_req_sessionHostCall request = {.stream = stream, .call = call->id, .always = always};
+    CUresult result = gf_send_struct(GF_OP_sessionHostCall, &request);
+    if (result != CUDA_SUCCESS) {
+        withdraw(request.call);
+    }
+    return result;
+}
+
+static void run_function(struct gf_host_task *call, uint64_t ticket, CUresult status) {
+    const struct function_call *f = (struct function_call *)call;
+    (void)ticket;
+    if (f->callback != NULL) {
+        f->callback(f->stream, status, f->data);
+    } else if (f->function != NULL) {
+        f->function(f->data);
+    }
+}
+
+static struct function_call *add_function(struct function_call like) {
+    struct function_call *call = malloc(sizeof *call);
+    if (call == NULL) {
+        return NULL;
+    }
+    *call = like;
+    call->base.run = run_function;
+    if (gf_host_call_add(&call->base) != CUDA_SUCCESS) {
+        free(call);
+        return NULL;
+    }
+    return call;
+}
+
+uint64_t gf_host_call_keep(CUhostFn function, void *data) {
+    struct function_call *call =
+        add_function((struct function_call){.base.kept = true, .function = function, .data = data});
+    return call == NULL ? 0 : call->base.id;
+}
+
+void gf_host_call_drop(uint64_t id) {
+    free(withdraw(id));
+}
+
+static CUresult enqueue(uint64_t stream, struct function_call like) {
+    struct function_call *call = add_function(like);
+    if (call == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = gf_host_call_enqueue(&call->base, stream, like.callback != NULL);
+    if (result != CUDA_SUCCESS) {
+        free(call);
+    }
+    return result;
+}
+
+CUresult gf_host_call_mark(uint64_t stream) {
+    return enqueue(stream, (struct function_call){.base.copies = true});
+}
+
+CUresult gf_host_call_function(uint64_t stream, CUhostFn function, void *data) {
+    return enqueue(stream, (struct function_call){.function = function, .data = data});
+}
+
+CUresult gf_host_call_callback(uint64_t stream, CUstream handle, CUstreamCallback callback, void *data) {
+    return enqueue(stream, (struct function_call){.callback = callback, .stream = handle, .data = data});
+}

@@ -1,0 +1,44 @@
+/* What a stream has this process do: the server asks for it by a number when the stream has come there, and
+ * the stream goes on when it is done. */
+#pragma once
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "driver_interop/cuda_driver.h"
+
+struct gf_host_task {
+    /* On a thread of ours, once the stream is there. `status` is how the stream fares. */
+    void (*run)(struct gf_host_task *call, uint64_t ticket, CUresult status);
+    bool copies; /* no function of the program: those run one at a time, and may take theirs */
+    bool kept;   /* asked for any number of times; else freed (it is malloc's) when it has run */
+    bool asked;
+    uint64_t id, context;
+    struct gf_host_task *next;
+};
+
+/* Gives the call its number and waits for the server to ask for it. Failure: the call is still the caller's.
+ */
+CUresult gf_host_call_add(struct gf_host_task *call);
+/* Puts a call that was added into a stream, by the stream's wire id; `always`: even if the stream has failed.
+ * On failure it is added no more, and is still the caller's. */
+CUresult gf_host_call_enqueue(struct gf_host_task *call, uint64_t stream, bool always);
+/* A function of the program that may be asked for any number of times, by a graph; 0: no memory. */
+uint64_t gf_host_call_keep(CUhostFn function, void *data);
+/* Nothing that is under way may ask for it any more. */
+void gf_host_call_drop(uint64_t id);
+/* Functions of the program in a stream, by the stream's wire id. */
+CUresult gf_host_call_function(uint64_t stream, CUhostFn function, void *data);
+CUresult gf_host_call_callback(uint64_t stream, CUstream handle, CUstreamCallback callback, void *data);
+/* Enqueued behind what may ask for kept calls: until the stream comes here, they count as pending. */
+CUresult gf_host_call_mark(uint64_t stream);
+
+extern _Atomic unsigned gf_host_calls;
+/* Whether a stream may be waiting for this process, so that nothing may wait for the stream within the
+ * server's dispatcher. */
+static inline bool gf_host_calls_pending(void) {
+    return __builtin_expect(atomic_load_explicit(&gf_host_calls, memory_order_acquire) != 0, 0);
+}
+/* Before something of a context ends for which the server's dispatcher waits for the device: waits for it
+ * here. */
+void gf_host_calls_settle(uint64_t context);

@@ -1,0 +1,24 @@
+/* Memory that program and device share at one address: managed memory, and host memory that is mapped for the
+ * device. It is memory of the window with pages behind it here too. What the program wrote is sent before the
+ * device may look; what the device may have written is fetched when the program touches it. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "driver_interop/cuda_driver.h"
+
+struct gf_shared {
+    uint64_t address, size;
+    unsigned flags; /* of the call that made it */
+    bool managed;   /* else it is page-locked host memory */
+};
+
+CUresult gf_shared_alloc(uint64_t size, unsigned flags, bool managed, uint64_t *address);
+/* Memory that begins at an address ends. False: none of that kind does. */
+bool gf_shared_end(uint64_t address, bool managed);
+/* What a context owns. */
+void gf_shared_end_context(uint64_t owner);
+/* The shared memory that holds an address. */
+bool gf_shared_find(uint64_t address, struct gf_shared *found);
+/* What the program wrote is on the device when this returns. */
+void gf_shared_flush(void);

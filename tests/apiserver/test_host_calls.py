@@ -1,0 +1,89 @@
+"""Streams that wait for functions of the program: order, what is refused, moves and guests that are gone."""
+
+from __future__ import annotations
+
+from tests.apiserver.engine import Engine
+from tests.apiserver.guest import Guest, handle
+
+INVALID_VALUE = 1
+STREAM = handle("stream", 0)
+
+
+def with_stream(engine: Engine) -> Guest:
+    guest = engine.session()
+    guest.send("cuStreamCreateWithPriority", phStream=STREAM, flags=1, priority=0)
+    return guest
+
+
+def done(guest: Guest, ticket: int) -> None:
+    guest.send("sessionHostDone", ticket=ticket)
+
+
+def ended_well(engine: Engine, guest: Guest) -> None:
+    guest.close()
+    assert engine.ended()[1]
+
+
+def test_the_stream_waits_and_copies_behind_it_are_fed(engine: Engine) -> None:
+    guest = with_stream(engine)
+    address = guest.map()
+    guest.write(address, b"before", STREAM)
+    before = guest.ask_read(address, 6, STREAM)
+    guest.send("sessionHostCall", stream=STREAM, call=7, always=0)
+    guest.send("sessionHostCall", stream=STREAM, call=8, always=1)
+    after = guest.ask_read(address, 6, STREAM)
+    first = guest.host_call()
+    assert (first.call, first.status) == (7, 0)
+    assert guest._arrived[before].payload == b"before"
+    guest.send(
+        "sessionHostCopyIn", ticket=first.ticket, address=address, pitch=0, width=6, rows=1, payload=b"behind"
+    )
+    assert guest.call("cuStreamQuery", hStream=STREAM).status == 600
+    done(guest, first.ticket)
+    second = guest.host_call()
+    assert (second.call, second.status) == (8, 0)
+    assert after not in guest._arrived
+    done(guest, second.ticket)
+    assert guest.answer(after).payload == b"behind"
+    ended_well(engine, guest)
+
+
+def test_tickets_are_believed_only_while_a_stream_waits(engine: Engine) -> None:
+    guest = with_stream(engine)
+    address = guest.map()
+    guest.send("sessionHostCall", stream=STREAM, call=7, always=0)
+    ticket = guest.host_call().ticket
+    done(guest, ticket + 1)
+    done(guest, ticket)
+    assert guest.sync().latched == INVALID_VALUE
+    guest.send(
+        "sessionHostCopyIn", ticket=ticket, address=address, pitch=0, width=6, rows=1, payload=b"behind"
+    )
+    assert guest.sync().latched == INVALID_VALUE
+    assert guest.read(address, 6) == bytes(6)
+    ended_well(engine, guest)
+
+
+def test_a_session_is_drained_when_its_functions_have_returned(engine: Engine) -> None:
+    guest = with_stream(engine)
+    guest.send("sessionHostCall", stream=STREAM, call=7, always=0)
+    ticket = guest.host_call().ticket
+    assert engine.call("hold", 60.0)
+    assert "functions of the program" in engine.call("drain", 0.2)
+    engine.call("proceed")
+    assert engine.call("hold", 60.0)
+    done(guest, ticket)
+    assert engine.call("drain", 60.0) == ""
+    engine.call("proceed")
+    assert guest.sync().status == 0
+    ended_well(engine, guest)
+
+
+def test_a_guest_that_dies_in_a_function_holds_nothing_up(engine: Engine) -> None:
+    guest = with_stream(engine)
+    for call in range(3):
+        guest.send("sessionHostCall", stream=STREAM, call=call, always=call % 2)
+    guest.host_call()
+    guest.socket.close()
+    engine.theirs.close()
+    assert engine.ended()[1]
