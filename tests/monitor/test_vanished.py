@@ -53,21 +53,22 @@ def test_unacknowledged_data_breaks_the_connection(other_machine: str) -> None:
     """As an accepted connection is handed to an API server: within 30 s, however long TCP would try."""
     with listen_tcp(f"{HERE}:0") as listening, contextlib.ExitStack() as stack:
         listening.setblocking(True)
-        guest = subprocess.Popen(
-            [
-                "ip",
-                "netns",
-                "exec",
-                other_machine,
-                sys.executable,
-                "-c",
-                COMES,
-                str(listening.getsockname()[1]),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+        guest = stack.enter_context(
+            subprocess.Popen(
+                [
+                    "ip",
+                    "netns",
+                    "exec",
+                    other_machine,
+                    sys.executable,
+                    "-c",
+                    COMES,
+                    str(listening.getsockname()[1]),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
         )
-        stack.callback(guest.wait)
         stack.callback(guest.kill)
         connection, _ = listening.accept()
         stack.enter_context(connection)
