@@ -238,6 +238,9 @@ def test_the_first_failure_is_latched_and_reported_once(guest: Guest) -> None:
     assert guest.sync().latched == 0
 
 
+LAUNCHES = ("sessionLaunch", "sessionGraphKernel", "sessionGraphSetKernel", "sessionOccupancyClusters")
+
+
 def chatter(seed: int) -> bytes:
     """Frames that are well formed and otherwise nonsense."""
     generator = random.Random(seed)
@@ -262,9 +265,9 @@ def chatter(seed: int) -> bytes:
             payload = bytes(values["width"][0] * values["rows"][0])
         elif op == "sessionCopyOut":
             values["width"], values["rows"] = [generator.choice([0, 1, 4096])], [generator.choice([0, 1, 3])]
-        elif op in ("sessionLaunch", "sessionOccupancyClusters"):
+        elif op in LAUNCHES:
             values["attributes"] = [0]
-            if op == "sessionLaunch":
+            if op != "sessionOccupancyClusters":
                 values["params"], payload = [12], bytes(12)
         elif op == "sessionImageData":
             values["size"], values["offset"], payload = [64], [0], bytes(64)

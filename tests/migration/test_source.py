@@ -93,6 +93,9 @@ class Session:
         self._note("drain")
         return self.reason
 
+    def arrays(self) -> list[tuple[int, int, int, int, int]]:
+        return []
+
     def events(self) -> list[tuple[int, int, int]]:
         return [(5, 0, 9)]
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from _pytest.mark import ParameterSet
+from gpuferry.specs._generated import frames
 
 from tests.helpers.monitor import Monitor
 from tests.helpers.running import guest_environment, run
@@ -73,8 +74,8 @@ def test_cut_before_a_unix_socket(shared: Monitor) -> None:
         assert cutter.cuts > 0
 
 
-HELLO_BYTES = 16 + 372
-WELCOME_BYTES = 16 + 44 + 16 + 88 + 1384  # with GREETING before it
+HELLO_BYTES = 16 + 372 + frames.ExtensionHead.SIZE + frames.PROGRAM_SIZE
+WELCOME_BYTES = 16 + 44 + 16 + 88 + 1384 + frames.Membership.SIZE  # with GREETING before it
 RESUME_BYTES = 16 + 84
 RESUMED_BYTES = 16 + 44 + 16 + 40
 SHORT = "shared_stream_threads"  # moves less than 3000 bytes either way
