@@ -260,11 +260,13 @@ def chatter(seed: int) -> bytes:
                 picked = [p - (1 << bits) if p >> (bits - 1) else p for p in picked]
             values[f.name] = bytes(f.count) if f.type == "u8" and f.count > 1 else picked
         payload = b""
-        if op == "sessionCopyIn":
+        if op in ("sessionCopyIn", "sessionArrayIn", "sessionHostCopyIn"):
             values["width"], values["rows"] = [generator.choice([0, 1, 16])], [generator.choice([0, 1, 3])]
             payload = bytes(values["width"][0] * values["rows"][0])
-        elif op == "sessionCopyOut":
+        elif op in ("sessionCopyOut", "sessionArrayOut"):
             values["width"], values["rows"] = [generator.choice([0, 1, 4096])], [generator.choice([0, 1, 3])]
+        elif op == "sessionGraphEdges":
+            values["count"], payload = [1], bytes(16)
         elif op in LAUNCHES:
             values["attributes"] = [0]
             if op != "sessionOccupancyClusters":

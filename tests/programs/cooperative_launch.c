@@ -29,6 +29,7 @@ static void expect_met(const char *what) {
     printf("%s: the last block saw %u\n", what, values[BLOCKS - 1]);
     OK(cuMemsetD32(counter, 0, 1));
     OK(cuMemsetD32(seen, 0, BLOCKS));
+    OK(cuCtxSynchronize()); // the next launch is on a stream that does not wait for this one
 }
 
 int main(void) {
