@@ -140,12 +140,8 @@ CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *properties, CU
     return CUDA_ERROR_INVALID_VALUE; /* it is not sparse */
 }
 
-CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements, CUarray handle,
-                                      CUdevice ordinal) {
-    struct sim_array *array;
-    SIM_TRY(find(handle, &array));
-    uint64_t bytes = array->pixels->bytes;
-    sim_release(array);
+CUresult sim_pixels_requirements(uint64_t bytes, CUdevice ordinal,
+                                 CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements) {
     if (!sim_device_at(ordinal))
         return CUDA_ERROR_INVALID_DEVICE;
     SIM_REQUIRE(requirements);
@@ -153,4 +149,13 @@ CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *requiremen
     requirements->size = sim_round_up(bytes, SIM_GRANULARITY);
     requirements->alignment = SIM_GRANULARITY;
     return CUDA_SUCCESS;
+}
+
+CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements, CUarray handle,
+                                      CUdevice ordinal) {
+    struct sim_array *array;
+    SIM_TRY(find(handle, &array));
+    uint64_t bytes = array->pixels->bytes;
+    sim_release(array);
+    return sim_pixels_requirements(bytes, ordinal, requirements);
 }

@@ -118,11 +118,5 @@ CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *r
     SIM_TRY(find(handle, &mipmap));
     uint64_t bytes = mipmap->pixels->bytes;
     sim_release(mipmap);
-    if (!sim_device_at(ordinal))
-        return CUDA_ERROR_INVALID_DEVICE;
-    SIM_REQUIRE(requirements);
-    memset(requirements, 0, sizeof *requirements);
-    requirements->size = sim_round_up(bytes, SIM_GRANULARITY);
-    requirements->alignment = SIM_GRANULARITY;
-    return CUDA_SUCCESS;
+    return sim_pixels_requirements(bytes, ordinal, requirements);
 }

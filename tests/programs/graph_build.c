@@ -1,5 +1,5 @@
 // A graph of kernels, fills and copies, added node by node, queried, cloned, launched many times.
-#include "driver.h"
+#include "graphs.h"
 
 enum { COUNT = 1000 };
 
@@ -28,14 +28,7 @@ int main(void) {
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuGraphCreate(&graph, 0));
     void *arguments[] = {&first, &count, &seed};
-    CUDA_KERNEL_NODE_PARAMS kernel_node = {.func = kernel("fill"),
-                                           .gridDimX = 8,
-                                           .gridDimY = 1,
-                                           .gridDimZ = 1,
-                                           .blockDimX = 128,
-                                           .blockDimY = 1,
-                                           .blockDimZ = 1,
-                                           .kernelParams = arguments};
+    CUDA_KERNEL_NODE_PARAMS kernel_node = launch_of(kernel("fill"), 8, 128, arguments);
     CUDA_MEMSET_NODE_PARAMS memset_node = {
         .dst = second, .pitch = 0, .value = 5, .elementSize = 4, .width = COUNT, .height = 1};
     CUDA_MEMCPY3D memcpy_node = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,

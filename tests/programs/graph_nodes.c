@@ -2,7 +2,7 @@
 // parameters that were set last; its nodes, edges and parameters can be read back.
 //
 // remote: no   the guest does not carry host, memory and conditional nodes, callbacks and stream values yet
-#include "driver.h"
+#include "graphs.h"
 
 enum { WORDS = 64 };
 
@@ -17,14 +17,7 @@ static CUgraphNode kernel_node(CUgraph graph, CUgraphNode after, CUdeviceptr dat
                                unsigned term) {
     unsigned count = WORDS;
     void *arguments[] = {&data, &count, &factor, &term};
-    CUDA_KERNEL_NODE_PARAMS params = {.func = kernel("affine"),
-                                      .gridDimX = 1,
-                                      .gridDimY = 1,
-                                      .gridDimZ = 1,
-                                      .blockDimX = WORDS,
-                                      .blockDimY = 1,
-                                      .blockDimZ = 1,
-                                      .kernelParams = arguments};
+    CUDA_KERNEL_NODE_PARAMS params = launch_of(kernel("affine"), 1, WORDS, arguments);
     CUgraphNode node = NULL;
     QUIET(cuGraphAddKernelNode(&node, graph, &after, after ? 1 : 0, &params));
     return node;

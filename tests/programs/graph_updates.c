@@ -1,6 +1,6 @@
 // An executable graph is given other parameters, whole other graphs, and nodes that are switched off; what
 // may not change is refused with CUDA's error.
-#include "driver.h"
+#include "graphs.h"
 
 enum { WORDS = 64 };
 
@@ -29,14 +29,7 @@ int main(void) {
     OK(cuGraphCreate(&graph, 0));
     CUDA_MEMSET_NODE_PARAMS set = {.dst = data, .value = 3, .elementSize = 4, .width = WORDS, .height = 1};
     void *arguments[] = {&data, &count, &factor, &term};
-    CUDA_KERNEL_NODE_PARAMS launch = {.func = kernel("affine"),
-                                      .gridDimX = 1,
-                                      .gridDimY = 1,
-                                      .gridDimZ = 1,
-                                      .blockDimX = WORDS,
-                                      .blockDimY = 1,
-                                      .blockDimZ = 1,
-                                      .kernelParams = arguments};
+    CUDA_KERNEL_NODE_PARAMS launch = launch_of(kernel("affine"), 1, WORDS, arguments);
     CUDA_MEMCPY3D within = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
                             .srcDevice = data,
                             .dstMemoryType = CU_MEMORYTYPE_DEVICE,

@@ -2,7 +2,7 @@
 // it: the graph is made again wherever the program is moved, with its later parameters.
 #include <cuda.h>
 
-#include "driver.h"
+#include "graphs.h"
 #include "rounds.h"
 
 enum { WORDS = 256 };
@@ -33,14 +33,7 @@ int main(int argc, char **argv) {
                               .Height = 1,
                               .Depth = 1};
     void *arguments[] = {&data, &count, &factor, &term};
-    CUDA_KERNEL_NODE_PARAMS launch = {.func = kernel("affine"),
-                                      .gridDimX = 1,
-                                      .gridDimY = 1,
-                                      .gridDimZ = 1,
-                                      .blockDimX = WORDS,
-                                      .blockDimY = 1,
-                                      .blockDimZ = 1,
-                                      .kernelParams = arguments};
+    CUDA_KERNEL_NODE_PARAMS launch = launch_of(kernel("affine"), 1, WORDS, arguments);
     CUDA_MEMSET_NODE_PARAMS fill = {.dst = gone, .elementSize = 4, .width = 1 << 20, .height = 1};
     OK(cuGraphCreate(&graph, 0));
     OK(cuGraphAddMemcpyNode(&in, graph, NULL, 0, &copy_in, context));
