@@ -35,5 +35,5 @@ class Book:
         return min(max(moments) / 1e9, time.monotonic())
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the book's descriptor. The seat stays as it is: the monitor empties it."""
         os.close(self.file)

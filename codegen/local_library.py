@@ -123,7 +123,7 @@ def load_local(file: str) -> LocalLibrary:
 
 @cache
 def load_all() -> tuple[LocalLibrary, ...]:
-    """Every such library."""
+    """Every library whose functions the guest answers by itself (NVML), from its file in specs/."""
     return tuple(map(load_local, FILES))
 
 

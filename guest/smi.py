@@ -15,7 +15,7 @@ MIB = 1 << 20
 
 
 class Failed(Exception):
-    """NVML answered with an error."""
+    """A call of NVML failed; the text is nvmlErrorString's."""
 
 
 class _Memory(ctypes.Structure):
@@ -44,7 +44,7 @@ class _Process(ctypes.Structure):
 
 
 class Nvml:
-    """The library, begun."""
+    """libnvidia-ml.so.1, loaded and initialised. Raises OSError without one, Failed if it refuses."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libnvidia-ml.so.1")
@@ -52,7 +52,7 @@ class Nvml:
         self.call("nvmlInit_v2")
 
     def call(self, name: str, *arguments: Any) -> None:
-        """One function. Raises Failed."""
+        """Call the function of this name. Raises Failed if it returns anything but NVML_SUCCESS."""
         if status := getattr(self._library, name)(*arguments):
             raise Failed(self._library.nvmlErrorString(status).decode())
 
@@ -69,7 +69,7 @@ class Nvml:
         return found
 
     def devices(self) -> list[ctypes.c_void_p]:
-        """A handle for each device."""
+        """The nvmlDevice_t of every device that NVML shows, by index."""
         count = self.value("nvmlDeviceGetCount_v2", ctypes.c_uint).value
         index = "nvmlDeviceGetHandleByIndex_v2"
         return [self.value(index, ctypes.c_void_p, ctypes.c_uint(i)) for i in range(count)]

@@ -73,7 +73,7 @@ class Reception(Protocol):
     """Takes guests over from a listener: a monitor's broker, or a registry's redirector."""
 
     def arrive(self, guests: Sequence[Guest]) -> None:
-        """Guests proved themselves."""
+        """These guests have shaken hands and proved who they are: from now on they are this object's."""
 
     def quiet(self) -> None:
         """No other guest is at the door."""

@@ -44,7 +44,7 @@ class Book:
             pass
 
     def remove(self) -> None:
-        """The lease is over."""
+        """Delete the file: the lease is over. API servers that still have it open are not disturbed."""
         self._path.unlink(missing_ok=True)
 
 
