@@ -7,8 +7,11 @@ import os
 import secrets
 from pathlib import Path
 
+from ..service.processes import start_time
+
 PLACE = "/figures"  # where it is seen inside
 START_BITS = 40  # live_file.c
+START_MASK = (1 << START_BITS) - 1
 
 
 class Figures:
@@ -17,10 +20,13 @@ class Figures:
     def __init__(self, common: Path) -> None:
         self._folder = common.with_name(common.name + ".jails")
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._sweep()
 
     def make(self, uid: int) -> Path:
         """A file for a process of this user that is about to start."""
-        path = self._folder / f"new-{secrets.token_hex(8)}"
+        self._sweep()
+        maker = os.getpid()
+        path = self._folder / f"new-{maker}-{start_time(maker)}-{secrets.token_hex(8)}"
         path.touch(0o600)
         if uid:
             os.chown(path, uid, uid)
@@ -28,7 +34,7 @@ class Figures:
 
     def owned(self, pid: int, began: int) -> Path:
         """The name under which the file of this process is read. `began`: in ticks since the machine did."""
-        return self._folder / str(pid << START_BITS | began & ((1 << START_BITS) - 1))
+        return self._folder / str(pid << START_BITS | began & START_MASK)
 
     def remove(self, path: Path) -> None:
         """Remove a file, under each name that it has."""
@@ -38,7 +44,27 @@ class Figures:
                 if entry.inode() == inode:
                     os.unlink(entry)
 
+    def _sweep(self) -> None:
+        """Remove what nobody else will: a monitor that is killed while it starts a process has told no one of
+        it, and the process dies with it.
+        """
+        for entry in os.scandir(self._folder):
+            with contextlib.suppress(FileNotFoundError, ValueError):  # removed meanwhile, or none of ours
+                if _abandoned(entry):
+                    self.remove(Path(entry.path))
+
     def close(self) -> None:
         """Remove the folder, if nobody's file is there."""
         with contextlib.suppress(OSError):
             self._folder.rmdir()
+
+
+def _abandoned(entry: os.DirEntry[str]) -> bool:
+    """Whether the process that it is for is gone; before there is one, whether the monitor that made it is.
+    Raises ValueError if its name is none that is given here.
+    """
+    if entry.name.startswith("new-"):
+        _, pid, began, _ = entry.name.split("-")
+        return entry.stat().st_nlink == 1 and start_time(int(pid)) != int(began)
+    key = int(entry.name)
+    return start_time(key >> START_BITS) & START_MASK != key & START_MASK

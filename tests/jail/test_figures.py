@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from gpuferry.monitor.jail.figures import Figures
+from gpuferry.monitor.service.processes import start_time
 
 
 def test_a_file_goes_under_each_of_its_names_though_its_process_is_gone(tmp_path: Path) -> None:
@@ -19,3 +20,20 @@ def test_a_file_goes_under_each_of_its_names_though_its_process_is_gone(tmp_path
     figures.remove(other)
     figures.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_monitor_left_is_removed(tmp_path: Path) -> None:
+    """It was killed while it started processes: one was there already, another not yet."""
+    common, gone, me = tmp_path / "simdevice", 1 << 22, os.getpid()
+    figures = Figures(common)
+    begun, running = figures.make(0), figures.make(0)
+    os.link(begun, figures.owned(gone, 12345))
+    os.link(running, figures.owned(me, start_time(me)))
+    unborn = begun.with_name(f"new-{gone}-12345-00")
+    unborn.touch()
+    about_to_start = figures.make(0)
+    names = {path.name for path in begun.parent.iterdir()}
+    assert names == {running.name, figures.owned(me, start_time(me)).name, about_to_start.name}
+    begun.with_name(f"new-{gone}-12345-01").touch()
+    Figures(common)
+    assert {path.name for path in begun.parent.iterdir()} == names
