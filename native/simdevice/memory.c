@@ -1,6 +1,7 @@
 #include "capture.h"
 #include "memory.h"
 #include <stdlib.h>
+#include <unistd.h>
 
 uint64_t sim_memory_next_id(void) {
     static _Atomic uint64_t next_id = 1;
@@ -59,7 +60,10 @@ void sim_memory_dispose(struct sim_range *range) {
     uint64_t bytes = sim_round_up(range->size, SIM_PAGE);
     if (range->kind != SIM_RANGE_REGISTERED && !range->placed)
         sim_pages_free(range->base, bytes);
-    if (range->kind != SIM_RANGE_REGISTERED && range->kind != SIM_RANGE_HOST)
+    if (range->file)
+        close(range->file);
+    if (range->kind != SIM_RANGE_REGISTERED && range->kind != SIM_RANGE_HOST &&
+        range->kind != SIM_RANGE_IMPORTED)
         sim_device_refund(range->device, bytes);
     if (range->returned)
         range->returned(range->owner, bytes);
