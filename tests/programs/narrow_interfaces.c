@@ -57,16 +57,16 @@ int main(void) {
     // arrays need no device address either
     CUarray line, other, deep;
     CUDA_ARRAY_DESCRIPTOR_v1 flat = {16, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1}, flat_back;
-    CUDA_ARRAY3D_DESCRIPTOR_v1 volume = {4, 3, 2, CU_AD_FORMAT_FLOAT, 1, 0}, volume_back;
+    CUDA_ARRAY3D_DESCRIPTOR_v1 solid = {4, 3, 2, CU_AD_FORMAT_FLOAT, 1, 0}, solid_back;
     OK(cuArrayCreate(&line, &flat));
     OK(cuArrayCreate(&other, &flat));
     OK(cuArrayGetDescriptor(&flat_back, line));
     EXPECT(memcmp(&flat, &flat_back, sizeof flat) == 0);
-    OK(cuArray3DCreate(&deep, &volume));
-    OK(cuArray3DGetDescriptor(&volume_back, deep));
-    EXPECT(memcmp(&volume, &volume_back, sizeof volume) == 0);
+    OK(cuArray3DCreate(&deep, &solid));
+    OK(cuArray3DGetDescriptor(&solid_back, deep));
+    EXPECT(memcmp(&solid, &solid_back, sizeof solid) == 0);
     FAILS(CUDA_ERROR_INVALID_VALUE, cuArrayCreate(&line, NULL));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cuArray3DCreate(NULL, &volume));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuArray3DCreate(NULL, &solid));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuArrayGetDescriptor(NULL, line));
     OK(cuMemcpyHtoA(line, 0, pinned, 64));
     OK(cuMemcpyAtoA(other, 32, line, 0, 32));
