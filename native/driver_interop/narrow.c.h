@@ -154,3 +154,47 @@ static CUDA_MEMCPY3D widen_3d(const CUDA_MEMCPY3D_v1 *copy) {
         .Depth = copy->Depth,
     };
 }
+
+CUresult DRIVER(cuArrayCreate)(CUarray *pHandle, const CUDA_ARRAY_DESCRIPTOR_v1 *pAllocateArray) {
+    const CUDA_ARRAY_DESCRIPTOR_v1 *from = pAllocateArray;
+    ENTER;
+    if (from == NULL) {
+        return DRIVER(cuArrayCreate_v2)(pHandle, NULL);
+    }
+    const CUDA_ARRAY_DESCRIPTOR desc = {from->Width, from->Height, from->Format, from->NumChannels};
+    return DRIVER(cuArrayCreate_v2)(pHandle, &desc);
+}
+
+CUresult DRIVER(cuArray3DCreate)(CUarray *pHandle, const CUDA_ARRAY3D_DESCRIPTOR_v1 *pAllocateArray) {
+    const CUDA_ARRAY3D_DESCRIPTOR_v1 *from = pAllocateArray;
+    ENTER;
+    if (from == NULL) {
+        return DRIVER(cuArray3DCreate_v2)(pHandle, NULL);
+    }
+    const CUDA_ARRAY3D_DESCRIPTOR desc = {from->Width,  from->Height,      from->Depth,
+                                          from->Format, from->NumChannels, from->Flags};
+    return DRIVER(cuArray3DCreate_v2)(pHandle, &desc);
+}
+
+/* The extents of an array fit: none is larger than a device's. */
+CUresult DRIVER(cuArray3DGetDescriptor)(CUDA_ARRAY3D_DESCRIPTOR_v1 *pArrayDescriptor, CUarray hArray) {
+    CUDA_ARRAY3D_DESCRIPTOR desc;
+    ENTER;
+    CUresult result = DRIVER(cuArray3DGetDescriptor_v2)(pArrayDescriptor == NULL ? NULL : &desc, hArray);
+    if (result == CUDA_SUCCESS) {
+        *pArrayDescriptor =
+            (CUDA_ARRAY3D_DESCRIPTOR_v1){(unsigned)desc.Width, (unsigned)desc.Height, (unsigned)desc.Depth,
+                                         desc.Format,          desc.NumChannels,      desc.Flags};
+    }
+    return result;
+}
+
+CUresult DRIVER(cuArrayGetDescriptor)(CUDA_ARRAY_DESCRIPTOR_v1 *pArrayDescriptor, CUarray hArray) {
+    CUDA_ARRAY3D_DESCRIPTOR_v1 desc;
+    CUresult result = DRIVER(cuArray3DGetDescriptor)(pArrayDescriptor == NULL ? NULL : &desc, hArray);
+    if (result == CUDA_SUCCESS) {
+        *pArrayDescriptor =
+            (CUDA_ARRAY_DESCRIPTOR_v1){desc.Width, desc.Height, desc.Format, desc.NumChannels};
+    }
+    return result;
+}

@@ -99,3 +99,33 @@ CUresult cuMemcpy3DAsync(const CUDA_MEMCPY3D_v1 *narrow, CUstream stream) {
     CUDA_MEMCPY3D copy = widen_3d(narrow);
     return cuMemcpy3DAsync_v2(&copy, stream);
 }
+
+CUresult cuMemcpyDtoA(CUarray to, unsigned int offset, CUdeviceptr_v1 from, unsigned int bytes) {
+    return cuMemcpyDtoA_v2(to, offset, from, bytes);
+}
+
+CUresult cuMemcpyAtoD(CUdeviceptr_v1 to, CUarray from, unsigned int offset, unsigned int bytes) {
+    return cuMemcpyAtoD_v2(to, from, offset, bytes);
+}
+
+CUresult cuMemcpyHtoA(CUarray to, unsigned int offset, const void *from, unsigned int bytes) {
+    return cuMemcpyHtoA_v2(to, offset, from, bytes);
+}
+
+CUresult cuMemcpyAtoH(void *to, CUarray from, unsigned int offset, unsigned int bytes) {
+    return cuMemcpyAtoH_v2(to, from, offset, bytes);
+}
+
+CUresult cuMemcpyAtoA(CUarray to, unsigned int to_offset, CUarray from, unsigned int from_offset,
+                      unsigned int bytes) {
+    return cuMemcpyAtoA_v2(to, to_offset, from, from_offset, bytes);
+}
+
+CUresult cuMemcpyHtoAAsync(CUarray to, unsigned int offset, const void *from, unsigned int bytes,
+                           CUstream stream) {
+    return cuMemcpyHtoAAsync_v2(to, offset, from, bytes, stream);
+}
+
+CUresult cuMemcpyAtoHAsync(void *to, CUarray from, unsigned int offset, unsigned int bytes, CUstream stream) {
+    return cuMemcpyAtoHAsync_v2(to, from, offset, bytes, stream);
+}

@@ -367,3 +367,10 @@ CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities, const CUat
         capabilities[i] = all;
     return CUDA_SUCCESS;
 }
+
+CUresult cuFabricCpyBatchAsync(size_t numOps, CUDA_FABRIC_COPY_BATCH_OP *opList, unsigned long long flags,
+                               CUstream hStream) {
+    NEEDS_CONTEXT;
+    SIM_REQUIRE(numOps > 0 && opList && flags == 0 && hStream);
+    return CUDA_ERROR_NOT_SUPPORTED;
+}

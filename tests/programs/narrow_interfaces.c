@@ -54,6 +54,36 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemsetD2D16(4096, 32, 1, 16, 2));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemsetD2D32(4096, 64, 1, 16, 2));
 
+    // arrays need no device address either
+    CUarray line, other, deep;
+    CUDA_ARRAY_DESCRIPTOR_v1 flat = {16, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1}, flat_back;
+    CUDA_ARRAY3D_DESCRIPTOR_v1 solid = {4, 3, 2, CU_AD_FORMAT_FLOAT, 1, 0}, solid_back;
+    OK(cuArrayCreate(&line, &flat));
+    OK(cuArrayCreate(&other, &flat));
+    OK(cuArrayGetDescriptor(&flat_back, line));
+    EXPECT(memcmp(&flat, &flat_back, sizeof flat) == 0);
+    OK(cuArray3DCreate(&deep, &solid));
+    OK(cuArray3DGetDescriptor(&solid_back, deep));
+    EXPECT(memcmp(&solid, &solid_back, sizeof solid) == 0);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuArrayCreate(&line, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuArray3DCreate(NULL, &solid));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuArrayGetDescriptor(NULL, line));
+    OK(cuMemcpyHtoA(line, 0, pinned, 64));
+    OK(cuMemcpyAtoA(other, 32, line, 0, 32));
+    memset(pinned, 0, 64);
+    OK(cuMemcpyAtoH(pinned, other, 32, 32));
+    EXPECT(memcmp(pinned, (char *)pinned + 2048, 32) == 0);
+    OK(cuMemcpyHtoAAsync(other, 0, (char *)pinned + 2048, 16, NULL));
+    OK(cuMemcpyAtoHAsync((char *)pinned + 32, other, 0, 16, NULL));
+    OK(cuCtxSynchronize());
+    EXPECT(memcmp((char *)pinned + 32, (char *)pinned + 2048, 16) == 0);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyAtoD(4096, line, 0, 16));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemcpyDtoA(line, 0, 4096, 16));
+    OK(cuArrayDestroy(line));
+    OK(cuArrayDestroy(other));
+    OK(cuArrayDestroy(deep));
+    memset(pinned, 3, 4096);
+
     // a copy between two places of host memory needs no device address
     char *bytes = pinned;
     CUDA_MEMCPY2D_v1 plane = {.srcMemoryType = CU_MEMORYTYPE_HOST,
