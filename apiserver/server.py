@@ -463,9 +463,7 @@ class Server:
         for each in descriptors[len(parts) :]:
             os.close(each)
         found = offer.found and sound
-        self._core.deliver(
-            fetched.number, found, found and offer.more, offer.offset, offer.bytes, parts
-        )
+        self._core.deliver(fetched.number, found, found and offer.more, offer.offset, offer.bytes, parts)
 
     def _export(self, export: node_pb2.Export) -> None:
         """Another process of the program wants to open what this session has exported."""

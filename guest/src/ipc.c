@@ -46,8 +46,7 @@ CUresult gf_ipc_check(const struct gf_ipc_handle *handle, enum gf_ipc_kind kind)
 CUresult gf_ipc_find(const struct gf_ipc_handle *handle, struct gf_rep_sessionImportFind *found) {
     struct gf_req_sessionImportFind request = {.session = handle->session};
     memcpy(request.token, handle->token, GF_TOKEN_SIZE);
-    CUresult result =
-        gf_call_struct(GF_OP_sessionImportFind, &request, sizeof request, found, sizeof *found);
+    CUresult result = gf_call_struct(GF_OP_sessionImportFind, &request, sizeof request, found, sizeof *found);
     bool sound = found->size <= gf_session.window_size && found->offset <= found->size && found->bytes > 0 &&
                  found->bytes <= found->size - found->offset;
     return result != CUDA_SUCCESS || sound ? result : CUDA_ERROR_INVALID_VALUE;
@@ -59,17 +58,22 @@ CUresult gf_ipc_map(const struct gf_ipc_handle *handle, uint64_t address) {
     return gf_call_struct(GF_OP_sessionImportMap, &request, sizeof request, NULL, 0);
 }
 
+bool gf_ipc_exportable(const struct gf_allocation *allocation) {
+    struct gf_shared shared;
+    return !allocation->imported && allocation->pool == 0 && allocation->owner != 0 &&
+           !gf_shared_find(allocation->address, &shared);
+}
+
 CUresult gf_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
     struct gf_ipc_handle handle = gf_ipc_handle(GF_IPC_MEMORY);
     struct gf_allocation allocation;
-    struct gf_shared shared;
     uint64_t stream;
-    if (pHandle == NULL || !gf_window_find(dptr, &allocation) || allocation.imported || allocation.pool != 0 ||
-        allocation.owner == 0 || gf_shared_find(dptr, &shared)) {
+    if (pHandle == NULL || !gf_window_find(dptr, &allocation) || !gf_ipc_exportable(&allocation)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult result = gf_window_export(allocation.address, allocation.id, handle.token);
-    if (result == CUDA_SUCCESS && !allocation.open) { /* what blocking copies have brought may be on its way */
+    if (result == CUDA_SUCCESS &&
+        !allocation.open) { /* what blocking copies have brought may be on its way */
         result = gf_wire_stream(NULL, &stream);
         result = result == CUDA_SUCCESS ? gf_wait_for_stream(stream) : result;
     }

@@ -7,6 +7,7 @@
 
 #include "gpuferry/frames.h"
 #include "gpuferry/messages.h"
+#include "window.h"
 
 enum gf_ipc_kind { GF_IPC_MEMORY = 1, GF_IPC_EVENT, GF_IPC_PHYSICAL, GF_IPC_POOL, GF_IPC_POOLED };
 
@@ -22,6 +23,8 @@ struct gf_ipc_handle {
 struct gf_ipc_handle gf_ipc_handle(enum gf_ipc_kind kind);
 /* INVALID_VALUE: it is none of that kind; INVALID_CONTEXT: it is this session's own. */
 CUresult gf_ipc_check(const struct gf_ipc_handle *handle, enum gf_ipc_kind kind);
+/* Whether other processes may open it: plain device memory of this process. */
+bool gf_ipc_exportable(const struct gf_allocation *allocation);
 /* What stands behind a handle; INVALID_VALUE: nothing does (any more) that this process could have. */
 CUresult gf_ipc_find(const struct gf_ipc_handle *handle, struct gf_rep_sessionImportFind *found);
 /* What was found becomes the backing of these addresses. */

@@ -88,8 +88,8 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle *out, CUevent handle) {
     struct sim_event *event;
     SIM_REQUIRE(out);
     SIM_TRY(acquire(handle, &event));
-    CUresult result = event->shared && sim_ipc_event_handle(event->shared, out) ? CUDA_SUCCESS
-                                                                                : CUDA_ERROR_INVALID_HANDLE;
+    CUresult result =
+        event->shared && sim_ipc_event_handle(event->shared, out) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
     sim_release(event);
     return result;
 }
@@ -115,8 +115,7 @@ CUresult cuEventDestroy_v2(CUevent handle) {
 static CUresult record(struct sim_event *event, struct sim_stream *stream) {
     if (event->context != stream->context)
         return CUDA_ERROR_INVALID_HANDLE;
-    struct sim_op *op =
-        event->shared ? sim_ipc_event_record(event->shared) : sim_op_new(sizeof *op, &marker);
+    struct sim_op *op = event->shared ? sim_ipc_event_record(event->shared) : sim_op_new(sizeof *op, &marker);
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_lock(&event->lock);
