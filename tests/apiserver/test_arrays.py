@@ -6,7 +6,7 @@ from tests.apiserver import arrays
 from tests.apiserver.guest import Guest, handle
 from tests.apiserver.server import Server
 
-INVALID_VALUE, OUT_OF_MEMORY = 1, 2
+INVALID_VALUE, OUT_OF_MEMORY, INVALID_HANDLE = 1, 2, 400
 ARRAY = handle("array", 0)
 FAR = (1 << 64) - 1
 
@@ -45,6 +45,36 @@ def test_arrays_count(server: Server) -> None:
     guest.send("cuArrayDestroy", hArray=ARRAY)
     guest.send("sessionMemMap", address=guest.window, size=34 << 20)
     assert latched(guest) == 0
+    guest.close()
+    assert server.ended().clean
+
+
+def test_levels_are_arrays_that_end_with_the_whole(server: Server) -> None:
+    guest = server.connect(quota=64 << 20)
+    mipmap = handle("mipmapped_array", 0)
+    level: dict[str, int] = {"pLevelArray": ARRAY, "hMipmappedArray": mipmap, "level": 1}
+    arrays.create_mipmap(guest, mipmap, 8192, 4096, levels=99)
+    guest.send("cuMipmappedArrayGetLevel", **level)
+    assert latched(guest) == 0
+    arrays.create(guest, handle("array", 1), 8192, 2731)
+    assert latched(guest) == OUT_OF_MEMORY
+    box = {"stream": 0, "array": ARRAY, "x": 4092, "y": 2047, "z": 0, "width": 4, "rows": 1}
+    guest.send("sessionArrayIn", **box, payload=b"abcd")
+    assert read(guest, 4090, 2047, 0, 6, 1) == b"\0\0abcd"
+    assert guest.call("sessionArrayOut", **{**box, "y": 2048}).status == INVALID_VALUE
+    guest.send("cuMipmappedArrayGetLevel", **{**level, "pLevelArray": handle("array", 2), "level": 14})
+    assert latched(guest) == INVALID_VALUE
+    guest.send("cuArrayDestroy", hArray=ARRAY)
+    assert latched(guest) == INVALID_VALUE
+    guest.send("cuMipmappedArrayDestroy", hMipmappedArray=mipmap)
+    assert guest.call("sessionArrayOut", **box).status == INVALID_HANDLE
+    arrays.create(guest, ARRAY, 8192, 8192)
+    assert latched(guest) == 0
+    arrays.create_mipmap(guest, mipmap)
+    assert latched(guest) == OUT_OF_MEMORY
+    guest.send("cuArrayDestroy", hArray=ARRAY)
+    arrays.create_mipmap(guest, mipmap)
+    guest.send("cuMipmappedArrayGetLevel", **level)
     guest.close()
     assert server.ended().clean
 
