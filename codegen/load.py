@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -266,26 +268,37 @@ def load_lookup(value: Value) -> Lookup:
     return lookup
 
 
-def load_function(base: str, value: Value) -> Function:
+def load_function(base: str, value: Value, group: str | None = None) -> Function:
+    """One function; its file has the group's name, or the entry names it."""
     keys = value.mapping()
-    group = keys.need("group").text()
+    group = group or keys.need("group").text()
     variants = tuple(load_variant(base, group, item) for item in keys.need("variants").items())
     keys.done()
     return Function(base, group, variants, keys.where)
 
 
+def load_group(keys: Mapping) -> tuple[Function, ...]:
+    """The functions of one group: a file of its name in the folder of the library's name."""
+    group = Path(keys.where.file).stem
+    entries = keys.need("functions").mapping().all()
+    keys.done()
+    return tuple(load_function(name, item, group) for name, item in entries)
+
+
 def load_library(keys: Mapping) -> Library:
-    header, retired = keys.get("header"), keys.get("retired")
+    """What a library's own file says; `load` adds the functions of groups that have their own files."""
+    header, retired, functions = keys.get("header"), keys.get("retired"), keys.get("functions")
     ids = [item.integer() for item in keys.need("ids").items()]
     if len(ids) != 2:
         raise keys.fail("'ids' is not a range", "Write ids: [first, last]")
+    entries = functions.mapping().all() if functions else ()
     library = Library(
         name=keys.need("library").text(),
         file=keys.where.file,
         header=header.text() if header else None,
         version=keys.need("version").integer(),
         ids=(ids[0], ids[1]),
-        functions=tuple(load_function(name, item) for name, item in keys.need("functions").mapping().all()),
+        functions=tuple(load_function(name, item) for name, item in entries),
         retired=tuple(item.integer() for item in retired.items()) if retired else (),
     )
     keys.done()
@@ -337,11 +350,19 @@ def load(specs: Path = SPECS) -> Spec:
         found: T = once(load_file, f"specs/{file}", (specs / file).read_text(encoding="utf-8"))
         return found
 
+    def library(file: str) -> Library:
+        folder = (specs / file).with_suffix("")
+        groups = [
+            of(load_group, path.relative_to(specs).as_posix()) for path in sorted(folder.glob("*.yaml"))
+        ]
+        own = of(load_library, file)
+        return replace(own, functions=(*own.functions, *chain.from_iterable(groups)))
+
     types = of(load_types, TYPES)
     overrides = of(load_device, DEVICE)
     objects = of(load_objects, OBJECTS)
     results = of(load_results, RESULTS)
-    libraries = tuple(of(load_library, file) for file in LIBRARIES)
+    libraries = tuple(library(file) for file in LIBRARIES)
     by_symbol = {v.symbol: v for library in libraries for v in library.variants}
     spec = Spec(types, libraries, objects, overrides, results, by_symbol)
     validate(spec)

@@ -11,10 +11,11 @@ from codegen.compare import check
 from codegen.header import find
 from codegen.load import load
 from codegen.model import SpecError
+from tests.helpers.spec_text import entry
 
-from .spec_edits import edited
+from .spec_edits import edited, shown
 
-DRIVER = "cuda/driver.yaml"
+DRIVER = "cuda/driver"
 NEXT_ID = max(variant.id for variant in load().driver.variants) + 1
 SESSION = "gpuferry/session.yaml"
 RESULTS = "cuda/results.yaml"
@@ -136,18 +137,18 @@ MISTAKES = {
         EVENT_QUERY.replace("472", "471"),
         (
             0,
-            "cuEventQuery: id 471 is taken by cuEventCreate (specs/cuda/driver.yaml:{-19})",
+            "cuEventQuery: id 471 is taken by cuEventCreate (specs/cuda/driver/event.yaml:{-18})",
             f"Use {NEXT_ID}, the next free one; ids are never reused",
         ),
     ),
     "retired id": (
-        DRIVER,
-        "ids: [256, 4095]\n",
-        "ids: [256, 4095]\nretired: [256, 2000]\n",
+        SESSION,
+        "ids: [1, 255]\n",
+        "ids: [1, 255]\nretired: [1, 250]\n",
         (
             6,
-            "cuGetErrorString: id 256 is retired",
-            "Use 2001, the next free one; ids are never reused",
+            "sessionClose: id 1 is retired",
+            "Use 251, the next free one; ids are never reused",
         ),
     ),
     "id of another library": (
@@ -326,7 +327,7 @@ def test_mistake_is_told(mistake: str, tmp_path: Path) -> None:
     cause, remedy = (RELATIVE.sub(lambda m: str(line + int(m[1])), text) for text in (cause, remedy))
     with pytest.raises(SpecError) as caught:
         load(specs)
-    assert str(caught.value) == f"specs/{file}:{line + offset}: {cause}\n    {remedy}"
+    assert str(caught.value) == f"{shown(file, old)}:{line + offset}: {cause}\n    {remedy}"
 
 
 HEADER_MISTAKES = {
@@ -389,7 +390,7 @@ HEADER_MISTAKES = {
         (0, "CUdevice has not the sign of u32", "Make the line say what cuda.h says"),
     ),
     "other header": (
-        DRIVER,
+        "cuda/driver.yaml",
         "version: 13050",
         "version: 13040",
         None,
@@ -407,7 +408,7 @@ def test_difference_from_the_header_is_told(mistake: str, tmp_path: Path) -> Non
         assert problems[0].startswith("specs/cuda/driver.yaml:1: the spec is of cuda.h 13040, ")
     else:
         offset, cause, remedy = expected
-        assert problems[0] == f"specs/{file}:{line + offset}: {cause}\n    {remedy}"
+        assert problems[0] == f"{shown(file, old)}:{line + offset}: {cause}\n    {remedy}"
 
 
 def test_result_that_is_not_listed_is_told(tmp_path: Path) -> None:
@@ -423,8 +424,9 @@ def test_result_that_is_not_listed_is_told(tmp_path: Path) -> None:
 
 def test_function_that_is_not_listed_is_told(tmp_path: Path) -> None:
     specs, _ = edited(tmp_path, DRIVER, "  cuFlushGPUDirectRDMAWrites:", "  cuRenamed:")
-    text = (specs / DRIVER).read_text(encoding="utf-8")
-    (specs / DRIVER).write_text(text.replace("cuFlushGPUDirectRDMAWrites", "cuRenamed"), encoding="utf-8")
+    file = entry(specs, DRIVER, "  cuRenamed:")
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("cuFlushGPUDirectRDMAWrites", "cuRenamed"), encoding="utf-8")
     problems = check(load(specs), find(None))
     assert any("cuda.h declares cuFlushGPUDirectRDMAWrites, which is not listed" in p for p in problems)
     assert any("cuRenamed is not declared in cuda.h" in p for p in problems)

@@ -8,12 +8,13 @@ import pytest
 
 from codegen import written
 from codegen.emit import guest_calls
-from codegen.load import load
+from codegen.load import SPECS, load
 from codegen.model import By, Spec, SpecError
+from tests.helpers.spec_text import entry
 
 from .spec_edits import edited
 
-DRIVER = "cuda/driver.yaml"
+DRIVER = "cuda/driver"
 GRANULARITY = "        answer: {granularity: session.granularity}\n"
 
 
@@ -30,7 +31,7 @@ def emitted(folder: Path, symbol: str, old: str, new: str) -> str:
     return body(spec, symbol)
 
 
-# Text in driver.yaml, its replacement; the cause that is told, and the remedy.
+# Text in the spec of the driver, its replacement; the cause that is told, and the remedy.
 MISTAKES = {
     "an answer for what is no result": (
         "answer: {priority: hStream.priority}",
@@ -99,7 +100,7 @@ def test_a_mistake_is_told(mistake: str, tmp_path: Path) -> None:
     text = str(error.value)
     assert cause in text
     assert text.endswith(f"\n    {remedy}")
-    assert text.startswith("specs/cuda/driver.yaml:")
+    assert text.startswith("specs/cuda/driver/")
 
 
 def test_a_struct_that_is_sent_goes_through_its_codec(tmp_path: Path) -> None:
@@ -115,10 +116,10 @@ def test_a_struct_that_is_sent_goes_through_its_codec(tmp_path: Path) -> None:
 
 def early() -> str:
     """The lines of `early` in that function's entry."""
-    text = (Path(__file__).parents[2] / "specs" / DRIVER).read_text(encoding="utf-8")
-    entry = text[text.index("      - symbol: cuMemGetAllocationGranularity\n") :]
-    start = entry.index("        early:\n") + len("        early:\n")
-    return entry[start : entry.index(GRANULARITY)]
+    symbol = "      - symbol: cuMemGetAllocationGranularity\n"
+    _, _, said = entry(SPECS, DRIVER, symbol).read_text(encoding="utf-8").partition(symbol)
+    _, _, lines = said.partition("        early:\n")
+    return lines[: lines.index(GRANULARITY)]
 
 
 def test_null_is_looked_for_unless_it_may_be() -> None:

@@ -14,10 +14,11 @@ from codegen.generate import ROOT, outputs
 from codegen.header import compiler, find
 from codegen.load import load
 from codegen.model import Spec, SpecError
+from tests.helpers.spec_text import entry
 
-from .spec_edits import edited
+from .spec_edits import edited, shown
 
-DRIVER, SESSION, OBJECTS = "cuda/driver.yaml", "gpuferry/session.yaml", "cuda/objects.yaml"
+DRIVER, SESSION, OBJECTS = "cuda/driver", "gpuferry/session.yaml", "cuda/objects.yaml"
 TYPES = "cuda/types.yaml"
 DISPATCH, PLAIN = "apiserver/_generated/dispatch.pxi", "apiserver/_generated/objects.pxi"
 
@@ -75,13 +76,13 @@ KINDS = """  semaphore:
 def grown(folder: Path) -> Spec:
     """A spec with a call that sends a struct, and a plain kind of object that is made and ended."""
     specs, _ = edited(folder, DRIVER, GRANULARITY, ASKED)
-    text = (specs / DRIVER).read_text(encoding="utf-8")
     for symbol, said in FAMILY.items():
+        file = entry(specs, DRIVER, f"      - symbol: {symbol}\n")
+        text = file.read_text(encoding="utf-8")
         at = text.index("        class: ", text.index(f"      - symbol: {symbol}\n"))
         after = re.compile(r"^ {0,6}\S", re.M).search(text, at)
         assert after
-        text = text[:at] + said + text[after.start() :]
-    (specs / DRIVER).write_text(text, encoding="utf-8")
+        file.write_text(text[:at] + said + text[after.start() :], encoding="utf-8")
     with (specs / OBJECTS).open("a", encoding="utf-8") as objects:
         objects.write(KINDS)
     types = (specs / TYPES).read_text(encoding="utf-8")
@@ -284,7 +285,7 @@ def test_what_cannot_be_made_is_told(
     assert re.fullmatch(r"specs/[\w/]+\.yaml:\d+", place)
     assert "\n    " in cause, "no remedy"
     if told[0] is not None:
-        assert place == f"specs/{file}:{line + told[0]}"
+        assert place == f"{shown(file, old)}:{line + told[0]}"
 
 
 def test_an_expression_too_large_is_refused_not_wrapped(tmp_path: Path) -> None:

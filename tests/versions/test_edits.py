@@ -49,7 +49,7 @@ CACHE = "cuCtxSetCacheConfig\n        since: 3020\n        id: "
 CLUSTERS = (
     "sessionOccupancyClusters(uint64_t function, uint64_t stream, uint32_t grid[3], uint32_t block[3], "
 )
-DRIVER, SESSION = "cuda/driver.yaml", "gpuferry/session.yaml"
+DRIVER, SESSION = "cuda/driver", "gpuferry/session.yaml"
 ADDED, REMOVED, MOVED, CHANGED = (
     "cuDeviceGraphMemTrim",
     "cuCtxResetPersistingL2Cache",
