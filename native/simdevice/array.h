@@ -29,8 +29,8 @@ struct sim_mipmap {
     CUarray levels[SIM_MOST_LEVELS];
 };
 
-/* Whether an array of a device may look so, and its shape and extents. `levels` is NULL of one without mipmaps,
- * else it is brought into the range that the extents allow. */
+/* Whether an array of a device may look so, and its shape and extents. `levels` is NULL of one without
+ * mipmaps, else it is brought into the range that the extents allow. */
 CUresult sim_array_check(const CUDA_ARRAY3D_DESCRIPTOR *desc, uint32_t *levels, struct sim_texel *texel,
                          enum sim_shape *shape, struct sim_level *level);
 /* Lays a level out at an address; what it takes. */
