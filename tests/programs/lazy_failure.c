@@ -1,5 +1,5 @@
-// A kernel that does not compile is told once, when it is loaded or launched, and spoils nothing else: what is
-// loaded afterwards loads and runs.
+// A kernel that does not compile is told once, when it is loaded or launched, and spoils nothing else: what
+// is loaded afterwards loads and runs.
 //
 // device: sim   a GPU's driver compiles when it loads
 #include "driver.h"
