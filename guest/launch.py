@@ -114,7 +114,7 @@ def simulated_environment() -> dict[str, str]:
 
 
 def simulating_environment(devices: int | None = None, variance: int | None = None) -> dict[str, str]:
-    """The environment of a program that is to run on the simulated device of this machine: on so many, and with
+    """The environment of a program that is to run on simulated devices of this machine: on so many, and with
     what CUDA leaves open chosen by this seed; without either as the caller's environment says."""
     environment = simulated_environment()
     if devices is not None:
