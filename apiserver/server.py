@@ -459,7 +459,7 @@ class Server:
         """The answer, or a part of it; one that does not fit together is none."""
         offer = fetched.offer
         sound = len(descriptors) == len(offer.pages) == len(offer.extents)
-        parts = list(zip(descriptors, offer.pages, offer.extents)) if sound else []
+        parts = list(zip(descriptors, offer.pages, offer.extents, strict=True)) if sound else []
         for each in descriptors[len(parts) :]:
             os.close(each)
         found = offer.found and sound

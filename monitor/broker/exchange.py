@@ -4,6 +4,7 @@ no others.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -82,10 +83,8 @@ class Exchange:
         if importer is None or importer.server is None:
             return
         fetched = node_pb2.Fetched(session=importer.id, number=request.number, offer=offer)
-        try:
+        with contextlib.suppress(ChannelBroken):  # its end is on its way
             importer.server.send(node_pb2.ToServer(fetched=fetched), *descriptors)
-        except ChannelBroken:
-            pass  # its end is on its way
 
     def ended(self, session: int) -> None:
         """The session is over: nothing of it is found any more, and it waits for nothing."""

@@ -69,8 +69,8 @@ def test_it_outlives_the_process_that_made_it(three: list[Member]) -> None:
     assert opener.read(opened) == 9
     assert opener.write(opened, 8) == 0
     assert opener.read(opened) == 8
-    for handle in (handle, late):
-        assert another.open(handle) == -INVALID_VALUE
+    for stale in (handle, late):
+        assert another.open(stale) == -INVALID_VALUE
     assert opener.close(opened) == 0
     assert another.left() == ALL
 
