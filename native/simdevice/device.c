@@ -1,4 +1,5 @@
 #include "device.h"
+#include "view.h"
 #include "nvml/live.h"
 #include <stdio.h>
 #include <string.h>
@@ -160,8 +161,8 @@ CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *elements, CUarray_format for
                                             CUdevice ordinal) {
     struct sim_device *device;
     SIM_TRY(find_device(ordinal, &device));
-    SIM_REQUIRE(elements && channels >= 1 && channels <= 4);
-    (void)format;
+    struct sim_texel texel;
+    SIM_REQUIRE(elements && sim_texel_of(format, channels, &texel));
     *elements = UINT64_C(1) << 28;
     return CUDA_SUCCESS;
 }
