@@ -18,9 +18,7 @@
 #include "log.h"
 #include "resume.h"
 #include "session.h"
-#include "shared.h"
 #include "stats.h"
-#include "window.h"
 
 #define IO_STACK_SIZE    (256u << 10)
 #define LINGER_ROUNDS    20 /* how often the I/O thread looks again before it sleeps */
@@ -335,8 +333,8 @@ uint64_t gf_channel_frames(void) {
 
 static bool any_shared(const struct iovec *parts, int count) {
     bool shared = false;
-    for (int i = 0; i < count && gf_shared_any(); i++) {
-        shared = shared || gf_window_contains((uint64_t)parts[i].iov_base);
+    for (int i = 0; i < count && !shared; i++) {
+        shared = gf_shares(parts[i].iov_base);
     }
     return shared;
 }
@@ -371,7 +369,7 @@ CUresult gf_send(uint16_t op, const struct iovec *parts, int count) {
 }
 
 CUresult gf_send_rows(uint16_t op, const void *request, size_t size, const struct gf_rows *rows) {
-    gf_shared_reach(rows->base, rows->pitch * (rows->rows - 1) + rows->width, false);
+    gf_reach(rows->base, rows->pitch * (rows->rows - 1) + rows->width, false);
     if (rows->width * rows->rows >= DIRECT_THRESHOLD && !ch.resumable) {
         return write_direct(op, request, size, rows);
     }

@@ -39,7 +39,6 @@ struct range {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct range *ranges;
-_Atomic bool gf_shared_exists;
 static CUstream stream; /* of our own, for what is sent and fetched */
 static bool unsettled;  /* something was sent on it that the device's other work must not overtake */
 static bool busy;       /* the device may be at work on it */
@@ -267,7 +266,7 @@ static bool resolve(uint64_t address, bool write) {
     return range != NULL;
 }
 
-bool gf_shared_reach_slowly(uint64_t address, uint64_t size, bool write) {
+static bool reach_range(uint64_t address, uint64_t size, bool write) {
     if (!gf_window_contains(address) || !may_change()) {
         return false;
     }
@@ -301,6 +300,8 @@ static CUresult prepare(void) {
         memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
     }
     gf_fault_install(resolve);
+    static const struct gf_sharing sharing = {gf_window_contains, reach_range};
+    atomic_store(&gf_sharing, &sharing);
     gf_hook_set(GF_BEFORE_WORK, before_work);
     gf_hook_set(GF_BEFORE_WAIT, before_wait);
     gf_hook_set(GF_AFTER_WAIT, after_wait);
@@ -346,7 +347,6 @@ CUresult gf_shared_alloc(uint64_t size, unsigned flags, bool managed, uint64_t *
     if (result == CUDA_SUCCESS) {
         range->next = ranges;
         ranges = range;
-        atomic_store(&gf_shared_exists, true);
     }
     pthread_mutex_unlock(&lock);
     if (result != CUDA_SUCCESS) {

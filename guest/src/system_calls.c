@@ -9,19 +9,19 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "hooks.h"
 #include "interposed.h"
-#include "shared.h"
 
 static bool reach_parts(const struct iovec *parts, int count, bool write) {
     bool changed = false;
-    for (int i = 0; i < count && gf_shared_any(); i++) {
-        changed = gf_shared_reach(parts[i].iov_base, parts[i].iov_len, write) || changed;
+    for (int i = 0; i < count; i++) {
+        changed = gf_reach(parts[i].iov_base, parts[i].iov_len, write) || changed;
     }
     return changed;
 }
 
 static bool reach_message(const struct msghdr *message, bool write) {
-    return gf_shared_any() && reach_parts(message->msg_iov, (int)message->msg_iovlen, write);
+    return reach_parts(message->msg_iov, (int)message->msg_iovlen, write);
 }
 
 /* `reached` has the memory there, and says whether anything had to be done for it. */
@@ -37,27 +37,27 @@ static bool reach_message(const struct msghdr *message, bool write) {
 
 #pragma GCC visibility push(default)
 ssize_t read(int fd, void *to, size_t size) {
-    return CALL(gf_shared_reach(to, size, true), GF_NEXT(read)(fd, to, size));
+    return CALL(gf_reach(to, size, true), GF_NEXT(read)(fd, to, size));
 }
 
 ssize_t write(int fd, const void *from, size_t size) {
-    return CALL(gf_shared_reach(from, size, false), GF_NEXT(write)(fd, from, size));
+    return CALL(gf_reach(from, size, false), GF_NEXT(write)(fd, from, size));
 }
 
 ssize_t pread(int fd, void *to, size_t size, off_t offset) {
-    return CALL(gf_shared_reach(to, size, true), GF_NEXT(pread)(fd, to, size, offset));
+    return CALL(gf_reach(to, size, true), GF_NEXT(pread)(fd, to, size, offset));
 }
 
 ssize_t pread64(int fd, void *to, size_t size, off64_t offset) {
-    return CALL(gf_shared_reach(to, size, true), GF_NEXT(pread64)(fd, to, size, offset));
+    return CALL(gf_reach(to, size, true), GF_NEXT(pread64)(fd, to, size, offset));
 }
 
 ssize_t pwrite(int fd, const void *from, size_t size, off_t offset) {
-    return CALL(gf_shared_reach(from, size, false), GF_NEXT(pwrite)(fd, from, size, offset));
+    return CALL(gf_reach(from, size, false), GF_NEXT(pwrite)(fd, from, size, offset));
 }
 
 ssize_t pwrite64(int fd, const void *from, size_t size, off64_t offset) {
-    return CALL(gf_shared_reach(from, size, false), GF_NEXT(pwrite64)(fd, from, size, offset));
+    return CALL(gf_reach(from, size, false), GF_NEXT(pwrite64)(fd, from, size, offset));
 }
 
 ssize_t readv(int fd, const struct iovec *parts, int count) {
@@ -69,21 +69,21 @@ ssize_t writev(int fd, const struct iovec *parts, int count) {
 }
 
 ssize_t recv(int fd, void *to, size_t size, int flags) {
-    return CALL(gf_shared_reach(to, size, true), GF_NEXT(recv)(fd, to, size, flags));
+    return CALL(gf_reach(to, size, true), GF_NEXT(recv)(fd, to, size, flags));
 }
 
 ssize_t send(int fd, const void *from, size_t size, int flags) {
-    return CALL(gf_shared_reach(from, size, false), GF_NEXT(send)(fd, from, size, flags));
+    return CALL(gf_reach(from, size, false), GF_NEXT(send)(fd, from, size, flags));
 }
 
 ssize_t recvfrom(int fd, void *restrict to, size_t size, int flags, __SOCKADDR_ARG address,
                  socklen_t *restrict length) {
-    return CALL(gf_shared_reach(to, size, true), GF_NEXT(recvfrom)(fd, to, size, flags, address, length));
+    return CALL(gf_reach(to, size, true), GF_NEXT(recvfrom)(fd, to, size, flags, address, length));
 }
 
 ssize_t sendto(int fd, const void *from, size_t size, int flags, __CONST_SOCKADDR_ARG address,
                socklen_t length) {
-    return CALL(gf_shared_reach(from, size, false), GF_NEXT(sendto)(fd, from, size, flags, address, length));
+    return CALL(gf_reach(from, size, false), GF_NEXT(sendto)(fd, from, size, flags, address, length));
 }
 
 ssize_t recvmsg(int fd, struct msghdr *message, int flags) {
@@ -96,11 +96,11 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
 
 /* libc hands the program's memory to the kernel here too, by functions of its own. */
 size_t fread(void *restrict to, size_t size, size_t count, FILE *restrict file) {
-    gf_shared_reach(to, size * count, true);
+    gf_reach(to, size * count, true);
     return GF_NEXT(fread)(to, size, count, file);
 }
 
 size_t fwrite(const void *restrict from, size_t size, size_t count, FILE *restrict file) {
-    gf_shared_reach(from, size * count, false);
+    gf_reach(from, size * count, false);
     return GF_NEXT(fwrite)(from, size, count, file);
 }
