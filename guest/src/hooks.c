@@ -1,6 +1,5 @@
 #include "hooks.h"
 
-
 #include "gpuferry/messages.h"
 
 _Atomic bool gf_hooked;
