@@ -23,8 +23,8 @@ def outputs(spec: Spec) -> dict[str, str]:
 
 
 def refusal(v: Variant) -> list[str] | None:
-    """What is looked at before a function of a thing that no device has answers its error, as C expressions of
-    type CUresult; None if the function does more than that."""
+    """C expressions (CUresult) of what is looked at before a function of a thing that the device does not have
+    answers its error; None if the function does more than that."""
     if not (v.klass is Class.LOCAL and v.guest is By.GENERATED and v.needs in ENTERED):
         return None
     if v.result in (None, "CUDA_SUCCESS") or v.early or v.answer or v.effect:
