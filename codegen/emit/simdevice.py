@@ -23,7 +23,7 @@ def outputs(spec: Spec) -> dict[str, str]:
 
 
 def refusal(v: Variant) -> list[str] | None:
-    """C expressions (CUresult) of what is looked at before a function of a thing that the device does not have
+    """C expressions (CUresult) of what is looked at before a function of a thing that the device lacks
     answers its error; None if the function does more than that."""
     if not (v.klass is Class.LOCAL and v.guest is By.GENERATED and v.needs in ENTERED):
         return None
