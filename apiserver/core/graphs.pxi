@@ -259,7 +259,7 @@ cdef int sessionGraphNode_call(Session *s, Frame *f, gf_req_sessionGraphNode *q,
         return status
     if q.kind == GF_GRAPH_NODE_EMPTY:
         return added(s, g, cu.cuGraphAddEmptyNode(&node, g.graph, NULL, 0), node)
-    status = find_event(s, f, q.event, &event)
+    status = find_plain_event(s, f, q.event, &event)
     if status == cu.CUDA_SUCCESS and q.kind == GF_GRAPH_NODE_RECORD:
         status = cu.cuGraphAddEventRecordNode(&node, g.graph, NULL, 0, event.cu)
         g.records.push_back(q.event)
@@ -276,7 +276,7 @@ cdef int sessionGraphSetNode_call(Session *s, Frame *f, gf_req_sessionGraphSetNo
         return status
     if q.kind == GF_GRAPH_NODE_ENABLE or q.kind == GF_GRAPH_NODE_DISABLE:
         return changed(s, cu.cuGraphNodeSetEnabled(g.exec, node, q.kind == GF_GRAPH_NODE_ENABLE))
-    status = find_event(s, f, q.event, &event)
+    status = find_plain_event(s, f, q.event, &event)
     if status == cu.CUDA_SUCCESS and q.kind == GF_GRAPH_NODE_RECORD:
         status = cu.cuGraphExecEventRecordNodeSetEvent(g.exec, node, event.cu)
         g.records.push_back(q.event)
