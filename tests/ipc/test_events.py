@@ -11,7 +11,7 @@ from .members import INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, NOT_READY, 
 
 
 def gated(maker: Member, opener: Member) -> tuple[int, int, int]:
-    """An event as its maker and as its opener has it, and the gate before its record; the record is under way."""
+    """An event as its maker and as its opener has it, and the gate that its record, under way, waits for."""
     gate, event = maker.allocate(4), maker.event()
     opened = opener.open_event(maker.event_handle(event))
     assert maker.write(gate, 0) == 0
