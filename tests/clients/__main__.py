@@ -1,4 +1,4 @@
-"""`python -m tests.clients`: what clients from PyPI say of the device of this machine, natively and through gpuferry."""
+"""`python -m tests.clients`: clients from PyPI run their own tests, natively and through gpuferry."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.helpers.monitor import monitor
 from tests.helpers.paths import BUILD, ROOT
 
 from .environment import build_digest, prepare
-from .results import MODES, Summary, complete, errors, read, stale
+from .results import MODES, Outcomes, Summary, complete, errors, read, stale
 from .running import run_module
 from .table import Client, Known, clients, known
 
@@ -60,7 +60,10 @@ def _record(client: str, mode: str, module: str) -> Path:
 
 
 def _run(
-    table: Mapping[str, Client], modules: Mapping[str, list[str]], chosen: argparse.Namespace, console: Console
+    table: Mapping[str, Client],
+    modules: Mapping[str, list[str]],
+    chosen: argparse.Namespace,
+    console: Console,
 ) -> None:
     build = build_digest(ROOT)
     todo: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
@@ -71,7 +74,9 @@ def _run(
         for name, found in modules.items():
             for module in found:
                 todo.put((name, module))
-        server = stack.enter_context(monitor("--device", "sim", "--memory", MEMORY, "--pool", str(chosen.jobs)))
+        server = stack.enter_context(
+            monitor("--device", "sim", "--memory", MEMORY, "--pool", str(chosen.jobs))
+        )
         failed = threading.Event()
 
         def work() -> None:
@@ -145,7 +150,7 @@ def _report(
     return 1 if wrong else 0
 
 
-def _results(name: str, modules: list[str]) -> Iterator[tuple[dict[str, tuple[str, str]], ...]]:
+def _results(name: str, modules: list[str]) -> Iterator[tuple[Outcomes, Outcomes, Path]]:
     for module in modules:
         native, remote = (_record(name, mode, module) for mode in MODES)
         yield read(native), read(remote), remote.with_suffix(".stats")

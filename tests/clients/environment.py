@@ -20,7 +20,7 @@ def prepare(client: Client, folder: Path) -> Path:
         return place
     shutil.rmtree(place, ignore_errors=True)
     _call(sys.executable, "-m", "venv", place)
-    pip = [place / "bin" / "python", "-m", "pip", "-q", "--disable-pip-version-check"]
+    pip: list[str | Path] = [place / "bin" / "python", "-m", "pip", "-q", "--disable-pip-version-check"]
     _call(*pip, "install", *client.requirements)
     if client.without:
         _call(*pip, "uninstall", "-y", *client.without)

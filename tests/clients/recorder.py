@@ -1,12 +1,12 @@
 """Runs one module of a client's tests and writes what becomes of each, as it happens.
 
-Runs in the client's own environment, so it imports nothing of ours and nothing but the standard library at the start:
+Runs in the client's own environment, so it imports nothing of ours:
 
 python recorder.py RECORD unittest MODULE [PATTERN]
 python recorder.py RECORD pytest FILE [EXPRESSION]
 
-Each line of RECORD is `[test, outcome, message, seconds]`. A test begins with the outcome `begun`, so that one which ends its
-process is known. Run again with the same RECORD, it goes on behind the last line.
+Each line of RECORD is `[test, outcome, message, seconds]`. A test begins with the outcome `begun`, so that
+one which ends its process is known. Run again with the same RECORD, it goes on behind the last line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WHOLE = ""  # the test whose outcome says that the module came to its end
 
 
 class Record:
-    """What is known of each test; the first failure of a test is its outcome, whatever its subtests say later."""
+    """What is known of each test. Its first failure is its outcome, whatever its subtests say later."""
 
     def __init__(self, path: str) -> None:
         self.known: dict[str, str] = {}
@@ -61,6 +61,11 @@ def last_line(error: Any) -> str:
     return "".join(traceback.format_exception_only(error[0], error[1])).strip()[:600]
 
 
+def is_skip(error: BaseException) -> bool:
+    """Of unittest or of pytest, which its helpers raise in a unittest as well."""
+    return type(error).__name__ in ("SkipTest", "Skipped")
+
+
 class Result(unittest.TestResult):
     """Of unittest, into a record."""
 
@@ -75,6 +80,9 @@ class Result(unittest.TestResult):
         self.record.end(test.id())
 
     def addError(self, test: unittest.TestCase, err: Any) -> None:
+        if is_skip(err[1]):
+            self.addSkip(test, str(err[1]))
+            return
         traceback.print_exception(*err)
         if self.record.current is None:  # of a class or a module: there is no test
             self.record.begin(test.id())
@@ -114,7 +122,7 @@ def run_unittest(record: Record, module: str, pattern: str) -> None:
     try:
         found = cases(unittest.TestLoader().loadTestsFromName(module))
     except BaseException as error:
-        if type(error).__name__ not in ("SkipTest", "Skipped"):  # of unittest and of pytest
+        if not is_skip(error):
             raise
         record.write(module, SKIPPED, str(error))
         return

@@ -29,8 +29,8 @@ def launcher(mode: str, stats: Path) -> list[str]:
 def run_module(
     client: Client, place: Path, module: str, record: Path, mode: str, settings: Mapping[str, str]
 ) -> None:
-    """Until every test of it has a record: one that ends the process or hangs has failed, and the rest goes on in
-    another process."""
+    """Until every test has an outcome: one that ends the process or hangs has failed, and what is left runs
+    in another process."""
     command = launcher(mode, record.with_suffix(".stats"))
     command += [str(place / "bin" / "python"), str(RECORDER), str(record), client.kind]
     command += [module if client.kind == "unittest" else str(client.place(place) / module)]
@@ -56,7 +56,13 @@ def _to_the_end(
 ) -> None:
     # Not in the checkout, where folders are named like the clients' own packages.
     process = subprocess.Popen(
-        command, env=environment, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        command,
+        env=environment,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
     )
     size, since = -1, time.monotonic()
     try:

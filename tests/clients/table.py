@@ -77,4 +77,5 @@ def known(text: str | None = None) -> dict[str, list[Known]]:
 
 
 def _read(text: str | None, file: str) -> dict[str, Any]:
-    return tomllib.loads((HERE / file).read_text(encoding="utf-8") if text is None else text)
+    found: dict[str, Any] = tomllib.loads((HERE / file).read_text() if text is None else text)
+    return found
