@@ -160,8 +160,19 @@ class Plugin:
 def run_pytest(record: Record, file: str, expression: str) -> None:
     import pytest
 
-    chosen = ["-k", expression] if expression else []
-    pytest.main(["-q", "-p", "no:cacheprovider", "--tb=short", *chosen, file], plugins=[Plugin(record)])
+    # Nothing above the client's own folder, which may lie in a checkout, has a say.
+    options = [
+        "-q",
+        "--tb=short",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        os.devnull,
+        "--rootdir=.",
+        "--confcutdir=.",
+    ]
+    options += ["-k", expression] if expression else []
+    pytest.main([*options, file], plugins=[Plugin(record)])
 
 
 def main() -> None:

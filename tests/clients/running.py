@@ -32,16 +32,17 @@ def run_module(
     """Until every test has an outcome: one that ends the process or hangs has failed, and what is left runs
     in another process."""
     command = launcher(mode, record.with_suffix(".stats"))
-    command += [str(place / "bin" / "python"), str(RECORDER), str(record), client.kind]
-    command += [module if client.kind == "unittest" else str(client.place(place) / module)]
+    command += [str(place / "bin" / "python"), str(RECORDER), str(record), client.kind, module]
     command += [client.select] if client.select else []
+    # What has its modules by name must not be where folders are named as they are.
+    folder = Path("/") if client.kind == "unittest" else client.place(place)
     caches = place.parent / "home"  # of compiled kernels: of this client alone
     environment = {**os.environ, **client.environment, **settings, "HOME": str(caches)}
     caches.mkdir(exist_ok=True)
     while True:
         before = len(read(record))
         with record.with_suffix(".log").open("ab") as log:
-            _to_the_end(command, environment, log.fileno(), record, client.silence)
+            _to_the_end(command, environment, folder, log.fileno(), record, client.silence)
         known = read(record)
         if WHOLE in known:
             return
@@ -52,13 +53,12 @@ def run_module(
 
 
 def _to_the_end(
-    command: list[str], environment: dict[str, str], log: int, record: Path, silence: int
+    command: list[str], environment: dict[str, str], folder: Path, log: int, record: Path, silence: int
 ) -> None:
-    # Not in the checkout, where folders are named like the clients' own packages.
     process = subprocess.Popen(
         command,
         env=environment,
-        cwd="/",
+        cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,

@@ -77,7 +77,7 @@ def test_unittest_by_name(tmp_path: Path) -> None:
 
 
 def test_pytest(tmp_path: Path) -> None:
-    assert record(tmp_path, FUNCTIONS, "pytest", str(tmp_path / "test_some.py")) == {
+    assert record(tmp_path, FUNCTIONS, "pytest", "test_some.py") == {
         "": "passed",
         "test_passes": "passed",
         "test_numbers[1]": "passed",
