@@ -56,6 +56,17 @@ def test_without_confinement_the_same_attack_succeeds() -> None:
     assert got(found) >= {"read a file", "signal its client", "a socket", "a process", "a program", "code"}
 
 
+def test_one_whose_client_is_gone_ends_without_a_word() -> None:
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-m", "gpuferry.native.simdevice.compiler"]
+    with subprocess.Popen(command, stdin=theirs.fileno(), stderr=subprocess.PIPE) as compiler:
+        theirs.close()
+        with ours, ours.makefile("rb") as answers:
+            answers.read(HELLO)
+        said = compiler.communicate(timeout=60)[1]
+    assert (compiler.returncode, said) == (0, b"")
+
+
 @pytest.mark.parametrize("folder", ["", "dump"])
 def test_who_wants_to_see_what_is_compiled_gets_files(tmp_path: Path, folder: str) -> None:
     """GPUFERRY_SIM_DUMP is a person's, and leaves the compiler unconfined."""
