@@ -3,6 +3,7 @@
 #include "context.h"
 #include "functions.h"
 #include "host_memory.h"
+#include "ipc.h"
 #include "module.h"
 #include "shared.h"
 #include "vmm.h"
@@ -16,6 +17,7 @@ struct subject {
     uint64_t base, size, id, owner;
     uint64_t pool;
     bool sync_memops;
+    bool exportable; /* by cuIpcGetMemHandle */
 };
 
 static struct subject look_up(uint64_t address) {
@@ -41,6 +43,7 @@ static struct subject look_up(uint64_t address) {
                              .owner = allocation.pool == 0 ? allocation.owner : 0,
                              .pool = allocation.pool,
                              .sync_memops = allocation.synchronous,
+                             .exportable = gf_ipc_exportable(&allocation),
                              .shared = is_shared};
     } else if (gf_mapping_find(address, &mapping)) {
         s = (struct subject){
@@ -71,8 +74,8 @@ static CUresult get(const struct subject *s, uint64_t address, CUpointer_attribu
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: /* the device cannot reach other host memory */
         put(data, s->device || s->shared ? address : 0, sizeof(CUdeviceptr));
         return s->device || s->shared ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        put(data, s->host || s->shared ? address : 0, sizeof(void *));
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER: /* what CUDA does not know it takes for the program's */
+        put(data, s->device && !s->shared ? 0 : address, sizeof(void *));
         return s->host || s->shared ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         put(data, s->sync_memops, sizeof(unsigned));
@@ -81,6 +84,8 @@ static CUresult get(const struct subject *s, uint64_t address, CUpointer_attribu
         put(data, s->device && s->shared, sizeof(unsigned));
         return only_known;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        put(data, s->exportable, sizeof(char));
+        return only_known;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
         put(data, 0, sizeof(char));

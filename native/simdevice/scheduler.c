@@ -2,6 +2,7 @@
 #include "capture.h"
 #include "context.h"
 #include "log.h"
+#include "variance.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -20,6 +21,8 @@ static pthread_cond_t work_ready, op_done = PTHREAD_COND_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct sim_stream *ready; /* claimed streams whose head can run, by priority */
 static unsigned idle_threads, busy_threads, waking_threads;
+static unsigned running; /* operations that may be at work on device memory */
+static unsigned wanting_alone;
 
 uint64_t sim_now_ns(void) {
     struct timespec now;
@@ -87,6 +90,8 @@ static void make_ready(struct sim_stream *stream) {
     stream->claimed = true;
     while (*place && (*place)->priority <= stream->priority) /* a lower number is a higher priority */
         place = &(*place)->next_ready;
+    if (sim_draw(SIM_OPEN_STREAM, 2)) /* which CUDA does not promise to heed */
+        place = &ready;
     stream->next_ready = *place;
     *place = stream;
     if (idle_threads > waking_threads) {
@@ -178,6 +183,13 @@ static void finish(struct sim_op *op) {
         pthread_cond_broadcast(&op_done);
 }
 
+/* Work may begin at once or a while later. */
+static void delay(void) {
+    uint64_t steps = sim_draw(SIM_OPEN_DELAY, 16);
+    if (steps >= 12)
+        nanosleep(&(struct timespec){.tv_nsec = (long)(steps - 11) * 100000}, NULL);
+}
+
 /* Runs the head of a stream that this thread has claimed. Takes the lock and returns with it, but not while
  * it runs. */
 static void execute(struct sim_stream *stream, bool in_worker) {
@@ -185,12 +197,16 @@ static void execute(struct sim_stream *stream, bool in_worker) {
     struct sim_context *context = stream->context;
     const struct sim_op_class *class = op->class;
     bool steps_aside = in_worker && class->may_block;
+    while (wanting_alone)
+        pthread_cond_wait(&op_done, &lock);
+    running += !class->may_block;
     if (steps_aside) {
         busy_threads--;
         if (ready && busy_threads < MAX_BUSY_THREADS)
             start_worker();
     }
     pthread_mutex_unlock(&lock);
+    delay();
     if (class->run && (class->even_after_error || sim_context_error(context) == CUDA_SUCCESS)) {
         CUresult result = class->run(op);
         if (result != CUDA_SUCCESS)
@@ -201,6 +217,9 @@ static void execute(struct sim_stream *stream, bool in_worker) {
     pthread_mutex_lock(&lock);
     if (steps_aside)
         busy_threads++;
+    running -= !class->may_block;
+    if (wanting_alone)
+        pthread_cond_broadcast(&op_done);
     finish(op);
 }
 
@@ -262,8 +281,8 @@ void sim_submit(struct sim_stream *stream, struct sim_op *op, struct sim_op *dep
     pthread_once(&once, set_up);
     pthread_mutex_lock(&lock);
     append(stream, op, dependency);
-    bool instant =
-        !op->class->run && !op->class->drop && stream->head == op && op->blockers == 0 && !stream->claimed;
+    bool instant = !op->class->run && !op->class->drop && stream->head == op && op->blockers == 0 &&
+                   !stream->claimed && !sim_draw(SIM_OPEN_INLINE, 2);
     if (instant)
         finish(op);
     else if (!stream->claimed && can_run(stream))
@@ -300,7 +319,7 @@ CUresult sim_submit_and_wait(struct sim_stream *stream, struct sim_op *op) {
     pthread_once(&once, set_up);
     pthread_mutex_lock(&lock);
     append(stream, op, NULL);
-    if (stream->head == op && op->blockers == 0 && !stream->claimed) {
+    if (stream->head == op && op->blockers == 0 && !stream->claimed && !sim_draw(SIM_OPEN_INLINE, 2)) {
         stream->claimed = true;
         execute(stream, false);
         if (can_run(stream))
@@ -317,6 +336,17 @@ CUresult sim_submit_and_wait(struct sim_stream *stream, struct sim_op *op) {
     }
     sim_op_release(op);
     return sim_context_error(context);
+}
+
+void sim_scheduler_alone(void (*action)(void *argument), void *argument) {
+    pthread_mutex_lock(&lock);
+    wanting_alone++;
+    while (running)
+        pthread_cond_wait(&op_done, &lock);
+    action(argument);
+    wanting_alone--;
+    pthread_cond_broadcast(&op_done);
+    pthread_mutex_unlock(&lock);
 }
 
 struct sim_op *sim_stream_last(struct sim_stream *stream) {

@@ -45,6 +45,7 @@ VALID: dict[str, dict[str, Any]] = {
     "sessionGraphKernel": {"params": 12},
     "sessionGraphSetKernel": {"params": 12},
     "cuArray3DCreate_v2": {"pAllocateArray": arrays.description(64)},
+    "cuMipmappedArrayCreate": {"pMipmappedArrayDesc": arrays.description(64)},
     "sessionTextureCreate": {
         "resource": arrays.resource(arrays.KEPT),
         "texture": arrays.SAMPLER,
@@ -109,6 +110,7 @@ class World:
             "function",
             "link",
             "graph_exec",
+            "mipmapped_array",
             "texture_object",
             "surface_object",
         ):
@@ -143,6 +145,8 @@ class World:
             guest.send("cuEventRecordWithFlags", hEvent=new, hStream=0, flags=0)
         elif kind == "array":
             arrays.create(guest, new)
+        elif kind == "mipmapped_array":
+            arrays.create_mipmap(guest, new)
         elif kind == "texture_object":
             assert arrays.texture(guest, new, arrays.KEPT).status == 0
         elif kind == "surface_object":
@@ -186,6 +190,8 @@ def valid(world: World, op: str) -> dict[str, Any]:
             least = max(int(arg.min or 0), 0)
             number = count(op, arg.name)
             values[arg.name] = (least,) * number if number > 1 else least
+            if number > 1 and width(op, arg.name) == (8, False):
+                values[arg.name] = bytes(values[arg.name])
         elif arg.kind is Kind.ENUM:
             values[arg.name] = constants()[names[0]] if (names := allowed(op, arg)) else 0
         elif arg.kind is Kind.POINTER:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 from gpuferry.specs._generated import frames
+
 from tests.apiserver.engine import Engine
 from tests.apiserver.guest import Guest, handle
 
