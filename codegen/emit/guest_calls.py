@@ -186,11 +186,7 @@ class Body:
             lookup = f"gf_{first.name}_look_up({name}, &{name}_object, &{name}_wire)"
             lines += [f"CUresult {name}_result = {lookup};"]
             if not arg.nullable:
-                lines = (
-                    [*refuse(f"{given} == 0", error), *lines]
-                    if not self.zero_is_object(first)
-                    else lines
-                )
+                lines = [*refuse(f"{given} == 0", error), *lines] if not self.zero_is_object(first) else lines
             lines += refuse(f"{name}_result != CUDA_SUCCESS", f"{name}_result")
             lines += [] if self.travels(arg) else [f"(void){name}_wire;"]
         else:

@@ -1,6 +1,6 @@
 // A program of rounds that launches a graph with nodes of the kinds that need this process or memory of their
-// own: functions, copies beside them, an allocation, and words of memory. It is made again wherever the program
-// is moved, also with what was changed since.
+// own: functions, copies beside them, an allocation, and words of memory. It is made again wherever the
+// program is moved, also with what was changed since.
 #include "graphs.h"
 #include "rounds.h"
 
