@@ -98,7 +98,8 @@ CUresult gf_nodes_of(const struct gf_model *model, const CUgraphNode *handles, s
 /* Replaces a node's parameters; on failure it stays as it was. */
 CUresult gf_params_set(struct gf_node *node, enum gf_form form, const void *params);
 CUresult gf_params_copy(struct gf_node *node, const struct gf_node *from);
-/* Makes what `params` points to the node's own, if a node of its kind may hold that (graph_take.c). */
+/* Makes what `params` points to the node's own, if a node of its kind may hold that (graph_take.c); of all
+ * kinds but child graphs. */
 CUresult gf_params_take(struct gf_node *node);
 void gf_params_free(struct gf_node *node);
 CUresult gf_node_params(const struct gf_node *node, enum gf_form form, void *params);

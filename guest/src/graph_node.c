@@ -5,6 +5,7 @@
 
 #include "copy.h"
 #include "graph.h"
+#include "objects.h"
 
 #define PART(type_, member)                                                                                  \
     {type_, offsetof(CUgraphNodeParams, member), sizeof(((CUgraphNodeParams *)0)->member)}
@@ -59,6 +60,30 @@ static void give(struct gf_node *to, struct gf_node *from) {
     }
 }
 
+static CUresult take_child(struct gf_node *node) {
+    struct gf_graph *graph = gf_graph_find(node->params.graph.graph);
+    if (graph == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (node->params.graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    for (const struct gf_node *up = node; up != NULL; up = up->model->parent) {
+        if (up->model == graph->model) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    if (gf_model_is_single(graph->model)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    node->child = gf_model_copy(graph->model);
+    if (node->child == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    node->child->parent = node;
+    return CUDA_SUCCESS;
+}
+
 CUresult gf_params_set(struct gf_node *node, enum gf_form form, const void *params) {
     struct gf_node made = {.model = node->model};
     if (form == GF_FORM_MODEL) {
@@ -75,7 +100,8 @@ CUresult gf_params_set(struct gf_node *node, enum gf_form form, const void *para
         made.params.type = forms[form].type;
         memcpy((char *)&made.params + forms[form].offset, params, forms[form].size);
     }
-    CUresult result = gf_params_take(&made);
+    CUresult result =
+        made.params.type == CU_GRAPH_NODE_TYPE_GRAPH ? take_child(&made) : gf_params_take(&made);
     if (result == CUDA_SUCCESS) {
         give(node, &made);
     } else {

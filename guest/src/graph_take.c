@@ -8,7 +8,6 @@
 #include "launch.h"
 #include "module.h"
 #include "objects.h"
-#include "stream_value.h"
 
 /* Kernels: the parameters' values, packed, and pointers to them for whoever asks. */
 
@@ -72,30 +71,6 @@ static CUresult take_memset(struct gf_node *node) {
     return gf_fill_check(fill->dst, fill->pitch, fill->elementSize, fill->width, fill->height);
 }
 
-static CUresult take_child(struct gf_node *node) {
-    struct gf_graph *graph = gf_graph_find(node->params.graph.graph);
-    if (graph == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (node->params.graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    for (const struct gf_node *up = node; up != NULL; up = up->model->parent) {
-        if (up->model == graph->model) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-    }
-    if (gf_model_is_single(graph->model)) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    node->child = gf_model_copy(graph->model);
-    if (node->child == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    node->child->parent = node;
-    return CUDA_SUCCESS;
-}
-
 static CUresult take_event(struct gf_node *node) {
     CUevent event = node->params.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD ? node->params.eventRecord.event
                                                                          : node->params.eventWait.event;
@@ -112,7 +87,7 @@ static CUresult take_batch(struct gf_node *node) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (unsigned i = 0; i < batch->count; i++) {
-        CUresult result = gf_stream_value_check(&batch->paramArray[i]);
+        CUresult result = gf_word_check(&batch->paramArray[i]);
         if (result != CUDA_SUCCESS) {
             return result;
         }
@@ -131,13 +106,12 @@ static CUresult take_empty(struct gf_node *node) {
     return CUDA_SUCCESS;
 }
 
-/* By CUgraphNodeType; what is not here is not carried. */
+/* By CUgraphNodeType; what is not here, nor a child graph, is not carried. */
 static CUresult (*const take[])(struct gf_node *node) = {
     [CU_GRAPH_NODE_TYPE_KERNEL] = take_kernel,
     [CU_GRAPH_NODE_TYPE_MEMCPY] = take_memcpy,
     [CU_GRAPH_NODE_TYPE_MEMSET] = take_memset,
     [CU_GRAPH_NODE_TYPE_HOST] = take_host,
-    [CU_GRAPH_NODE_TYPE_GRAPH] = take_child,
     [CU_GRAPH_NODE_TYPE_EMPTY] = take_empty,
     [CU_GRAPH_NODE_TYPE_WAIT_EVENT] = take_event,
     [CU_GRAPH_NODE_TYPE_EVENT_RECORD] = take_event,

@@ -9,7 +9,6 @@
 #include "gpuferry/messages.h"
 #include "graph_exec.h"
 #include "launch.h"
-#include "stream_value.h"
 #include "window.h"
 
 #define EDGES_IN_FRAME 4096
@@ -211,8 +210,10 @@ static void send_batch(struct build *b, const struct gf_node *node) {
     }
     for (unsigned i = 0; i < batch->count; i++) {
         const CUstreamBatchMemOpParams *one = &batch->paramArray[i];
-        operations[i] = (struct gf_memory_operation){one->operation, one->waitValue.flags,
-                                                     one->waitValue.address, one->waitValue.value64};
+        operations[i] = (struct gf_memory_operation){.address = one->waitValue.address,
+                                                     .value = one->waitValue.value64,
+                                                     .operation = one->operation,
+                                                     .flags = one->waitValue.flags};
     }
     if (b->result == CUDA_SUCCESS) {
         fail(b, gf_send(b->set >= 0 ? GF_OP_sessionGraphSetBatch : GF_OP_sessionGraphBatch, parts, 2));

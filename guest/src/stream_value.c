@@ -1,5 +1,4 @@
-#include "stream_value.h"
-
+/* Operations on words of memory that streams wait for and write. */
 #include "capture.h"
 #include "channel.h"
 #include "copy.h"
@@ -31,31 +30,6 @@ SEND(cuStreamWaitValue64_v2, CU_STREAM_MEM_OP_WAIT_VALUE_64, cuuint64_t, value64
 SEND(cuStreamWriteValue32_v2, CU_STREAM_MEM_OP_WRITE_VALUE_32, cuuint32_t, value)
 SEND(cuStreamWriteValue64_v2, CU_STREAM_MEM_OP_WRITE_VALUE_64, cuuint64_t, value64)
 
-CUresult gf_stream_value_check(const CUstreamBatchMemOpParams *one) {
-    bool wide =
-        one->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 || one->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
-    unsigned size = wide ? 8 : 4, known = CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
-    bool writes = true;
-    switch ((int)one->operation) {
-    case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-    case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-        writes = false;
-        known = 3;
-        break;
-    case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-    case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-        break;
-    case CU_STREAM_MEM_OP_BARRIER: /* operations of a stream see each other's effects anyway */
-    case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
-        return CUDA_SUCCESS;
-    default:
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    bool fine = (one->waitValue.flags & ~known) == 0 && one->waitValue.address % size == 0 &&
-                gf_device_range(one->waitValue.address, size, writes);
-    return fine ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
 static CUresult do_one(CUstream stream, const CUstreamBatchMemOpParams *one) {
     switch ((int)one->operation) {
     case CU_STREAM_MEM_OP_WAIT_VALUE_32:
@@ -80,7 +54,7 @@ CUresult gf_cuStreamBatchMemOp_v2(CUstream stream, unsigned count, CUstreamBatch
     CUresult result =
         paramArray == NULL || count > GF_BATCH_MAX || flags != 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        result = gf_stream_value_check(&paramArray[i]);
+        result = gf_word_check(&paramArray[i]);
     }
     if (result != CUDA_SUCCESS || count == 0 || captured(stream, paramArray, count, &result)) {
         return result;

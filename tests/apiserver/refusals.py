@@ -12,6 +12,8 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
+from gpuferry.specs._generated import frames
+
 from codegen import header
 from codegen.checks import FRAMING, Check, What, names_in, stated
 from codegen.expression import paths
@@ -56,7 +58,7 @@ VALID: dict[str, dict[str, Any]] = {
 
 FIRST_NODE = 2  # behind the empty ones that every graph has here
 # What lies behind a request, where zeros are none.
-BARRIER = struct.pack("<IIQQ", 6, 0, 0, 0)  # CU_STREAM_MEM_OP_BARRIER
+BARRIER = frames.MemoryOperation(operation=6, flags=0, address=0, value=0).pack()
 CONTENT = {
     "sessionGraphEdges": struct.pack("<II", 0, 1) + bytes(8),
     "sessionGraphBatch": BARRIER,

@@ -3,7 +3,7 @@
 # Lock: lock
 # Home: host_calls
 # Changed by: -
-# Read by: graphs
+# Read by: -
 # Offers: ask_guest awaits_guest begin_host_calls give_up_host_calls host_params reserve_host_calls
 
 cdef struct HostCall:           # on the stack of the driver's thread, which waits
