@@ -178,7 +178,8 @@ def main() -> None:
     path, kind, module, *options = sys.argv[1:]
     sys.path[0] = os.getcwd()  # as `python -m unittest` has it, without this file's own folder
     record = Record(path)
-    {"unittest": run_unittest, "pytest": run_pytest}[kind](record, module, *options)
+    run: Any = {"unittest": run_unittest, "pytest": run_pytest}[kind]
+    run(record, module, *options)
     record.write(WHOLE, PASSED, "")
 
 
