@@ -1,15 +1,15 @@
 """Files of facts: what they say, without running anything.
 
-    # driver-facts.md, section 3, digest 0123abcd
-    @start                          what every row of the file finds done
-    cuInit(0) -> 0
-    == cuMemAlloc(0)                a row of driver-facts.md, by its first words
-    cuMemAlloc_v2(&p, 0) -> 1       a call and its result, or several that are right: (1, 201)
-    p == 0                          what must be true; or any other statement of Python
-    ! alone                         in a process of its own
-    ! fresh                         in one that has made no call before, @start included
-    ! not: it needs machine code    no check, and why
-    ! differs: a bug of ours        it fails on both drivers as yet; `differs remotely`, `differs natively`: there
+# driver-facts.md, section 3, digest 0123abcd
+@start                          what every row of the file finds done
+cuInit(0) -> 0
+== cuMemAlloc(0)                a row of driver-facts.md, by its first words
+cuMemAlloc_v2(&p, 0) -> 1       a call and its result, or several that are right: (1, 201)
+p == 0                          what must be true; or any other statement of Python
+! alone                         in a process of its own
+! fresh                         in one that has made no call before, @start included
+! not: it needs machine code    no check, and why
+! differs: a bug of ours        it fails on both drivers as yet; `differs remotely`, `differs natively`: there
 """
 
 from __future__ import annotations

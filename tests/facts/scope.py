@@ -1,4 +1,4 @@
-"""The names that a step may use: functions of the driver and the runtime, constants of their headers, variables.
+"""The names that a step may use: functions of driver and runtime, constants of their headers, variables.
 
 A variable that was written `&name` is eight bytes of memory, zero at first; its name is the number there.
 """
@@ -21,7 +21,9 @@ SIZE_MAX = 2**64 - 1
 
 def constants(*headers: Path) -> dict[str, int]:
     """Enumerators and macros that are given as plain numbers."""
-    found = re.compile(r"\b(c?u?d?a?[A-Za-z]\w+)\s*=\s*(-?(?:0x[0-9a-fA-F]+|\d+))\b|#define\s+(\w+)\s+(0x\w+|\d+)\s")
+    found = re.compile(
+        r"\b(c?u?d?a?[A-Za-z]\w+)\s*=\s*(-?(?:0x[0-9a-fA-F]+|\d+))\b|#define\s+(\w+)\s+(0x\w+|\d+)\s"
+    )
     values: dict[str, int] = {}
     for header in headers:
         for name, number, macro, value in found.findall(header.read_text()):
@@ -133,7 +135,9 @@ class Scope(dict[str, Any]):
         """The same names; those that a row makes are its own."""
         row = Scope(self.libraries, self.known)
         row.update(self)
-        row.update(at=row.at, params=row.params, callback=row.callback, elsewhere=row.elsewhere, keep=self.keep)
+        row.update(
+            at=row.at, params=row.params, callback=row.callback, elsewhere=row.elsewhere, keep=self.keep
+        )
         return row
 
     def __getitem__(self, name: str) -> Any:
