@@ -27,7 +27,10 @@ def text() -> str:
         known = sum(number == section.number for number, _, _ in differ)
         lines.append(f"| {section.number} | {len(section.rows)} | {shown} | {known} |")
     lines += ["", "## Known to differ", ""]
-    lines += [f"- {number}: {row.words}: {mark}: {row.marks[mark]}" for number, row, mark in differ]
+    lines += [
+        f"- {number}: {row.words}: {mark.removeprefix('differs').strip() or 'on both'}: {row.marks[mark]}"
+        for number, row, mark in differ
+    ]
     lines += ["", "## Not shown", ""]
     lines += [f"- {number}: {row.words}: {row.marks['not']}" for number, row in rows if "not" in row.marks]
     return "\n".join(lines) + "\n"
