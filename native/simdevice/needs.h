@@ -1,5 +1,5 @@
-/* What must be before a call may do anything, as the spec says of each (`needs`). No name of the driver is renamed
- * here: the exported symbols are defined behind this. */
+/* What must be before a call may do anything, as the spec says of each (`needs`). No name of the driver is
+ * renamed here: the exported symbols are defined behind this. */
 #pragma once
 #include "driver_interop/cuda_driver.h"
 
