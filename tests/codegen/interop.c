@@ -13,7 +13,6 @@
 #include "driver_interop/context_storage.h"
 #include "driver_interop/interop.h"
 #include "driver_interop/selftest.h"
-#include "needs.h"
 
 #define CHECK(condition)                                                                                     \
     do {                                                                                                     \
@@ -29,10 +28,6 @@ static const char *unsupported;
 
 void sim_unsupported(const char *name) {
     unsupported = name;
-}
-
-CUresult sim_may(enum sim_needs needs) {
-    return CUDA_SUCCESS;
 }
 
 static CUresult current_context(CUcontext *context) {

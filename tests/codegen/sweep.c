@@ -1,15 +1,10 @@
 /* A libcuda.so.1 that only knows its version and says what it was asked for: one line per look-up. See
  * test_interop.py. */
 #include <stdio.h>
-#include "needs.h"
 #include "simdevice_names.h"
 #include "driver_interop/interop.h"
 
 void sim_unsupported(const char *name) {
-}
-
-CUresult sim_may(enum sim_needs needs) {
-    return CUDA_SUCCESS;
 }
 
 static void log_text(const char *text) {
