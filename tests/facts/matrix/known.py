@@ -46,11 +46,6 @@ KNOWN: tuple[Known, ...] = (
         "which of two wrong arguments is told",
     ),
     Known(
-        r"with a context|of a destroyed context|after a reset",
-        r"cuFabricCpyBatchAsync.*",
-        "the guest looks at the stream first",
-    ),
-    Known(
         r"with a context",
         r"cuDeviceGetAttribute dev .*",
         "the guest looks at the attribute first",
@@ -172,8 +167,8 @@ KNOWN: tuple[Known, ...] = (
     ),
     Known(
         r"after a reset",
-        r"cuArray.*",
-        "arrays after a reset",
+        r"cu(Mipmapped)?Array.*",
+        "after a reset the primary context is as good as new natively",
     ),
     Known(
         r"with a context|without a context|of a destroyed context|after a reset|after a sticky error",
@@ -214,5 +209,10 @@ KNOWN: tuple[Known, ...] = (
         r"in a capture that is relaxed",
         r"cuCtxSynchronize_v2",
         "another context than that of the capture",
+    ),
+    Known(
+        r"with a context|without a context|in another context|of a destroyed context|after a reset|after a sticky error|in a capture",
+        r"cuDeviceGetTexture1DLinearMaxWidth.*",
+        "which of two wrong arguments is told, and which formats there are",
     ),
 )

@@ -90,7 +90,7 @@ class Objects:
         if how == "ended" and (kind, how) not in self.known:
             self.known[kind, how] = Objects(self.cu, self.image, self.constants).ended(kind)
         if (kind, how) not in self.known:
-            self.known[kind, how] = MAKERS[kind](self)
+            self.known[kind, how] = MAKERS[kind](self) if kind in MAKERS else 0
         return self.known[kind, how]
 
     def ended(self, kind: str) -> int:
@@ -179,6 +179,7 @@ MAKERS: dict[str, Callable[[Objects], int]] = {
     "memory_allocation": _made("cuMemCreate", 2 << 20, "CUmemAllocationProp", 0),
     "link": _link,
     "array": _made("cuArray3DCreate_v2", "surface"),
+    "mipmapped_array": _made("cuMipmappedArrayCreate", "surface", 2),
     "texture_object": _made("cuTexObjectCreate", "CUDA_RESOURCE_DESC", "CUDA_TEXTURE_DESC", 0),
     "surface_object": _made("cuSurfObjectCreate", "CUDA_RESOURCE_DESC"),
     "graph": _made("cuGraphCreate", 0),
@@ -212,6 +213,7 @@ ENDERS: dict[str, str] = {
     "memory_allocation": "cuMemRelease",
     "link": "cuLinkDestroy",
     "array": "cuArrayDestroy",
+    "mipmapped_array": "cuMipmappedArrayDestroy",
     "texture_object": "cuTexObjectDestroy",
     "surface_object": "cuSurfObjectDestroy",
     "graph": "cuGraphDestroy",
