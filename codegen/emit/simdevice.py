@@ -1,4 +1,4 @@
-"""Exports of the simulated device: entries, stubs, refusals, twins for the per-thread default stream, aliases."""
+"""Exports of the simulated device: entries, stubs, refusals, aliases, twins for the per-thread stream."""
 
 from __future__ import annotations
 

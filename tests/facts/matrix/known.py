@@ -211,7 +211,8 @@ KNOWN: tuple[Known, ...] = (
         "another context than that of the capture",
     ),
     Known(
-        r"with a context|without a context|in another context|of a destroyed context|after a reset|after a sticky error|in a capture",
+        r"with a context|without a context|in another context|of a destroyed context|after a reset"
+        r"|after a sticky error|in a capture",
         r"cuDeviceGetTexture1DLinearMaxWidth.*",
         "which of two wrong arguments is told, and which formats there are",
     ),
