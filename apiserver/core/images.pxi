@@ -448,6 +448,11 @@ cdef int find_library(Session *s, Frame *f, uint64_t handle, Image **found) noex
     return cu.CUDA_ERROR_INVALID_HANDLE if found[0] == NULL else cu.CUDA_SUCCESS
 
 
+cdef int find_module(Session *s, Frame *f, uint64_t handle, Image **found) noexcept nogil:
+    found[0] = <Image *>find(s, handle, MODULE)
+    return cu.CUDA_ERROR_INVALID_HANDLE if found[0] == NULL else cu.CUDA_SUCCESS
+
+
 cdef int find_module_or_library(Session *s, Frame *f, uint64_t handle, Image **found) noexcept nogil:
     found[0] = <Image *>find_any(s, handle, MODULE, LIBRARY)
     return cu.CUDA_ERROR_INVALID_HANDLE if found[0] == NULL else cu.CUDA_SUCCESS
@@ -497,7 +502,7 @@ cdef int drop_image(Session *s, Image *image) noexcept nogil:
     """Unloads, and ends every handle that came from it."""
     cdef Object *owned = first_owned(s, &image.base)
     while owned != NULL:
-        drop_function(s, <Function *>owned)
+        drop_object(s, owned)
         owned = first_owned(s, &image.base)
     while image.modules != NULL:
         drop_image(s, image.modules)

@@ -1,6 +1,7 @@
 /* Device attributes: those of an A100 (compute capability 8.0) where the simulated device has no own value.
  */
 #include "device.h"
+#include "texture.h"
 
 CUresult sim_device_attribute(const struct sim_device *device, CUdevice_attribute attribute, int *value) {
     static const int fixed[CU_DEVICE_ATTRIBUTE_MAX] = {
@@ -17,7 +18,7 @@ CUresult sim_device_attribute(const struct sim_device *device, CUdevice_attribut
         [CU_DEVICE_ATTRIBUTE_MAX_PITCH] = SIM_MAX_PITCH,
         [CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK] = SIM_REGISTERS_PER_SM,
         [CU_DEVICE_ATTRIBUTE_CLOCK_RATE] = 1410000,
-        [CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT] = 512,
+        [CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT] = SIM_TEXTURE_ALIGNMENT,
         [CU_DEVICE_ATTRIBUTE_GPU_OVERLAP] = 1,
         [CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] = SIM_MULTIPROCESSORS,
         [CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 1,
