@@ -448,6 +448,15 @@ cdef int find_library(Session *s, Frame *f, uint64_t handle, Image **found) noex
     return cu.CUDA_ERROR_INVALID_HANDLE if found[0] == NULL else cu.CUDA_SUCCESS
 
 
+cdef bint text_of(const uint8_t *text, size_t length, char *name, size_t room) noexcept nogil:
+    """A name as the driver takes it; none of so many bytes is any variable's."""
+    if length == 0 or length >= room:
+        return False
+    memcpy(name, text, length)
+    name[length] = 0
+    return True
+
+
 cdef int find_module(Session *s, Frame *f, uint64_t handle, Image **found) noexcept nogil:
     found[0] = <Image *>find(s, handle, MODULE)
     return cu.CUDA_ERROR_INVALID_HANDLE if found[0] == NULL else cu.CUDA_SUCCESS

@@ -1,15 +1,6 @@
 # Texture and surface references: variables of modules to which memory and arrays are bound.
 
 
-cdef bint text_of(const uint8_t *text, size_t length, char *name, size_t room) noexcept nogil:
-    """A name as the driver takes it; none of so many bytes is any variable's."""
-    if length == 0 or length >= room:
-        return False
-    memcpy(name, text, length)
-    name[length] = 0
-    return True
-
-
 cdef int adopt_reference(Session *s, uint64_t handle, cu.CUtexref made, Context *context, Object *owner,
                          bint created) noexcept nogil:
     cdef TextureReference *reference = <TextureReference *>calloc(1, sizeof(TextureReference))

@@ -153,11 +153,8 @@ void sim_references_close(struct sim_module *module) {
     }
 }
 
-static CUresult find(struct sim_module *module, enum sim_view_kind kind, const char *name, void **handle) {
-    uint32_t index;
-    if (!sim_image_find_reference(module->image, name, kind, &index))
-        return CUDA_ERROR_NOT_FOUND;
-    const uint8_t *variable = module->globals[index];
+CUresult sim_reference_of(struct sim_module *module, const uint8_t *variable, enum sim_view_kind kind,
+                          uint64_t *handle) {
     pthread_mutex_lock(&lock);
     struct sim_reference *found = module->references;
     while (found && found->variable != variable)
@@ -168,29 +165,9 @@ static CUresult find(struct sim_module *module, enum sim_view_kind kind, const c
         module->references = found;
     }
     if (found)
-        *handle = SIM_POINTER(void *, found);
+        *handle = found->object.handle;
     pthread_mutex_unlock(&lock);
     return found ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-static CUresult of_module(void **handle, CUmodule given, const char *name, enum sim_view_kind kind) {
-    struct sim_context *context;
-    SIM_TRY(sim_context_current(&context));
-    SIM_REQUIRE(handle && name);
-    struct sim_module *module = sim_acquire(SIM_HANDLE(given), SIM_MODULE);
-    if (!module)
-        return CUDA_ERROR_INVALID_HANDLE;
-    CUresult result = find(module, kind, name, handle);
-    sim_release(module);
-    return result;
-}
-
-CUresult cuModuleGetTexRef(CUtexref *reference, CUmodule module, const char *name) {
-    return of_module((void **)reference, module, name, SIM_VIEW_TEXTURE);
-}
-
-CUresult cuModuleGetSurfRef(CUsurfref *reference, CUmodule module, const char *name) {
-    return of_module((void **)reference, module, name, SIM_VIEW_SURFACE);
 }
 
 CUresult cuTexRefCreate(CUtexref *handle) {
@@ -399,14 +376,10 @@ CUresult cuTexRefGetFlags(unsigned int *flags, CUtexref handle) {
     GET(handle, flags, *flags = r->sampler.flags);
 }
 
-CUresult cuParamSetTexRef(CUfunction function, int unit, CUtexref handle) {
-    struct sim_function *found;
+CUresult sim_reference_check(CUtexref handle) {
     struct sim_reference *reference;
-    SIM_TRY(sim_function_acquire(function, &found));
-    sim_release(found);
-    SIM_REQUIRE(unit == CU_PARAM_TR_DEFAULT);
     SIM_TRY(enter(handle, SIM_VIEW_TEXTURE, &reference));
-    return leave(reference, CUDA_SUCCESS); /* its kernels read through it anyway */
+    return leave(reference, CUDA_SUCCESS);
 }
 
 CUresult cuSurfRefSetArray(CUsurfref handle, CUarray given, unsigned int flags) {

@@ -338,7 +338,7 @@ def choices(op: str, arg: Arg, valid: Any) -> list[Any]:
     if arg.kind is Kind.FLAGS:
         return [sum(some) for n in range(len(names) + 1) for some in combinations(names, n)]
     bits, signed = width(op, arg.name)
-    return [valid, -1, -2, 101] if signed else [valid, 101, 1 << (bits - 1)]
+    return [valid, -1, -2, 3, 101] if signed else [valid, 101, 1 << (bits - 1)]
 
 
 def conditions(world: World, op: str, check: Check) -> Iterator[dict[str, Any]]:
