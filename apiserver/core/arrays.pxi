@@ -5,6 +5,9 @@ cdef enum:
     ARRAY_UNIT = 64 << 10       # an array counts as a multiple of this; the guest reckons likewise
     ZEROES_SIZE = 1 << 20
 
+cdef extern from "wire/texel.h" nogil:
+    uint64_t gf_texel_bytes(cu.CUarray_format format, unsigned int channels)
+
 cdef uint8_t zeroes[ZEROES_SIZE]
 
 
@@ -13,15 +16,15 @@ cdef void begin_arrays(Session *s) noexcept nogil:
         s.arrays.fillers = new vector[Filler]()
 
 
-cdef uint64_t texel_size(const cu.CUDA_ARRAY3D_DESCRIPTOR *desc) noexcept nogil:
-    """Bytes of a texel of the formats that types.yaml allows."""
-    cdef int format = <int>desc.Format
-    if format == cu.CU_AD_FORMAT_UNSIGNED_INT8 or format == cu.CU_AD_FORMAT_SIGNED_INT8:
-        return desc.NumChannels
-    if format == cu.CU_AD_FORMAT_UNSIGNED_INT32 or format == cu.CU_AD_FORMAT_SIGNED_INT32 \
-            or format == cu.CU_AD_FORMAT_FLOAT:
-        return 4 * <uint64_t>desc.NumChannels
-    return 2 * <uint64_t>desc.NumChannels
+cdef uint64_t charge_of(uint64_t bytes) noexcept nogil:
+    return gf_plus(bytes, ARRAY_UNIT - 1) // ARRAY_UNIT * ARRAY_UNIT
+
+
+cdef void measure(Array *array, const cu.CUDA_ARRAY3D_DESCRIPTOR *desc) noexcept nogil:
+    array.row = gf_times(desc.Width, gf_texel_bytes(desc.Format, desc.NumChannels))
+    array.rows = max(desc.Height, <size_t>1)
+    array.layers = max(desc.Depth, <size_t>1)
+    array.bytes = gf_times(gf_times(array.row, array.rows), array.layers)
 
 
 cdef inline bint box_lies_in(Array *array, uint64_t x, uint64_t y, uint64_t z, uint64_t width,
@@ -65,25 +68,16 @@ cdef int clear_array(Session *s, Frame *f, Array *array) noexcept nogil:
 
 cdef int on_cuArray3DCreate_v2(Session *s, Frame *f, gf_req_cuArray3DCreate_v2 *q,
                                cu.CUDA_ARRAY3D_DESCRIPTOR *desc) noexcept nogil:
-    cdef Array *array
-    cdef uint64_t row = gf_times(desc.Width, texel_size(desc))
-    cdef uint64_t rows = max(desc.Height, <size_t>1)
-    cdef uint64_t layers = max(desc.Depth, <size_t>1)
-    cdef uint64_t bytes = gf_times(gf_times(row, rows), layers)
+    cdef Array *array = <Array *>calloc(1, sizeof(Array))
     cdef int status
-    if bytes > s.window.quota:
-        return cu.CUDA_ERROR_OUT_OF_MEMORY
-    bytes = (bytes + ARRAY_UNIT - 1) // ARRAY_UNIT * ARRAY_UNIT
-    if not admit(s, bytes):
-        return cu.CUDA_ERROR_OUT_OF_MEMORY
-    array = <Array *>calloc(1, sizeof(Array))
     if array == NULL:
-        discharge(s, bytes)
         return cu.CUDA_ERROR_OUT_OF_MEMORY
-    array.bytes = bytes
-    array.row = row
-    array.rows = rows
-    array.layers = layers
+    measure(array, desc)
+    array.bytes = charge_of(array.bytes)
+    if array.row == 0 or not admit(s, array.bytes):
+        status = cu.CUDA_ERROR_OUT_OF_MEMORY if array.row > 0 else cu.CUDA_ERROR_INVALID_VALUE
+        free(array)
+        return status
     status = enter(s, f.context)
     status = status or cu.cuArray3DCreate(&array.cu, desc)
     if status == cu.CUDA_SUCCESS:
@@ -92,8 +86,8 @@ cdef int on_cuArray3DCreate_v2(Session *s, Frame *f, gf_req_cuArray3DCreate_v2 *
         if status == cu.CUDA_SUCCESS:
             return status
         cu.cuArrayDestroy(array.cu)
+    discharge(s, array.bytes)
     free(array)
-    discharge(s, bytes)
     return status
 
 
@@ -103,18 +97,21 @@ cdef int find_array(Session *s, Frame *f, uint64_t handle, Array **found) noexce
 
 
 cdef int drop_array(Session *s, Array *array) noexcept nogil:
-    """The driver waits for the work that may use it, as cuArrayDestroy does."""
+    """The driver waits for the work that may use it, as cuArrayDestroy does. A level ends with the driver's whole."""
     cdef int status = enter(s, array.base.context)
     forget(s, &array.base)
-    discharge(s, array.bytes)
-    status = status or cu.cuArrayDestroy(array.cu)
+    if not array.part:
+        discharge(s, array.bytes)
+        status = status or cu.cuArrayDestroy(array.cu)
     free(array)
     return status
 
 
 cdef int retire_array(Session *s, Frame *f, uint64_t handle) noexcept nogil:
     cdef Array *array = <Array *>find(s, handle, ARRAY)
-    return cu.CUDA_ERROR_INVALID_HANDLE if array == NULL else drop_array(s, array)
+    if array == NULL:
+        return cu.CUDA_ERROR_INVALID_HANDLE
+    return cu.CUDA_ERROR_INVALID_VALUE if array.part else drop_array(s, array)
 
 
 cdef void box_copy(cu.CUDA_MEMCPY3D *copy, uint64_t width, uint64_t rows) noexcept nogil:
@@ -230,6 +227,8 @@ cdef void list_arrays_of(Session *s, Object *owner, vector[uint64_t] *out) noexc
         if object.kind == ARRAY:
             array = <Array *>object
             append_words(out, object.handle, context_slot(object.context), array.row, array.rows, array.layers)
+        elif object.kind == MIPMAPPED_ARRAY:
+            list_arrays_of(s, object, out)
         object = next_elder(s, object)
 
 

@@ -42,6 +42,7 @@ cdef int codec_handle(gf_decoder *d, unsigned int kinds, uint64_t wire, void **d
     cdef Event *event
     cdef Function *function
     cdef Array *array
+    cdef Mipmap *mipmap
     cdef int status
     if kinds & 1 << STREAM:
         status = use_stream(s, f, wire, &stream)
@@ -72,6 +73,10 @@ cdef int codec_handle(gf_decoder *d, unsigned int kinds, uint64_t wire, void **d
     if kinds & 1 << ARRAY:
         status = find_array(s, f, wire, &array)
         driver[0] = <void *>array.cu if status == cu.CUDA_SUCCESS else NULL
+        return status
+    if kinds & 1 << MIPMAPPED_ARRAY:
+        status = find_mipmapped_array(s, f, wire, &mipmap)
+        driver[0] = <void *>mipmap.cu if status == cu.CUDA_SUCCESS else NULL
         return status
     return plain_handle(s, kinds, wire, driver)
 

@@ -3,43 +3,28 @@
 #include "calls.h"
 #include "codecs.h"
 #include "functions.h"
-#include "gpuferry/messages.h"
 #include "session.h"
 #include "steps.h"
 #include "window.h"
+#include "wire/texel.h"
 
 #define UNIT (64ull << 10) /* an array counts as a multiple of this; the server reckons likewise */
-
-uint64_t gf_texel_size(CUarray_format format, unsigned channels) {
-    switch (format) {
-    case CU_AD_FORMAT_UNSIGNED_INT8:
-    case CU_AD_FORMAT_SIGNED_INT8:
-        return channels;
-    case CU_AD_FORMAT_UNSIGNED_INT16:
-    case CU_AD_FORMAT_SIGNED_INT16:
-    case CU_AD_FORMAT_HALF:
-        return 2ull * channels;
-    case CU_AD_FORMAT_UNSIGNED_INT32:
-    case CU_AD_FORMAT_SIGNED_INT32:
-    case CU_AD_FORMAT_FLOAT:
-        return 4ull * channels;
-    default:
-        return 0;
-    }
-}
 
 static uint64_t extent(size_t given) {
     return given > 0 ? given : 1;
 }
 
-static uint64_t charge_of(const struct gf_array *array) {
-    uint64_t bytes = gf_texel_size(array->format, array->channels) * extent(array->width) *
-                     extent(array->height) * extent(array->depth);
+uint64_t gf_array_bytes(const struct gf_array *array) {
+    return gf_texel_bytes(array->format, array->channels) * extent(array->width) * extent(array->height) *
+           extent(array->depth);
+}
+
+uint64_t gf_array_charge(uint64_t bytes) {
     return (bytes + UNIT - 1) / UNIT * UNIT;
 }
 
 /* The device's largest extents, by shape; 0: there must be none. */
-enum shape { LINE, PLANE, VOLUME, LINES, PLANES, CUBE, CUBES };
+enum shape { LINE, PLANE, VOLUME, LINES, PLANES, CUBE, CUBES, MIPMAPPED_LINE, MIPMAPPED_PLANE };
 
 static const struct {
     int width, height, depth;
@@ -60,6 +45,9 @@ static const struct {
     [CUBES] = {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_LAYERED_WIDTH,
                CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_LAYERED_WIDTH,
                CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURECUBEMAP_LAYERED_LAYERS},
+    [MIPMAPPED_LINE] = {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_MIPMAPPED_WIDTH, 0, 0},
+    [MIPMAPPED_PLANE] = {CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_WIDTH,
+                         CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_MIPMAPPED_HEIGHT, 0},
 };
 
 static enum shape shape_of(const CUDA_ARRAY3D_DESCRIPTOR *desc) {
@@ -77,10 +65,10 @@ static bool within(size_t extent, int attribute) {
     return attribute == 0 ? extent == 0 : extent <= (size_t)gf_session.device.attributes[attribute];
 }
 
-static bool has_a_form(const CUDA_ARRAY3D_DESCRIPTOR *desc) {
-    enum shape shape = shape_of(desc);
-    if (desc->Width == 0 || !within(desc->Width, most[shape].width) ||
-        !within(desc->Height, most[shape].height) || !within(desc->Depth, most[shape].depth)) {
+static bool has_a_form(const CUDA_ARRAY3D_DESCRIPTOR *desc, bool mipmapped) {
+    enum shape shape = shape_of(desc), limits = mipmapped && shape <= PLANE ? MIPMAPPED_LINE + shape : shape;
+    if (desc->Width == 0 || !within(desc->Width, most[limits].width) ||
+        !within(desc->Height, most[limits].height) || !within(desc->Depth, most[limits].depth)) {
         return false;
     }
     bool gathers = desc->Flags & CUDA_ARRAY3D_TEXTURE_GATHER,
@@ -106,25 +94,40 @@ static bool has_a_form(const CUDA_ARRAY3D_DESCRIPTOR *desc) {
     }
 }
 
-CUresult gf_cuArray3DCreate_v2_check(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc) {
-    struct gf_req_cuArray3DCreate_v2 carried;
-    if (handle == NULL || desc == NULL || desc->NumChannels == 3 || !has_a_form(desc)) {
+CUresult gf_array_check(const CUDA_ARRAY3D_DESCRIPTOR *desc, bool mipmapped) {
+    char carried[sizeof *desc];
+    if (!has_a_form(desc, mipmapped)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = gf_encode_CUDA_ARRAY3D_DESCRIPTOR(desc, NULL, carried.pAllocateArray);
+    CUresult result = gf_encode_CUDA_ARRAY3D_DESCRIPTOR(desc, NULL, carried);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    struct gf_array array = {.width = desc->Width,
-                             .height = desc->Height,
-                             .depth = desc->Depth,
-                             .format = desc->Format,
-                             .channels = desc->NumChannels};
-    return gf_window_charge(charge_of(&array)) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return gf_texel_bytes(desc->Format, desc->NumChannels) > 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult gf_cuArray3DCreate_v2_check(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *desc) {
+    if (handle == NULL || desc == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = gf_array_check(desc, false);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const struct gf_array array = {.width = desc->Width,
+                                   .height = desc->Height,
+                                   .depth = desc->Depth,
+                                   .format = desc->Format,
+                                   .channels = desc->NumChannels};
+    return gf_window_charge(gf_array_charge(gf_array_bytes(&array))) ? CUDA_SUCCESS
+                                                                     : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 void gf_array_ended(struct gf_object *object) {
-    gf_window_refund(charge_of((struct gf_array *)object));
+    const struct gf_array *array = (struct gf_array *)object;
+    if (!array->part) {
+        gf_window_refund(gf_array_charge(gf_array_bytes(array)));
+    }
 }
 
 CUresult gf_array_create_plane(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *desc) {
@@ -141,7 +144,7 @@ CUresult gf_array_look_up(CUarray handle, uint64_t *wire, uint64_t extents[3], u
         return CUDA_ERROR_INVALID_HANDLE;
     }
     *wire = (uint64_t)handle;
-    *texel = gf_texel_size(array->format, array->channels);
+    *texel = gf_texel_bytes(array->format, array->channels);
     extents[0] = extent(array->width) * *texel;
     extents[1] = extent(array->height);
     extents[2] = extent(array->depth);

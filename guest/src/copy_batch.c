@@ -2,13 +2,13 @@
  * of the program (host_call.c). */
 #include <stdbool.h>
 
-#include "array.h"
 #include "functions.h"
 #include "host_call.h"
+#include "wire/texel.h"
 
 #define DRIVER(name)            gf_##name
 #define ENTER                   (void)0
-#define TEXEL(format, channels) gf_texel_size(format, channels)
+#define TEXEL(format, channels) gf_texel_bytes(format, channels)
 #define SETTLE(stream)          (gf_host_calls_pending() ? gf_cuStreamSynchronize(stream) : CUDA_SUCCESS)
 
 #include "driver_interop/batch.c.h"

@@ -21,14 +21,21 @@ def main(arguments: list[str]) -> int:
     """
     options = argparse.ArgumentParser(
         prog="gpuferry sim",
-        usage="gpuferry sim [--devices N] -- PROGRAM [ARGUMENT ...]",
+        usage="gpuferry sim [--devices N] [--vary SEED] -- PROGRAM [ARGUMENT ...]",
         description="Run a CUDA program natively on the simulated device. It is correct, and slow.",
         allow_abbrev=False,
     )
     options.add_argument(
         "--devices", metavar="N", type=_count, help="how many there are [GPUFERRY_SIM_DEVICES]"
     )
+    options.add_argument(
+        "--vary",
+        metavar="SEED",
+        type=_count,
+        help="vary what CUDA leaves open: addresses, order and timing of independent work, the card's size, "
+        "what new memory holds [GPUFERRY_SIM_VARIANCE]",
+    )
     options.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     chosen = options.parse_args(arguments)
     command = command_of(options, chosen.program)
-    return launch.execute(command, launch.simulating_environment(chosen.devices))
+    return launch.execute(command, launch.simulating_environment(chosen.devices, chosen.vary))

@@ -60,7 +60,7 @@ static CUresult create(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *desc) {
     SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE(out && desc);
     struct sim_array array = {.desc = *desc};
-    SIM_TRY(sim_array_check(desc, 0, &array.texel, &array.shape, &array.level));
+    SIM_TRY(sim_array_check(desc, NULL, &array.texel, &array.shape, &array.level));
     uint64_t bytes = sim_level_place(&array.level, &array.texel, 0);
     struct sim_pixels *pixels;
     SIM_TRY(sim_pixels_new(context->device, bytes, &pixels));
@@ -140,22 +140,13 @@ CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *properties, CU
     return CUDA_ERROR_INVALID_VALUE; /* it is not sparse */
 }
 
-CUresult sim_pixels_requirements(uint64_t bytes, CUdevice ordinal,
-                                 CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements) {
-    if (!sim_device_at(ordinal))
-        return CUDA_ERROR_INVALID_DEVICE;
-    SIM_REQUIRE(requirements);
-    memset(requirements, 0, sizeof *requirements);
-    requirements->size = sim_round_up(bytes, SIM_GRANULARITY);
-    requirements->alignment = SIM_GRANULARITY;
-    return CUDA_SUCCESS;
-}
-
 CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements, CUarray handle,
                                       CUdevice ordinal) {
     struct sim_array *array;
     SIM_TRY(find(handle, &array));
-    uint64_t bytes = array->pixels->bytes;
     sim_release(array);
-    return sim_pixels_requirements(bytes, ordinal, requirements);
+    SIM_REQUIRE(requirements);
+    if (!sim_device_at(ordinal))
+        return CUDA_ERROR_INVALID_DEVICE;
+    return CUDA_ERROR_INVALID_VALUE; /* its mapping is not deferred */
 }

@@ -29,16 +29,14 @@ struct sim_mipmap {
     CUarray levels[SIM_MOST_LEVELS];
 };
 
-/* Whether an array of a device may look so, and its shape and extents; `levels` 0: it has no mipmaps. */
-CUresult sim_array_check(const CUDA_ARRAY3D_DESCRIPTOR *desc, uint32_t levels, struct sim_texel *texel,
+/* Whether an array of a device may look so, and its shape and extents. `levels` is NULL of one without
+ * mipmaps, else it is brought into the range that the extents allow. */
+CUresult sim_array_check(const CUDA_ARRAY3D_DESCRIPTOR *desc, uint32_t *levels, struct sim_texel *texel,
                          enum sim_shape *shape, struct sim_level *level);
 /* Lays a level out at an address; what it takes. */
 uint64_t sim_level_place(struct sim_level *level, const struct sim_texel *texel, uint64_t address);
 CUresult sim_pixels_new(struct sim_device *device, uint64_t bytes, struct sim_pixels **pixels);
 void sim_pixels_release(struct sim_pixels *pixels);
-/* What so many bytes of an array or a mipmapped array would take of a device. */
-CUresult sim_pixels_requirements(uint64_t bytes, CUdevice ordinal,
-                                 CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements);
 /* An array over pixels, of which it takes a reference; NULL when memory is exhausted. */
 struct sim_array *sim_array_over(struct sim_context *context, struct sim_pixels *pixels,
                                  const struct sim_array *like);

@@ -1,6 +1,40 @@
 /* Device attributes: those of an A100 (compute capability 8.0) where the simulated device has no own value.
  */
+#include "card.h"
 #include "device.h"
+
+/* What differs from card to card; `otherwise` for all other attributes. */
+static int of_card(CUdevice_attribute attribute, int otherwise) {
+    const struct sim_card *card = sim_card();
+    switch ((int)attribute) {
+    case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
+        return (int)card->clock_khz;
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+        return (int)card->multiprocessors;
+    case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE:
+        return (int)card->memory_clock_khz;
+    case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:
+        return (int)card->bus_bits;
+    case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
+        return (int)card->l2_bytes;
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR:
+        return (int)card->threads_per_multiprocessor;
+    case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
+        return (int)card->copy_engines;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:
+        return (int)card->shared_per_multiprocessor;
+    case CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO:
+        return (int)card->single_to_double;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
+        return (int)card->shared_per_block_optin;
+    case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR:
+        return (int)card->blocks_per_multiprocessor;
+    case CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE:
+        return (int)card->persisting_l2_bytes;
+    default:
+        return otherwise;
+    }
+}
 
 CUresult sim_device_attribute(const struct sim_device *device, CUdevice_attribute attribute, int *value) {
     static const int fixed[CU_DEVICE_ATTRIBUTE_MAX] = {
@@ -16,10 +50,8 @@ CUresult sim_device_attribute(const struct sim_device *device, CUdevice_attribut
         [CU_DEVICE_ATTRIBUTE_WARP_SIZE] = SIM_WARP,
         [CU_DEVICE_ATTRIBUTE_MAX_PITCH] = SIM_MAX_PITCH,
         [CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK] = SIM_REGISTERS_PER_SM,
-        [CU_DEVICE_ATTRIBUTE_CLOCK_RATE] = 1410000,
         [CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT] = 512,
         [CU_DEVICE_ATTRIBUTE_GPU_OVERLAP] = 1,
-        [CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] = SIM_MULTIPROCESSORS,
         [CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 1,
         [CU_DEVICE_ATTRIBUTE_COMPUTE_MODE] = CU_COMPUTEMODE_DEFAULT,
         [CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_WIDTH] = 131072,
@@ -33,11 +65,6 @@ CUresult sim_device_attribute(const struct sim_device *device, CUdevice_attribut
         [CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE2D_LAYERED_LAYERS] = 2048,
         [CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT] = 512,
         [CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS] = 1,
-        [CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE] = 1215000,
-        [CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH] = 5120,
-        [CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE] = 40 << 20,
-        [CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR] = SIM_MAX_THREADS_PER_SM,
-        [CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT] = 3,
         [CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING] = 1,
         [CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_WIDTH] = 32768,
         [CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LAYERED_LAYERS] = 2048,
@@ -74,11 +101,9 @@ CUresult sim_device_attribute(const struct sim_device *device, CUdevice_attribut
         [CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED] = 1,
         [CU_DEVICE_ATTRIBUTE_GLOBAL_L1_CACHE_SUPPORTED] = 1,
         [CU_DEVICE_ATTRIBUTE_LOCAL_L1_CACHE_SUPPORTED] = 1,
-        [CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR] = SIM_SHARED_PER_SM,
         [CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR] = SIM_REGISTERS_PER_SM,
         [CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY] = 1,
         [CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED] = 1,
-        [CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO] = 2,
         [CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS] = 1,
         [CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED] = 1,
         [CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM] = 1,
@@ -86,12 +111,9 @@ CUresult sim_device_attribute(const struct sim_device *device, CUdevice_attribut
         [CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS_V1] = 1,
         [CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR_V1] = 1,
         [CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH] = 1,
-        [CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN] = SIM_SHARED_PER_BLOCK_OPTIN,
         [CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED] = 1,
         [CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED] = 1,
         [CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED] = 1,
-        [CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR] = SIM_MAX_BLOCKS_PER_SM,
-        [CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE] = 30 << 20,
         [CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE] = SIM_MAX_WINDOW,
         [CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK] = SIM_SHARED_RESERVED,
         [CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED] = 1,
@@ -119,6 +141,6 @@ CUresult sim_device_attribute(const struct sim_device *device, CUdevice_attribut
         return CUDA_SUCCESS;
     }
     SIM_REQUIRE((int)attribute > 0 && attribute < CU_DEVICE_ATTRIBUTE_MAX);
-    *value = fixed[attribute];
+    *value = of_card(attribute, fixed[attribute]);
     return CUDA_SUCCESS;
 }

@@ -1,5 +1,6 @@
 #include "config.h"
 #include "log.h"
+#include "variance.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -178,9 +179,12 @@ static void read_all(void) {
     else if (level && *level && strcmp(level, "0") != 0)
         refuse("GPUFERRY_SIM_LOG", level, "0, info or debug");
     sim_message_set_copy((int)read_integer("GPUFERRY_SIM_MESSAGES", 0, 1 << 20, -1, "an open descriptor"));
-    config.peers = (int)read_integer("GPUFERRY_SIM_PEERS", 0, 1, 1, "0 or 1");
+    sim_variance_set(
+        (uint64_t)read_integer("GPUFERRY_SIM_VARIANCE", 0, INT32_MAX, 0, "a seed, or 0 for none"));
+    const long apart = (long)sim_choice(SIM_OPEN_PEERS, 2), soiled = (long)sim_choice(SIM_OPEN_CONTENT, 2);
+    config.peers = (int)read_integer("GPUFERRY_SIM_PEERS", 0, 1, !apart, "0 or 1");
     config.check = (int)read_integer("GPUFERRY_SIM_CHECK", 0, 1, 0, "0 or 1");
-    config.dirty = (int)read_integer("GPUFERRY_SIM_DIRTY", 0, 1, 0, "0 or 1");
+    config.dirty = (int)read_integer("GPUFERRY_SIM_DIRTY", 0, 1, soiled, "0 or 1");
     config.device_count =
         (int)read_integer("GPUFERRY_SIM_DEVICES", 0, SIM_MAX_DEVICES, 1, "a number of devices from 0 to 64");
     config.driver_version =

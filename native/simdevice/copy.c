@@ -1,6 +1,7 @@
 /* Copies. Every one is a box of rows: a plain copy has one row. Each call checks its addresses, then hands
  * the box to `submit`, which decides whether the host waits ("API synchronization behavior" in CUDA's
  * manual). */
+#include "variance.h"
 #include "simdevice_implicit.h"
 #include "array.h"
 #include "capture.h"
@@ -150,7 +151,7 @@ static CUresult submit_prepared(struct sim_stream *stream, struct copy_op *op, c
     bool between_devices = to->known && !to->host && from->known && !from->host && !managed;
     bool wait = (synchronous && !between_devices) || to->sync_memops || from->sync_memops || !to->known;
     bool aside = !wait && !from->known;
-    if (aside && box->width * box->height * box->depth > STAGED_MOST) {
+    if (aside && (box->width * box->height * box->depth > STAGED_MOST || sim_draw(SIM_OPEN_ASIDE, 2))) {
         wait = true;
         aside = false;
     }

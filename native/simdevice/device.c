@@ -1,5 +1,7 @@
 #include "device.h"
+#include "view.h"
 #include "nvml/live.h"
+#include "variance.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +15,8 @@ void sim_devices_start(void) {
         device->ordinal = i;
         device->machine_ordinal = config->visible[i];
         device->memory = config->memory;
+        uint64_t reserved = sim_choice(SIM_OPEN_RESERVED, 64) * SIM_GRANULARITY;
+        atomic_init(&device->memory_used, reserved < config->memory / 16 ? reserved : 0);
         sim_device_uuid(device->machine_ordinal, &device->uuid);
     }
     device_count = config->visible_count;
@@ -160,8 +164,8 @@ CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *elements, CUarray_format for
                                             CUdevice ordinal) {
     struct sim_device *device;
     SIM_TRY(find_device(ordinal, &device));
-    SIM_REQUIRE(elements && channels >= 1 && channels <= 4);
-    (void)format;
+    struct sim_texel texel;
+    SIM_REQUIRE(elements && sim_texel_of(format, channels, &texel));
     *elements = UINT64_C(1) << 28;
     return CUDA_SUCCESS;
 }

@@ -16,17 +16,12 @@ struct sim_device {
     _Atomic uint64_t current_pool; /* handle */
 };
 
-/* The limits that launch validation and occupancy use, as attributes report them. */
+/* The limits that launch validation and occupancy use, as attributes report them; others are the card's. */
 enum {
-    SIM_MULTIPROCESSORS = 108,
     SIM_WARP = 32,
     SIM_MAX_THREADS_PER_BLOCK = 1024,
-    SIM_MAX_THREADS_PER_SM = 2048,
-    SIM_MAX_BLOCKS_PER_SM = 32,
     SIM_REGISTERS_PER_SM = 65536,
     SIM_SHARED_PER_BLOCK = 48 * 1024,
-    SIM_SHARED_PER_BLOCK_OPTIN = 163 * 1024,
-    SIM_SHARED_PER_SM = 164 * 1024,
     SIM_SHARED_RESERVED = 1024, /* per block, by the system */
     SIM_TOTAL_CONST = 64 * 1024,
     SIM_MAX_GRID_Y = 65535,

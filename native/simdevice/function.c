@@ -1,4 +1,5 @@
 /* CUfunction and CUkernel: a kernel in a module, a kernel in a library. */
+#include "card.h"
 #include "module.h"
 
 static CUresult acquire_entry(CUkernel handle, struct sim_entry **entry) {
@@ -86,8 +87,8 @@ static CUresult set_attribute(const struct sim_kernel_info *info, struct sim_fun
                               CUfunction_attribute attribute, int value) {
     switch ((int)attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-        SIM_REQUIRE(value >= 0 && (uint32_t)value <= SIM_SHARED_PER_BLOCK_OPTIN &&
-                    info->shared_static + (uint32_t)value <= SIM_SHARED_PER_BLOCK_OPTIN);
+        SIM_REQUIRE(value >= 0 && (uint32_t)value <= sim_card()->shared_per_block_optin &&
+                    info->shared_static + (uint32_t)value <= sim_card()->shared_per_block_optin);
         atomic_store(&attributes->max_dynamic_shared, value);
         return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:

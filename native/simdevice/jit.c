@@ -1,6 +1,7 @@
 /* Opening an image, and what the program is told of it. */
 #include "module.h"
 #include "log.h"
+#include "variance.h"
 #include <string.h>
 
 #define MESSAGE_SIZE 4096
@@ -10,6 +11,18 @@ void sim_jit_report(const struct gf_jit_log *log, const char *message, uint64_t 
     gf_jit_answer(log, message, strlen(message), milliseconds);
 }
 
+bool sim_image_eager(void) {
+    return sim_choice(SIM_OPEN_LOADING, 2) == 1;
+}
+
+/* All kernels, ready to run. */
+static CUresult prepare_all(struct sim_image *image) {
+    struct sim_kernel *kernel;
+    for (uint32_t i = 0; i < sim_image_kernel_count(image); i++)
+        SIM_TRY(sim_kernel_prepare(image, i, &kernel));
+    return CUDA_SUCCESS;
+}
+
 CUresult sim_image_load(const void *image, size_t size, const struct gf_jit_log *log,
                         struct sim_image **out) {
     char message[MESSAGE_SIZE] = "";
@@ -17,6 +30,11 @@ CUresult sim_image_load(const void *image, size_t size, const struct gf_jit_log 
     uint64_t started = sim_now_ns();
     CUresult result =
         sim_image_open(image, size, config->cc_major * 10 + config->cc_minor, message, sizeof message, out);
+    if (result == CUDA_SUCCESS && sim_image_eager()) {
+        result = prepare_all(*out);
+        if (result != CUDA_SUCCESS)
+            sim_image_close(*out);
+    }
     if (result != CUDA_SUCCESS)
         sim_message(SIM_LOG_INFO, "image refused: %s", message);
     else

@@ -1,4 +1,6 @@
 /* Kernel launches. Everything that CUDA reports at once is checked here, before anything is queued. */
+#include "variance.h"
+#include "card.h"
 #include "graph.h"
 #include "log.h"
 #include "module.h"
@@ -165,8 +167,8 @@ static CUresult prepare(struct sim_function *function, struct sim_kernel **kerne
 
 static CUresult check_cooperative(const CUlaunchConfig *c, const struct sim_function *function) {
     uint32_t threads = c->blockDimX * c->blockDimY * c->blockDimZ;
-    uint64_t resident =
-        (uint64_t)sim_occupancy_blocks(function->info, threads, c->sharedMemBytes) * SIM_MULTIPROCESSORS;
+    uint64_t resident = (uint64_t)sim_occupancy_blocks(function->info, threads, c->sharedMemBytes) *
+                        sim_card()->multiprocessors;
     return (uint64_t)c->gridDimX * c->gridDimY * c->gridDimZ <= resident
                ? CUDA_SUCCESS
                : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
@@ -210,7 +212,9 @@ CUresult sim_launch_op(struct sim_context *context, struct sim_function *functio
         .shared_dynamic = c->sharedMemBytes,
         .params = op->params,
         .globals = function->module->globals,
-        .multiprocessors = SIM_MULTIPROCESSORS,
+        .backwards = (uint32_t)sim_draw(SIM_OPEN_BLOCKS, 2),
+        .first = sim_draw(SIM_OPEN_BLOCKS, (uint64_t)c->gridDimX * c->gridDimY * c->gridDimZ),
+        .multiprocessors = sim_card()->multiprocessors,
         .stack_limit = limits[CU_LIMIT_STACK_SIZE],
         .heap_limit = limits[CU_LIMIT_MALLOC_HEAP_SIZE],
         .cooperative = cooperative,

@@ -1,6 +1,9 @@
 #include "capture.h"
 #include "memory.h"
 #include <stdlib.h>
+#include <string.h>
+
+#define SOILED_MOST (UINT64_C(1) << 20) /* beyond, it would cost the pages that a program never touches */
 
 uint64_t sim_memory_next_id(void) {
     static _Atomic uint64_t next_id = 1;
@@ -26,6 +29,9 @@ CUresult sim_memory_add(struct sim_range *range) {
     bool charged = range->size <= range->device->memory && sim_device_charge(range->device, bytes);
     if (charged && !range->placed)
         range->base = sim_pages_new(bytes);
+    bool soiled = range->base && !range->placed && range->kind == SIM_RANGE_DEVICE && sim_config_get()->dirty;
+    if (charged && soiled && bytes <= SOILED_MOST)
+        memset((void *)range->base, SIM_DIRT, bytes);
     if (charged && range->base && sim_ranges_insert(&sim_memory, range))
         return CUDA_SUCCESS;
     if (charged && !range->placed && range->base)

@@ -4,6 +4,8 @@
 #include "pages.h"
 #include "range.h"
 
+#define SIM_DIRT 0xA5 /* a byte of new memory where GPUFERRY_SIM_DIRTY asks for it */
+
 /* CU_POINTER_ATTRIBUTE_BUFFER_ID of a new allocation. */
 uint64_t sim_memory_next_id(void);
 /* A range that is nowhere yet, with an id of its own. */

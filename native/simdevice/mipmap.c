@@ -50,9 +50,9 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRI
                                 unsigned int levels) {
     struct sim_context *context;
     SIM_TRY(sim_context_current(&context));
-    SIM_REQUIRE(out && desc && levels);
+    SIM_REQUIRE(out && desc);
     struct sim_array first = {.desc = *desc}, level;
-    SIM_TRY(sim_array_check(desc, levels, &first.texel, &first.shape, &first.level));
+    SIM_TRY(sim_array_check(desc, &levels, &first.texel, &first.shape, &first.level));
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < levels; i++)
         bytes += lay_out(&level, &first, i, 0);
@@ -116,7 +116,9 @@ CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *r
                                                CUmipmappedArray handle, CUdevice ordinal) {
     struct sim_mipmap *mipmap;
     SIM_TRY(find(handle, &mipmap));
-    uint64_t bytes = mipmap->pixels->bytes;
     sim_release(mipmap);
-    return sim_pixels_requirements(bytes, ordinal, requirements);
+    SIM_REQUIRE(requirements);
+    if (!sim_device_at(ordinal))
+        return CUDA_ERROR_INVALID_DEVICE;
+    return CUDA_ERROR_INVALID_VALUE; /* its mapping is not deferred */
 }

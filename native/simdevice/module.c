@@ -201,7 +201,7 @@ CUresult cuModuleUnload(CUmodule handle) {
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
     SIM_TRY(sim_enter());
     SIM_REQUIRE(mode);
-    *mode = CU_MODULE_LAZY_LOADING;
+    *mode = sim_image_eager() ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
     return CUDA_SUCCESS;
 }
 

@@ -53,6 +53,8 @@ struct sim_library {
     struct sim_module *modules;
 };
 
+/* Whether kernels are made when their image is loaded, and not when they are first used. */
+bool sim_image_eager(void);
 CUresult sim_image_load(const void *image, size_t size, const struct gf_jit_log *log, struct sim_image **out);
 /* Fills in the answers to options after work that produced `message` (may be empty). */
 void sim_jit_report(const struct gf_jit_log *log, const char *message, uint64_t started_ns);

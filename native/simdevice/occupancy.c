@@ -1,4 +1,5 @@
 /* Occupancy, by the rules of compute capability 8.0 in CUDA's manual. */
+#include "card.h"
 #include "module.h"
 
 enum {
@@ -9,7 +10,8 @@ enum {
 
 uint32_t sim_occupancy_blocks(const struct sim_kernel_info *info, uint32_t threads, uint64_t dynamic_shared) {
     uint32_t warps = (threads + SIM_WARP - 1) / SIM_WARP;
-    uint32_t blocks = SIM_MAX_BLOCKS_PER_SM, by_warps = SIM_MAX_THREADS_PER_SM / SIM_WARP / warps;
+    uint32_t blocks = sim_card()->blocks_per_multiprocessor,
+             by_warps = sim_card()->threads_per_multiprocessor / SIM_WARP / warps;
     if (by_warps < blocks)
         blocks = by_warps;
     if (info->registers) {
@@ -19,9 +21,10 @@ uint32_t sim_occupancy_blocks(const struct sim_kernel_info *info, uint32_t threa
             blocks = (uint32_t)by_registers;
     }
     uint64_t shared = info->shared_static + dynamic_shared;
-    if (shared > SIM_SHARED_PER_BLOCK_OPTIN)
+    if (shared > sim_card()->shared_per_block_optin)
         return 0;
-    uint64_t by_shared = SIM_SHARED_PER_SM / sim_round_up(shared + SIM_SHARED_RESERVED, SHARED_UNIT);
+    uint64_t by_shared =
+        sim_card()->shared_per_multiprocessor / sim_round_up(shared + SIM_SHARED_RESERVED, SHARED_UNIT);
     return by_shared < blocks ? (uint32_t)by_shared : blocks;
 }
 
@@ -65,7 +68,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int *grid_size, int *block_si
     }
     sim_release(function);
     *block_size = (int)best_size;
-    *grid_size = (int)best_blocks * SIM_MULTIPROCESSORS;
+    *grid_size = (int)(best_blocks * sim_card()->multiprocessors);
     return CUDA_SUCCESS;
 }
 
@@ -85,8 +88,8 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *size, CUfunction handle
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     if ((uint32_t)block_size <= info->max_threads &&
         (uint32_t)blocks <= sim_occupancy_blocks(info, (uint32_t)block_size, 0)) {
-        uint32_t each =
-            SIM_SHARED_PER_SM / (uint32_t)blocks / SHARED_UNIT * SHARED_UNIT - SIM_SHARED_RESERVED;
+        uint32_t each = sim_card()->shared_per_multiprocessor / (uint32_t)blocks / SHARED_UNIT * SHARED_UNIT -
+                        SIM_SHARED_RESERVED;
         uint32_t available = each - info->shared_static,
                  most = sim_function_max_dynamic(info, function->attributes);
         *size = available < most ? available : most;
@@ -125,8 +128,8 @@ CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction handle, const CU
     if (!single_cluster(config))
         return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     SIM_TRY(sim_function_acquire(handle, &function));
-    *clusters = (int)sim_occupancy_blocks(function->info, (uint32_t)threads, config->sharedMemBytes) *
-                SIM_MULTIPROCESSORS;
+    *clusters = (int)(sim_occupancy_blocks(function->info, (uint32_t)threads, config->sharedMemBytes) *
+                      sim_card()->multiprocessors);
     sim_release(function);
     return CUDA_SUCCESS;
 }

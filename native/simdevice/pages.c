@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "pages.h"
 #include "addresses.h"
+#include "variance.h"
 #include <sys/mman.h>
 
 /* All pages lie in this region, as long as there is a place in it that a few attempts find; else the kernel
@@ -9,6 +10,7 @@
 #define REGION_END   SIM_PAGES_END
 #define LARGE        (UINT64_C(2) << 20)
 #define ATTEMPTS     24
+#define GAPS         64          /* of which one is left free, where addresses vary */
 #define BATCH        (8 * LARGE) /* of one MADV_COLLAPSE, which disturbs every core */
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -26,8 +28,9 @@ static _Atomic uint64_t cursor = REGION_BEGIN;
 
 static uint64_t suggest(uint64_t size, uint64_t alignment) {
     uint64_t at = atomic_load_explicit(&cursor, memory_order_relaxed), base;
+    uint64_t gap = sim_draw(SIM_OPEN_PAGES, GAPS) * alignment;
     do {
-        base = sim_round_up(at, alignment);
+        base = sim_round_up(at, alignment) + gap;
         if (base + size > REGION_END)
             base = REGION_BEGIN;
     } while (!atomic_compare_exchange_weak(&cursor, &at, base + size));

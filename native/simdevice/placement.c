@@ -1,6 +1,7 @@
 #include "placement.h"
 #include "addresses.h"
 #include "pages.h"
+#include "variance.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,7 +121,8 @@ static void quit_family(struct sim_place *place) {
 static bool map(struct sim_place *place) {
     uint64_t seed;
     memcpy(&seed, place->family->content, sizeof seed);
-    uint64_t page = mix(mix(seed + place->what) + place->instance);
+    uint64_t elsewhere = sim_choice(SIM_OPEN_VARIABLES, UINT64_MAX);
+    uint64_t page = mix(mix(seed + place->what + elsewhere) + place->instance);
     for (int probe = 0; probe < PROBES; probe++, page += place->size / SIM_PAGE + 1) {
         place->base = SIM_VARIABLES_BEGIN + page % REGION_PAGES * SIM_PAGE;
         if (sim_pages_new_at(place->base, place->size))

@@ -374,3 +374,9 @@ CUresult cuFabricCpyBatchAsync(size_t numOps, CUDA_FABRIC_COPY_BATCH_OP *opList,
     SIM_REQUIRE(numOps > 0 && opList && flags == 0 && hStream);
     return CUDA_ERROR_NOT_SUPPORTED;
 }
+
+CUresult cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream hStream) {
+    NEEDS_CONTEXT;
+    SIM_REQUIRE(mapInfoList && count > 0);
+    return CUDA_ERROR_NOT_SUPPORTED;
+}

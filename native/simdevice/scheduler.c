@@ -2,6 +2,7 @@
 #include "capture.h"
 #include "context.h"
 #include "log.h"
+#include "variance.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -87,6 +88,8 @@ static void make_ready(struct sim_stream *stream) {
     stream->claimed = true;
     while (*place && (*place)->priority <= stream->priority) /* a lower number is a higher priority */
         place = &(*place)->next_ready;
+    if (sim_draw(SIM_OPEN_STREAM, 2)) /* which CUDA does not promise to heed */
+        place = &ready;
     stream->next_ready = *place;
     *place = stream;
     if (idle_threads > waking_threads) {
@@ -178,6 +181,13 @@ static void finish(struct sim_op *op) {
         pthread_cond_broadcast(&op_done);
 }
 
+/* Work may begin at once or a while later. */
+static void delay(void) {
+    uint64_t steps = sim_draw(SIM_OPEN_DELAY, 16);
+    if (steps >= 12)
+        nanosleep(&(struct timespec){.tv_nsec = (long)(steps - 11) * 100000}, NULL);
+}
+
 /* Runs the head of a stream that this thread has claimed. Takes the lock and returns with it, but not while
  * it runs. */
 static void execute(struct sim_stream *stream, bool in_worker) {
@@ -191,6 +201,7 @@ static void execute(struct sim_stream *stream, bool in_worker) {
             start_worker();
     }
     pthread_mutex_unlock(&lock);
+    delay();
     if (class->run && (class->even_after_error || sim_context_error(context) == CUDA_SUCCESS)) {
         CUresult result = class->run(op);
         if (result != CUDA_SUCCESS)
@@ -262,8 +273,8 @@ void sim_submit(struct sim_stream *stream, struct sim_op *op, struct sim_op *dep
     pthread_once(&once, set_up);
     pthread_mutex_lock(&lock);
     append(stream, op, dependency);
-    bool instant =
-        !op->class->run && !op->class->drop && stream->head == op && op->blockers == 0 && !stream->claimed;
+    bool instant = !op->class->run && !op->class->drop && stream->head == op && op->blockers == 0 &&
+                   !stream->claimed && !sim_draw(SIM_OPEN_INLINE, 2);
     if (instant)
         finish(op);
     else if (!stream->claimed && can_run(stream))
@@ -300,7 +311,7 @@ CUresult sim_submit_and_wait(struct sim_stream *stream, struct sim_op *op) {
     pthread_once(&once, set_up);
     pthread_mutex_lock(&lock);
     append(stream, op, NULL);
-    if (stream->head == op && op->blockers == 0 && !stream->claimed) {
+    if (stream->head == op && op->blockers == 0 && !stream->claimed && !sim_draw(SIM_OPEN_INLINE, 2)) {
         stream->claimed = true;
         execute(stream, false);
         if (can_run(stream))

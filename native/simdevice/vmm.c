@@ -77,7 +77,7 @@ static bool soil(const struct physical *physical) {
         mmap(NULL, physical->size, PROT_READ | PROT_WRITE, MAP_SHARED, physical->fd, (off_t)physical->offset);
     if (bytes == MAP_FAILED)
         return false;
-    memset(bytes, 0xA5, physical->size);
+    memset(bytes, SIM_DIRT, physical->size);
     munmap(bytes, physical->size);
     return true;
 }

@@ -26,6 +26,15 @@ def create(guest: Guest, array: int, width: int = 64, height: int = 64, depth: i
     guest.send("cuArray3DCreate_v2", pHandle=array, pAllocateArray=description(width, height, depth))
 
 
+def create_mipmap(guest: Guest, mipmap: int, width: int = 64, height: int = 64, levels: int = 3) -> None:
+    guest.send(
+        "cuMipmappedArrayCreate",
+        pHandle=mipmap,
+        pMipmappedArrayDesc=description(width, height),
+        numMipmapLevels=levels,
+    )
+
+
 def texture(guest: Guest, new: int, array: int, wanted: int = 0) -> Reply:
     return guest.call(
         "sessionTextureCreate",

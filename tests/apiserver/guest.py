@@ -31,6 +31,7 @@ KINDS = {
     "array": 16,
     "texture_object": 17,
     "surface_object": 18,
+    "mipmapped_array": 25,
 }
 
 

@@ -44,6 +44,7 @@ VALID: dict[str, dict[str, Any]] = {
     "sessionGraphKernel": {"params": 12},
     "sessionGraphSetKernel": {"params": 12},
     "cuArray3DCreate_v2": {"pAllocateArray": arrays.description(64)},
+    "cuMipmappedArrayCreate": {"pMipmappedArrayDesc": arrays.description(64)},
     "sessionTextureCreate": {
         "resource": arrays.resource(arrays.KEPT),
         "texture": arrays.SAMPLER,
@@ -101,6 +102,7 @@ class World:
             "function",
             "link",
             "graph_exec",
+            "mipmapped_array",
             "texture_object",
             "surface_object",
         ):
@@ -135,6 +137,8 @@ class World:
             guest.send("cuEventRecordWithFlags", hEvent=new, hStream=0, flags=0)
         elif kind == "array":
             arrays.create(guest, new)
+        elif kind == "mipmapped_array":
+            arrays.create_mipmap(guest, new)
         elif kind == "texture_object":
             assert arrays.texture(guest, new, arrays.KEPT).status == 0
         elif kind == "surface_object":

@@ -214,8 +214,8 @@ HEADER_MISTAKES = {
         (-18, "CUjit_option: CU_JIT_FAST_COMPILE is not listed", "Say what becomes of it"),
     ),
     "type that is not as wide as a pointer": (
-        "opaque: [CUmipmappedArray, ",
-        "opaque: [CUdevprop, CUmipmappedArray, ",
+        "opaque: [CUgraphDeviceNode, ",
+        "opaque: [CUdevprop, CUgraphDeviceNode, ",
         (0, "CUdevprop is not as wide as a pointer", SAY),
     ),
 }

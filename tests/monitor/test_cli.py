@@ -283,9 +283,9 @@ def test_a_killed_local_run_leaves_no_monitor(short: str) -> None:
 
 
 def test_sim(nowhere: str) -> None:
-    environment = shown(harness.gpuferry(nowhere, "sim", "--devices", "3", "--", *SHOW))
+    environment = shown(harness.gpuferry(nowhere, "sim", "--devices", "3", "--vary", "7", "--", *SHOW))
     assert environment["LD_PRELOAD"].split(":")[0].endswith("/sim/libcuda.so.1")
-    assert environment["GPUFERRY_SIM_DEVICES"] == "3"
+    assert (environment["GPUFERRY_SIM_DEVICES"], environment["GPUFERRY_SIM_VARIANCE"]) == ("3", "7")
     assert environment["GPUFERRY_SIM_PYTHON"]
     assert "GPUFERRY_MONITOR" not in environment
 

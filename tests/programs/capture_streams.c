@@ -26,6 +26,7 @@ int main(void) {
     memset(out, 0, WORDS * 4);
     OK(cuMemsetD32(a, 0, WORDS));
     OK(cuMemsetD32(b, 0, WORDS));
+    OK(cuStreamSynchronize(NULL)); // a stream that does not block waits for nothing of the default stream
 
     OK(cuStreamBeginCapture(origin, CU_STREAM_CAPTURE_MODE_GLOBAL));
     OK(cuMemcpyHtoDAsync(a, in, WORDS * 4, origin));

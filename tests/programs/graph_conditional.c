@@ -59,6 +59,7 @@ static unsigned run(CUgraphConditionalNodeType type, unsigned size, unsigned cou
     OK(cuGraphInstantiate(&exec, graph, 0));
     OK(cuMemsetD32(counter, 0, 1));
     OK(cuMemsetD32(value, 4, 1));
+    OK(cuStreamSynchronize(NULL)); // a stream that does not block waits for nothing of the default stream
     OK(cuGraphLaunch(exec, stream));
     OK(cuStreamSynchronize(stream));
     OK(cuMemcpyDtoH(&raised, counter, 4));

@@ -23,6 +23,7 @@ int main(void) {
     CUgraph graph;
     CUgraphExec exec;
     OK(cuMemsetD32(counter, 0, 1));
+    OK(cuStreamSynchronize(NULL)); // a stream that does not block waits for nothing of the default stream
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     OK(cuMemcpyHtoDAsync(step, &added, 4, stream));

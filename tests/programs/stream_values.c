@@ -9,6 +9,7 @@ int main(void) {
     CUdeviceptr flags = allocate(64), counter = allocate(4);
     OK(cuMemsetD8(flags, 0, 64));
     OK(cuMemsetD32(counter, 0, 1));
+    OK(cuStreamSynchronize(NULL)); // a stream that does not block waits for nothing of the default stream
     OK(cuStreamCreate(&first, CU_STREAM_NON_BLOCKING));
     OK(cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
     // The second goes on when the first has written, one comparison after another.

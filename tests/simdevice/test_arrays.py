@@ -103,8 +103,11 @@ def test_mipmapped(cu: Driver, context: int) -> None:
     cu.ok("cuMipmappedArrayDestroy", mipmap)
     assert cu.status("cuArrayDestroy", level) == INVALID_HANDLE
     assert cu.status("cuMipmappedArrayGetLevel", out, 0, 0) == INVALID_HANDLE
-    for levels in (0, 5):
-        assert cu.status("cuMipmappedArrayCreate", out, ctypes.byref(desc), levels) == INVALID_VALUE
+    for wanted, last in ((0, 0), (9, 3)):  # the number is brought into the range that there may be
+        mipmap = int(cu.out("cuMipmappedArrayCreate", ctypes.byref(desc), wanted))
+        cu.ok("cuMipmappedArrayGetLevel", out, mipmap, last)
+        assert cu.status("cuMipmappedArrayGetLevel", out, mipmap, last + 1) == INVALID_VALUE
+        cu.ok("cuMipmappedArrayDestroy", mipmap)
     assert cu.used() == before
 
 

@@ -74,6 +74,7 @@ def test_driver_version_needs_no_init() -> None:
         ("GPUFERRY_SIM_LOG", "loud", "info or debug"),
         ("GPUFERRY_SIM_DIRTY", "yes", "0 or 1"),
         ("GPUFERRY_SIM_PEERS", "2", "0 or 1"),
+        ("GPUFERRY_SIM_VARIANCE", "-1", "a seed"),
     ],
 )
 def test_a_bad_setting_is_named_and_init_fails(name: str, value: str, word: str) -> None:

@@ -63,6 +63,8 @@ struct sim_grid {
     uint8_t *const *globals;
     uint32_t multiprocessors;
     size_t stack_limit, heap_limit; /* bytes: of a thread, of all that kernels take from the heap */
+    uint64_t first;                 /* the block that starts first; they follow each other, */
+    uint32_t backwards;             /* forwards or backwards */
     uint32_t cooperative; /* its blocks wait for each other: all of them are made resident at once */
 };
 /* Runs the whole grid on the engine's threads and returns when it has ended: CUDA_SUCCESS or the error that

@@ -108,8 +108,13 @@ static bool next_block(struct sim_run *run, uint64_t *index) {
     if (atomic_load_explicit(&run->next, memory_order_relaxed) >= run->total ||
         atomic_load_explicit(&run->error, memory_order_relaxed) != CUDA_SUCCESS)
         return false;
-    *index = atomic_fetch_add_explicit(&run->next, 1, memory_order_relaxed);
-    return *index < run->total;
+    uint64_t turn = atomic_fetch_add_explicit(&run->next, 1, memory_order_relaxed);
+    if (turn >= run->total)
+        return false;
+    const struct sim_grid *grid = run->grid;
+    uint64_t at = turn < run->total - grid->first ? turn + grid->first : turn + grid->first - run->total;
+    *index = grid->backwards ? run->total - 1 - at : at;
+    return true;
 }
 
 static void measured(struct sim_kernel *kernel, uint64_t since, uint64_t blocks) {
