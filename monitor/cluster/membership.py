@@ -214,8 +214,8 @@ class Membership:
             await asyncio.sleep(LOCAL_KILLS_SECONDS)
 
     async def read_limits(self) -> None:
-        """Let the limits hold that the state folder has: set here, or as the registry told them last. And know
-        which tenants have tokens here.
+        """Let the limits hold that the state folder has: set here, or as the registry told them last. Which
+        tenants have tokens there is known then, too.
         """
         if store := self._local.store:
             self._know(Source.MACHINE, await TokenBook(store).tenants())

@@ -99,7 +99,7 @@ class Holdings:
         return room.leaving(share.leave, newcomer=not self.of(tenant).sessions) if share.leave else room
 
     def finds_a_place_left(self, tenant: str) -> bool:
-        """Whether others leave places to this tenant, which has no session."""
+        """Whether this is a tenant without a session, to which others leave places."""
         return self._shares(tenant).leave > 0 and not self.of(tenant).sessions
 
     def waits_for_itself(self, request: Request, room: Room) -> bool:

@@ -124,8 +124,8 @@ class Limits:
         }
 
 
-# Of a tenant for which nobody has said anything: it cannot take all places, fill the queue, nor keep the control
-# plane busy.
+# Of a tenant for which nobody has said anything: it cannot take all places, fill the queue, nor keep the
+# control plane busy.
 BUILT_IN = Limits(math.inf, math.inf, 1000, math.inf, 50, math.inf, 1, math.inf, 1)
 UNLIMITED = Limits(math.inf, math.inf, math.inf, math.inf, math.inf, math.inf, 1, math.inf, 0)
 

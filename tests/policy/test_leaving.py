@@ -1,4 +1,4 @@
-"""Places that a tenant leaves to those that have none: whoever comes finds one, whatever another one asks for."""
+"""Places that a tenant leaves to those that have none: whoever comes finds one, whatever others ask for."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_nobody_with_a_session_takes_the_last_places(
     arrivals: list[tuple[str, int, float]], gpus: int, seats: int, leave: int
 ) -> None:
     server = Server(gpus, seats, a=leave, b=leave, c=leave)
-    place = server.policy._place  # type: ignore[attr-defined]
+    place = server.policy._place
 
     def checked(request: Request, where: list[Gpu]) -> Place:
         first = not server.policy.standing(request.tenant).sessions
@@ -179,7 +179,7 @@ def test_nobody_with_a_session_takes_the_last_places(
             assert server.places() >= min(leave, gpus * seats - 1)
         return decision
 
-    server.policy._place = checked  # type: ignore[method-assign]
+    server.policy._place = checked  # type: ignore[method-assign, assignment]
     for number, (tenant, memory, lasts) in enumerate(arrivals):
         server.until(number * 0.5)
         server.arrive(tenant, memory, lasts)
