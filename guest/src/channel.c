@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "gpuferry/messages.h"
+#include "guest.h"
 #include "hooks.h"
 #include "log.h"
 #include "resume.h"
@@ -301,7 +302,8 @@ static CUresult write_direct(uint16_t op, const void *request, size_t size, cons
 
     parts[count++] = (struct iovec){&header, sizeof header};
     parts[count++] = (struct iovec){(void *)request, size};
-    bool fine = true;
+    bool fine = true, sharing = gf_thread.sharing;
+    gf_thread.sharing = true; /* nothing can be fetched by who has the writer's role */
     for (uint64_t row = 0; row < rows->rows && fine; row++) {
         parts[count++] = (struct iovec){rows->base + row * rows->pitch, rows->width};
         if (count == IOV_BATCH || row + 1 == rows->rows) {
@@ -309,6 +311,7 @@ static CUresult write_direct(uint16_t op, const void *request, size_t size, cons
             count = 0;
         }
     }
+    gf_thread.sharing = sharing;
 
     pthread_mutex_lock(&ch.send_lock);
     ch.writing = false;
@@ -328,12 +331,45 @@ uint64_t gf_channel_frames(void) {
     return atomic_load(&ch.frames);
 }
 
+static bool any_shared(const struct iovec *parts, int count) {
+    bool shared = false;
+    for (int i = 0; i < count && !shared; i++) {
+        shared = gf_shares(parts[i].iov_base);
+    }
+    return shared;
+}
+
+/* Memory that the program shares with the device may have to be fetched when it is read, by a call of its
+ * own: so it is read before the ring is locked. */
+static CUresult append_parts(uint16_t op, uint32_t request, const struct iovec *parts, int count,
+                             bool flush) {
+    if (!any_shared(parts, count)) {
+        return append(op, request, parts, count, NULL, flush);
+    }
+    size_t size = 0;
+    for (int i = 0; i < count; i++) {
+        size += parts[i].iov_len;
+    }
+    struct iovec copy = {malloc(size), 0};
+    if (copy.iov_base == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    for (int i = 0; i < count; i++) {
+        memcpy((char *)copy.iov_base + copy.iov_len, parts[i].iov_base, parts[i].iov_len);
+        copy.iov_len += parts[i].iov_len;
+    }
+    CUresult result = append(op, request, &copy, 1, NULL, flush);
+    free(copy.iov_base);
+    return result;
+}
+
 CUresult gf_send(uint16_t op, const struct iovec *parts, int count) {
     gf_hook_before(op);
-    return append(op, 0, parts, count, NULL, false);
+    return append_parts(op, 0, parts, count, false);
 }
 
 CUresult gf_send_rows(uint16_t op, const void *request, size_t size, const struct gf_rows *rows) {
+    gf_reach(rows->base, rows->pitch * (rows->rows - 1) + rows->width, false);
     if (rows->width * rows->rows >= DIRECT_THRESHOLD && !ch.resumable) {
         return write_direct(op, request, size, rows);
     }
@@ -344,7 +380,7 @@ CUresult gf_send_rows(uint16_t op, const void *request, size_t size, const struc
 CUresult gf_call_start(struct gf_call *call, const struct iovec *parts, int count) {
     gf_hook_before(call->op);
     gf_reply_register(call);
-    return append(call->op, call->request, parts, count, NULL, true);
+    return append_parts(call->op, call->request, parts, count, true);
 }
 
 CUresult gf_call_parts(struct gf_call *call, const struct iovec *parts, int count) {

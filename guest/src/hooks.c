@@ -1,10 +1,9 @@
 #include "hooks.h"
 
-#include <stddef.h>
-
 #include "gpuferry/messages.h"
 
 _Atomic bool gf_hooked;
+const struct gf_sharing *_Atomic gf_sharing;
 static void (*_Atomic callbacks[GF_MOMENTS])(void);
 
 void gf_hook_set(enum gf_moment moment, void (*callback)(void)) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum gf_moment {
@@ -36,4 +37,24 @@ static inline void gf_hook_after(uint16_t op) {
     if (__builtin_expect(atomic_load_explicit(&gf_hooked, memory_order_acquire), 0)) {
         gf_hook_run_after(op);
     }
+}
+
+/* Memory that the program shares with the device, for those who must not raise a fault when they touch it. */
+struct gf_sharing {
+    bool (*holds)(uint64_t address);
+    bool (*reach)(uint64_t address, uint64_t size, bool write);
+};
+/* NULL: there never was any. */
+extern const struct gf_sharing *_Atomic gf_sharing;
+
+static inline bool gf_shares(const void *address) {
+    const struct gf_sharing *sharing = atomic_load_explicit(&gf_sharing, memory_order_acquire);
+    return __builtin_expect(sharing != NULL, 0) && sharing->holds((uint64_t)address);
+}
+
+/* Shared memory in a range may be touched now, as far as it lies in one allocation. False: nothing had to be
+ * done for it. */
+static inline bool gf_reach(const void *address, uint64_t size, bool write) {
+    const struct gf_sharing *sharing = atomic_load_explicit(&gf_sharing, memory_order_acquire);
+    return __builtin_expect(sharing != NULL, 0) && sharing->reach((uint64_t)address, size, write);
 }

@@ -179,7 +179,8 @@ CUresult gf_cuMemHostUnregister(void *p) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!take((uint64_t)p, true, &range)) {
-        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+        return gf_host_find((uint64_t)p, &range) ? CUDA_ERROR_INVALID_VALUE /* allocated, or within */
+                                                 : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
     gf_host_calls_settle(range.owner);
     gf_pending_wait(p, range.size);

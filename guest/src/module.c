@@ -8,6 +8,7 @@
 #include "context.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
+#include "hooks.h"
 #include "known_images.h"
 #include "stats.h"
 #include "wire/sha256.h"
@@ -88,6 +89,7 @@ CUresult gf_image_load(enum gf_handle_kind kind, const void *image, struct gf_ji
     if (image == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    gf_reach(image, UINT64_MAX, false); /* the kernel is asked whether it can be read */
     CUresult result = gf_image_pick(image, &target, &picked);
     if (result != CUDA_SUCCESS) {
         return result;

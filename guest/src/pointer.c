@@ -71,8 +71,8 @@ static CUresult get(const struct subject *s, uint64_t address, CUpointer_attribu
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: /* the device cannot reach other host memory */
         put(data, s->device || s->shared ? address : 0, sizeof(CUdeviceptr));
         return s->device || s->shared ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        put(data, s->host || s->shared ? address : 0, sizeof(void *));
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER: /* what CUDA does not know it takes for the program's */
+        put(data, s->device && !s->shared ? 0 : address, sizeof(void *));
         return s->host || s->shared ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         put(data, s->sync_memops, sizeof(unsigned));

@@ -1,19 +1,17 @@
-#define _GNU_SOURCE /* the registers of a fault */
 #include "shared.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include "channel.h"
 #include "context.h"
+#include "fault.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "hooks.h"
@@ -48,7 +46,6 @@ static bool fetched;    /* since the program last waited for the device, which m
 static bool failed;     /* to fetch; it was said */
 static int memory = -1; /* /proc/self/mem, which writes to pages that threads cannot touch yet */
 static char bounce[FETCH_MAX];
-static struct sigaction before;
 
 static uint64_t base(const struct range *range, uint64_t page) {
     return range->shared.address + page * PAGE;
@@ -164,7 +161,7 @@ static void take_all_away(void) {
     }
 }
 
-static void install(void);
+static bool resolve(uint64_t address, bool write);
 
 /* Before the device is given work. */
 static void before_work(void) {
@@ -176,7 +173,7 @@ static void before_work(void) {
     take_all_away();
     busy = true;
     fetched = false;
-    install();
+    gf_fault_install(resolve);
     pthread_mutex_unlock(&lock);
 }
 
@@ -238,58 +235,55 @@ static void fetch(struct range *range, uint64_t first) {
     fetched = true;
 }
 
-static bool was_read(const ucontext_t *registers) {
-#ifdef __x86_64__
-    return (registers->uc_mcontext.gregs[REG_ERR] & 2) == 0;
-#else
-    (void)registers;
-    return false;
-#endif
+/* With the lock held: a page may be touched. False: it could be already. */
+static bool reach(struct range *range, uint64_t page, bool write) {
+    bool changed = range->state[page] == AWAY || (range->state[page] == CLEAN && write);
+    if (range->state[page] == AWAY) {
+        fetch(range, page);
+    }
+    if (range->state[page] == CLEAN && write) {
+        protect(range, page, page + 1, DIRTY, PROT_READ | PROT_WRITE);
+    }
+    return changed;
 }
 
-static bool resolve(uint64_t address, const ucontext_t *registers) {
-    if (gf_thread.sharing || atomic_load(&gf_session.state) == GF_FORKED) {
+/* Whether the calling thread may have pages changed: not in the middle of it, nor with a connection that is
+ * another process's. */
+static bool may_change(void) {
+    return !gf_thread.sharing && atomic_load(&gf_session.state) != GF_FORKED;
+}
+
+static bool resolve(uint64_t address, bool write) {
+    if (!gf_window_contains(address) || !may_change()) {
         return false;
     }
     pthread_mutex_lock(&lock);
     struct range *range = find(address);
     if (range != NULL) {
-        uint64_t page = (address - range->shared.address) / PAGE;
-        if (range->state[page] == AWAY) {
-            fetch(range, page);
-        } else if (range->state[page] == CLEAN && !was_read(registers)) {
-            protect(range, page, page + 1, DIRTY, PROT_READ | PROT_WRITE);
-        }
+        reach(range, (address - range->shared.address) / PAGE, write);
     }
     pthread_mutex_unlock(&lock);
     return range != NULL;
 }
 
-static void on_fault(int number, siginfo_t *info, void *registers) {
+static bool reach_range(uint64_t address, uint64_t size, bool write) {
+    if (!gf_window_contains(address) || !may_change()) {
+        return false;
+    }
     int error = errno;
-    if (gf_window_contains((uint64_t)info->si_addr) && resolve((uint64_t)info->si_addr, registers)) {
-        errno = error;
-        return;
+    bool changed = false;
+    pthread_mutex_lock(&lock);
+    struct range *range = find(address);
+    if (range != NULL && size > 0) {
+        uint64_t offset = address - range->shared.address, left = range->pages * PAGE - offset;
+        uint64_t last = (offset + (size < left ? size : left) - 1) / PAGE;
+        for (uint64_t page = offset / PAGE; page <= last; page++) {
+            changed = reach(range, page, write) || changed;
+        }
     }
-    if ((before.sa_flags & SA_SIGINFO) != 0) {
-        before.sa_sigaction(number, info, registers);
-    } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
-        before.sa_handler(number);
-    } else {
-        struct sigaction none = {.sa_handler = SIG_DFL}; /* the access is made again */
-        sigaction(SIGSEGV, &none, NULL);
-    }
-}
-
-/* Behind whatever handler the program has, also one that it has set since. */
-static void install(void) {
-    struct sigaction present, ours = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-    sigaction(SIGSEGV, NULL, &present);
-    if ((present.sa_flags & SA_SIGINFO) == 0 || present.sa_sigaction != on_fault) {
-        before = present;
-        sigemptyset(&ours.sa_mask);
-        sigaction(SIGSEGV, &ours, NULL);
-    }
+    pthread_mutex_unlock(&lock);
+    errno = error;
+    return changed;
 }
 
 /* With the lock held. */
@@ -305,7 +299,9 @@ static CUresult prepare(void) {
     if (memory < 0) {
         memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
     }
-    install();
+    gf_fault_install(resolve);
+    static const struct gf_sharing sharing = {gf_window_contains, reach_range};
+    atomic_store(&gf_sharing, &sharing);
     gf_hook_set(GF_BEFORE_WORK, before_work);
     gf_hook_set(GF_BEFORE_WAIT, before_wait);
     gf_hook_set(GF_AFTER_WAIT, after_wait);

@@ -88,7 +88,11 @@ CUresult cuMemHostRegister_v2(void *pointer, size_t size, unsigned int flags) {
 CUresult cuMemHostUnregister(void *pointer) {
     SIM_TRY(sim_enter());
     SIM_REQUIRE(pointer);
-    return drain_and_remove(pointer, is_registered, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    struct sim_range range; /* memory that was allocated, or the middle of what was registered */
+    bool known = sim_ranges_find(&sim_memory, (uint64_t)pointer, &range) &&
+                 (is_allocated(&range) || is_registered(&range));
+    return drain_and_remove(pointer, is_registered,
+                            known ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 }
 
 static CUresult find(void *pointer, struct sim_range *range) {

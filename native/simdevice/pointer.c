@@ -26,9 +26,9 @@ static CUresult query(void *value, CUpointer_attribute attribute, uint64_t point
         *(CUdeviceptr *)value = range ? pointer : 0;
         break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER: {
-        bool reachable = range && (on_host(range) || managed);
+        bool reachable = !range || on_host(range) || managed; /* of what CUDA does not know, so it answers */
         *(void **)value = reachable ? (void *)pointer : NULL;
-        return reachable ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+        return range && reachable ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
     }
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
         memset(value, 0, sizeof(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS));

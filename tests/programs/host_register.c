@@ -19,6 +19,7 @@ int main(void) {
     for (unsigned i = 0; i < count; i++)
         wrong += host[i] != (i ^ seed) * 2654435761u;
     EXPECT(wrong == 0);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostUnregister(host + 1));
     OK(cuMemHostUnregister(host));
     FAILS(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, cuMemHostUnregister(host));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostRegister(NULL, bytes, 0));
@@ -27,6 +28,7 @@ int main(void) {
     OK(cuMemHostAlloc(&pinned, 4096, CU_MEMHOSTALLOC_PORTABLE));
     OK(cuMemHostGetFlags(&flags, pinned));
     EXPECT(flags & CU_MEMHOSTALLOC_PORTABLE);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemHostUnregister(pinned));
     OK(cuMemFreeHost(pinned));
     free(host);
     return check_failed;

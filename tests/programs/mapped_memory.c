@@ -55,8 +55,27 @@ int main(void) {
         EXPECT(caught == 1);
     }
 
+    // One that is set now, before the next launch, is as good.
+    own.sa_flags = SA_RESETHAND;
+    OK(LAUNCH(kernel("count_up"), 1, 1, stream, &data));
+    OK(cuStreamSynchronize(stream));
+    EXPECT(sigaction(SIGSEGV, &own, NULL) == 0);
+    EXPECT(data[0] == 12);
+    volatile int again = sigsetjmp(back, 1);
+    if (!again)
+        *(volatile int *)nowhere = 1;
+    EXPECT(again == 1 && signal(SIGSEGV, SIG_IGN) == SIG_DFL);
+    EXPECT(raise(SIGSEGV) == 0 && signal(SIGSEGV, on_fault) == SIG_IGN);
+    again = sigsetjmp(back, 1);
+    if (!again)
+        raise(SIGSEGV);
+    EXPECT(again == 1);
+    OK(LAUNCH(kernel("count_up"), 1, 1, stream, &data));
+    OK(cuStreamSynchronize(stream));
+    EXPECT(data[0] == 13);
+
     OK(cuMemcpyDtoH(plain, (CUdeviceptr)data, sizeof plain));
-    EXPECT(plain[0] == 11 && plain[3] == 7);
+    EXPECT(plain[0] == 13 && plain[3] == 7);
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFree((CUdeviceptr)data));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFreeHost(data + 1));
     OK(cuMemFreeHost(data));

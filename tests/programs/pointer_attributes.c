@@ -53,7 +53,15 @@ int main(void) {
     OK(cuPointerGetAttributes(2, wanted, answers, memory));
     EXPECT(type == CU_MEMORYTYPE_DEVICE && ordinal == 0);
     OK(cuPointerGetAttributes(2, wanted, answers, (CUdeviceptr)(uintptr_t)&local));
-    EXPECT(type == 0);
+    EXPECT(type == 0 && (int)ordinal == CU_DEVICE_INVALID);
+    CUpointer_attribute pointers[] = {CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_DEVICE_POINTER};
+    void *both[] = {&host_pointer, &base};
+    OK(cuPointerGetAttributes(2, pointers, both, (CUdeviceptr)(uintptr_t)&local));
+    EXPECT(host_pointer == &local && base == 0);
+    OK(cuPointerGetAttributes(2, pointers, both, 0));
+    EXPECT(host_pointer == NULL && base == 0);
+    OK(cuPointerGetAttributes(2, pointers, both, memory));
+    EXPECT(host_pointer == NULL && base == memory);
     FAILS(CUDA_ERROR_NOT_FOUND, cuMemGetAddressRange(&base, &size, (CUdeviceptr)(uintptr_t)&local));
     OK(cuMemcpyDtoH(&value, inside, 4));
     EXPECT(value == 0x1234);
