@@ -232,6 +232,7 @@ class Membership:
 
     def _know(self, source: Source, tenants: Set[str]) -> None:
         if self._tenancy.know(source, tenants):
+            self._pool.several_tenants(self._tenancy.several)
             self._broker.dispatch()
 
     async def holds(self, tenant: str, known: proof.Verifier) -> bool:

@@ -44,7 +44,8 @@ class Tenancy:
         return True
 
     @property
-    def _several(self) -> bool:
+    def several(self) -> bool:
+        """Whether tokens of several tenants exist."""
         return len(frozenset().union(*self._tenants.values())) > 1
 
     def update(self, source: Source, limits: Mapping[str, Limits]) -> bool:
@@ -89,7 +90,7 @@ class Tenancy:
             assert limits.sessions is not None
             assert limits.memory is not None
             assert limits.weight is not None
-            leave = int(limits.leave or 0) if self._several else 0
+            leave = int(limits.leave or 0) if self.several else 0
             found = self._shares[tenant] = Share(limits.sessions, limits.memory, limits.weight, leave)
         return found
 
