@@ -122,6 +122,11 @@ class Pool:
         return keeper
 
     @property
+    def jailed(self) -> bool:
+        """Whether API servers are in jails."""
+        return self._jail is not None
+
+    @property
     def keeps_apart(self) -> bool:
         """Whether tenants may come: to a simulated device only where there are jails, or `--jail off`."""
         return self._jail is not None or not self._config.simulated or self._config.jail == "off"
