@@ -68,7 +68,9 @@ def doctor(monitor: Monitor, **environment: str) -> dict[str, list[dict[str, Any
 def far_driver(folder: Path) -> Path:
     source, library = folder / "far.c", folder / "libcuda.so.1"
     source.write_text(FAR)
-    subprocess.run(["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", str(library), str(source)], check=True)
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", str(library), str(source)], check=True
+    )
     return library
 
 
