@@ -14,7 +14,7 @@ from gpuferry.specs._generated import node_pb2
 from gpuferry.specs._generated.frames import SEATS
 
 COMMON = frozenset(("home", "resume", "revoke", "cancel", "stats", "shutdown"))
-SERVERS = COMMON | {"grant", "migrate", "share", "next_launch"}
+SERVERS = COMMON | {"grant", "migrate", "share", "next_launch", "export", "fetched"}
 KEEPERS = COMMON | {"keep", "play"}
 SECONDS_MOST = 1e9  # of any time: more than anything lives
 OPERATION_MOST = 0xFFFF
@@ -29,6 +29,7 @@ _BESIDE = {
     "keep": re.compile("s{0,2}"),
     "play": re.compile("(ss?f)?"),
     "share": re.compile("f?"),
+    "fetched": re.compile(".*"),  # whatever a driver shares memory by
 }
 
 

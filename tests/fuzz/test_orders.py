@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from gpuferry.apiserver import orders as read
 
 from tests.fuzz import orders
+
+
+def test_each_kind_is_for_somebody() -> None:
+    assert set(orders.KINDS) == read.SERVERS | read.KEEPERS
 
 
 def test_few_orders() -> None:
