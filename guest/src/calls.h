@@ -34,6 +34,18 @@ CUresult gf_copy_array_to_host(void *to, CUarray from, size_t offset, size_t siz
 CUresult gf_copy_array_to_array(CUarray to, size_t to_offset, CUarray from, size_t from_offset, size_t size,
                                 CUstream stream);
 CUresult gf_array_create_plane(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *desc);
+CUresult gf_reference_of_texture(struct gf_module *owner, uint64_t module, const char *name,
+                                 CUtexref *reference);
+CUresult gf_reference_of_surface(struct gf_module *owner, uint64_t module, const char *name,
+                                 CUsurfref *reference);
+CUresult gf_reference_bind_array(struct gf_texture_reference *reference, uint64_t handle, CUarray array);
+CUresult gf_reference_bind_mipmap(struct gf_texture_reference *reference, uint64_t handle,
+                                  CUmipmappedArray mipmap);
+CUresult gf_reference_bind_memory(struct gf_texture_reference *reference, uint64_t handle, size_t *offset,
+                                  CUdeviceptr address, size_t bytes);
+CUresult gf_reference_bind_rows(struct gf_texture_reference *reference, uint64_t handle,
+                                const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr address, size_t pitch);
+CUresult gf_reference_border(const struct gf_texture_reference *reference, float colour[4]);
 CUresult gf_texture_create(CUtexObject *object, const CUDA_RESOURCE_DESC *resource,
                            const CUDA_TEXTURE_DESC *texture, const CUDA_RESOURCE_VIEW_DESC *part);
 CUresult gf_texture_resource(CUtexObject object, CUDA_RESOURCE_DESC *resource);
@@ -80,6 +92,9 @@ CUresult gf_graph_add(CUgraphNode *handle, struct gf_model *model, const CUgraph
 /* Of one handle or address. */
 CUresult gf_graph_add_value(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
                             size_t count, enum gf_form form, uint64_t value);
+/* The same where the program is told what the node made: the address of an allocation. */
+CUresult gf_graph_add_telling(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
+                              const CUgraphEdgeData *data, size_t count, enum gf_form form, void *params);
 CUresult gf_graph_connect(struct gf_model *model, const CUgraphNode *from, const CUgraphNode *to,
                           const CUgraphEdgeData *data, size_t count);
 CUresult gf_graph_disconnect(struct gf_model *model, const CUgraphNode *from, const CUgraphNode *to,
@@ -107,6 +122,10 @@ CUresult gf_exec_enabled(struct gf_exec *exec, const struct gf_node *node, unsig
 CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *model, CUgraphExecUpdateResultInfo *info);
 CUresult gf_exec_update_old(struct gf_exec *exec, struct gf_model *model, CUgraphNode *node,
                             CUgraphExecUpdateResult *result);
+
+CUresult gf_graph_memory_trim(void);
+CUresult gf_graph_memory_attribute(CUgraphMem_attribute attribute, cuuint64_t *value);
+CUresult gf_graph_memory_restart(CUgraphMem_attribute attribute, const cuuint64_t *zero);
 
 CUresult gf_user_object_create(CUuserObject *object, void *data, CUhostFn destroy, unsigned references);
 CUresult gf_user_object_retain(uint64_t object, unsigned count);

@@ -53,6 +53,7 @@ SOME = {
     "memsets",
     "mipmaps",
     "moving_contexts",
+    "moving_graph_nodes",
     "moving_graphs",
     "null_handles",
     "per_thread_stream",
@@ -64,6 +65,7 @@ SOME = {
     "struct_parameters",
     "symbols",
     "texture_objects",
+    "texture_references",
     "vector_add_driver",
     "vector_add_runtime",
     "vmm_access",
@@ -78,9 +80,11 @@ SOME_BY_FILE = {
     "memsets",
     "mipmaps",
     "moving_contexts",
+    "moving_graph_nodes",
     "moving_graphs",
     "symbols",
     "texture_objects",
+    "texture_references",
     "vector_add_runtime",
     "vmm_maps",
 }
@@ -99,6 +103,7 @@ SOME_BETWEEN_SERVERS = {
     "pinned_pipeline",
     "shared_stream_threads",
     "texture_objects",
+    "texture_references",
     "vector_add_runtime",
     "vmm_access",
     "vmm_maps",
@@ -116,7 +121,17 @@ REFUSALS = (
     "the session is over",
 )
 # Their streams wait for what the program does next, which is held at that moment: such a move is refused.
-WAITING = {"host_errors", "host_exit", "host_function", "mapped_polling", "stream_values"}
+WAITING = {
+    "capture_basic",
+    "graph_nodes",
+    "graph_runtime",
+    "host_errors",
+    "host_exit",
+    "host_function",
+    "mapped_polling",
+    "moving_graph_nodes",
+    "stream_values",
+}
 WAITS = ("functions of the program that stand in streams", "the device is still at work")
 # Their device fails, which is seen when it is asked for something next.
 FAILING = {
