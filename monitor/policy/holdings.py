@@ -120,7 +120,7 @@ class Holdings:
     def why_no_more(self, tenant: str) -> str:
         """Why the tenant may not have all that there is; empty if it may."""
         leave = self._shares(tenant).leave
-        return f", because {leave} places are left to other tenants (limit leave)" if leave else ""
+        return f", because something is left to other tenants (limit leave={leave})" if leave else ""
 
     def never(self, request: Request) -> tuple[str, bool] | None:
         """Why the tenant may never have such a session, and whether asking for less memory would help."""

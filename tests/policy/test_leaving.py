@@ -109,7 +109,7 @@ def test_who_asks_for_more_than_others_leave_is_told_why() -> None:
     (refusal,) = server.refused
     assert refusal.memory
     assert "at most 75" in refusal.reason
-    assert "1 places are left to other tenants (limit leave)" in refusal.reason
+    assert "left to other tenants (limit leave=1)" in refusal.reason
 
 
 def test_a_place_may_be_on_any_gpu() -> None:
