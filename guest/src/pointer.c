@@ -47,6 +47,7 @@ static struct subject look_up(uint64_t address) {
             .device = true, .base = mapping.address, .size = mapping.size, .id = mapping.allocation};
     } else if (gf_global_find(address, &s.base, &s.size)) {
         s.device = true;
+        s.shared = is_shared;
         s.owner = gf_context_current_handle();
     } else if (gf_host_find(address, &range)) {
         s = (struct subject){

@@ -16,6 +16,10 @@ struct gf_shared {
 CUresult gf_shared_alloc(uint64_t size, unsigned flags, bool managed, uint64_t *address);
 /* Memory that begins at an address ends. False: none of that kind does. */
 bool gf_shared_end(uint64_t address, bool managed);
+/* Managed memory that came with a module, at an address that is the server's choice, and whatever lies beside
+ * it; as often as it is adopted it is left. */
+CUresult gf_shared_adopt(uint64_t address, uint64_t size);
+void gf_shared_leave(uint64_t address);
 /* What a context owns. */
 void gf_shared_end_context(uint64_t owner);
 /* The shared memory that holds an address. */
