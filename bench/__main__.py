@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import subprocess
 import sys
@@ -64,10 +65,13 @@ def micro(server: Monitor) -> list[Row]:
     launched = 20000
     written = floor(twin, "up", launched * int(remote["launch_bytes"]), BATCH) / launched
     round_trip = floor(twin, "pingpong", 20000, CALL, REPLY)
-    gigabytes = copied / 1e9
+    gigabytes, image = copied / 1e9, int(remote["image_bytes"])
     connected = min(measured(server.run([probe, "connect"]))["first_call"] for _ in range(9))
     return [
         cost("sync_call", remote["sync_call"] * 1e6, round_trip + native["sync_call"] * 1e6, "µs"),
+        cost("small_d2h", remote["small_d2h"] * 1e6, round_trip + native["small_d2h"] * 1e6, "µs"),
+        cost("event_query", remote["event_query"] * 1e6, native["event_query"] * 1e6, "µs"),
+        cost("idle_sync", remote["idle_sync"] * 1e6, native["idle_sync"] * 1e6, "µs"),
         cost("async_call", remote["async_call"] * 1e6, native["async_call"] * 1e6, "µs"),
         cost("launch", remote["launch"] * 1e6, native["launch"] * 1e6, "µs"),
         cost("launch_enqueue", remote["launch_enqueue"] * 1e6, written * 1e6, "µs"),
@@ -75,6 +79,7 @@ def micro(server: Monitor) -> list[Row]:
         cost("teardown", remote["teardown"] * 1e3, 10 * remote["teardown_tenth"] * 1e3, "ms"),
         rate("h2d", gigabytes / remote["h2d"], gigabytes / floor(twin, "up", copied, 4 << 20), "GB/s"),
         rate("d2h", gigabytes / remote["d2h"], gigabytes / floor(twin, "down", copied, 4 << 20), "GB/s"),
+        rate("load", image / 1e9 / remote["load"], hashed(image), "GB/s"),
         cost("first_call", connected * 1e6, floor(twin, "connect", 500, HELLO, WELCOME), "µs"),
     ]
 
@@ -96,6 +101,16 @@ def timed(go: Callable[[], Outcome]) -> float:
     began = time.perf_counter()
     require(go())
     return time.perf_counter() - began
+
+
+def hashed(size: int) -> float:
+    """GB/s at which OpenSSL hashes so many bytes: the best of five."""
+    data, took = bytes(size), []
+    for _ in range(5):
+        began = time.perf_counter()
+        hashlib.sha256(data).digest()
+        took.append(time.perf_counter() - began)
+    return size / 1e9 / min(took)
 
 
 def floor(twin: Path, *arguments: object) -> float:

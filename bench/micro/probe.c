@@ -15,7 +15,7 @@ enum {
     EVENTS = 10000,
     ROUNDS = 5
 };
-static const size_t COPY = (size_t)128 << 20;
+static const size_t COPY = (size_t)128 << 20, IMAGE = (size_t)8 << 20;
 
 static double now(void) {
     struct timespec time;
@@ -68,6 +68,19 @@ static double best_teardown(int events) {
     return best;
 }
 
+// A large image, most of it a comment.
+static char *large_image(void) {
+    const size_t length = strlen(kernels_ptx);
+    char *image = malloc(IMAGE + 1);
+    if (!image)
+        exit(1);
+    memcpy(image, kernels_ptx, length);
+    memset(image + length, ' ', IMAGE - length);
+    memcpy(image + length, "\n//", 3);
+    image[IMAGE] = 0;
+    return image;
+}
+
 // The best of a few rounds: the machine is shared, and what disturbs only ever adds.
 #define BEST(name, per, ...)                                                                                 \
     do {                                                                                                     \
@@ -105,6 +118,23 @@ int main(int argc, char **argv) {
             QUIET(cuMemsetD8Async(memory, 0, 1, stream));
             QUIET(cuStreamSynchronize(stream));
         }
+    });
+    CUevent event;
+    unsigned word;
+    QUIET(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    QUIET(cuEventRecord(event, stream));
+    QUIET(cuEventSynchronize(event));
+    BEST("event_query", ASYNCS, {
+        for (int i = 0; i < ASYNCS; i++)
+            QUIET(cuEventQuery(event));
+    });
+    BEST("idle_sync", ASYNCS, {
+        for (int i = 0; i < ASYNCS; i++)
+            QUIET(cuStreamSynchronize(stream));
+    });
+    BEST("small_d2h", SYNCS, {
+        for (int i = 0; i < SYNCS; i++)
+            QUIET(cuMemcpyDtoH(&word, memory, sizeof word));
     });
     BEST("async_call", ASYNCS, {
         for (int i = 0; i < ASYNCS; i++)
@@ -146,5 +176,15 @@ int main(int argc, char **argv) {
         QUIET(cuStreamSynchronize(stream));
     });
     measured("copy_bytes", (double)COPY);
+    char *image = large_image();
+    CUmodule module;
+    QUIET(cuModuleLoadData(&module, image)); // from now on the server has it
+    QUIET(cuCtxSynchronize());
+    BEST("load", 1, {
+        QUIET(cuModuleLoadData(&module, image));
+        QUIET(cuModuleUnload(module));
+    });
+    measured("image_bytes", (double)IMAGE);
+    free(image);
     return check_failed;
 }

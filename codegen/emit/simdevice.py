@@ -1,17 +1,51 @@
-"""Exports of the simulated device: stubs, twins for the per-thread default stream, aliases."""
+"""Exports of the simulated device: stubs, refusals, twins for the per-thread default stream, aliases."""
 
 from __future__ import annotations
 
-from ..model import Spec
+from ..model import Arg, By, Class, Kind, Needs, Spec, Variant
 from ..render import render
+
+ENTERED = {Needs.DRIVER: "sim_enter()", Needs.CONTEXT: "sim_refuse_without_context()"}
 
 
 def outputs(spec: Spec) -> dict[str, str]:
     variants = list(spec.driver.variants)
     file = spec.driver.file
+    refused = {v.symbol: checks for v in variants if (checks := refusal(v)) is not None}
     return {
-        "native/_generated/simdevice_stubs.c": render("sim_stubs.c.j2", __file__, file, variants=variants),
+        "native/_generated/simdevice_stubs.c": render(
+            "sim_stubs.c.j2", __file__, file, variants=variants, refused=refused
+        ),
         "native/_generated/simdevice_implicit.h": render(
             "sim_implicit.h.j2", __file__, file, variants=variants
         ),
     }
+
+
+def refusal(v: Variant) -> list[str] | None:
+    """C expressions (CUresult) of what is looked at before a function of a thing that the device lacks
+    answers its error; None if the function does more than that."""
+    if not (v.klass is Class.LOCAL and v.guest is By.GENERATED and v.needs in ENTERED):
+        return None
+    if v.result in (None, "CUDA_SUCCESS") or v.early or v.answer or v.effect:
+        return None
+    checks = [look(arg) for arg in v.args]
+    return None if None in checks else [ENTERED[v.needs], *(check for check in checks if check)]
+
+
+def look(arg: Arg) -> str | None:
+    """The check of an argument: empty if it may be anything, None if the device has its own."""
+    match arg.kind:
+        case Kind.IGNORED:
+            return ""
+        case Kind.HOST:
+            return "" if arg.nullable else f"sim_refuse_unless({arg.name} != NULL)"
+        case Kind.SCALAR:
+            return f"sim_refuse_unless({arg.name} >= {arg.min})" if arg.min else ""
+        case Kind.FLAGS:
+            return None if arg.allow else f"sim_refuse_unless({arg.name} == 0)"
+        case Kind.DEVICE:
+            return f"sim_refuse_device({arg.name})"
+        case Kind.HANDLE if arg.of == ("stream",):
+            return f"sim_refuse_stream({arg.name})"
+    return None
