@@ -32,7 +32,7 @@ VALID: dict[str, dict[str, Any]] = {
     "sessionMemAlias": {"size": PAGE},
     "sessionUnsupported": {"function": FIRST_FUNCTION},
     "sessionGetGlobal": {"payload": b"variable"},
-    "sessionGetManaged": {"payload": b"variable"},
+    "sessionGetManaged": {"payload": b"managed"},
     "sessionLaunch": {"params": 12},
     "sessionOccupancyClusters": {"block": (32, 1, 1)},
     "sessionImageData": {"hash": bytes(32), "payload": b"x"},
