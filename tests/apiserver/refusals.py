@@ -183,6 +183,8 @@ def valid(world: World, op: str) -> dict[str, Any]:
             least = max(int(arg.min or 0), 0)
             number = count(op, arg.name)
             values[arg.name] = (least,) * number if number > 1 else least
+            if number > 1 and width(op, arg.name) == (8, False):
+                values[arg.name] = bytes(values[arg.name])
         elif arg.kind is Kind.ENUM:
             values[arg.name] = constants()[names[0]] if (names := allowed(op, arg)) else 0
         elif arg.kind is Kind.POINTER:
