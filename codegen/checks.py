@@ -83,6 +83,8 @@ def handle_error(spec: Spec, arg: Arg) -> str:
     """The CUresult of a call that is given a handle of none of the argument's kinds. SpecError if the
     kinds differ in it.
     """
+    if arg.error:
+        return arg.error
     errors = {spec.objects[name].error for name in arg.of}
     if len(errors) != 1:
         cause = f"{arg.name}: the kinds {', '.join(arg.of)} are refused with different errors"

@@ -61,7 +61,7 @@ KEYS_OF_KIND = {
     Kind.FLAGS: {"allow"},
     Kind.POINTER: {"size", "access", "nullable"},
     Kind.DEVICE: {"error"},
-    Kind.HANDLE: {"of", "use", "nullable", "absent"},
+    Kind.HANDLE: {"of", "use", "nullable", "absent", "error"},
     Kind.IN: {"size", "count", "nullable", "bulk"},
     Kind.PAYLOAD: {"size", "bulk"},
     Kind.OUT: {"size", "count", "nullable"},

@@ -6,6 +6,7 @@ cdef enum:
     NODE_COST = 2 << 10         # bytes of a node here and in the driver
     EDGE_COST = 64
     NODE_LIMIT = 1 << 20        # of all graphs of a session
+    BATCH_MAX = 256             # operations on words of memory in a node
 
 
 cdef void begin_graphs(Session *s) noexcept nogil:
@@ -249,9 +250,10 @@ cdef int sessionGraphSetRows_call(Session *s, Frame *f, gf_req_sessionGraphSetRo
     return changed(s, status)
 
 
-# Events, empty nodes, and what is switched on and off
+# Nodes that need no more than a subject: an event, or the number of a call to the guest
 
 cdef int sessionGraphNode_call(Session *s, Frame *f, gf_req_sessionGraphNode *q, GraphExec *g) noexcept nogil:
+    cdef cu.CUDA_HOST_NODE_PARAMS host
     cdef Event *event = NULL
     cdef cu.CUgraphNode node = NULL
     cdef int status = may_add(s, g, NODE_COST)
@@ -259,16 +261,20 @@ cdef int sessionGraphNode_call(Session *s, Frame *f, gf_req_sessionGraphNode *q,
         return status
     if q.kind == GF_GRAPH_NODE_EMPTY:
         return added(s, g, cu.cuGraphAddEmptyNode(&node, g.graph, NULL, 0), node)
-    status = find_event(s, f, q.event, &event)
+    if q.kind == GF_GRAPH_NODE_HOST:
+        host_params(q.subject, &host)
+        return added(s, g, cu.cuGraphAddHostNode(&node, g.graph, NULL, 0, &host), node)
+    status = find_event(s, f, q.subject, &event)
     if status == cu.CUDA_SUCCESS and q.kind == GF_GRAPH_NODE_RECORD:
         status = cu.cuGraphAddEventRecordNode(&node, g.graph, NULL, 0, event.cu)
-        g.records.push_back(q.event)
+        g.records.push_back(q.subject)
     elif status == cu.CUDA_SUCCESS:
         status = cu.cuGraphAddEventWaitNode(&node, g.graph, NULL, 0, event.cu)
     return added(s, g, status, node)
 
 
 cdef int sessionGraphSetNode_call(Session *s, Frame *f, gf_req_sessionGraphSetNode *q, GraphExec *g) noexcept nogil:
+    cdef cu.CUDA_HOST_NODE_PARAMS host
     cdef Event *event = NULL
     cdef cu.CUgraphNode node
     cdef int status = node_of(g, q.node, &node)
@@ -276,13 +282,69 @@ cdef int sessionGraphSetNode_call(Session *s, Frame *f, gf_req_sessionGraphSetNo
         return status
     if q.kind == GF_GRAPH_NODE_ENABLE or q.kind == GF_GRAPH_NODE_DISABLE:
         return changed(s, cu.cuGraphNodeSetEnabled(g.exec, node, q.kind == GF_GRAPH_NODE_ENABLE))
-    status = find_event(s, f, q.event, &event)
+    if q.kind == GF_GRAPH_NODE_HOST:
+        host_params(q.subject, &host)
+        return changed(s, cu.cuGraphExecHostNodeSetParams(g.exec, node, &host))
+    status = find_event(s, f, q.subject, &event)
     if status == cu.CUDA_SUCCESS and q.kind == GF_GRAPH_NODE_RECORD:
         status = cu.cuGraphExecEventRecordNodeSetEvent(g.exec, node, event.cu)
-        g.records.push_back(q.event)
+        g.records.push_back(q.subject)
     elif status == cu.CUDA_SUCCESS:
         status = cu.cuGraphExecEventWaitNodeSetEvent(g.exec, node, event.cu)
     return changed(s, status)
+
+
+# Operations on words of memory
+
+cdef int batch_params(Session *s, Frame *f, const uint8_t *operations, uint32_t count,
+                      cu.CUstreamBatchMemOpParams *words, cu.CUDA_BATCH_MEM_OP_NODE_PARAMS *params) noexcept nogil:
+    cdef gf_memory_operation word
+    cdef bint waits, wide
+    cdef uint32_t i
+    memset(words, 0, count * sizeof(cu.CUstreamBatchMemOpParams))
+    for i in range(count):
+        memcpy(&word, operations + i * sizeof(word), sizeof(word))
+        words[i].operation = <cu.CUstreamBatchMemOpType>word.operation
+        words[i].waitValue.address = word.address
+        words[i].waitValue.value64 = word.value
+        words[i].waitValue.flags = word.flags
+        wide = word.operation == cu.CU_STREAM_MEM_OP_WAIT_VALUE_64 or word.operation == cu.CU_STREAM_MEM_OP_WRITE_VALUE_64
+        waits = word.operation == cu.CU_STREAM_MEM_OP_WAIT_VALUE_32 or word.operation == cu.CU_STREAM_MEM_OP_WAIT_VALUE_64
+        if word.operation == cu.CU_STREAM_MEM_OP_BARRIER or word.operation == cu.CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+            continue
+        if not waits and not may_write(s, word.address, 8 if wide else 4):
+            return cu.CUDA_ERROR_INVALID_VALUE
+        if not may_touch(s, word.address, 8 if wide else 4):
+            return cu.CUDA_ERROR_INVALID_VALUE
+    memset(params, 0, sizeof(cu.CUDA_BATCH_MEM_OP_NODE_PARAMS))
+    params.ctx = f.context.cu
+    params.count = count
+    params.paramArray = words
+    return cu.CUDA_SUCCESS
+
+
+cdef int sessionGraphBatch_call(Session *s, Frame *f, gf_req_sessionGraphBatch *q, GraphExec *g,
+                                const uint8_t *operations) noexcept nogil:
+    cdef cu.CUstreamBatchMemOpParams words[BATCH_MAX]
+    cdef cu.CUDA_BATCH_MEM_OP_NODE_PARAMS params
+    cdef cu.CUgraphNode node = NULL
+    cdef int status = may_add(s, g, NODE_COST + q.count * sizeof(cu.CUstreamBatchMemOpParams))
+    if status != cu.CUDA_SUCCESS:
+        return status
+    status = batch_params(s, f, operations, q.count, words, &params)
+    return added(s, g, status or cu.cuGraphAddBatchMemOpNode(&node, g.graph, NULL, 0, &params), node)
+
+
+cdef int sessionGraphSetBatch_call(Session *s, Frame *f, gf_req_sessionGraphSetBatch *q, GraphExec *g,
+                                   const uint8_t *operations) noexcept nogil:
+    cdef cu.CUstreamBatchMemOpParams words[BATCH_MAX]
+    cdef cu.CUDA_BATCH_MEM_OP_NODE_PARAMS params
+    cdef cu.CUgraphNode node
+    cdef int status = node_of(g, q.node, &node)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    status = batch_params(s, f, operations, q.count, words, &params)
+    return changed(s, status or cu.cuGraphExecBatchMemOpNodeSetParams(g.exec, node, &params))
 
 
 cdef int sessionGraphEdges_call(Session *s, Frame *f, gf_req_sessionGraphEdges *q, GraphExec *g,

@@ -42,6 +42,12 @@ cdef void host_callback(cu.CUstream stream, cu.CUresult status, void *call) noex
     call_guest(hosting, <uint64_t>call, status)
 
 
+cdef void host_params(uint64_t call, cu.CUDA_HOST_NODE_PARAMS *params) noexcept nogil:
+    """Of a graph's node that has the guest do something."""
+    params.fn = <cu.CUhostFn>host_function
+    params.userData = <void *>call
+
+
 cdef void ask_guest(Session *s, Task *task) noexcept nogil:
     """A waiter: whatever the stream brought the guest before has arrived there when it reads this."""
     cdef uint8_t head[HEAD_SIZE]
@@ -141,3 +147,31 @@ cdef int sessionHostCopyIn_call(Session *s, Frame *f, gf_req_sessionHostCopyIn *
     status = status or cu.cuStreamSynchronize(s.streams.feed)
     free(data)
     return status
+
+
+cdef int sessionHostCopyOut_call(Session *s, Frame *f, gf_req_sessionHostCopyOut *q) noexcept nogil:
+    """Beside staging, likewise."""
+    cdef size_t size = q.rows * q.width
+    cdef Piece piece
+    cdef cu.CUDA_MEMCPY2D copy
+    cdef int status
+    pthread_mutex_lock(&s.lock)
+    status = cu.CUDA_ERROR_INVALID_VALUE if find_host_call(s, q.ticket) == NULL else cu.CUDA_SUCCESS
+    pthread_mutex_unlock(&s.lock)
+    if status != cu.CUDA_SUCCESS or rows_overlap(q.pitch, q.width, q.rows):
+        return cu.CUDA_ERROR_INVALID_VALUE
+    piece.slot = -1
+    piece.data = <uint8_t *>malloc(size)
+    rows_copy(&copy, q.width, q.rows)
+    copy.srcDevice = q.address
+    copy.srcPitch = q.pitch
+    copy.dstMemoryType = cu.CU_MEMORYTYPE_HOST
+    copy.dstHost = piece.data
+    copy.dstPitch = q.width
+    status = enter(s, s.device.primary)
+    status = status or cu.cuMemcpy2DAsync(&copy, s.streams.feed) or cu.cuStreamSynchronize(s.streams.feed)
+    if status != cu.CUDA_SUCCESS:
+        free(piece.data)
+        return status
+    reply(s, f, cu.CUDA_SUCCESS, size, piece)
+    return DEFERRED

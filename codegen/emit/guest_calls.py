@@ -174,19 +174,19 @@ class Body:
         """Statements that find the object of a handle, and what the wire calls it."""
         kinds, name = self.kinds(arg), arg.name
         first = kinds[0]
+        error = arg.error or first.error
         asked = name in self.asked or arg is self.ended
         lines = [f"{struct(first)} *{name}_object = NULL;"]
         if first.look_up and arg is not self.ended:
+            if arg.error:
+                cause = f"{name}: 'error', although gf_{first.name}_look_up says what is wrong"
+                raise self.fail(arg.where, cause, "Leave it out")
             lines += [f"uint64_t {name}_wire;"]
             given = "NULL" if arg.absent == "current" else name
             lookup = f"gf_{first.name}_look_up({name}, &{name}_object, &{name}_wire)"
             lines += [f"CUresult {name}_result = {lookup};"]
             if not arg.nullable:
-                lines = (
-                    [*refuse(f"{given} == 0", first.error), *lines]
-                    if not self.zero_is_object(first)
-                    else lines
-                )
+                lines = [*refuse(f"{given} == 0", error), *lines] if not self.zero_is_object(first) else lines
             lines += refuse(f"{name}_result != CUDA_SUCCESS", f"{name}_result")
             lines += [] if self.travels(arg) else [f"(void){name}_wire;"]
         else:
@@ -195,7 +195,7 @@ class Body:
             for kind in kinds[1:]:
                 find += [f"if ({name}_object == NULL)"]
                 find += [f"    {name}_object = ({struct(first)} *)gf_{kind.name}_find(({kind.ctype}){name});"]
-            find += refuse(f"{name}_object == NULL", first.error)
+            find += refuse(f"{name}_object == NULL", error)
             if arg.nullable:
                 find = [f"if ({name} != 0) {{", *("    " + line for line in find), "}"]
             lines += find

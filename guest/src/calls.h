@@ -81,6 +81,9 @@ CUresult gf_graph_add(CUgraphNode *handle, struct gf_model *model, const CUgraph
 /* Of one handle or address. */
 CUresult gf_graph_add_value(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
                             size_t count, enum gf_form form, uint64_t value);
+/* The same where the program is told what the node made: the address of an allocation. */
+CUresult gf_graph_add_telling(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
+                              const CUgraphEdgeData *data, size_t count, enum gf_form form, void *params);
 CUresult gf_graph_connect(struct gf_model *model, const CUgraphNode *from, const CUgraphNode *to,
                           const CUgraphEdgeData *data, size_t count);
 CUresult gf_graph_disconnect(struct gf_model *model, const CUgraphNode *from, const CUgraphNode *to,
@@ -108,6 +111,10 @@ CUresult gf_exec_enabled(struct gf_exec *exec, const struct gf_node *node, unsig
 CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *model, CUgraphExecUpdateResultInfo *info);
 CUresult gf_exec_update_old(struct gf_exec *exec, struct gf_model *model, CUgraphNode *node,
                             CUgraphExecUpdateResult *result);
+
+CUresult gf_graph_memory_trim(void);
+CUresult gf_graph_memory_attribute(CUgraphMem_attribute attribute, cuuint64_t *value);
+CUresult gf_graph_memory_restart(CUgraphMem_attribute attribute, const cuuint64_t *zero);
 
 CUresult gf_user_object_create(CUuserObject *object, void *data, CUhostFn destroy, unsigned references);
 CUresult gf_user_object_retain(uint64_t object, unsigned count);

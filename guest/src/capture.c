@@ -290,8 +290,9 @@ static CUresult add_node(struct gf_captured *captured, enum gf_form form, const 
     return add_place(places, *added, NULL) ? CUDA_SUCCESS : invalidate(capture, CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-static bool takes(CUstream handle, enum gf_form form, const void *params, const CUlaunchConfig *config,
-                  CUresult *result) {
+/* `told`: the same parameters, if what the node made is to be put there. */
+static bool takes(CUstream handle, enum gf_form form, const void *params, void *told,
+                  const CUlaunchConfig *config, CUresult *result) {
     struct gf_stream *stream = stream_of(handle);
     struct gf_node *node = NULL;
     gf_graphs_lock();
@@ -300,31 +301,45 @@ static bool takes(CUstream handle, enum gf_form form, const void *params, const 
     if (node != NULL && *result == CUDA_SUCCESS && config != NULL) {
         *result = gf_params_attributes(node, config->attrs, config->numAttrs);
     }
+    if (node != NULL && *result == CUDA_SUCCESS && told != NULL) {
+        gf_params_tell(node, form, told);
+    }
     gf_graphs_unlock();
     return captured != NULL || *result != CUDA_SUCCESS;
 }
 
 bool gf_capture_takes(CUstream stream, enum gf_form form, const void *params, CUresult *result) {
-    return takes(stream, form, params, NULL, result);
+    return takes(stream, form, params, NULL, NULL, result);
+}
+
+bool gf_capture_takes_telling(CUstream stream, enum gf_form form, void *params, CUresult *result) {
+    return takes(stream, form, params, params, NULL, result);
 }
 
 bool gf_capture_takes_launch(const CUlaunchConfig *config, CUfunction function, void **kernel_params,
                              void **extra, CUresult *result) {
-    const CUDA_KERNEL_NODE_PARAMS_v3 params = {.func = function,
-                                               .gridDimX = config->gridDimX,
-                                               .gridDimY = config->gridDimY,
-                                               .gridDimZ = config->gridDimZ,
-                                               .blockDimX = config->blockDimX,
-                                               .blockDimY = config->blockDimY,
-                                               .blockDimZ = config->blockDimZ,
-                                               .sharedMemBytes = config->sharedMemBytes,
-                                               .kernelParams = kernel_params,
-                                               .extra = extra};
-    return takes(config->hStream, GF_FORM_KERNEL, &params, config, result);
+    CUDA_KERNEL_NODE_PARAMS_v3 params = {.func = function,
+                                         .gridDimX = config->gridDimX,
+                                         .gridDimY = config->gridDimY,
+                                         .gridDimZ = config->gridDimZ,
+                                         .blockDimX = config->blockDimX,
+                                         .blockDimY = config->blockDimY,
+                                         .blockDimZ = config->blockDimZ,
+                                         .sharedMemBytes = config->sharedMemBytes,
+                                         .kernelParams = kernel_params,
+                                         .extra = extra};
+    if (gf_kernel_find((CUkernel)function) != NULL) { /* each in its own member */
+        params.kern = (CUkernel)function;
+        *result = gf_cuKernelGetFunction(&params.func, params.kern);
+        if (*result != CUDA_SUCCESS) {
+            return true;
+        }
+    }
+    return takes(config->hStream, GF_FORM_KERNEL, &params, NULL, config, result);
 }
 
 bool gf_capture_takes_model(CUstream stream, const struct gf_model *model, CUresult *result) {
-    return takes(stream, GF_FORM_MODEL, &model, NULL, result);
+    return takes(stream, GF_FORM_MODEL, &model, NULL, NULL, result);
 }
 
 /* Events */
@@ -513,30 +528,8 @@ CUresult gf_capture_begin(CUstream handle, CUstreamCaptureMode mode, struct gf_m
 
 /* Whether the origin comes behind all work of the other streams. */
 static bool is_joined(struct gf_capture *capture) {
-    struct gf_node **stack = malloc((capture->model->count + 1) * sizeof *stack);
-    unsigned depth = 0;
-    if (stack == NULL) {
-        return false;
-    }
-    for (struct gf_node *n = capture->model->first; n != NULL; n = n->next) {
-        n->mark = 0;
-    }
     const struct places *places = &capture->origin->places;
-    for (unsigned i = 0; i < places->count; i++) {
-        places->edges[i].from->mark = 1;
-        stack[depth++] = places->edges[i].from;
-    }
-    while (depth > 0) {
-        struct gf_node *node = stack[--depth];
-        for (unsigned i = 0; i < node->edge_count; i++) {
-            if (node->edges[i].from->mark == 0) {
-                node->edges[i].from->mark = 1;
-                stack[depth++] = node->edges[i].from;
-            }
-        }
-    }
-    free(stack);
-    bool joined = true;
+    bool joined = gf_model_mark(capture->model, places->edges, places->count);
     for (struct gf_captured *s = capture->streams; s != NULL; s = s->next) {
         for (unsigned i = 0; i < s->places.count; i++) {
             joined &= s->places.edges[i].from->mark != 0;

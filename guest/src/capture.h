@@ -19,6 +19,8 @@ static inline bool gf_capture_any(void) {
 
 /* Whether a call became a node of its stream's graph, or must not be made, as *result says. */
 bool gf_capture_takes(CUstream stream, enum gf_form form, const void *params, CUresult *result);
+/* The same where the program is told what the node made. */
+bool gf_capture_takes_telling(CUstream stream, enum gf_form form, void *params, CUresult *result);
 bool gf_capture_takes_launch(const CUlaunchConfig *config, CUfunction function, void **kernel_params,
                              void **extra, CUresult *result);
 bool gf_capture_takes_model(CUstream stream, const struct gf_model *model, CUresult *result);

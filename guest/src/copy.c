@@ -352,6 +352,29 @@ CUresult gf_copy_staged(const struct gf_row_copy *c, uint64_t stream) {
                         : copy_out_behind(&to, &from, &extent, stream);
 }
 
+static CUresult fetch_pieces(const struct gf_side *to, const struct gf_side *from,
+                             const struct gf_extent *extent, uint64_t ticket) {
+    CUresult result = CUDA_SUCCESS;
+    for (struct cutter c = cut(extent); result == CUDA_SUCCESS && next_piece(&c);) {
+        struct gf_req_sessionHostCopyOut request = {ticket, piece_address(&c, from), from->pitch,
+                                                    c.piece.width, c.piece.rows};
+        struct gf_call call = {
+            .op = GF_OP_sessionHostCopyOut,
+            .rows = {(char *)piece_address(&c, to), to->pitch, c.piece.width, c.piece.rows}};
+        result = gf_call_parts(&call, &(struct iovec){&request, sizeof request}, 1);
+        free(call.payload);
+    }
+    return result;
+}
+
+CUresult gf_copy_in_call(const struct gf_row_copy *c, uint64_t ticket) {
+    struct gf_side to = {c->to_device, c->to, c->to_pitch}, from = {c->from_device, c->from, c->from_pitch};
+    struct gf_extent extent = {c->width, c->rows};
+    join_rows(&to, &from, &extent);
+    return c->to_device ? send_pieces(GF_OP_sessionHostCopyIn, &to, &from, &extent, ticket)
+                        : fetch_pieces(&to, &from, &extent, ticket);
+}
+
 struct enqueued {
     CUstream stream;
     bool behind;

@@ -39,8 +39,14 @@ CUresult gf_copy_each(const CUDA_MEMCPY3D *copy,
 CUresult gf_copy_check(const CUDA_MEMCPY3D *copy);
 /* Enqueues one slice to or from the program's memory; what comes from the device arrives behind. */
 CUresult gf_copy_staged(const struct gf_row_copy *slice, uint64_t stream);
+/* Copies one slice now, whatever streams do: from within a host call, by its ticket. */
+CUresult gf_copy_in_call(const struct gf_row_copy *slice, uint64_t ticket);
 /* Whether a fill's memory is the device's, and its rows lie apart. */
 CUresult gf_fill_check(CUdeviceptr address, size_t pitch, uint32_t element, size_t width, size_t rows);
+
+#define GF_BATCH_MAX 256u /* operations on words of memory in one call or node */
+/* What CUDA refuses of one, before it is in a stream or a graph. */
+CUresult gf_word_check(const CUstreamBatchMemOpParams *operation);
 
 /* Where one side of a 2-D or 3-D copy starts, and how its rows and slices lie, as the program says it. */
 struct gf_volume {

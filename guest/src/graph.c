@@ -14,8 +14,13 @@ CUresult gf_graph_create(CUgraph *graph) {
 
 CUresult gf_graph_clone(struct gf_model *model, CUgraph *clone) {
     gf_graphs_lock();
-    struct gf_model *copy = gf_model_copy(model);
-    CUresult result = copy == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_model_publish(copy, NULL, clone);
+    CUresult result = model->captured             ? CUDA_ERROR_INVALID_VALUE
+                      : gf_model_is_single(model) ? CUDA_ERROR_NOT_SUPPORTED
+                                                  : CUDA_SUCCESS;
+    struct gf_model *copy = result == CUDA_SUCCESS ? gf_model_copy(model) : NULL;
+    if (result == CUDA_SUCCESS) {
+        result = copy == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_model_publish(copy, NULL, clone);
+    }
     gf_graphs_unlock();
     return result;
 }
@@ -35,13 +40,18 @@ CUresult gf_graph_destroy(struct gf_graph *graph) {
 CUresult gf_graph_destroy_node(struct gf_graph_node *object) {
     gf_graphs_lock();
     struct gf_node *node = object->node;
-    struct gf_object *ended = gf_object_end(object, node->handle);
+    CUresult result = node->model->captured      ? CUDA_ERROR_INVALID_VALUE
+                      : node->allocation != NULL ? CUDA_ERROR_NOT_SUPPORTED
+                                                 : CUDA_SUCCESS;
+    struct gf_object *ended = result == CUDA_SUCCESS ? gf_object_end(object, node->handle) : NULL;
     gf_objects_release(ended);
     if (ended != NULL) {
         gf_node_free(node);
+    } else if (result == CUDA_SUCCESS) {
+        result = CUDA_ERROR_INVALID_VALUE;
     }
     gf_graphs_unlock();
-    return ended == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    return result;
 }
 
 static bool has_twice(struct gf_node **nodes, size_t count) {
@@ -86,6 +96,17 @@ CUresult gf_graph_add(CUgraphNode *handle, struct gf_model *model, const CUgraph
     return result;
 }
 
+CUresult gf_graph_add_telling(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
+                              const CUgraphEdgeData *data, size_t count, enum gf_form form, void *params) {
+    gf_graphs_lock();
+    CUresult result = add(handle, model, dependencies, data, count, form, params);
+    if (result == CUDA_SUCCESS) {
+        gf_params_tell(gf_graph_node_find(*handle)->node, form, params);
+    }
+    gf_graphs_unlock();
+    return result;
+}
+
 CUresult gf_graph_add_value(CUgraphNode *handle, struct gf_model *model, const CUgraphNode *dependencies,
                             size_t count, enum gf_form form, uint64_t value) {
     return gf_graph_add(handle, model, dependencies, NULL, count, form, &value);
@@ -101,7 +122,9 @@ CUresult gf_node_get(const struct gf_node *node, enum gf_form form, void *params
 CUresult gf_node_set(struct gf_node *node, enum gf_form form, const void *params) {
     gf_graphs_lock();
     bool same = gf_form_type(form, params) == node->params.type;
-    CUresult result = same ? gf_params_set(node, form, params) : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = !same                      ? CUDA_ERROR_INVALID_VALUE
+                      : gf_params_is_fixed(node) ? CUDA_ERROR_NOT_SUPPORTED
+                                                 : gf_params_set(node, form, params);
     gf_graphs_unlock();
     return result;
 }
@@ -153,8 +176,10 @@ static CUresult disconnect(struct gf_node *from, struct gf_node *to) {
 
 CUresult gf_graph_disconnect(struct gf_model *model, const CUgraphNode *from, const CUgraphNode *to,
                              size_t count) {
-    CUresult result = CUDA_SUCCESS;
     gf_graphs_lock();
+    CUresult result = model->captured                          ? CUDA_ERROR_INVALID_VALUE
+                      : count > 0 && gf_model_is_single(model) ? CUDA_ERROR_NOT_SUPPORTED
+                                                               : CUDA_SUCCESS;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         struct gf_node *ends[2];
         const CUgraphNode handles[2] = {from[i], to[i]};

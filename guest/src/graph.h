@@ -20,7 +20,8 @@ struct gf_model {
     uint64_t handle;        /* 0: no program knows it */
     struct gf_node *parent; /* whose child graph it is */
     struct gf_retained *retained;
-    bool captured; /* a stream is being captured into it */
+    bool captured;      /* a stream is being captured into it */
+    unsigned instances; /* executable graphs made from it that there are */
 };
 
 struct gf_node {
@@ -30,13 +31,15 @@ struct gf_node {
     uint64_t origin; /* handle of what it is a copy of */
     uint32_t id;
     CUgraphNodeParams params;
-    void *memory; /* what `params` points to */
-    uint32_t param_bytes;
+    void *memory;         /* what `params` points to */
+    uint32_t memory_size; /* with pointers into it */
+    uint32_t value_bytes; /* values at its beginning: a kernel's parameters, an array */
     CUlaunchAttribute *attributes;
     unsigned attribute_count;
     struct gf_edge *edges; /* what it depends on */
     unsigned edge_count, edge_room;
     struct gf_model *child;
+    struct gf_graph_memory *allocation; /* that it makes or frees */
     /* Of a walk over the model. */
     unsigned mark, walked;
     struct gf_node *below;
@@ -44,6 +47,7 @@ struct gf_node {
      * or gets. */
     uint32_t wire_first, wire_last;
     uint64_t staging, staging_size;
+    uint64_t call; /* what this process does at a launch (graph_host.c); 0: nothing */
     bool disabled;
 };
 
@@ -60,6 +64,7 @@ enum gf_form {
     GF_FORM_WAIT,
     GF_FORM_ALLOC,
     GF_FORM_FREE,
+    GF_FORM_BATCH,
     GF_FORM_MODEL, /* a child graph that is a copy of a model */
     GF_FORM_ANY,   /* a whole CUgraphNodeParams, which says its type */
 };
@@ -76,6 +81,8 @@ struct gf_model *gf_model_copy(const struct gf_model *model);
 CUresult gf_model_publish(struct gf_model *model, void *owner, CUgraph *handle);
 /* All nodes, dependencies first, in `order`, which has room for `count`. False: there is a cycle. */
 bool gf_model_order(struct gf_model *model, struct gf_node **order);
+/* Sets `mark` of some nodes and of all that come before them, and of no others. False: no memory. */
+bool gf_model_mark(struct gf_model *model, const struct gf_edge *ends, unsigned count);
 struct gf_node *gf_model_find(struct gf_model *model, uint64_t origin);
 
 /* A node without handle and edges at the end of a model. */
@@ -91,8 +98,15 @@ CUresult gf_nodes_of(const struct gf_model *model, const CUgraphNode *handles, s
 /* Replaces a node's parameters; on failure it stays as it was. */
 CUresult gf_params_set(struct gf_node *node, enum gf_form form, const void *params);
 CUresult gf_params_copy(struct gf_node *node, const struct gf_node *from);
+/* Makes what `params` points to the node's own, if a node of its kind may hold that (graph_take.c); of all
+ * kinds but child graphs. */
+CUresult gf_params_take(struct gf_node *node);
 void gf_params_free(struct gf_node *node);
 CUresult gf_node_params(const struct gf_node *node, enum gf_form form, void *params);
+/* What the node made, into parameters of the program. */
+void gf_params_tell(const struct gf_node *node, enum gf_form form, void *params);
+/* Whether a node stays what it is: what it owns cannot be replaced. */
+bool gf_params_is_fixed(const struct gf_node *node);
 /* Of a kernel: what a launch is told beside its shape. */
 CUresult gf_params_attributes(struct gf_node *node, const CUlaunchAttribute *attributes, unsigned count);
 CUgraphNodeType gf_form_type(enum gf_form form, const void *params);
@@ -102,3 +116,18 @@ bool gf_params_equal(const struct gf_node *one, const struct gf_node *other);
 /* Whether a copy reads or writes the program's memory. */
 bool gf_params_reads_host(const struct gf_node *node);
 bool gf_params_writes_host(const struct gf_node *node);
+/* Whether a graph, or one within it, has such a node. */
+bool gf_model_has(const struct gf_model *model, CUgraphNodeType type);
+/* Whether there is but one of it: what it allocates or decides by cannot be copied. */
+bool gf_model_is_single(const struct gf_model *model);
+
+/* Memory of nodes (graph_memory.c): it has its address from the node on, and is there for the program from a
+ * launch until it is freed. */
+CUresult gf_graph_memory_take(struct gf_node *node);
+void gf_graph_memory_share(struct gf_node *node, const struct gf_node *from);
+void gf_graph_memory_clear(struct gf_node *node);
+/* What the launch of a graph allocates and frees; INVALID_VALUE: something of it was not freed since the last
+ * one, and is not to be. */
+CUresult gf_graph_memory_launch(const struct gf_model *model, bool free_first);
+/* Frees what begins there from outside of a graph. False: nothing of a graph begins there. */
+bool gf_graph_memory_free(uint64_t address, CUresult *result);

@@ -9,12 +9,21 @@
 #include "channel.h"
 #include "context.h"
 #include "gpuferry/messages.h"
+#include "host_call.h"
 #include "objects.h"
 #include "stream.h"
 #include "window.h"
 
+#define AUTO_FREE CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH
+
+/* With the graphs' lock held. */
 static void free_exec(struct gf_exec *exec) {
+    struct gf_graph *source = gf_graph_find((CUgraph)exec->source);
+    if (source != NULL) {
+        source->model->instances--;
+    }
     for (unsigned i = 0; i < exec->attended_count; i++) {
+        gf_host_call_drop(exec->attended[i]->call);
         if (exec->attended[i]->staging != 0) {
             gf_window_free(exec->attended[i]->staging, 0);
         }
@@ -25,7 +34,9 @@ static void free_exec(struct gf_exec *exec) {
 }
 
 void gf_graph_exec_ended(struct gf_object *object) {
+    gf_graphs_lock();
     free_exec(((struct gf_graph_exec *)object)->exec);
+    gf_graphs_unlock();
 }
 
 /* Appends what a launch must look at to the list, child graphs included; without a list it only counts. */
@@ -34,7 +45,8 @@ static unsigned attend(struct gf_model *model, struct gf_node **list) {
     for (struct gf_node *n = model->first; n != NULL; n = n->next) {
         if (n->child != NULL) {
             count += attend(n->child, list == NULL ? NULL : list + count);
-        } else if (n->params.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD || gf_params_reads_host(n) ||
+        } else if (n->params.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD ||
+                   n->params.type == CU_GRAPH_NODE_TYPE_HOST || gf_params_reads_host(n) ||
                    gf_params_writes_host(n)) {
             if (list != NULL) {
                 list[count] = n;
@@ -45,7 +57,7 @@ static unsigned attend(struct gf_model *model, struct gf_node **list) {
     return count;
 }
 
-static struct gf_exec *new_exec(const struct gf_model *model, uint64_t flags) {
+static struct gf_exec *new_exec(struct gf_model *model, uint64_t flags) {
     struct gf_exec *exec = calloc(1, sizeof *exec);
     struct gf_model *copy = exec == NULL ? NULL : gf_model_copy(model);
     if (copy == NULL) {
@@ -63,6 +75,10 @@ static struct gf_exec *new_exec(const struct gf_model *model, uint64_t flags) {
         return NULL;
     }
     attend(copy, exec->attended);
+    exec->calls = gf_exec_needs_calls(exec);
+    exec->memory = gf_model_is_single(copy);
+    exec->source = model->handle;
+    model->instances++;
     return exec;
 }
 
@@ -84,6 +100,12 @@ static CUresult send_exec(struct gf_exec *exec) {
     return result;
 }
 
+static CUresult may_instantiate(const struct gf_model *model) {
+    return model->parent != NULL || model->captured            ? CUDA_ERROR_INVALID_VALUE
+           : model->instances > 0 && gf_model_is_single(model) ? CUDA_ERROR_NOT_SUPPORTED
+                                                               : CUDA_SUCCESS;
+}
+
 CUresult gf_graph_instantiate(CUgraphExec *handle, struct gf_model *model, uint64_t flags) {
     const uint64_t known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
                            CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
@@ -95,10 +117,12 @@ CUresult gf_graph_instantiate(CUgraphExec *handle, struct gf_model *model, uint6
     }
     uint64_t made;
     gf_graphs_lock();
-    struct gf_exec *exec = new_exec(model, flags);
+    CUresult result = may_instantiate(model);
+    struct gf_exec *exec = result == CUDA_SUCCESS ? new_exec(model, flags) : NULL;
     struct gf_graph_exec *object = exec == NULL ? NULL : gf_graph_exec_new(&made);
-    CUresult result = object == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS && object == NULL) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    } else if (result == CUDA_SUCCESS) {
         object->exec = exec;
         object->flags = flags;
         exec->handle = made;
@@ -143,6 +167,37 @@ static void mark_recorded(const struct gf_exec *exec) {
     }
 }
 
+static CUresult launch_with_copies(struct gf_exec *exec, struct gf_req_sessionGraphLaunch *request) {
+    CUresult result = CUDA_SUCCESS;
+    /* Staging memory is used again: by the same stream in its order, by another one behind a fence. */
+    if (exec->last_stream != request->stream + 1) {
+        result = exec->last_stream == 0 ? CUDA_SUCCESS : gf_send(GF_OP_sessionFence, NULL, 0);
+        exec->last_stream = request->stream + 1;
+    }
+    result = result == CUDA_SUCCESS ? gf_exec_copy_in(exec, request->stream) : result;
+    if (result == CUDA_SUCCESS) {
+        gf_window_work_enqueued();
+        result = gf_send_struct(GF_OP_sessionGraphLaunch, request);
+    }
+    return result == CUDA_SUCCESS ? gf_exec_copy_out(exec, request->stream) : result;
+}
+
+/* Launches of one executable graph do not overlap, so each has the staging memory to itself. */
+static CUresult launch_with_calls(struct gf_req_sessionGraphLaunch *request) {
+    struct gf_host_task *mark = gf_host_call_mark();
+    if (mark == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    gf_window_work_enqueued();
+    CUresult result = gf_send_struct(GF_OP_sessionGraphLaunch, request);
+    if (result != CUDA_SUCCESS) {
+        gf_host_call_unmark(mark);
+    } else if ((result = gf_host_call_enqueue(mark, request->stream, false)) != CUDA_SUCCESS) {
+        free(mark);
+    }
+    return result;
+}
+
 CUresult gf_graph_launch(struct gf_exec *exec, CUstream cuda_stream) {
     struct gf_req_sessionGraphLaunch request = {.exec = exec->handle};
     CUresult result = gf_wire_stream(cuda_stream, &request.stream);
@@ -150,22 +205,16 @@ CUresult gf_graph_launch(struct gf_exec *exec, CUstream cuda_stream) {
         (gf_capture_any() && gf_capture_takes_model(cuda_stream, exec->model, &result))) {
         return result;
     }
+    if (exec->memory &&
+        (result = gf_graph_memory_launch(exec->model, (exec->flags & AUTO_FREE) != 0)) != CUDA_SUCCESS) {
+        return result;
+    }
     if (exec->attended_count == 0) {
         gf_window_work_enqueued();
         return gf_send_struct(GF_OP_sessionGraphLaunch, &request);
     }
     gf_graphs_lock();
-    /* Staging memory is used again: by the same stream in its order, by another one behind a fence. */
-    if (exec->last_stream != request.stream + 1) {
-        result = exec->last_stream == 0 ? CUDA_SUCCESS : gf_send(GF_OP_sessionFence, NULL, 0);
-        exec->last_stream = request.stream + 1;
-    }
-    result = result == CUDA_SUCCESS ? gf_exec_copy_in(exec, request.stream) : result;
-    if (result == CUDA_SUCCESS) {
-        gf_window_work_enqueued();
-        result = gf_send_struct(GF_OP_sessionGraphLaunch, &request);
-    }
-    result = result == CUDA_SUCCESS ? gf_exec_copy_out(exec, request.stream) : result;
+    result = exec->calls ? launch_with_calls(&request) : launch_with_copies(exec, &request);
     mark_recorded(exec);
     gf_graphs_unlock();
     return result;
@@ -176,29 +225,6 @@ CUresult gf_graph_launch(struct gf_exec *exec, CUstream cuda_stream) {
 /* The exec's copy of an original node. */
 static struct gf_node *own(struct gf_exec *exec, const struct gf_node *node) {
     return node->handle == 0 ? NULL : gf_model_find(exec->model, node->handle);
-}
-
-CUresult gf_exec_set(struct gf_exec *exec, const struct gf_node *original, enum gf_form form,
-                     const void *params) {
-    gf_graphs_lock();
-    struct gf_node *node = own(exec, original);
-    struct gf_node given = {.model = node == NULL ? NULL : node->model};
-    CUresult result = node == NULL || gf_form_type(form, params) != node->params.type
-                          ? CUDA_ERROR_INVALID_VALUE
-                          : gf_params_set(&given, form, params);
-    if (result == CUDA_SUCCESS) {
-        bool may = gf_params_may_replace(node, &given) == CU_GRAPH_EXEC_UPDATE_SUCCESS && given.child == NULL;
-        result = may ? gf_params_set(node, form, params) : CUDA_ERROR_INVALID_VALUE;
-        gf_params_free(&given);
-    }
-    result = result == CUDA_SUCCESS ? gf_exec_send_node(exec, node) : result;
-    gf_graphs_unlock();
-    return result;
-}
-
-CUresult gf_exec_set_value(struct gf_exec *exec, const struct gf_node *node, enum gf_form form,
-                           uint64_t value) {
-    return gf_exec_set(exec, node, form, &value);
 }
 
 static bool may_be_disabled(const struct gf_node *node) {
@@ -274,6 +300,41 @@ static CUresult adopt(struct gf_exec *exec, struct gf_model *have, const struct 
         }
     }
     return result;
+}
+
+static CUresult replace(struct gf_exec *exec, struct gf_node *node, const struct gf_node *given,
+                        enum gf_form form, const void *params) {
+    struct gf_node *at;
+    if (gf_params_may_replace(node, given) != CU_GRAPH_EXEC_UPDATE_SUCCESS) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (given->child != NULL) {
+        bool same = compare(node->child, given->child, &at) == CU_GRAPH_EXEC_UPDATE_SUCCESS;
+        return same ? adopt(exec, node->child, given->child) : CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = gf_params_set(node, form, params);
+    return result == CUDA_SUCCESS ? gf_exec_send_node(exec, node) : result;
+}
+
+CUresult gf_exec_set(struct gf_exec *exec, const struct gf_node *original, enum gf_form form,
+                     const void *params) {
+    gf_graphs_lock();
+    struct gf_node *node = own(exec, original);
+    struct gf_node given = {.model = node == NULL ? NULL : node->model};
+    CUresult result = node == NULL || gf_form_type(form, params) != node->params.type
+                          ? CUDA_ERROR_INVALID_VALUE
+                          : gf_params_set(&given, form, params);
+    if (result == CUDA_SUCCESS) {
+        result = replace(exec, node, &given, form, params);
+        gf_params_free(&given);
+    }
+    gf_graphs_unlock();
+    return result;
+}
+
+CUresult gf_exec_set_value(struct gf_exec *exec, const struct gf_node *node, enum gf_form form,
+                           uint64_t value) {
+    return gf_exec_set(exec, node, form, &value);
 }
 
 CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *want, CUgraphExecUpdateResultInfo *info) {

@@ -7,6 +7,9 @@ struct gf_exec {
     struct gf_model
         *model; /* a copy of what it was made from, with later updates; `origin` names the originals */
     uint64_t handle, flags;
+    uint64_t source;      /* handle of the graph that it was made from */
+    bool calls;           /* this process does something while it runs: see gf_exec_needs_calls */
+    bool memory;          /* it allocates or frees */
     uint64_t last_stream; /* of the last launch, if host memory is involved */
     uint32_t nodes;       /* on the wire */
     uint64_t context;
@@ -22,3 +25,8 @@ CUresult gf_exec_send_switch(struct gf_exec *exec, struct gf_node *node, bool en
  */
 CUresult gf_exec_copy_in(struct gf_exec *exec, uint64_t stream);
 CUresult gf_exec_copy_out(struct gf_exec *exec, uint64_t stream);
+/* Whether copies from and to the program's memory must be made when the graph comes to them, not before and
+ * after a launch (graph_host.c). */
+bool gf_exec_needs_calls(const struct gf_exec *exec);
+/* The number by which the server asks this process for a node's work, as it is now. */
+CUresult gf_exec_renew_call(struct gf_node *node);

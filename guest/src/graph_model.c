@@ -193,6 +193,32 @@ bool gf_model_order(struct gf_model *model, struct gf_node **order) {
     return true;
 }
 
+bool gf_model_mark(struct gf_model *model, const struct gf_edge *ends, unsigned count) {
+    struct gf_node **stack = malloc((model->count + 1) * sizeof *stack);
+    unsigned depth = 0;
+    if (stack == NULL) {
+        return false;
+    }
+    for (struct gf_node *n = model->first; n != NULL; n = n->next) {
+        n->mark = 0;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        ends[i].from->mark = 1;
+        stack[depth++] = ends[i].from;
+    }
+    while (depth > 0) {
+        struct gf_node *node = stack[--depth];
+        for (unsigned i = 0; i < node->edge_count; i++) {
+            if (node->edges[i].from->mark == 0) {
+                node->edges[i].from->mark = 1;
+                stack[depth++] = node->edges[i].from;
+            }
+        }
+    }
+    free(stack);
+    return true;
+}
+
 struct gf_node *gf_model_find(struct gf_model *model, uint64_t origin) {
     for (struct gf_node *n = model->first; n != NULL; n = n->next) {
         if (n->origin == origin) {
@@ -204,6 +230,20 @@ struct gf_node *gf_model_find(struct gf_model *model, uint64_t origin) {
         }
     }
     return NULL;
+}
+
+bool gf_model_has(const struct gf_model *model, CUgraphNodeType type) {
+    for (const struct gf_node *n = model->first; n != NULL; n = n->next) {
+        if (n->params.type == type || (n->child != NULL && gf_model_has(n->child, type))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool gf_model_is_single(const struct gf_model *model) {
+    return gf_model_has(model, CU_GRAPH_NODE_TYPE_MEM_ALLOC) ||
+           gf_model_has(model, CU_GRAPH_NODE_TYPE_MEM_FREE);
 }
 
 /* Handles */

@@ -5,8 +5,6 @@
 
 #include "copy.h"
 #include "graph.h"
-#include "launch.h"
-#include "module.h"
 #include "objects.h"
 
 #define PART(type_, member)                                                                                  \
@@ -31,71 +29,35 @@ static const struct {
     [GF_FORM_WAIT] = PART(CU_GRAPH_NODE_TYPE_WAIT_EVENT, eventWait.event),
     [GF_FORM_ALLOC] = PART(CU_GRAPH_NODE_TYPE_MEM_ALLOC, alloc),
     [GF_FORM_FREE] = PART(CU_GRAPH_NODE_TYPE_MEM_FREE, free.dptr),
+    [GF_FORM_BATCH] = PART(CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, memOp),
 };
 
 CUgraphNodeType gf_form_type(enum gf_form form, const void *params) {
     return form == GF_FORM_ANY ? ((const CUgraphNodeParams *)params)->type : forms[form].type;
 }
 
-/* Kernels: the parameters' values, packed, and pointers to them for whoever asks. */
-
-static CUresult take_kernel(struct gf_node *node) {
-    CUDA_KERNEL_NODE_PARAMS_v3 *kernel = &node->params.kernel;
-    uint64_t handle = kernel->func != NULL ? (uint64_t)kernel->func : (uint64_t)kernel->kern;
-    struct gf_callable *callable = gf_callable_find(handle);
-    if (callable == NULL) {
-        return handle == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+void gf_params_free(struct gf_node *node) {
+    gf_graph_memory_clear(node);
+    free(node->memory);
+    if (node->child != NULL) {
+        gf_model_free(node->child);
     }
-    CUlaunchConfig config = {.gridDimX = kernel->gridDimX,
-                             .gridDimY = kernel->gridDimY,
-                             .gridDimZ = kernel->gridDimZ,
-                             .blockDimX = kernel->blockDimX,
-                             .blockDimY = kernel->blockDimY,
-                             .blockDimZ = kernel->blockDimZ,
-                             .sharedMemBytes = kernel->sharedMemBytes};
-    const struct gf_kernel_info *info = callable->info;
-    CUresult result = gf_launch_check(&config, callable);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    size_t room = ((size_t)info->param_bytes + 15) / 16 * 16;
-    char *memory = calloc(1, room + info->param_count * sizeof(void *) + 1);
-    if (memory == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    result = gf_launch_pack(info, kernel->kernelParams, kernel->extra, memory);
-    if (result != CUDA_SUCCESS) {
-        free(memory);
-        return result;
-    }
-    void **pointers = (void **)(memory + room);
-    for (uint32_t i = 0; i < info->param_count; i++) {
-        pointers[i] = memory + info->params[i].offset;
-    }
-    kernel->kernelParams = pointers;
-    kernel->extra = NULL;
-    node->memory = memory;
-    node->param_bytes = info->param_bytes;
-    return CUDA_SUCCESS;
+    node->memory = NULL;
+    node->child = NULL;
 }
 
-/* Copies and fills: what CUDA refuses when they are added. */
-
-static CUresult take_memcpy(struct gf_node *node) {
-    const CUDA_MEMCPY3D *copy = &node->params.memcpy.copyParams;
-    if (copy->WidthInBytes == 0 || copy->Height == 0 || copy->Depth == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
+/* What a node holds, exchanged for another's. */
+static void give(struct gf_node *to, struct gf_node *from) {
+    gf_params_free(to);
+    to->params = from->params;
+    to->memory = from->memory;
+    to->memory_size = from->memory_size;
+    to->value_bytes = from->value_bytes;
+    to->child = from->child;
+    to->allocation = from->allocation;
+    if (to->child != NULL) {
+        to->child->parent = to;
     }
-    return gf_copy_check(copy);
-}
-
-static CUresult take_memset(struct gf_node *node) {
-    const CUDA_MEMSET_NODE_PARAMS_v2 *fill = &node->params.memset;
-    if (fill->width == 0 || fill->height == 0 ||
-        (fill->elementSize != 1 && fill->elementSize != 2 && fill->elementSize != 4)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return gf_fill_check(fill->dst, fill->pitch, fill->elementSize, fill->width, fill->height);
 }
 
 static CUresult take_child(struct gf_node *node) {
@@ -111,52 +73,15 @@ static CUresult take_child(struct gf_node *node) {
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
+    if (gf_model_is_single(graph->model)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
     node->child = gf_model_copy(graph->model);
     if (node->child == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     node->child->parent = node;
     return CUDA_SUCCESS;
-}
-
-static CUresult take_event(struct gf_node *node) {
-    CUevent event = node->params.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD ? node->params.eventRecord.event
-                                                                         : node->params.eventWait.event;
-    return gf_event_find(event) == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
-
-static CUresult take_empty(struct gf_node *node) {
-    (void)node;
-    return CUDA_SUCCESS;
-}
-
-/* By CUgraphNodeType; what is not here is not carried. */
-static CUresult (*const take[])(struct gf_node *node) = {
-    [CU_GRAPH_NODE_TYPE_KERNEL] = take_kernel,      [CU_GRAPH_NODE_TYPE_MEMCPY] = take_memcpy,
-    [CU_GRAPH_NODE_TYPE_MEMSET] = take_memset,      [CU_GRAPH_NODE_TYPE_GRAPH] = take_child,
-    [CU_GRAPH_NODE_TYPE_EMPTY] = take_empty,        [CU_GRAPH_NODE_TYPE_WAIT_EVENT] = take_event,
-    [CU_GRAPH_NODE_TYPE_EVENT_RECORD] = take_event,
-};
-
-void gf_params_free(struct gf_node *node) {
-    free(node->memory);
-    if (node->child != NULL) {
-        gf_model_free(node->child);
-    }
-    node->memory = NULL;
-    node->child = NULL;
-}
-
-/* What a node holds, exchanged for another's. */
-static void give(struct gf_node *to, struct gf_node *from) {
-    gf_params_free(to);
-    to->params = from->params;
-    to->memory = from->memory;
-    to->param_bytes = from->param_bytes;
-    to->child = from->child;
-    if (to->child != NULL) {
-        to->child->parent = to;
-    }
 }
 
 CUresult gf_params_set(struct gf_node *node, enum gf_form form, const void *params) {
@@ -175,43 +100,64 @@ CUresult gf_params_set(struct gf_node *node, enum gf_form form, const void *para
         made.params.type = forms[form].type;
         memcpy((char *)&made.params + forms[form].offset, params, forms[form].size);
     }
-    unsigned type = (unsigned)made.params.type;
-    if (type > CU_GRAPH_NODE_TYPE_CONDITIONAL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (type >= sizeof take / sizeof *take || take[type] == NULL) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    CUresult result = take[type](&made);
+    CUresult result =
+        made.params.type == CU_GRAPH_NODE_TYPE_GRAPH ? take_child(&made) : gf_params_take(&made);
     if (result == CUDA_SUCCESS) {
         give(node, &made);
+    } else {
+        gf_params_free(&made);
     }
     return result;
 }
 
-CUresult gf_params_copy(struct gf_node *node, const struct gf_node *from) {
-    struct gf_node made = {.params = from->params, .param_bytes = from->param_bytes};
-    if (from->child != NULL && (made.child = gf_model_copy(from->child)) == NULL) {
+/* The pointer in a node's parameters to what it holds; NULL: it holds nothing. */
+static void **pointer_of(CUgraphNodeParams *params) {
+    switch ((int)params->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        return (void **)&params->kernel.kernelParams;
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+        return (void **)&params->memOp.paramArray;
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+        return (void **)&params->alloc.accessDescs;
+    default:
+        return NULL;
+    }
+}
+
+/* The same memory elsewhere: a kernel's parameters are followed by pointers to them. */
+static CUresult copy_memory(struct gf_node *node, const struct gf_node *from) {
+    ptrdiff_t moved;
+    void **place = pointer_of(&node->params);
+    if (from->memory == NULL) {
+        return CUDA_SUCCESS;
+    }
+    if ((node->memory = malloc(from->memory_size)) == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (from->memory != NULL) {
-        /* The same values, in memory of its own: pointers to them lie behind them. */
-        size_t room = ((size_t)from->param_bytes + 15) / 16 * 16;
-        struct gf_callable *callable =
-            gf_callable_find(from->params.kernel.func != NULL ? (uint64_t)from->params.kernel.func
-                                                              : (uint64_t)from->params.kernel.kern);
-        uint32_t count = callable == NULL ? 0 : callable->info->param_count;
-        char *memory = calloc(1, room + count * sizeof(void *) + 1);
-        if (memory == NULL) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        memcpy(memory, from->memory, from->param_bytes);
-        made.memory = memory;
-        made.params.kernel.kernelParams = (void **)(memory + room);
-        for (uint32_t i = 0; i < count; i++) {
-            made.params.kernel.kernelParams[i] = memory + callable->info->params[i].offset;
+    memcpy(node->memory, from->memory, from->memory_size);
+    moved = (char *)node->memory - (char *)from->memory;
+    *place = (char *)*place + moved;
+    if (node->params.type == CU_GRAPH_NODE_TYPE_KERNEL) {
+        char **end = (char **)((char *)node->memory + node->memory_size);
+        for (char **each = (char **)*place; each < end; each++) {
+            *each += moved;
         }
     }
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_params_copy(struct gf_node *node, const struct gf_node *from) {
+    struct gf_node made = {
+        .params = from->params, .memory_size = from->memory_size, .value_bytes = from->value_bytes};
+    CUresult result = copy_memory(&made, from);
+    if (result == CUDA_SUCCESS && from->child != NULL && (made.child = gf_model_copy(from->child)) == NULL) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS) {
+        gf_params_free(&made);
+        return result;
+    }
+    gf_graph_memory_share(&made, from);
     give(node, &made);
     return gf_params_attributes(node, from->attributes, from->attribute_count);
 }
@@ -242,6 +188,18 @@ CUresult gf_node_params(const struct gf_node *node, enum gf_form form, void *par
     return CUDA_SUCCESS;
 }
 
+void gf_params_tell(const struct gf_node *node, enum gf_form form, void *params) {
+    if (node->params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+        CUdeviceptr *address = form == GF_FORM_ANY ? &((CUgraphNodeParams *)params)->alloc.dptr
+                                                   : &((CUDA_MEM_ALLOC_NODE_PARAMS_v2 *)params)->dptr;
+        *address = node->params.alloc.dptr;
+    }
+}
+
+bool gf_params_is_fixed(const struct gf_node *node) {
+    return node->allocation != NULL || node->child != NULL;
+}
+
 static bool is_host(CUmemorytype type, uint64_t address) {
     return type == CU_MEMORYTYPE_HOST || (type == CU_MEMORYTYPE_UNIFIED && !gf_address_is_device(address));
 }
@@ -259,21 +217,35 @@ bool gf_params_writes_host(const struct gf_node *node) {
 bool gf_params_equal(const struct gf_node *one, const struct gf_node *other) {
     CUgraphNodeParams a = one->params, b = other->params;
     if (one->memory != NULL || other->memory != NULL) {
-        if (one->param_bytes != other->param_bytes ||
-            memcmp(one->memory, other->memory, one->param_bytes) != 0) {
+        if (one->value_bytes != other->value_bytes ||
+            memcmp(one->memory, other->memory, one->value_bytes) != 0) {
             return false;
         }
-        a.kernel.kernelParams = b.kernel.kernelParams = NULL;
+        *pointer_of(&a) = *pointer_of(&b) = NULL;
     }
     return memcmp(&a, &b, sizeof a) == 0;
+}
+
+/* Of a fill in rows only the address and the value may change. */
+static bool fills_alike(const CUDA_MEMSET_NODE_PARAMS_v2 *before, const CUDA_MEMSET_NODE_PARAMS_v2 *after) {
+    return (before->height <= 1 && after->height <= 1) ||
+           (before->height == after->height && before->width == after->width &&
+            before->elementSize == after->elementSize && before->pitch == after->pitch);
 }
 
 CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const struct gf_node *by) {
     if (node->params.type != by->params.type) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
     }
+    if (node->allocation != NULL) {
+        return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+    }
     if (gf_params_reads_host(node) != gf_params_reads_host(by) ||
         gf_params_writes_host(node) != gf_params_writes_host(by)) {
+        return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+    }
+    if (node->params.type == CU_GRAPH_NODE_TYPE_MEMSET &&
+        !fills_alike(&node->params.memset, &by->params.memset)) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     }
     return CU_GRAPH_EXEC_UPDATE_SUCCESS;

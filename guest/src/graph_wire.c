@@ -54,11 +54,11 @@ static void send_edge(struct build *b, uint32_t from, uint32_t to, const CUgraph
     b->edges[b->edge_count++] = (struct wire_edge){from, to, data == NULL ? (CUgraphEdgeData){0} : *data};
 }
 
-static uint32_t send_plain(struct build *b, uint32_t kind, uint64_t event) {
+static uint32_t send_plain(struct build *b, uint32_t kind, uint64_t subject) {
     uint32_t at = place(b);
-    struct gf_req_sessionGraphNode add = {.exec = b->exec->handle, .kind = kind, .event = event};
+    struct gf_req_sessionGraphNode add = {.exec = b->exec->handle, .kind = kind, .subject = subject};
     struct gf_req_sessionGraphSetNode set = {
-        .exec = b->exec->handle, .node = at, .kind = kind, .event = event};
+        .exec = b->exec->handle, .node = at, .kind = kind, .subject = subject};
     if (b->result == CUDA_SUCCESS) {
         fail(b, b->set >= 0 ? gf_send_struct(GF_OP_sessionGraphSetNode, &set)
                             : gf_send_struct(GF_OP_sessionGraphNode, &add));
@@ -80,7 +80,7 @@ static void send_kernel(struct build *b, const struct gf_node *node) {
         .block = {k->blockDimX, k->blockDimY, k->blockDimZ},
         .shared = k->sharedMemBytes,
         .attributes = count,
-        .params = node->param_bytes,
+        .params = node->value_bytes,
     };
     struct gf_req_sessionGraphKernel add = {.exec = set.exec,
                                             .function = set.function,
@@ -90,7 +90,7 @@ static void send_kernel(struct build *b, const struct gf_node *node) {
     memcpy(add.grid, set.grid, sizeof add.grid);
     memcpy(add.block, set.block, sizeof add.block);
     struct iovec parts[] = {
-        {&add, sizeof add}, {node->memory, node->param_bytes}, {attributes, count * sizeof *attributes}};
+        {&add, sizeof add}, {node->memory, node->value_bytes}, {attributes, count * sizeof *attributes}};
     if (b->set >= 0) {
         parts[0] = (struct iovec){&set, sizeof set};
     }
@@ -177,6 +177,49 @@ static CUresult stage(struct gf_exec *exec, struct gf_node *node) {
     return result;
 }
 
+/* What this process does there. */
+static uint32_t send_call(struct build *b, struct gf_node *node) {
+    fail(b, gf_exec_renew_call(node));
+    return send_plain(b, GF_GRAPH_NODE_HOST, node->call);
+}
+
+static void send_copy(struct build *b, struct gf_node *node) {
+    bool calls = b->exec->calls, reads = gf_params_reads_host(node);
+    struct slices slices = {.build = b, .node = node, .more = calls && reads};
+    fail(b, stage(b->exec, node));
+    if (calls && reads) {
+        send_call(b, node);
+    }
+    fail(b, gf_copy_each(&node->params.memcpy.copyParams, send_slice, &slices));
+    if (calls && gf_params_writes_host(node)) {
+        uint32_t at = send_call(b, node);
+        if (b->set < 0) {
+            send_edge(b, at - 1, at, NULL);
+        }
+    }
+}
+
+static void send_batch(struct build *b, const struct gf_node *node) {
+    const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *batch = &node->params.memOp;
+    struct gf_memory_operation operations[GF_BATCH_MAX];
+    struct gf_req_sessionGraphBatch add = {.exec = b->exec->handle, .count = batch->count};
+    struct gf_req_sessionGraphSetBatch set = {add.exec, place(b), batch->count};
+    struct iovec parts[] = {{&add, sizeof add}, {operations, batch->count * sizeof *operations}};
+    if (b->set >= 0) {
+        parts[0] = (struct iovec){&set, sizeof set};
+    }
+    for (unsigned i = 0; i < batch->count; i++) {
+        const CUstreamBatchMemOpParams *one = &batch->paramArray[i];
+        operations[i] = (struct gf_memory_operation){.address = one->waitValue.address,
+                                                     .value = one->waitValue.value64,
+                                                     .operation = one->operation,
+                                                     .flags = one->waitValue.flags};
+    }
+    if (b->result == CUDA_SUCCESS) {
+        fail(b, gf_send(b->set >= 0 ? GF_OP_sessionGraphSetBatch : GF_OP_sessionGraphBatch, parts, 2));
+    }
+}
+
 static void send_model(struct build *b, struct gf_model *model, uint32_t *first, uint32_t *last);
 
 static void send_node(struct build *b, struct gf_node *node) {
@@ -186,9 +229,7 @@ static void send_node(struct build *b, struct gf_node *node) {
         send_kernel(b, node);
         break;
     case CU_GRAPH_NODE_TYPE_MEMCPY:
-        fail(b, stage(b->exec, node));
-        fail(b,
-             gf_copy_each(&node->params.memcpy.copyParams, send_slice, &(struct slices){b, node, 0, false}));
+        send_copy(b, node);
         break;
     case CU_GRAPH_NODE_TYPE_MEMSET:
         send_fill(b, &node->params.memset);
@@ -196,13 +237,19 @@ static void send_node(struct build *b, struct gf_node *node) {
     case CU_GRAPH_NODE_TYPE_GRAPH:
         send_model(b, node->child, &node->wire_first, &node->wire_last);
         return;
+    case CU_GRAPH_NODE_TYPE_HOST:
+        send_call(b, node);
+        break;
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+        send_batch(b, node);
+        break;
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
         send_plain(b, GF_GRAPH_NODE_RECORD, (uint64_t)node->params.eventRecord.event);
         break;
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
         send_plain(b, GF_GRAPH_NODE_WAIT, (uint64_t)node->params.eventWait.event);
         break;
-    default:
+    default: /* memory is there anyway (graph_memory.c) */
         send_plain(b, GF_GRAPH_NODE_EMPTY, 0);
     }
     node->wire_last = (b->set >= 0 ? (uint32_t)b->set : b->next) - 1;
@@ -273,6 +320,12 @@ CUresult gf_exec_send_switch(struct gf_exec *exec, struct gf_node *node, bool en
     for (uint32_t at = node->wire_first; at <= node->wire_last && result == CUDA_SUCCESS; at++) {
         struct gf_req_sessionGraphSetNode request = {
             .exec = exec->handle, .node = at, .kind = enabled ? GF_GRAPH_NODE_ENABLE : GF_GRAPH_NODE_DISABLE};
+        bool is_call =
+            node->call != 0 && at == (gf_params_reads_host(node) ? node->wire_first : node->wire_last);
+        if (is_call) { /* cannot be switched; of the number 0 nobody knows what to do */
+            request.kind = GF_GRAPH_NODE_HOST;
+            request.subject = enabled ? node->call : 0;
+        }
         result = gf_send_struct(GF_OP_sessionGraphSetNode, &request);
     }
     return result;
@@ -306,7 +359,8 @@ static CUresult transfer(struct gf_exec *exec, uint64_t stream, bool in) {
     CUresult result = CUDA_SUCCESS;
     for (unsigned i = 0; i < exec->attended_count && result == CUDA_SUCCESS; i++) {
         struct gf_node *node = exec->attended[i];
-        if (!node->disabled && (in ? gf_params_reads_host(node) : gf_params_writes_host(node))) {
+        if (!node->disabled && !exec->calls &&
+            (in ? gf_params_reads_host(node) : gf_params_writes_host(node))) {
             struct transfer t = {node, stream, 0};
             result = gf_copy_each(&node->params.memcpy.copyParams, transfer_slice, &t);
         }

@@ -37,6 +37,7 @@ struct function_call {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gf_host_task *table[TABLE_SIZE];
 static uint64_t next_id = 1;
+static unsigned dropped_count; /* kept calls that were dropped and are still here */
 static struct worker functions = {.work = PTHREAD_COND_INITIALIZER, .last = &functions.first};
 static struct worker copies = {.work = PTHREAD_COND_INITIALIZER, .last = &copies.first};
 
@@ -50,40 +51,67 @@ static struct gf_host_task **place(uint64_t id) {
     return at;
 }
 
-/* With the lock held. */
-static void forget(struct gf_host_task **at) {
-    struct gf_host_task *call = *at;
-    *at = call->next;
-    gf_channel_attend(-1);
-    if (!call->kept) {
-        atomic_fetch_sub(&gf_host_calls, 1);
+/* With the lock held: frees kept calls that were dropped and that nothing under way may ask for. */
+static void sweep(void) {
+    uint64_t oldest = next_id;
+    for (int i = 0; i < TABLE_SIZE; i++) {
+        for (const struct gf_host_task *call = table[i]; call != NULL; call = call->next) {
+            oldest = !call->kept && call->id < oldest ? call->id : oldest;
+        }
+    }
+    for (int i = 0; i < TABLE_SIZE; i++) {
+        for (struct gf_host_task **at = &table[i]; *at != NULL;) {
+            struct gf_host_task *call = *at;
+            if (call->dropped == 0 || call->asked > 0 || call->dropped > oldest) {
+                at = &call->next;
+            } else {
+                *at = call->next;
+                free(call);
+                dropped_count--;
+            }
+        }
     }
 }
 
-static struct gf_host_task *withdraw(uint64_t id) {
+/* With the lock held. */
+static void forget(struct gf_host_task **at) {
+    *at = (*at)->next;
+    gf_channel_attend(-1);
+    atomic_fetch_sub(&gf_host_calls, 1);
+}
+
+static void withdraw(struct gf_host_task *call) {
     pthread_mutex_lock(&lock);
-    struct gf_host_task **at = place(id), *call = *at;
-    if (call != NULL) {
-        forget(at);
-    }
+    forget(place(call->id));
+    pthread_mutex_unlock(&lock);
+}
+
+static struct gf_host_task *find(uint64_t id) {
+    pthread_mutex_lock(&lock);
+    struct gf_host_task *call = *place(id);
     pthread_mutex_unlock(&lock);
     return call;
 }
 
-static void run(const struct turn *turn) {
-    struct function_call kept;
+static void ran(struct gf_host_task *call) {
     pthread_mutex_lock(&lock);
-    struct gf_host_task *call = *place(turn->id);
-    if (call != NULL && call->kept) { /* it may be dropped meanwhile */
-        kept = *(struct function_call *)call;
-        call = &kept.base;
+    call->asked--;
+    if (!call->kept) {
+        forget(place(call->id));
+        free(call);
+    }
+    if (dropped_count > 0) {
+        sweep();
     }
     pthread_mutex_unlock(&lock);
+}
+
+/* What was asked for is here until it ran. */
+static void run(const struct turn *turn) {
+    struct gf_host_task *call = find(turn->id);
     if (call != NULL) {
         call->run(call, turn->ticket, turn->status);
-    }
-    if (call != NULL && !call->kept) {
-        free(withdraw(turn->id));
+        ran(call);
     }
     struct gf_req_sessionHostDone request = {.ticket = turn->ticket};
     gf_send_struct(GF_OP_sessionHostDone, &request);
@@ -136,7 +164,7 @@ static const char *asked_for(const struct gf_host_call *asked) {
     pthread_mutex_lock(&lock);
     struct gf_host_task *call = *place(turn->id);
     if (call != NULL) {
-        call->asked = true;
+        call->asked++;
     }
     struct worker *worker = call != NULL && call->copies ? &copies : &functions;
     *worker->last = turn;
@@ -152,7 +180,7 @@ static void forget_failed(uint64_t context) {
     for (int i = 0; i < TABLE_SIZE; i++) {
         for (struct gf_host_task **at = &table[i]; *at != NULL;) {
             struct gf_host_task *call = *at;
-            if (call->kept || call->asked || call->context != context) {
+            if (call->kept || call->asked > 0 || call->context != context) {
                 at = &call->next;
             } else {
                 forget(at);
@@ -189,8 +217,8 @@ CUresult gf_host_call_add(struct gf_host_task *call) {
         call->context = gf_context_current_handle();
         call->next = table[call->id % TABLE_SIZE];
         table[call->id % TABLE_SIZE] = call;
-        gf_channel_attend(1);
-        if (!call->kept) {
+        if (!call->kept) { /* of a kept one, the marks behind the launches that ask for it count */
+            gf_channel_attend(1);
             atomic_fetch_add(&gf_host_calls, 1);
         }
     }
@@ -202,7 +230,7 @@ CUresult gf_host_call_enqueue(struct gf_host_task *call, uint64_t stream, bool a
     struct gf_req_sessionHostCall request = {.stream = stream, .call = call->id, .always = always};
     CUresult result = gf_send_struct(GF_OP_sessionHostCall, &request);
     if (result != CUDA_SUCCESS) {
-        withdraw(request.call);
+        withdraw(call);
     }
     return result;
 }
@@ -231,14 +259,36 @@ static struct function_call *add_function(struct function_call like) {
     return call;
 }
 
-uint64_t gf_host_call_keep(CUhostFn function, void *data) {
+uint64_t gf_host_call_keep(struct gf_host_task *call) {
+    call->kept = true;
+    return gf_host_call_add(call) == CUDA_SUCCESS ? call->id : 0;
+}
+
+uint64_t gf_host_call_keep_function(CUhostFn function, void *data) {
     struct function_call *call =
         add_function((struct function_call){.base.kept = true, .function = function, .data = data});
     return call == NULL ? 0 : call->base.id;
 }
 
 void gf_host_call_drop(uint64_t id) {
-    free(withdraw(id));
+    pthread_mutex_lock(&lock);
+    struct gf_host_task *call = *place(id);
+    if (call != NULL) {
+        call->dropped = next_id;
+        dropped_count++;
+        sweep();
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+struct gf_host_task *gf_host_call_mark(void) {
+    struct function_call *call = add_function((struct function_call){.base.copies = true});
+    return call == NULL ? NULL : &call->base;
+}
+
+void gf_host_call_unmark(struct gf_host_task *mark) {
+    withdraw(mark);
+    free(mark);
 }
 
 static CUresult enqueue(uint64_t stream, struct function_call like) {
@@ -251,10 +301,6 @@ static CUresult enqueue(uint64_t stream, struct function_call like) {
         free(call);
     }
     return result;
-}
-
-CUresult gf_host_call_mark(uint64_t stream) {
-    return enqueue(stream, (struct function_call){.base.copies = true});
 }
 
 CUresult gf_host_call_function(uint64_t stream, CUhostFn function, void *data) {

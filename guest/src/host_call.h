@@ -10,9 +10,10 @@
 struct gf_host_task {
     /* On a thread of ours, once the stream is there. `status` is how the stream fares. */
     void (*run)(struct gf_host_task *call, uint64_t ticket, CUresult status);
-    bool copies; /* no function of the program: those run one at a time, and may take theirs */
-    bool kept;   /* asked for any number of times; else freed (it is malloc's) when it has run */
-    bool asked;
+    bool copies;      /* no function of the program: those run one at a time, and may take theirs */
+    bool kept;        /* asked for any number of times; else freed (it is malloc's) when it has run */
+    unsigned asked;   /* for how many times it is to run */
+    uint64_t dropped; /* of a kept call: what has a lower number may still ask for it */
     uint64_t id, context;
     struct gf_host_task *next;
 };
@@ -23,15 +24,19 @@ CUresult gf_host_call_add(struct gf_host_task *call);
 /* Puts a call that was added into a stream, by the stream's wire id; `always`: even if the stream has failed.
  * On failure it is added no more, and is still the caller's. */
 CUresult gf_host_call_enqueue(struct gf_host_task *call, uint64_t stream, bool always);
-/* A function of the program that may be asked for any number of times, by a graph; 0: no memory. */
-uint64_t gf_host_call_keep(CUhostFn function, void *data);
-/* Nothing that is under way may ask for it any more. */
+/* A call that a graph may ask for any number of times, until it is dropped and what was enqueued before is
+ * done; then it is freed. 0: no memory, and it is still the caller's. */
+uint64_t gf_host_call_keep(struct gf_host_task *call);
+uint64_t gf_host_call_keep_function(CUhostFn function, void *data);
 void gf_host_call_drop(uint64_t id);
+/* Counts as pending from here on, for a launch that may ask for kept calls; to be enqueued behind it. NULL:
+ * no memory. */
+struct gf_host_task *gf_host_call_mark(void);
+/* The launch did not come about. */
+void gf_host_call_unmark(struct gf_host_task *mark);
 /* Functions of the program in a stream, by the stream's wire id. */
 CUresult gf_host_call_function(uint64_t stream, CUhostFn function, void *data);
 CUresult gf_host_call_callback(uint64_t stream, CUstream handle, CUstreamCallback callback, void *data);
-/* Enqueued behind what may ask for kept calls: until the stream comes here, they count as pending. */
-CUresult gf_host_call_mark(uint64_t stream);
 
 extern _Atomic unsigned gf_host_calls;
 /* Whether a stream may be waiting for this process, so that nothing may wait for the stream within the

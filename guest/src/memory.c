@@ -1,6 +1,7 @@
 #include "calls.h"
 #include "context.h"
 #include "functions.h"
+#include "graph.h"
 #include "module.h"
 #include "shared.h"
 #include "vmm.h"
@@ -31,8 +32,12 @@ CUresult gf_memory_alloc(CUdeviceptr *address, size_t size) {
 
 CUresult gf_memory_free(CUdeviceptr address) {
     struct gf_shared shared;
+    CUresult result;
     if (address == 0) {
         return CUDA_SUCCESS;
+    }
+    if (gf_graph_memory_free(address, &result)) {
+        return result;
     }
     if (gf_shared_find(address, &shared)) { /* the device may be at work on it, as CUDA says */
         if (shared.address != address || !shared.managed) {

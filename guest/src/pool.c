@@ -31,9 +31,12 @@ CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t handl
         (size > pool->max_size || atomic_load(&pool->used) > pool->max_size - size)) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    const CUDA_MEM_ALLOC_NODE_PARAMS_v2 node = {.bytesize = size};
+    CUDA_MEM_ALLOC_NODE_PARAMS_v2 node = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                                        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}},
+                                          .bytesize = size};
     if (result == CUDA_SUCCESS && gf_capture_any() &&
-        gf_capture_takes(cuda_stream, GF_FORM_ALLOC, &node, &result)) {
+        gf_capture_takes_telling(cuda_stream, GF_FORM_ALLOC, &node, &result)) {
+        *address = result == CUDA_SUCCESS ? node.dptr : *address;
         return result;
     }
     if (result == CUDA_SUCCESS && size > 0) {
@@ -50,7 +53,8 @@ CUresult gf_memory_free_async(CUdeviceptr address, CUstream cuda_stream) {
     uint64_t stream;
     CUresult result = gf_wire_stream(cuda_stream, &stream);
     if (result != CUDA_SUCCESS || address == 0 ||
-        (gf_capture_any() && gf_capture_takes(cuda_stream, GF_FORM_FREE, &address, &result))) {
+        (gf_capture_any() && gf_capture_takes(cuda_stream, GF_FORM_FREE, &address, &result)) ||
+        gf_graph_memory_free(address, &result)) {
         return result;
     }
     bool of_pool = gf_window_find(address, &allocation) && allocation.pool != 0;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from functools import cache
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
+
+from gpuferry.specs._generated import frames
 
 from codegen import header
 from codegen.checks import FRAMING, Check, What, names_in, stated
@@ -56,7 +59,14 @@ VALID: dict[str, dict[str, Any]] = {
 
 FIRST_NODE = 2  # behind the empty ones that every graph has here
 # What lies behind a request, where zeros are none.
-CONTENT = {"sessionGraphEdges": (0).to_bytes(4, "little") + (1).to_bytes(4, "little") + bytes(8)}
+BARRIER = frames.MemoryOperation(operation=6, flags=0, address=0, value=0).pack()
+CONTENT = {
+    "sessionGraphEdges": struct.pack("<II", 0, 1) + bytes(8),
+    "sessionGraphBatch": BARRIER,
+    "sessionGraphSetBatch": BARRIER,
+}
+# Nodes of the graph that may be launched, and the operation that changes each.
+CHANGES = {"sessionGraphSetKernel": 0, "sessionGraphSetRows": 1, "sessionGraphSetBatch": 2}
 
 
 @cache
@@ -114,14 +124,14 @@ class World:
         return self
 
     def ready_graph(self) -> int:
-        """One that may be launched: a kernel, then a fill."""
+        """One that may be launched: a kernel, a fill, and what is done to words of memory."""
         ready = self.make("graph_exec")
-        for op in ("sessionGraphKernel", "sessionGraphRows"):
+        for op in ("sessionGraphKernel", "sessionGraphRows", "sessionGraphBatch"):
             self.guest.send(op, **valid(self, op) | {"exec": ready})
         reply = self.guest.call("sessionGraphReady", exec=ready, flags=0)
         assert (reply.status, reply.latched) == (0, 0), reply
         self.guest.send(
-            "sessionGraphSetNode", exec=ready, node=FIRST_NODE, kind=4, event=0
+            "sessionGraphSetNode", exec=ready, node=FIRST_NODE, kind=5, subject=0
         )  # it does not run
         return ready
 
@@ -151,7 +161,7 @@ class World:
         elif kind == "graph_exec":
             guest.send("sessionGraphBegin", exec=new)
             for _ in range(2):
-                guest.send("sessionGraphNode", exec=new, kind=0, event=0)
+                guest.send("sessionGraphNode", exec=new, kind=0, subject=0)
         elif kind == "function":
             guest.send("sessionGetFunction", function=new, owner=self.made["module"], index=0)
         else:
@@ -205,8 +215,8 @@ def valid(world: World, op: str) -> dict[str, Any]:
     if op.startswith("sessionGraph"):
         named = {"target": world.address, "function": world.made["kernel"]}
         values |= {name: value for name, value in named.items() if name in values}
-    if op in ("sessionGraphSetKernel", "sessionGraphSetRows", "sessionGraphSetNode", "sessionGraphLaunch"):
-        at = {"exec": world.ready, "node": FIRST_NODE + (op == "sessionGraphSetRows")}
+    if op in CHANGES or op in ("sessionGraphSetNode", "sessionGraphLaunch"):
+        at = {"exec": world.ready, "node": FIRST_NODE + CHANGES.get(op, 0)}
         values |= {name: value for name, value in at.items() if name in values}
     elif op.startswith("sessionGraph") and "exec" in values and op != "sessionGraphBegin":
         values["exec"] = world.make("graph_exec")

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import struct
+from typing import Any
+
+from gpuferry.specs._generated import frames
+
 from tests.apiserver.engine import Engine
 from tests.apiserver.guest import Guest, handle
 
@@ -61,6 +66,28 @@ def test_tickets_are_believed_only_while_a_stream_waits(engine: Engine) -> None:
     )
     assert guest.sync().latched == INVALID_VALUE
     assert guest.read(address, 6) == bytes(6)
+    ended_well(engine, guest)
+
+
+def test_a_graph_asks_at_each_launch_and_its_memory_is_fetched_meanwhile(engine: Engine) -> None:
+    guest = with_stream(engine)
+    address, graph = guest.map(), handle("graph_exec", 0)
+    guest.send("sessionGraphBegin", exec=graph)
+    fill: dict[str, Any] = {"target_pitch": 4, "source": 0, "source_pitch": 0, "rows": 1, "element": 4}
+    guest.send("sessionGraphRows", exec=graph, target=address, width=1, value=0x2A2A2A2A, **fill)
+    guest.send("sessionGraphNode", exec=graph, kind=frames.PlainNode.HOST, subject=9)
+    guest.send("sessionGraphEdges", exec=graph, count=1, payload=struct.pack("<II8x", 0, 1))
+    assert guest.call("sessionGraphReady", exec=graph, flags=0).status == 0
+    for call in (9, 10):
+        guest.send("sessionGraphLaunch", exec=graph, stream=STREAM)
+        asked = guest.host_call()
+        assert (asked.call, asked.status) == (call, 0)
+        here = {"address": address, "pitch": 0, "width": 4, "rows": 1}
+        assert guest.call("sessionHostCopyOut", ticket=asked.ticket, **here).payload == b"****"
+        assert guest.call("sessionHostCopyOut", ticket=asked.ticket + 1, **here).status == INVALID_VALUE
+        guest.send("sessionGraphSetNode", exec=graph, node=1, kind=frames.PlainNode.HOST, subject=10)
+        done(guest, asked.ticket)
+    assert guest.call("cuStreamSynchronize", hStream=STREAM).status == 0
     ended_well(engine, guest)
 
 

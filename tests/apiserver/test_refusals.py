@@ -28,6 +28,7 @@ INCOMPLETE = {
     "sessionLaunch": "the kernel would be given an address that it must not touch",
     "sessionImageData": "its one byte would be taken for the image that is loaded later",
     "sessionHostCopyIn": "no stream waits for it",
+    "sessionHostCopyOut": "no stream waits for it",
     "sessionMemUnmap": "nothing is mapped there",
     "sessionMemUnalias": "nothing is mapped there a second time",
     "sessionMemAccess": "nothing is mapped there a second time",

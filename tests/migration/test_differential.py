@@ -53,6 +53,7 @@ SOME = {
     "memsets",
     "mipmaps",
     "moving_contexts",
+    "moving_graph_nodes",
     "moving_graphs",
     "null_handles",
     "per_thread_stream",
@@ -78,6 +79,7 @@ SOME_BY_FILE = {
     "memsets",
     "mipmaps",
     "moving_contexts",
+    "moving_graph_nodes",
     "moving_graphs",
     "symbols",
     "texture_objects",
@@ -116,7 +118,17 @@ REFUSALS = (
     "the session is over",
 )
 # Their streams wait for what the program does next, which is held at that moment: such a move is refused.
-WAITING = {"host_errors", "host_exit", "host_function", "mapped_polling", "stream_values"}
+WAITING = {
+    "capture_basic",
+    "graph_nodes",
+    "graph_runtime",
+    "host_errors",
+    "host_exit",
+    "host_function",
+    "mapped_polling",
+    "moving_graph_nodes",
+    "stream_values",
+}
 WAITS = ("functions of the program that stand in streams", "the device is still at work")
 # Their device fails, which is seen when it is asked for something next.
 FAILING = {

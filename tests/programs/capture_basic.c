@@ -1,7 +1,5 @@
 // What a stream is given while it is captured becomes nodes: nothing runs before the graph is launched, forks
 // and joins by events become edges, and each launch does all of it again.
-//
-// remote: no   the guest does not carry host, memory and conditional nodes, callbacks and stream values yet
 #include "driver.h"
 
 enum { WORDS = 256 };

@@ -1,7 +1,5 @@
 // What is illegal while a stream is captured says so with CUDA's error, ends the capture as CUDA says it
 // does, and leaves streams that work.
-//
-// remote: no   the guest does not carry host, memory and conditional nodes, callbacks and stream values yet
 #include "driver.h"
 
 #include <pthread.h>

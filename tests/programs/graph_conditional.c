@@ -1,6 +1,6 @@
 // Conditional nodes: a body runs if, as long as, or which one by a value that kernels of the graph set.
 //
-// remote: no   the guest does not carry host, memory and conditional nodes, callbacks and stream values yet
+// remote: no   the guest does not carry conditional nodes yet
 #include "driver.h"
 
 // set: the condition becomes *from, which it counts down. What nvcc makes of cudaGraphSetConditional.

@@ -1,7 +1,7 @@
 // Calls about graphs with what is null, foreign, destroyed, of another kind or impossible fail as CUDA has
 // it, and change nothing.
 //
-// remote: no   the guest does not carry host, memory and conditional nodes, callbacks and stream values yet
+// remote: no   the guest does not carry cuGraphDebugDotPrint yet
 #include "driver.h"
 
 static unsigned destroyed;

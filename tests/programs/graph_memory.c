@@ -1,7 +1,5 @@
 // Memory that a graph allocates has its address before the graph runs, can be used by its other nodes and, if
 // the graph does not free it, by the program, until that frees it.
-//
-// remote: no   the guest does not carry host, memory and conditional nodes, callbacks and stream values yet
 #include "driver.h"
 
 enum { WORDS = 1024 };

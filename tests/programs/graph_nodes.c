@@ -1,7 +1,5 @@
 // A graph of nodes of every plain kind runs in the order of its edges, each time it is launched, with the
 // parameters that were set last; its nodes, edges and parameters can be read back.
-//
-// remote: no   the guest does not carry host, memory and conditional nodes, callbacks and stream values yet
 #include "graphs.h"
 
 enum { WORDS = 64 };

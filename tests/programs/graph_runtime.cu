@@ -1,6 +1,4 @@
 // Graphs through NVIDIA's runtime: captured, built node by node, updated, with memory of their own.
-//
-// remote: no   the guest does not carry host, memory and conditional nodes, callbacks and stream values yet
 #include <cuda_runtime.h>
 
 #include "check.h"

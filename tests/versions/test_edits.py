@@ -35,9 +35,9 @@ CARRIED = """        class: sync
         server: generated
         replay: none
         args:
-          device: {kind: device}
+          hCtx: {kind: ignored}
 """
-TRIM = "        signature: CUresult cuDeviceGraphMemTrim(CUdevice device)\n        class: "
+ENDS = "        signature: CUresult cuGreenCtxDestroy(CUgreenCtx hCtx)\n        class: "
 RESET = "        signature: CUresult cuCtxResetPersistingL2Cache(void)\n        class: "
 CALLED = """async
         needs: context
@@ -51,13 +51,13 @@ CLUSTERS = (
 )
 DRIVER, SESSION = "cuda/driver", "gpuferry/session.yaml"
 ADDED, REMOVED, MOVED, CHANGED = (
-    "cuDeviceGraphMemTrim",
+    "cuGreenCtxDestroy",
     "cuCtxResetPersistingL2Cache",
     "cuCtxSetCacheConfig",
     "cuOccupancyMaxActiveClusters",  # goes by sessionOccupancyClusters
 )
 EDITS = (
-    Edit(DRIVER, f"{TRIM}unsupported\n", TRIM + CARRIED.removeprefix("        class: ")),
+    Edit(DRIVER, f"{ENDS}unsupported\n", ENDS + CARRIED.removeprefix("        class: ")),
     Edit(DRIVER, RESET + CALLED, f"{RESET}unsupported\n"),
     Edit(DRIVER, f"{CACHE}309\n", f"{CACHE}4095\n"),
     Edit(SESSION, f"{CLUSTERS}uint32_t shared", f"{CLUSTERS}uint64_t shared"),
@@ -72,7 +72,7 @@ assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
 assert cuda.cuCtxSetCurrent(context) == 0
 config = ctypes.create_string_buffer(512)
 for name, arguments in (
-    ("cuDeviceGraphMemTrim", (0,)),
+    ("cuGreenCtxDestroy", (ctypes.c_void_p(0),)),
     ("cuCtxResetPersistingL2Cache", ()),
     ("cuCtxSetCacheConfig", (1,)),
     ("cuOccupancyMaxActiveClusters", (ctypes.byref(number), ctypes.c_void_p(0), config)),

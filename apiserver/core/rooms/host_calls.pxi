@@ -4,7 +4,7 @@
 # Home: host_calls
 # Changed by: -
 # Read by: -
-# Offers: ask_guest awaits_guest begin_host_calls give_up_host_calls reserve_host_calls
+# Offers: ask_guest awaits_guest begin_host_calls give_up_host_calls host_params reserve_host_calls
 
 cdef struct HostCall:           # on the stack of the driver's thread, which waits
     uint64_t ticket

@@ -1,0 +1,111 @@
+/* What this process does when a launched graph comes to a node: functions of the program, and in a graph with
+ * such, copies from and to the program's memory, for a function may look at what was copied before it and
+ * write what is copied after it. */
+#include <stdlib.h>
+
+#include "channel.h"
+#include "copy.h"
+#include "graph_exec.h"
+#include "host_call.h"
+
+struct graph_copy {
+    struct gf_host_task base;
+    CUDA_MEMCPY3D copy;
+    uint64_t staging;
+};
+
+struct progress {
+    uint64_t ticket, staging;
+};
+
+static CUresult copy_slice(void *data, const struct gf_row_copy *slice) {
+    struct progress *p = data;
+    struct gf_row_copy staged = *slice;
+    *(slice->to_device ? &staged.to : &staged.from) = p->staging;
+    *(slice->to_device ? &staged.to_pitch : &staged.from_pitch) = slice->width;
+    p->staging += slice->width * slice->rows;
+    return gf_copy_in_call(&staged, p->ticket);
+}
+
+static void run_copy(struct gf_host_task *call, uint64_t ticket, CUresult status) {
+    const struct graph_copy *copy = (struct graph_copy *)call;
+    (void)status;
+    CUresult result = gf_copy_each(&copy->copy, copy_slice, &(struct progress){ticket, copy->staging});
+    if (result != CUDA_SUCCESS) {
+        gf_channel_latch(result);
+    }
+}
+
+static uint64_t keep_copy(const struct gf_node *node) {
+    struct graph_copy *copy = malloc(sizeof *copy);
+    if (copy == NULL) {
+        return 0;
+    }
+    *copy = (struct graph_copy){.base = {.run = run_copy, .copies = true},
+                                .copy = node->params.memcpy.copyParams,
+                                .staging = node->staging};
+    uint64_t call = gf_host_call_keep(&copy->base);
+    if (call == 0) {
+        free(copy);
+    }
+    return call;
+}
+
+CUresult gf_exec_renew_call(struct gf_node *node) {
+    const CUDA_HOST_NODE_PARAMS_v2 *host = &node->params.host;
+    uint64_t call = node->params.type == CU_GRAPH_NODE_TYPE_HOST
+                        ? gf_host_call_keep_function(host->fn, host->userData)
+                        : keep_copy(node);
+    if (call == 0) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    gf_host_call_drop(node->call);
+    node->call = call;
+    return CUDA_SUCCESS;
+}
+
+/* Whether a copy reads what another one has written before. */
+
+struct extent {
+    uint64_t begin, end;
+};
+
+static CUresult widen(void *data, const struct gf_row_copy *slice) {
+    struct extent *extent = data;
+    uint64_t begin = slice->to_device ? slice->from : slice->to;
+    uint64_t pitch = slice->to_device ? slice->from_pitch : slice->to_pitch;
+    uint64_t end = begin + pitch * (slice->rows - 1) + slice->width;
+    extent->begin = begin < extent->begin ? begin : extent->begin;
+    extent->end = end > extent->end ? end : extent->end;
+    return CUDA_SUCCESS;
+}
+
+static bool overlap(const struct gf_node *one, const struct gf_node *other) {
+    struct extent a = {~0ull, 0}, b = a;
+    gf_copy_each(&one->params.memcpy.copyParams, widen, &a);
+    gf_copy_each(&other->params.memcpy.copyParams, widen, &b);
+    return a.begin < b.end && b.begin < a.end;
+}
+
+static bool comes_behind(struct gf_node *node, const struct gf_node *before) {
+    if (node->model != before->model) {
+        return true; /* one is in a child graph: perhaps */
+    }
+    return !gf_model_mark(node->model, &(struct gf_edge){.from = node}, 1) || before->mark != 0;
+}
+
+bool gf_exec_needs_calls(const struct gf_exec *exec) {
+    if (gf_model_has(exec->model, CU_GRAPH_NODE_TYPE_HOST)) {
+        return true;
+    }
+    for (unsigned i = 0; i < exec->attended_count; i++) {
+        for (unsigned j = 0; j < exec->attended_count; j++) {
+            struct gf_node *in = exec->attended[i], *out = exec->attended[j];
+            if (gf_params_reads_host(in) && gf_params_writes_host(out) && overlap(in, out) &&
+                comes_behind(in, out)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}

@@ -1,0 +1,130 @@
+/* What a node may hold, by kind: what CUDA refuses when it is given, and what its parameters point to,
+ * copied. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "copy.h"
+#include "graph.h"
+#include "launch.h"
+#include "module.h"
+#include "objects.h"
+
+/* Kernels: the parameters' values, packed, and pointers to them for whoever asks. */
+
+static CUresult take_kernel(struct gf_node *node) {
+    CUDA_KERNEL_NODE_PARAMS_v3 *kernel = &node->params.kernel;
+    uint64_t handle = kernel->func != NULL ? (uint64_t)kernel->func : (uint64_t)kernel->kern;
+    struct gf_callable *callable = gf_callable_find(handle);
+    if (callable == NULL) {
+        return handle == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+    }
+    CUlaunchConfig config = {.gridDimX = kernel->gridDimX,
+                             .gridDimY = kernel->gridDimY,
+                             .gridDimZ = kernel->gridDimZ,
+                             .blockDimX = kernel->blockDimX,
+                             .blockDimY = kernel->blockDimY,
+                             .blockDimZ = kernel->blockDimZ,
+                             .sharedMemBytes = kernel->sharedMemBytes};
+    const struct gf_kernel_info *info = callable->info;
+    CUresult result = gf_launch_check(&config, callable);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    size_t room = ((size_t)info->param_bytes + 15) / 16 * 16;
+    char *memory = calloc(1, room + (info->param_count + 1) * sizeof(void *));
+    if (memory == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    result = gf_launch_pack(info, kernel->kernelParams, kernel->extra, memory);
+    if (result != CUDA_SUCCESS) {
+        free(memory);
+        return result;
+    }
+    void **pointers = (void **)(memory + room);
+    for (uint32_t i = 0; i < info->param_count; i++) {
+        pointers[i] = memory + info->params[i].offset;
+    }
+    kernel->kernelParams = pointers;
+    kernel->extra = NULL;
+    node->memory = memory;
+    node->memory_size = (uint32_t)(room + info->param_count * sizeof(void *));
+    node->value_bytes = info->param_bytes;
+    return CUDA_SUCCESS;
+}
+
+/* Copies and fills: what CUDA refuses when they are added. */
+
+static CUresult take_memcpy(struct gf_node *node) {
+    const CUDA_MEMCPY3D *copy = &node->params.memcpy.copyParams;
+    if (copy->WidthInBytes == 0 || copy->Height == 0 || copy->Depth == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return gf_copy_check(copy);
+}
+
+static CUresult take_memset(struct gf_node *node) {
+    const CUDA_MEMSET_NODE_PARAMS_v2 *fill = &node->params.memset;
+    if (fill->width == 0 || fill->height == 0 ||
+        (fill->elementSize != 1 && fill->elementSize != 2 && fill->elementSize != 4)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return gf_fill_check(fill->dst, fill->pitch, fill->elementSize, fill->width, fill->height);
+}
+
+static CUresult take_event(struct gf_node *node) {
+    CUevent event = node->params.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD ? node->params.eventRecord.event
+                                                                         : node->params.eventWait.event;
+    return gf_event_find(event) == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static CUresult take_host(struct gf_node *node) {
+    return node->params.host.fn == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static CUresult take_batch(struct gf_node *node) {
+    CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *batch = &node->params.memOp;
+    if (batch->paramArray == NULL || batch->count == 0 || batch->count > GF_BATCH_MAX || batch->flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (unsigned i = 0; i < batch->count; i++) {
+        CUresult result = gf_word_check(&batch->paramArray[i]);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+    }
+    node->memory_size = node->value_bytes = batch->count * (uint32_t)sizeof *batch->paramArray;
+    if ((node->memory = malloc(node->memory_size)) == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memcpy(node->memory, batch->paramArray, node->memory_size);
+    batch->paramArray = node->memory;
+    return CUDA_SUCCESS;
+}
+
+static CUresult take_empty(struct gf_node *node) {
+    (void)node;
+    return CUDA_SUCCESS;
+}
+
+/* By CUgraphNodeType; what is not here, nor a child graph, is not carried. */
+static CUresult (*const take[])(struct gf_node *node) = {
+    [CU_GRAPH_NODE_TYPE_KERNEL] = take_kernel,
+    [CU_GRAPH_NODE_TYPE_MEMCPY] = take_memcpy,
+    [CU_GRAPH_NODE_TYPE_MEMSET] = take_memset,
+    [CU_GRAPH_NODE_TYPE_HOST] = take_host,
+    [CU_GRAPH_NODE_TYPE_EMPTY] = take_empty,
+    [CU_GRAPH_NODE_TYPE_WAIT_EVENT] = take_event,
+    [CU_GRAPH_NODE_TYPE_EVENT_RECORD] = take_event,
+    [CU_GRAPH_NODE_TYPE_MEM_ALLOC] = gf_graph_memory_take,
+    [CU_GRAPH_NODE_TYPE_MEM_FREE] = gf_graph_memory_take,
+    [CU_GRAPH_NODE_TYPE_BATCH_MEM_OP] = take_batch,
+};
+
+CUresult gf_params_take(struct gf_node *node) {
+    unsigned type = (unsigned)node->params.type;
+    if (type > CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return type < sizeof take / sizeof *take && take[type] != NULL ? take[type](node)
+                                                                   : CUDA_ERROR_NOT_SUPPORTED;
+}
