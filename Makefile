@@ -15,13 +15,17 @@ TOOK    = status=$$?; echo "make $@ took $$(($$(date +%s) - $(BEGAN))) s"; exit 
 # Jails; chromium for the page, etcd for the registry: real ones.
 PACKAGES := bwrap:bubblewrap etcd:etcd-server chromium:chromium chromedriver:chromium-driver
 
-.PHONY: help setup lock packages gen build check test test-all test-sanitize fuzz demo bench gpu clean
+# --client NAME, --module PATTERN, --jobs N, --again, --keep, --report
+CLIENTS :=
+
+.PHONY: help setup lock packages gen build check test test-all test-sanitize test-clients fuzz demo bench gpu clean
 
 help:
 	@echo "make demo           an unmodified CUDA program, natively and through gpuferry, compared"
 	@echo "make test           checks and the test suite: a verdict (no GPU needed)"
 	@echo "make test-all       what needs load or luck too, and what is long"
 	@echo "make test-sanitize  the native parts under ASan, UBSan and TSan"
+	@echo "make test-clients   tests of Numba, CuPy, Warp, cuda-core from PyPI, natively and remotely (CLIENTS='--client numba')"
 	@echo "make fuzz           hostile inputs for every parser, INPUTS for each in C (default 2000000)"
 	@echo "make bench          measurements with their floors -> build/bench/results.json"
 	@echo "make gpu            acceptance on a machine with a GPU"
@@ -57,6 +61,9 @@ test-all: packages check
 
 test-sanitize: build
 	@.ci/sanitize.sh $(VENV)
+
+test-clients: build
+	@$(PY) -m tests.clients $(CLIENTS)
 
 fuzz: build
 	@$(PY) -m tests.fuzz --inputs $(INPUTS)

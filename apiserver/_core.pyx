@@ -14,6 +14,7 @@ include "core/rooms/device.pxi"
 include "core/rooms/budget.pxi"
 include "core/rooms/window.pxi"
 include "core/rooms/book.pxi"
+include "core/rooms/sharing.pxi"
 include "core/rooms/aliases.pxi"
 include "core/rooms/aside.pxi"
 include "core/rooms/move.pxi"
@@ -52,6 +53,7 @@ include "core/staging.pxi"
 include "core/streams.pxi"
 include "core/book.pxi"
 include "core/memory.pxi"
+include "core/sharing.pxi"
 include "core/aliases.pxi"
 include "core/aside.pxi"
 include "core/hash.pxi"
@@ -225,6 +227,49 @@ cdef class Core:
             share_lease(self.s, book, seat)
             if tell:
                 tell_shared(self.s)
+
+    @property
+    def shares(self) -> bool:
+        """Whether the session has memory that other processes may have too."""
+        return shares_memory(self.s)
+
+    def wanted(self) -> tuple[int, int, bytes] | None:
+        """What the session wants to open, once: a number, the session that exported it, its token; None: nothing."""
+        cdef uint8_t token[GF_TOKEN_SIZE]
+        cdef uint64_t session = 0
+        cdef uint32_t number = next_wanted(self.s, &session, token)
+        return (number, session, (<char *>token)[:GF_TOKEN_SIZE]) if number else None
+
+    def export(self, token: bytes, uint32_t seat) -> tuple[int, int, list[tuple[int, int, int]]] | None:
+        """What was exported by this name, for the process with this seat: where it begins in its first part, its bytes,
+        and of each part a new descriptor, pages and extent. None: there is no such thing."""
+        cdef vector[Segment] parts
+        cdef uint64_t offset = 0
+        cdef uint64_t size = 0
+        cdef const uint8_t *name = token
+        cdef int status
+        if len(token) != GF_TOKEN_SIZE:
+            return None
+        with nogil:
+            status = parts_of_export(self.s, name, seat, &offset, &size, &parts)
+        if status != cu.CUDA_SUCCESS:
+            return None
+        return offset, size, [(part.fd, part.pages, part.extent) for part in parts]
+
+    def deliver(self, uint32_t number, bint found, bint more, uint64_t offset, uint64_t size,
+                parts: list[tuple[int, int, int]]) -> None:
+        """What was wanted with this number, or as many parts of it; takes the descriptors."""
+        cdef vector[Segment] given
+        cdef Segment part
+        for part.fd, part.pages, part.extent in parts:
+            given.push_back(part)
+        with nogil:
+            deliver_import(self.s, number, found, more, offset, size, &given)
+
+    def give_up_imports(self) -> None:
+        """Nobody answers any more what was asked: the guest is told so."""
+        with nogil:
+            give_up_imports(self.s)
 
     @property
     def taken_over(self) -> bool:

@@ -8,11 +8,12 @@ import ctypes
 import os
 import socket
 import time
+from collections.abc import Sequence
 
 from gpuferry.specs._generated import node_pb2
 
 PACKET = 64 << 10
-DESCRIPTORS = 4  # beside one message, at most
+DESCRIPTORS = 64  # beside one message, at most
 KEPT = ("grant", "keep", "migrate")  # orders that the next monitor is shown
 TO_BE_TOLD = ("ended", "ready", "moved", "taken_over")  # also to the next monitor
 PR_SET_PDEATHSIG = 1
@@ -51,13 +52,13 @@ class Control:
             door.setblocking(False)
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, 0)
 
-    def send(self, message: node_pb2.FromServer) -> None:
+    def send(self, message: node_pb2.FromServer, descriptors: Sequence[int] = ()) -> None:
         """Send a message. With no monitor, what the next one must know is kept for it; the rest is
         dropped.
         """
         if self.lost_at is None:
             try:
-                self._socket.send(message.SerializeToString())
+                socket.send_fds(self._socket, [message.SerializeToString()], list(descriptors))
                 return
             except OSError:
                 self._lose()
@@ -69,7 +70,9 @@ class Control:
         without a Home that ends the process.
         """
         try:
-            data, descriptors, _, _ = socket.recv_fds(self._socket, PACKET, DESCRIPTORS)
+            data, descriptors, _, _ = socket.recv_fds(
+                self._socket, PACKET, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+            )
         except ConnectionResetError:
             data, descriptors = b"", []
         if not data:

@@ -19,7 +19,7 @@ from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
 from ._core import Core, DeviceError
 from .book import Book
-from .control import Control
+from .control import DESCRIPTORS, Control
 from .end import LOST, End, revoked
 from .log import Log
 from .process import rss
@@ -345,6 +345,7 @@ class Server:
             self._poller.unregister(self._control)
             self._poller.register(self._control.door, select.POLLIN)
             self._log.info("no monitor")
+            self._core.give_up_imports()
         returned = node_pb2.Returned(spec_hash=wire.SPEC_HASH, ready=self._description())
         told = self._session or self._untold
         if told is not None:
@@ -408,6 +409,9 @@ class Server:
         if kind == "migrate":
             self._migrate(message.migrate, descriptors, message.tls)
             return True
+        if kind == "fetched":
+            self._fetched(message.fetched, descriptors)
+            return True
         if kind == "share" and descriptors:
             self._share(message.share, Book(descriptors[0], message.share.seat))
             return True
@@ -432,6 +436,8 @@ class Server:
         elif kind == "cancel" and self._session is not None and message.cancel.session == self._session.id:
             if self._session.mover is not None:
                 self._session.mover.cancel(message.cancel.reason)
+        elif kind == "export":
+            self._export(message.export)
         elif kind == "stats":
             self._control.send(node_pb2.FromServer(stats=self._stats()))
         elif kind == "next_launch":
@@ -439,6 +445,47 @@ class Server:
         elif kind == "shutdown":
             return self._shut_down(message.shutdown.grace_seconds)
         return True
+
+    def _ask_for_imports(self, session: Session) -> None:
+        """The session wants to open what other processes of its program have exported."""
+        while wanted := self._core.wanted():
+            number, exporter, token = wanted
+            fetch = node_pb2.Fetch(session=session.id, number=number, exporter=exporter, token=token)
+            self._control.send(node_pb2.FromServer(fetch=fetch))
+        if self._control.lost_at is not None:
+            self._core.give_up_imports()
+
+    def _fetched(self, fetched: node_pb2.Fetched, descriptors: list[int]) -> None:
+        """The answer, or a part of it; one that does not fit together is none."""
+        offer = fetched.offer
+        sound = len(descriptors) == len(offer.pages) == len(offer.extents)
+        parts = list(zip(descriptors, offer.pages, offer.extents, strict=True)) if sound else []
+        for each in descriptors[len(parts) :]:
+            os.close(each)
+        found = offer.found and sound
+        self._core.deliver(fetched.number, found, found and offer.more, offer.offset, offer.bytes, parts)
+
+    def _export(self, export: node_pb2.Export) -> None:
+        """Another process of the program wants to open what this session has exported."""
+        session = self._session
+        ours = session is not None and session.id == export.session and session.ours
+        found = self._core.export(export.token, export.seat) if ours else None
+        offset, size, parts = found or (0, 0, [])
+        for begin in range(0, max(len(parts), 1), DESCRIPTORS):
+            some = parts[begin : begin + DESCRIPTORS]
+            offer = node_pb2.Offer(
+                found=found is not None,
+                more=begin + DESCRIPTORS < len(parts),
+                offset=offset,
+                bytes=size,
+                pages=[pages for _, pages, _ in some],
+                extents=[extent for _, _, extent in some],
+            )
+            exported = node_pb2.Exported(session=export.session, number=export.number, offer=offer)
+            descriptors = [descriptor for descriptor, _, _ in some]
+            self._control.send(node_pb2.FromServer(exported=exported), descriptors)
+            for each in descriptors:
+                os.close(each)
 
     def _share(self, share: node_pb2.Share, book: Book) -> None:
         if self._session is not None and self._session.id == share.session and self._session.ours:
@@ -478,6 +525,8 @@ class Server:
             refusal = "it is just arriving"
         elif self._core.arriving:
             refusal = ARRIVING
+        elif self._core.shares:
+            refusal = "it shares memory with other processes of its program, or is ready to"
         elif session.away_until is not None:
             refusal = "its program has lost its connection, and may come back"
         if session is None or refusal:
@@ -515,6 +564,7 @@ class Server:
         """The engine has something to say."""
         if self._tell_taken_over(session):
             self._poller.register(session.guest, select.POLLRDHUP)  # it is another one now
+        self._ask_for_imports(session)
         session.launched()
         if session.watched:
             session.watched = False

@@ -8,9 +8,79 @@ cdef extern from "<sys/file.h>" nogil:
     int flock(int fd, int operation)
 
 
+cdef enum:
+    BOOK_SIZE = GF_SEATS * sizeof(gf_seat) + GF_EXTENTS * sizeof(gf_shared_extent) + GF_SEATS * GF_EXTENTS
+
+
+cdef void open_extents(Session *s) noexcept nogil:
+    """Of a book that has them: one of an earlier version has not. book.lock is held."""
+    cdef void *memory
+    s.book.extents = NULL
+    if lseek(s.book.file, 0, SEEK_END) < BOOK_SIZE:
+        return
+    memory = mmap(NULL, BOOK_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, s.book.file, 0)
+    if memory != MAP_FAILED:
+        s.book.extents = <gf_shared_extent *>(<uint8_t *>memory + GF_SEATS * sizeof(gf_seat))
+        s.book.has = <uint8_t *>&s.book.extents[GF_EXTENTS]
+
+
+cdef void close_extents(Session *s) noexcept nogil:
+    if s.book.extents != NULL:
+        munmap(<uint8_t *>s.book.extents - GF_SEATS * sizeof(gf_seat), BOOK_SIZE)
+    s.book.extents = NULL
+
+
+cdef inline uint8_t *has_extent(Session *s, uint32_t seat, uint32_t extent) noexcept nogil:
+    """What a process has of an extent."""
+    return &s.book.has[seat * GF_EXTENTS + extent]
+
+
+cdef bint is_anyones(Session *s, uint32_t extent) noexcept nogil:
+    cdef uint32_t seat
+    for seat in range(GF_SEATS):
+        if has_extent(s, seat, extent)[0]:
+            return True
+    return False
+
+
+cdef uint64_t orphaned(Session *s) noexcept nogil:
+    """Memory that processes have mapped whose owner has given it back, or is gone: it still counts, once."""
+    cdef uint64_t sum = 0
+    cdef uint32_t i, owner
+    if s.book.extents == NULL:
+        return 0
+    for i in range(GF_EXTENTS):
+        if s.book.extents[i].size == 0:
+            break                   # the first that is free was taken, always
+        owner = <uint32_t>min(s.book.extents[i].owner, <uint64_t>GF_SEATS - 1)
+        if has_extent(s, owner, i)[0] != GF_HAS_MADE and is_anyones(s, i):
+            sum += min(s.book.extents[i].size, s.window.quota)
+    return sum
+
+
+cdef int enter_extent(Session *s, uint64_t size, uint32_t *extent) noexcept nogil:
+    """This process's memory gets a place in the book."""
+    cdef int status = cu.CUDA_ERROR_OUT_OF_MEMORY
+    cdef uint32_t i
+    if s.book.extents == NULL:
+        return cu.CUDA_ERROR_NOT_SUPPORTED
+    flock(s.book.file, LOCK_EX)
+    for i in range(GF_EXTENTS):
+        if s.book.extents[i].size == 0 or not is_anyones(s, i):
+            s.book.extents[i].owner = s.book.seat
+            s.book.extents[i].size = size
+            has_extent(s, s.book.seat, i)[0] = GF_HAS_MADE
+            extent[0] = i
+            status = cu.CUDA_SUCCESS
+            break
+    flock(s.book.file, LOCK_UN)
+    return status
+
+
 cdef void begin_book(Session *s) noexcept nogil:
     """Nobody else has the lease: all of the quota is this session's."""
     pthread_mutex_lock(&s.book.lock)
+    close_extents(s)
     s.book.file = -1
     s.book.admitted = 0
     s.book.credit = s.window.quota
@@ -29,6 +99,7 @@ cdef uint64_t claimed_by_others(Session *s) noexcept nogil:
     cdef uint32_t i
     if size < <ssize_t>sizeof(seats):
         return s.window.quota
+    sum = orphaned(s)
     for i in range(GF_SEATS):
         if i != s.book.seat:
             sum += min(seats[i].claimed, s.window.quota)
@@ -97,8 +168,10 @@ cdef void keep_memory(Session *s, uint64_t credit) noexcept nogil:
 cdef void share_lease(Session *s, int file, uint32_t seat) noexcept nogil:
     """From here on others have the lease too: what this session does not use, they may claim."""
     pthread_mutex_lock(&s.book.lock)
+    close_extents(s)
     s.book.file = file
-    s.book.seat = seat
+    s.book.seat = min(seat, <uint32_t>GF_SEATS - 1)
+    open_extents(s)
     s.book.credit = s.book.admitted
     write_seat(s)
     pthread_mutex_unlock(&s.book.lock)

@@ -107,7 +107,6 @@ cdef int back(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     """Physical memory behind a range, readable and writable by the device. No clearing yet."""
     cdef cu.CUmemAllocationProp properties
     cdef cu.CUmemGenericAllocationHandle handle = 0
-    cdef uint64_t page = page_of(s, address)
     memset(&properties, 0, sizeof(properties))
     properties.type = cu.CU_MEM_ALLOCATION_TYPE_PINNED
     properties.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
@@ -121,7 +120,16 @@ cdef int back(Session *s, uint64_t address, uint64_t size) noexcept nogil:
         status = cu.cuMemCreate(&handle, size, &properties, 0)
     if status != cu.CUDA_SUCCESS:
         return status
-    status = cu.cuMemMap(address, size, 0, handle, 0)
+    status = place(s, address, size, handle)
+    if status != cu.CUDA_SUCCESS:
+        cu.cuMemRelease(handle)
+    return status
+
+
+cdef int place(Session *s, uint64_t address, uint64_t size, cu.CUmemGenericAllocationHandle handle) noexcept nogil:
+    """This physical memory behind a range; takes the handle, if it succeeds."""
+    cdef uint64_t page = page_of(s, address)
+    cdef int status = cu.cuMemMap(address, size, 0, handle, 0)
     if status == cu.CUDA_SUCCESS:
         status = allow_access(s, address, size)
         if status == cu.CUDA_SUCCESS:
@@ -133,7 +141,6 @@ cdef int back(Session *s, uint64_t address, uint64_t size) noexcept nogil:
             s.window.used += size
             return status
         cu.cuMemUnmap(address, size)
-    cu.cuMemRelease(handle)
     return status
 
 
@@ -167,7 +174,8 @@ cdef bint whole_mappings(Session *s, uint64_t address, uint64_t size) noexcept n
     return page == end
 
 
-cdef int map_memory(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+cdef int check_unmapped(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    """Whether something may be mapped there."""
     cdef uint64_t page
     if not on_pages(s, address, size):
         return cu.CUDA_ERROR_INVALID_VALUE
@@ -176,11 +184,18 @@ cdef int map_memory(Session *s, uint64_t address, uint64_t size) noexcept nogil:
         if (s.window.mapped[page >> 6] >> (page & 63)) & 1 or has_alias(s, page):
             return cu.CUDA_ERROR_ALREADY_MAPPED
         page += 1
+    return cu.CUDA_SUCCESS
+
+
+cdef int map_memory(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    cdef int status = check_unmapped(s, address, size)
+    if status != cu.CUDA_SUCCESS:
+        return status
     if not admit(s, size):
         return cu.CUDA_ERROR_OUT_OF_MEMORY
     if s.window.unmaps != NULL:
         wait_for_unmaps(s, address, size)
-    cdef int status = enter(s, s.device.primary)
+    status = enter(s, s.device.primary)
     status = status or back(s, address, size)
     if status != cu.CUDA_SUCCESS:
         discharge(s, size)
@@ -201,7 +216,7 @@ cdef int unmap_memory(Session *s, uint64_t address, uint64_t size) noexcept nogi
         return cu.CUDA_ERROR_INVALID_VALUE
     mark_pages(s, address, size, False)
     s.window.used -= size
-    discharge(s, size)
+    discharge(s, size - leave_extents(s, address, size))
     return unmap_behind_work(s, address, size)
 
 

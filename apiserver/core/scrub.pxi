@@ -56,6 +56,7 @@ cdef int scrub(Session *s) noexcept nogil:
         return cu.CUDA_ERROR_UNKNOWN
     drop_everything(s)
     close_open_slot(s)
+    end_sharing(s)
     status = unmap_all(s)
     # Kernels leave traces in local memory and the device heap, and limits stay set: only a reset ends those.
     if status == cu.CUDA_SUCCESS and (s.stats.launches > 0 or s.device.reconfigured):
@@ -76,6 +77,7 @@ cdef void begin_session(Session *s, int fd, gf_tls *tls, uint64_t quota, bint re
     begin_budget(s, host_memory)
     begin_window(s, quota)
     begin_book(s)
+    begin_sharing(s)
     begin_device(s)
     begin_connection(s, fd, tls, resumable and not restore)
     begin_sending(s)

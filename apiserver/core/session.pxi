@@ -9,6 +9,7 @@ cdef struct Session:
     Budget budget
     Window window
     Book book
+    Sharing sharing
     Aliases aliases
     Objects objects
     Images images

@@ -23,8 +23,11 @@ struct gf_block {
             uint64_t requested; /* size as asked for */
             uint64_t owner;     /* context */
             uint64_t id;
-            uint64_t pool; /* handle; 0: it is of none */
-            bool reserved; /* addresses alone, nothing behind them */
+            uint64_t pool;   /* handle; 0: it is of none */
+            uint64_t begins; /* offset of the allocation: it begins there, where others lie before it */
+            uint8_t *token;  /* by which other processes open it; NULL: none may */
+            bool imported;   /* another process's memory */
+            bool reserved;   /* addresses alone, nothing behind them */
             bool synchronous;
         };
     };

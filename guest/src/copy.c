@@ -32,6 +32,12 @@ static bool is_synchronous(uint64_t address) {
     return gf_window_find(address, &allocation) && allocation.synchronous;
 }
 
+/* Whether other processes may look at it as soon as a call has returned. */
+static bool is_open(uint64_t address) {
+    struct gf_allocation allocation;
+    return gf_window_find(address, &allocation) && allocation.open;
+}
+
 /* Cuts rows into pieces that fit a frame: several rows at a time, or parts of one row. */
 struct cutter {
     struct gf_extent all, piece;
@@ -287,8 +293,10 @@ static CUresult copy(struct gf_side to, struct gf_side from, struct gf_extent ex
         return result == CUDA_SUCCESS ? gf_wait_for_stream(stream) : result;
     }
     if (to.device) {
-        return from.device ? copy_within(&to, &from, &extent, stream)
-                           : copy_in(&to, &from, &extent, stream, may_run_behind);
+        result = from.device ? copy_within(&to, &from, &extent, stream)
+                             : copy_in(&to, &from, &extent, stream, may_run_behind);
+        bool waits = result == CUDA_SUCCESS && !may_run_behind && is_open(to.address);
+        return waits ? gf_wait_for_stream(stream) : result;
     }
     if (!from.device) {
         return copy_host(&to, &from, &extent);

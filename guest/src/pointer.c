@@ -3,6 +3,7 @@
 #include "context.h"
 #include "functions.h"
 #include "host_memory.h"
+#include "ipc.h"
 #include "mirror.h"
 #include "module.h"
 #include "shared.h"
@@ -18,6 +19,7 @@ struct subject {
     uint64_t on_host, on_device; /* where it is for each of them; 0: nowhere */
     uint64_t pool;
     bool sync_memops;
+    bool exportable; /* by cuIpcGetMemHandle */
 };
 
 static struct subject look_up(uint64_t address) {
@@ -51,6 +53,7 @@ static struct subject look_up(uint64_t address) {
                              .owner = allocation.pool == 0 ? allocation.owner : 0,
                              .pool = allocation.pool,
                              .sync_memops = allocation.synchronous,
+                             .exportable = gf_ipc_exportable(&allocation),
                              .shared = is_shared};
     } else if (gf_mapping_find(address, &mapping)) {
         s = (struct subject){
@@ -93,6 +96,8 @@ static CUresult get(const struct subject *s, uint64_t address, CUpointer_attribu
         put(data, s->device && s->shared, sizeof(unsigned));
         return only_known;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        put(data, s->exportable, sizeof(char));
+        return only_known;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
         put(data, 0, sizeof(char));

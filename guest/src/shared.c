@@ -53,8 +53,9 @@ static uint64_t wire_stream(void) {
 static uint32_t enter(void) {
     uint32_t current = gf_thread.context_id;
     struct gf_stream *found = gf_stream_find(stream);
-    uint64_t context = found == NULL ? gf_context_primary() : found->object.owner;
-    gf_thread.context_id = gf_handle_slot(context) + 1;
+    if (found != NULL) {
+        gf_thread.context_id = gf_handle_slot(found->object.owner) + 1;
+    }
     gf_thread.sharing = true;
     return current;
 }
@@ -302,8 +303,8 @@ static void widen(const struct gf_range *range) {
 }
 
 /* With the lock held. */
-static CUresult adopt(uint64_t address, uint64_t size) {
-    struct gf_range *range = gf_range_new(&(struct gf_shared){address, size, 0, true}, 0, GF_AWAY);
+static CUresult adopt(uint64_t address, uint64_t size, uint64_t context) {
+    struct gf_range *range = gf_range_new(&(struct gf_shared){address, size, 0, true}, context, GF_AWAY);
     if (range == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -317,19 +318,20 @@ static CUresult adopt(uint64_t address, uint64_t size) {
         gf_range_free(range);
         return taken(address);
     }
+    range->users = 1;
     widen(range);
     add(range);
     return CUDA_SUCCESS;
 }
 
-CUresult gf_shared_adopt(uint64_t address, uint64_t size) {
+CUresult gf_shared_adopt(uint64_t address, uint64_t size, uint64_t context) {
     pthread_mutex_lock(&lock);
     struct gf_range *range = may_hold(address) ? find(address) : NULL;
     CUresult result = CUDA_SUCCESS;
     if (range != NULL) {
         range->users++;
     } else {
-        result = adopt(address, size);
+        result = adopt(address, size, context);
     }
     pthread_mutex_unlock(&lock);
     return result;
@@ -340,7 +342,7 @@ static void end(struct gf_range **at) {
     struct gf_range *range = *at;
     void *pages = (void *)gf_range_base(range);
     *at = range->next;
-    if (range->owner == 0) {
+    if (range->users > 0) {
         munmap(pages, range->pages * GF_PAGE);
     } else {
         madvise(pages, range->pages * GF_PAGE, MADV_DONTNEED);
@@ -349,10 +351,10 @@ static void end(struct gf_range **at) {
     gf_range_free(range);
 }
 
-/* With the lock held: where the list says what begins at an address and is owned by a context, or is not. */
-static struct gf_range **place(uint64_t address, bool owned) {
+/* With the lock held: where in the list is what begins at an address, and came with a module, or did not. */
+static struct gf_range **place(uint64_t address, bool adopted) {
     struct gf_range **at = &ranges;
-    while (*at != NULL && ((*at)->shared.address != address || ((*at)->owner != 0) != owned)) {
+    while (*at != NULL && ((*at)->shared.address != address || ((*at)->users > 0) != adopted)) {
         at = &(*at)->next;
     }
     return at;
@@ -360,8 +362,10 @@ static struct gf_range **place(uint64_t address, bool owned) {
 
 void gf_shared_leave(uint64_t address) {
     pthread_mutex_lock(&lock);
-    struct gf_range **at = place(address, false);
-    if (*at != NULL && --(*at)->users == 0) {
+    struct gf_range **at = place(address, true);
+    if (*at != NULL && (*at)->users > 1) {
+        (*at)->users--;
+    } else if (*at != NULL) {
         end(at);
     }
     pthread_mutex_unlock(&lock);
@@ -369,7 +373,7 @@ void gf_shared_leave(uint64_t address) {
 
 bool gf_shared_end(uint64_t address, bool managed) {
     pthread_mutex_lock(&lock);
-    struct gf_range **at = place(address, true);
+    struct gf_range **at = place(address, false);
     bool found = *at != NULL && (*at)->shared.managed == managed;
     if (found) {
         end(at);
@@ -382,7 +386,7 @@ void gf_shared_end_context(uint64_t owner) {
     pthread_mutex_lock(&lock);
     gf_mirrors_end(0, owner);
     for (struct gf_range **at = &ranges; *at != NULL;) {
-        if ((*at)->owner == owner) {
+        if ((*at)->owner == owner && (*at)->users == 0) {
             end(at);
         } else {
             at = &(*at)->next;

@@ -23,8 +23,8 @@ void gf_shared_end_mirror(uint64_t host);
 /* Memory that begins at an address ends. False: none of that kind does. */
 bool gf_shared_end(uint64_t address, bool managed);
 /* Managed memory that came with a module, at an address that is the server's choice, and whatever lies beside
- * it; as often as it is adopted it is left. */
-CUresult gf_shared_adopt(uint64_t address, uint64_t size);
+ * it; as often as it is adopted it is left. context: in which it is copied. */
+CUresult gf_shared_adopt(uint64_t address, uint64_t size, uint64_t context);
 void gf_shared_leave(uint64_t address);
 /* What a context owns. */
 void gf_shared_end_context(uint64_t owner);

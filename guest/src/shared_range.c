@@ -7,9 +7,10 @@
 #include <unistd.h>
 
 #include "channel.h"
-#include "context.h"
+#include "guest.h"
 #include "gpuferry/messages.h"
 #include "log.h"
+#include "wire/handle.h"
 
 #define FETCH_MAX 64 /* pages brought by one fault */
 #define SEND_MAX  1024
@@ -32,8 +33,7 @@ struct gf_range *gf_range_new(const struct gf_shared *shared, uint64_t owner, en
                                .owner = owner,
                                .pages = pages,
                                .present = page == GF_AWAY ? 0 : pages,
-                               .state = state,
-                               .users = 1};
+                               .state = state};
     return range;
 }
 
@@ -52,7 +52,7 @@ bool gf_range_holds(const struct gf_range *range, uint64_t address) {
 
 uint32_t gf_range_enter(const struct gf_range *range) {
     uint32_t current = gf_thread.context_id;
-    gf_thread.context_id = gf_handle_slot(range->owner != 0 ? range->owner : gf_context_primary()) + 1;
+    gf_thread.context_id = gf_handle_slot(range->owner) + 1;
     gf_thread.sharing = true;
     return current;
 }
@@ -82,7 +82,7 @@ static uint64_t extent(const struct gf_range *range, uint64_t first, uint64_t la
     uint64_t base = gf_range_base(range), start = base + first * GF_PAGE, end = base + last * GF_PAGE;
     uint64_t limit = range->shared.address + range->shared.size;
     /* Memory of the window goes to the end of its last page. */
-    bool whole = range->shared.address % GF_PAGE == 0 && range->owner != 0;
+    bool whole = range->users == 0;
     *address = start < range->shared.address ? range->shared.address : start;
     return (end > limit && !whole ? limit : end) - *address;
 }

@@ -5,10 +5,10 @@
 
 struct gf_range {
     struct gf_shared shared;
-    uint64_t owner;          /* a context; 0: none, its memory ends with a module */
+    uint64_t owner;          /* the context in which it is sent and fetched */
     uint64_t pages, present; /* present: pages that are not away */
     uint8_t *state;
-    unsigned users; /* of memory that came with modules */
+    unsigned users; /* of memory that came with modules, and ends with them; 0: its owner's, of the window */
     struct gf_range *next;
 };
 

@@ -44,8 +44,10 @@ static CUresult answer(struct question *question) {
 }
 
 /* The memory that a managed variable is part of is here too from now on, until the module ends. */
-static CUresult adopt(const struct gf_rep_sessionGetManaged *found) {
-    return gf_shared_adopt(found->base, found->extent);
+static CUresult adopt(struct gf_module *owner, const struct gf_rep_sessionGetManaged *found) {
+    bool in_library = gf_handle_kind(atomic_load(&owner->object.handle)) == GF_HANDLE_LIBRARY;
+    return gf_shared_adopt(found->base, found->extent,
+                           in_library ? gf_context_primary() : owner->object.owner);
 }
 
 static CUresult remember(struct gf_module *owner, const struct gf_global *found, struct gf_global **out) {
@@ -86,7 +88,7 @@ static CUresult find_plain(struct gf_module *owner, uint64_t context, const char
         .name = (char *)name, .context = context, .address = place.address, .size = place.size};
     if (result == CUDA_SUCCESS && other == CUDA_SUCCESS) {
         found.block = managed.base;
-        result = adopt(&managed);
+        result = adopt(owner, &managed);
     }
     return result == CUDA_SUCCESS ? remember(owner, &found, out) : result;
 }
@@ -107,7 +109,7 @@ static CUresult find_managed(struct gf_module *owner, const char *name, struct g
                               .address = managed.address,
                               .size = managed.size,
                               .block = managed.base};
-    result = result == CUDA_SUCCESS ? adopt(&managed) : result;
+    result = result == CUDA_SUCCESS ? adopt(owner, &managed) : result;
     return result == CUDA_SUCCESS ? remember(owner, &found, out) : result;
 }
 

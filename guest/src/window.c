@@ -10,6 +10,7 @@
 #include "blocks.h"
 #include "channel.h"
 #include "gpuferry/messages.h"
+#include "handshake.h"
 #include "hooks.h"
 #include "host_call.h"
 #include "log.h"
@@ -343,8 +344,9 @@ static CUresult allocate(uint64_t size, uint64_t owner, uint64_t pool, uint64_t 
     block->owner = owner;
     block->id = next_id++;
     block->pool = pool;
-    block->synchronous = false;
-    block->reserved = false;
+    block->synchronous = block->reserved = block->imported = false;
+    block->begins = 0;
+    block->token = NULL;
     gf_pool_count(pool, (int64_t)block->size);
     *address = block->address;
     pthread_mutex_unlock(&lock);
@@ -363,14 +365,14 @@ CUresult gf_window_home(uint64_t size, uint64_t *address) {
     return allocate(size, 0, 0, 0, true, GF_BLOCK_ALIGN, address);
 }
 
-CUresult gf_window_reserve(uint64_t size, uint64_t alignment, uint64_t *address) {
+/* Addresses with nothing behind them. Lock held. */
+static struct gf_block *take_bare(uint64_t size, uint64_t alignment) {
     uint64_t granularity = gf_session.granularity, freed_at, freed_stream;
     uint64_t least = alignment > granularity ? alignment : granularity;
     if (size > gf_session.window_size || least > gf_session.window_size) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return NULL;
     }
     uint64_t rounded = (size + granularity - 1) / granularity * granularity;
-    pthread_mutex_lock(&lock);
     struct gf_block *block = gf_blocks_take(&blocks, rounded, least, &freed_at, &freed_stream);
     if (block != NULL) {
         /* Backing that was left behind these addresses would be in the way of what is mapped there. */
@@ -380,12 +382,97 @@ CUresult gf_window_reserve(uint64_t size, uint64_t alignment, uint64_t *address)
                 unmap_run(granules[i].run - 1);
             }
         }
-        block->requested = block->owner = block->pool = 0;
+        block->requested = block->owner = block->pool = block->begins = 0;
+        block->synchronous = block->reserved = block->imported = false;
+        block->token = NULL;
+        block->id = next_id++;
+    }
+    return block;
+}
+
+CUresult gf_window_reserve(uint64_t size, uint64_t alignment, uint64_t *address) {
+    pthread_mutex_lock(&lock);
+    struct gf_block *block = take_bare(size, alignment);
+    if (block != NULL) {
         block->reserved = true;
         *address = block->address;
     }
     pthread_mutex_unlock(&lock);
     return block == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+CUresult gf_window_import(uint64_t size, uint64_t offset, uint64_t bytes, uint64_t owner, uint64_t *address) {
+    pthread_mutex_lock(&lock);
+    struct gf_block *block = take_bare(size, 0);
+    if (block != NULL) {
+        gf_send(GF_OP_sessionFence, NULL, 0); /* what used these addresses may be under way */
+        block->imported = true;
+        block->owner = owner;
+        block->begins = offset;
+        block->requested = bytes;
+        *address = block->address;
+    }
+    pthread_mutex_unlock(&lock);
+    return block == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+/* Lock held. */
+static void end_import(struct gf_block *block, bool mapped) {
+    struct gf_req_sessionMemUnmap request = {.address = block->address, .size = block->size};
+    if (mapped) {
+        gf_send_struct(GF_OP_sessionMemUnmap, &request);
+    }
+    gf_blocks_give(&blocks, block, atomic_load(&work), 0);
+}
+
+void gf_window_import_end(uint64_t address, bool mapped) {
+    pthread_mutex_lock(&lock);
+    struct gf_block *block = gf_blocks_find(&blocks, address);
+    if (block != NULL && block->imported) {
+        end_import(block, mapped);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* The server knows it when this returns. Lock held; whoever reads the answer does not take it. */
+static CUresult make_token(struct gf_block *block) {
+    struct gf_req_sessionExportMemory request = {.address = block->address, .size = block->requested};
+    block->token = malloc(GF_TOKEN_SIZE);
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (block->token != NULL && gf_random_bytes(block->token, GF_TOKEN_SIZE)) {
+        memcpy(request.token, block->token, GF_TOKEN_SIZE);
+        result = gf_call_struct(GF_OP_sessionExportMemory, &request, sizeof request, NULL, 0);
+    }
+    if (result != CUDA_SUCCESS) {
+        free(block->token);
+        block->token = NULL;
+    }
+    return result;
+}
+
+CUresult gf_window_export(uint64_t address, uint64_t id, uint8_t token[GF_TOKEN_SIZE]) {
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&lock);
+    struct gf_block *block = gf_blocks_find(&blocks, address);
+    if (block != NULL && block->id == id) {
+        result = block->token == NULL ? make_token(block) : CUDA_SUCCESS;
+    }
+    if (result == CUDA_SUCCESS) {
+        memcpy(token, block->token, GF_TOKEN_SIZE);
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* No other process may open it any more. Lock held. */
+static void end_export(struct gf_block *block) {
+    struct gf_req_sessionExportEnd request;
+    if (block->token != NULL) {
+        memcpy(request.token, block->token, GF_TOKEN_SIZE);
+        gf_send_struct(GF_OP_sessionExportEnd, &request);
+        free(block->token);
+        block->token = NULL;
+    }
 }
 
 /* The reserved block that holds a range. Lock held. */
@@ -417,6 +504,11 @@ bool gf_window_is_reserved(uint64_t address, uint64_t size) {
 }
 
 static void give(struct gf_block *block, uint64_t stream) {
+    if (block->imported) {
+        end_import(block, true);
+        return;
+    }
+    end_export(block);
     uint64_t first = granule_at(block->address), last = granule_at(block->address + block->size - 1);
     uint64_t block_size = block->size;
     gf_pool_count(block->pool, -(int64_t)block->size);
@@ -440,7 +532,7 @@ static void give(struct gf_block *block, uint64_t stream) {
 CUresult gf_window_free(uint64_t address, uint64_t stream) {
     pthread_mutex_lock(&lock);
     struct gf_block *block = gf_blocks_find(&blocks, address);
-    bool found = block != NULL && block->address == address && !block->reserved;
+    bool found = block != NULL && block->address == address && !block->reserved && !block->imported;
     if (found) {
         give(block, stream);
     }
@@ -469,10 +561,16 @@ bool gf_window_find(uint64_t address, struct gf_allocation *allocation) {
     }
     pthread_mutex_lock(&lock);
     struct gf_block *block = gf_blocks_find(&blocks, address);
-    bool found = block != NULL && address - block->address < block->requested;
+    bool found = block != NULL && address - block->address - block->begins < block->requested;
     if (found) {
-        *allocation = (struct gf_allocation){block->address, block->requested, block->owner,
-                                             block->id,      block->pool,      block->synchronous};
+        *allocation = (struct gf_allocation){.address = block->address + block->begins,
+                                             .size = block->requested,
+                                             .owner = block->owner,
+                                             .id = block->id,
+                                             .pool = block->pool,
+                                             .synchronous = block->synchronous,
+                                             .imported = block->imported,
+                                             .open = block->imported || block->token != NULL};
     }
     pthread_mutex_unlock(&lock);
     return found;

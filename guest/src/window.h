@@ -6,10 +6,14 @@
 
 #include "driver_interop/cuda_driver.h"
 
+#include "gpuferry/frames.h"
+
 struct gf_allocation {
     uint64_t address, size, owner, id;
     uint64_t pool;    /* handle; 0: it is of none */
     bool synchronous; /* operations on it do not return before they are done */
+    bool imported;    /* another process's memory */
+    bool open;        /* other processes have it too, or may */
 };
 
 /* Reserves the window's addresses in this process, once the session is known. False: no memory. */
@@ -26,6 +30,13 @@ CUresult gf_window_reserve(uint64_t size, uint64_t alignment, uint64_t *address)
 CUresult gf_window_unreserve(uint64_t address, uint64_t size);
 /* Whether all of a range is reserved by gf_window_reserve. */
 bool gf_window_is_reserved(uint64_t address, uint64_t size);
+/* The token by which other processes open an allocation that was made here. `id`: of the allocation, or it is
+ * another one by now. */
+CUresult gf_window_export(uint64_t address, uint64_t id, uint8_t token[GF_TOKEN_SIZE]);
+/* Addresses for another process's memory; the allocation is `bytes` of it. */
+CUresult gf_window_import(uint64_t size, uint64_t offset, uint64_t bytes, uint64_t owner, uint64_t *address);
+/* They are not used any more. `mapped`: the memory is there, and goes. */
+void gf_window_import_end(uint64_t address, bool mapped);
 /* Frees all device memory that a context owns. */
 void gf_window_free_context(uint64_t owner);
 /* The allocation that holds an address; false: none does. */

@@ -25,7 +25,7 @@ from ..moves.reunion import Reunion
 from ..moves.snapshots import Snapshots
 from ..policy.interface import Standing
 from ..pool.api_server import ApiServer, PoolListener
-from ..pool.channel import ChannelBroken
+from ..pool.channel import ChannelBroken, HasFileno
 from ..pool.pool import Pool
 from ..service.rates import Sparing
 from ..sessions.events import Announcer, Event, Kind
@@ -34,6 +34,7 @@ from ..sessions.session import Phase, Session
 from ..settings.monitor import Config
 from ..tenants.tenancy import Tenancy
 from .admission import Admission
+from .exchange import Exchange
 from .handover import HandOver
 from .programs import Programs
 from .waiting import WaitingRoom
@@ -86,6 +87,7 @@ class Broker(PoolListener):
         self._handover = HandOver(config, tenancy)
         self._tenancy = tenancy
         self._programs = Programs(self.sessions, placer, pool, self.custody, tenancy, books, config.processes)
+        self._exchange = Exchange(self.sessions)
         self._admission = Admission(placer, tenancy, queue_most, self._programs.more)
         self._waiting = WaitingRoom(
             placer, self.sessions, config.max_wait, self._give_up, self._spoke_while_waiting
@@ -446,6 +448,16 @@ class Broker(PoolListener):
         self._programs.shared(number)
         self.dispatch()
 
+    def wanted(self, server: ApiServer, fetch: node_pb2.Fetch) -> None:
+        """Ask another process of the program for what it has exported."""
+        self._exchange.wanted(server, fetch)
+
+    def exported(
+        self, server: ApiServer, exported: node_pb2.Exported, descriptors: Sequence[HasFileno]
+    ) -> None:
+        """Pass it on to whoever asked."""
+        self._exchange.exported(server, exported, descriptors)
+
     def moving(self, server: ApiServer, moving: migration_pb2.Moving) -> None:
         """Note how far a migration is."""
         self.custody.moving(server, moving)
@@ -518,6 +530,7 @@ class Broker(PoolListener):
         if session.guest:
             session.guest.connection.close()
         del self.sessions[session.id]
+        self._exchange.ended(session.id)
         self._forwarding.ended(session)
         elsewhere = self.custody.session_ended(session, reason)
         seconds = round(time.monotonic() - session.phase_began, 3)

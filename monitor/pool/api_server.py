@@ -10,7 +10,7 @@ import functools
 import itertools
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -26,6 +26,7 @@ LAST_WORDS = 0.2  # seconds
 CLOSED = "closed its control socket"
 # What it says of a session, which must be its own.
 OF_A_SESSION = ("started", "ended", "moving", "moved", "taken_over", "launched", "stats", "shared")
+SHARING = ("fetch", "exported")  # likewise
 NOWHERE = -1  # device of a keeper
 
 log = structlog.get_logger()
@@ -73,6 +74,14 @@ class PoolListener:
 
     def shared(self, session: int) -> None:
         """The session claims its memory in its lease's book (Share)."""
+
+    def wanted(self, server: ApiServer, fetch: node_pb2.Fetch) -> None:
+        """The API server's session wants to open what another of its lease has exported."""
+
+    def exported(
+        self, server: ApiServer, exported: node_pb2.Exported, descriptors: Sequence[HasFileno]
+    ) -> None:
+        """The API server answers what was wanted of its session. The descriptors are closed after this."""
 
     def device_lost(self, device: int, reason: str) -> None:
         """No API server lives on the device any more; `server_ready` says that one does again."""
@@ -303,13 +312,17 @@ class ApiServer:
                 self._events.launched(message.launched.session)
             elif kind == "shared":
                 self._events.shared(message.shared.session)
+            elif kind == "fetch":
+                self._events.wanted(self, message.fetch)
+            elif kind == "exported":
+                self._events.exported(self, message.exported, self._channel.beside)
             else:
                 raise ChannelBroken("unknown message")
 
     def _check(self, message: node_pb2.FromServer) -> None:
         """Raises ChannelBroken if it speaks of a session that it was never given."""
         kind = message.WhichOneof("message")
-        session = getattr(getattr(message, kind), "session", 0) if kind in OF_A_SESSION else 0
+        session = getattr(getattr(message, kind), "session", 0) if kind in OF_A_SESSION + SHARING else 0
         if session and session not in self._given:
             raise ChannelBroken(f"it spoke of session {session}, which it was never given")
 

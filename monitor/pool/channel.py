@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from gpuferry.specs._generated import node_pb2
 
 PACKET_MAX = 64 * 1024
 BACKLOG = 4
+DESCRIPTORS = 64  # beside one message, at most
 SEALED = ("grant", "keep", "migrate")  # what an API server has, and another monitor must be told
 
 
@@ -28,12 +30,28 @@ class HasFileno(Protocol):
         """The number of its descriptor."""
 
 
+class Descriptor:
+    """An open file that somebody sent."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def fileno(self) -> int:
+        """Its number here."""
+        return self._number
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self._number)
+
+
 class Channel:
     """The monitor's end of a control channel."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
         self._socket = end
+        self.beside: list[Descriptor] = []  # what came with the last message
         self.seal: Callable[[bytes], bytes] | None = None  # of what the next monitor shall believe
 
     def send(self, message: node_pb2.ToServer, *descriptors: HasFileno) -> None:
@@ -52,11 +70,15 @@ class Channel:
             raise ChannelBroken(str(error)) from None
 
     async def receive(self) -> node_pb2.FromServer | None:
-        """Wait for the next message; None when the API server closed its end. Raises ChannelBroken."""
+        """Wait for the next message; None when the API server closed its end. What came beside the one before
+        is closed. Raises ChannelBroken.
+        """
+        self._close_beside()
         try:
-            packet = await asyncio.get_running_loop().sock_recv(self._socket, PACKET_MAX)
+            packet, descriptors = await self._packet()
         except OSError:
             return None
+        self.beside = [Descriptor(number) for number in descriptors]
         if not packet:
             return None
         try:
@@ -64,9 +86,35 @@ class Channel:
         except DecodeError as error:
             raise ChannelBroken(f"unreadable message: {error}") from None
 
+    async def _packet(self) -> tuple[bytes, list[int]]:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                flags = socket.MSG_CMSG_CLOEXEC
+                packet, descriptors, _, _ = socket.recv_fds(self._socket, PACKET_MAX, DESCRIPTORS, flags)
+                return packet, descriptors
+            except BlockingIOError:
+                ready = loop.create_future()
+                loop.add_reader(self._socket, _wake, ready)
+                try:
+                    await ready
+                finally:
+                    loop.remove_reader(self._socket)
+
+    def _close_beside(self) -> None:
+        for descriptor in self.beside:
+            descriptor.close()
+        self.beside.clear()
+
     def close(self) -> None:
         """Close the channel, which tells the API server to end."""
+        self._close_beside()
         self._socket.close()
+
+
+def _wake(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
 
 
 def channel_pair() -> tuple[Channel, socket.socket]:

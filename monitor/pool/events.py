@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from .api_server import ApiServer, PoolListener
+from .channel import HasFileno
 
 
 class PoolEvents(PoolListener):
@@ -56,6 +59,16 @@ class PoolEvents(PoolListener):
     def shared(self, session: int) -> None:
         for listener in self._listeners:
             listener.shared(session)
+
+    def wanted(self, server: ApiServer, fetch: node_pb2.Fetch) -> None:
+        for listener in self._listeners:
+            listener.wanted(server, fetch)
+
+    def exported(
+        self, server: ApiServer, exported: node_pb2.Exported, descriptors: Sequence[HasFileno]
+    ) -> None:
+        for listener in self._listeners:
+            listener.exported(server, exported, descriptors)
 
     def device_lost(self, device: int, reason: str) -> None:
         for listener in self._listeners:

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from gpuferry.specs._generated.frames import SEATS, Seat
+from gpuferry.specs._generated.frames import EXTENTS, SEATS, Seat, SharedExtent
 
 SUFFIX = ".book"
+HAS = SEATS * Seat.SIZE + EXTENTS * SharedExtent.SIZE  # where it begins what the seats have of extents
+SIZE = HAS + SEATS * EXTENTS
 
 
 class Book:
@@ -28,7 +30,8 @@ class Book:
         self._path.parent.mkdir(mode=0o700, exist_ok=True)
         if not self._path.exists():
             fresh = self._path.with_suffix(".new")
-            fresh.write_bytes(bytes(SEATS * Seat.SIZE))
+            with open(fresh, "wb") as file:
+                file.truncate(SIZE)
             fresh.rename(self._path)
 
     def open(self) -> IO[bytes]:
@@ -39,6 +42,7 @@ class Book:
         """Whoever had this seat is gone, and has claimed nothing any more."""
         try:
             with self.open() as file:
+                os.pwrite(file.fileno(), bytes(EXTENTS), HAS + seat * EXTENTS)
                 os.pwrite(file.fileno(), bytes(Seat.SIZE), seat * Seat.SIZE)
         except OSError:  # there was nobody else yet
             pass

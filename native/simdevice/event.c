@@ -1,5 +1,6 @@
 #include "event.h"
 #include "capture.h"
+#include "ipc_event.h"
 #include "stream.h"
 #include "synchronized.h"
 #include <stdlib.h>
@@ -12,6 +13,7 @@ struct sim_event {
     struct sim_op *recorded; /* the last record's place in its stream; NULL: never recorded */
     struct sim_capture_mark
         mark; /* if the last record was captured: its place there. Under the graphs' lock */
+    struct sim_ipc_event *shared; /* its records, if processes may share it; else NULL */
 };
 
 static const struct sim_op_class marker = {.run = NULL};
@@ -21,6 +23,8 @@ static void destroy(void *pointer) {
     if (event->recorded)
         sim_op_release(event->recorded);
     sim_capture_mark_clear(&event->mark);
+    if (event->shared)
+        sim_ipc_event_end(event->shared);
     pthread_mutex_destroy(&event->lock);
     free(event);
 }
@@ -46,20 +50,18 @@ static struct sim_op *recorded(struct sim_event *event) {
     return op;
 }
 
-CUresult cuEventCreate(CUevent *out, unsigned int flags) {
-    struct sim_context *context;
-    SIM_TRY(sim_context_current(&context));
-    const unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
-    SIM_REQUIRE(out && (flags & ~known) == 0);
-    if (flags & CU_EVENT_INTERPROCESS) {
-        SIM_REQUIRE(flags & CU_EVENT_DISABLE_TIMING);
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+/* Takes `shared` over, whether it succeeds or not. */
+static CUresult event_new(struct sim_context *context, unsigned flags, struct sim_ipc_event *shared,
+                          CUevent *out) {
     struct sim_event *event = calloc(1, sizeof *event);
-    if (!event)
+    if (!event) {
+        if (shared)
+            sim_ipc_event_end(shared);
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     event->context = context;
     event->flags = flags;
+    event->shared = shared;
     pthread_mutex_init(&event->lock, NULL);
     if (!sim_handle_open(event, SIM_EVENT, context, destroy)) {
         destroy(event);
@@ -67,6 +69,38 @@ CUresult cuEventCreate(CUevent *out, unsigned int flags) {
     }
     *out = SIM_POINTER(CUevent, event);
     return CUDA_SUCCESS;
+}
+
+CUresult cuEventCreate(CUevent *out, unsigned int flags) {
+    struct sim_context *context;
+    struct sim_ipc_event *shared = NULL;
+    SIM_TRY(sim_context_current(&context));
+    const unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+    SIM_REQUIRE(out && (flags & ~known) == 0);
+    if (flags & CU_EVENT_INTERPROCESS) {
+        SIM_REQUIRE(flags & CU_EVENT_DISABLE_TIMING);
+        SIM_TRY(sim_ipc_event_new(context->device, &shared));
+    }
+    return event_new(context, flags, shared, out);
+}
+
+CUresult cuIpcGetEventHandle(CUipcEventHandle *out, CUevent handle) {
+    struct sim_event *event;
+    SIM_REQUIRE(out);
+    SIM_TRY(acquire(handle, &event));
+    CUresult result =
+        event->shared && sim_ipc_event_handle(event->shared, out) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    sim_release(event);
+    return result;
+}
+
+CUresult cuIpcOpenEventHandle(CUevent *out, CUipcEventHandle handle) {
+    struct sim_context *context;
+    struct sim_ipc_event *shared;
+    SIM_TRY(sim_context_current(&context));
+    SIM_REQUIRE(out);
+    SIM_TRY(sim_ipc_event_open(&handle, &shared));
+    return event_new(context, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING, shared, out);
 }
 
 CUresult cuEventDestroy_v2(CUevent handle) {
@@ -81,7 +115,7 @@ CUresult cuEventDestroy_v2(CUevent handle) {
 static CUresult record(struct sim_event *event, struct sim_stream *stream) {
     if (event->context != stream->context)
         return CUDA_ERROR_INVALID_HANDLE;
-    struct sim_op *op = sim_op_new(sizeof *op, &marker);
+    struct sim_op *op = event->shared ? sim_ipc_event_record(event->shared) : sim_op_new(sizeof *op, &marker);
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_mutex_lock(&event->lock);
@@ -96,6 +130,14 @@ static CUresult record(struct sim_event *event, struct sim_stream *stream) {
 
 static CUresult wait(struct sim_event *event, struct sim_stream *stream) {
     CUresult result = CUDA_SUCCESS;
+    if (event->shared && !sim_ipc_event_done(event->shared)) {
+        struct sim_op *op = sim_ipc_event_wait(event->shared);
+        if (!op)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        sim_submit(stream, op, NULL);
+        sim_op_release(op);
+        return CUDA_SUCCESS;
+    }
     struct sim_op *awaited = recorded(event);
     if (awaited && !sim_op_done(awaited)) {
         struct sim_op *op = sim_op_new(sizeof *op, &marker);
@@ -204,8 +246,9 @@ CUresult cuEventQuery(CUevent handle) {
     SIM_TRY(acquire(handle, &event));
     CUresult result = check_askable(event);
     struct sim_op *op = recorded(event);
+    bool done = event->shared ? sim_ipc_event_done(event->shared) : !op || sim_op_done(op);
     if (result == CUDA_SUCCESS)
-        result = op && !sim_op_done(op) ? CUDA_ERROR_NOT_READY : sim_context_error(event->context);
+        result = done ? sim_context_error(event->context) : CUDA_ERROR_NOT_READY;
     if (op)
         sim_op_release(op);
     sim_release(event);
@@ -217,8 +260,10 @@ CUresult cuEventSynchronize(CUevent handle) {
     SIM_TRY(acquire(handle, &event));
     CUresult result = check_askable(event);
     struct sim_op *op = recorded(event);
+    if (event->shared && result == CUDA_SUCCESS)
+        sim_ipc_event_await(event->shared, event->context);
     if (op) {
-        if (result == CUDA_SUCCESS)
+        if (result == CUDA_SUCCESS && !event->shared)
             sim_op_wait(op);
         sim_op_release(op);
     }

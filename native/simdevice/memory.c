@@ -2,6 +2,7 @@
 #include "memory.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SOILED_MOST (UINT64_C(1) << 20) /* beyond, it would cost the pages that a program never touches */
 
@@ -65,7 +66,10 @@ void sim_memory_dispose(struct sim_range *range) {
     uint64_t bytes = sim_round_up(range->size, SIM_PAGE);
     if (range->kind != SIM_RANGE_REGISTERED && !range->placed)
         sim_pages_free(range->base, bytes);
-    if (range->kind != SIM_RANGE_REGISTERED && range->kind != SIM_RANGE_HOST)
+    if (range->file)
+        close(range->file);
+    if (range->kind != SIM_RANGE_REGISTERED && range->kind != SIM_RANGE_HOST &&
+        range->kind != SIM_RANGE_IMPORTED)
         sim_device_refund(range->device, bytes);
     if (range->returned)
         range->returned(range->owner, bytes);

@@ -37,7 +37,8 @@ static void fill(uint64_t address, uint32_t value, uint32_t element, uint64_t co
 static bool discard(enum sim_range_kind kind, uint64_t from, uint64_t to) {
     if (kind == SIM_RANGE_HOST || kind == SIM_RANGE_REGISTERED)
         return false;
-    if (kind == SIM_RANGE_MAPPED)
+    struct sim_range range;
+    if (kind == SIM_RANGE_MAPPED || (sim_ranges_find(&sim_memory, from, &range) && range.file))
         return sim_vmm_discard(from, to - from);
     return madvise((void *)from, to - from, MADV_DONTNEED) == 0;
 }

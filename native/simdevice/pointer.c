@@ -70,6 +70,8 @@ static CUresult query(void *value, CUpointer_attribute attribute, uint64_t point
         *(unsigned long long *)value = range && range->kind == SIM_RANGE_MAPPED ? range->flags : 0;
         break;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        *(bool *)value = range && range->kind == SIM_RANGE_DEVICE;
+        break;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
         *(bool *)value = false;

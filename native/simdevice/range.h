@@ -12,6 +12,7 @@ enum sim_range_kind {
     SIM_RANGE_REGISTERED, /* cuMemHostRegister */
     SIM_RANGE_MAPPED,     /* cuMemMap */
     SIM_RANGE_GRAPH,      /* allocated by a node of a graph */
+    SIM_RANGE_IMPORTED,   /* another process's, opened here */
     SIM_RANGE_RESERVED,   /* cuMemAddressReserve; in a tree of its own, because mappings lie in it */
 };
 
@@ -21,6 +22,7 @@ struct sim_range {
     bool freeing;                /* a cuMemFreeAsync is on its way */
     bool placed;                 /* in pages that the range does not own */
     bool sync_memops;            /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
+    int file;                    /* what its pages are of; 0: they are private */
     unsigned flags;              /* as given to the call that made it; of a mapping: its handle types */
     uint64_t id;                 /* CU_POINTER_ATTRIBUTE_BUFFER_ID */
     struct sim_context *context; /* NULL: no context's */

@@ -21,6 +21,8 @@ static pthread_cond_t work_ready, op_done = PTHREAD_COND_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct sim_stream *ready; /* claimed streams whose head can run, by priority */
 static unsigned idle_threads, busy_threads, waking_threads;
+static unsigned running; /* operations that may be at work on device memory */
+static unsigned wanting_alone;
 
 uint64_t sim_now_ns(void) {
     struct timespec now;
@@ -195,6 +197,9 @@ static void execute(struct sim_stream *stream, bool in_worker) {
     struct sim_context *context = stream->context;
     const struct sim_op_class *class = op->class;
     bool steps_aside = in_worker && class->may_block;
+    while (wanting_alone)
+        pthread_cond_wait(&op_done, &lock);
+    running += !class->may_block;
     if (steps_aside) {
         busy_threads--;
         if (ready && busy_threads < MAX_BUSY_THREADS)
@@ -212,6 +217,9 @@ static void execute(struct sim_stream *stream, bool in_worker) {
     pthread_mutex_lock(&lock);
     if (steps_aside)
         busy_threads++;
+    running -= !class->may_block;
+    if (wanting_alone)
+        pthread_cond_broadcast(&op_done);
     finish(op);
 }
 
@@ -328,6 +336,17 @@ CUresult sim_submit_and_wait(struct sim_stream *stream, struct sim_op *op) {
     }
     sim_op_release(op);
     return sim_context_error(context);
+}
+
+void sim_scheduler_alone(void (*action)(void *argument), void *argument) {
+    pthread_mutex_lock(&lock);
+    wanting_alone++;
+    while (running)
+        pthread_cond_wait(&op_done, &lock);
+    action(argument);
+    wanting_alone--;
+    pthread_cond_broadcast(&op_done);
+    pthread_mutex_unlock(&lock);
 }
 
 struct sim_op *sim_stream_last(struct sim_stream *stream) {

@@ -85,6 +85,8 @@ struct sim_op *sim_stream_last(struct sim_stream *stream);
 bool sim_stream_busy(struct sim_stream *stream);
 /* Waits for what has been submitted to any of the context's streams. */
 void sim_context_drain(struct sim_context *context);
+/* Calls `action` while no operation is at work on device memory; those that wait for the program are. */
+void sim_scheduler_alone(void (*action)(void *argument), void *argument);
 /* Waits for everything that any context of the device has been given. */
 void sim_device_drain(const struct sim_device *device);
 uint64_t sim_now_ns(void);

@@ -37,10 +37,11 @@ static int checked(int fd) {
     return fd;
 }
 
-int sim_shareable_new(const struct sim_device *device, uint64_t size) {
-    char name[sizeof NAME + SIM_UUID_TEXT] = NAME;
+int sim_shareable_new(const char *prefix, const struct sim_device *device, uint64_t size) {
+    char name[128], uuid[SIM_UUID_TEXT];
     pthread_once(&once, allow_many_files);
-    sim_device_uuid_text(device->machine_ordinal, name + strlen(NAME));
+    sim_device_uuid_text(device->machine_ordinal, uuid);
+    snprintf(name, sizeof name, NAME "%s%s", prefix, uuid);
     int fd = checked(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (fd >= 0 && (ftruncate(fd, (off_t)size) != 0 || fcntl(fd, F_ADD_SEALS, SEALS) != 0)) {
         checked(-1);
@@ -55,27 +56,37 @@ int sim_shareable_again(int fd) {
     return checked(fcntl(fd, F_DUPFD_CLOEXEC, 0));
 }
 
-/* The device that the name of the open file says. */
-static bool read_name(int fd, struct sim_device **device) {
-    static const char begin[] = "/memfd:" NAME;
-    char path[32], name[128], uuid[SIM_UUID_TEXT];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    ssize_t length = readlink(path, name, sizeof name - 1);
+/* What stands behind the prefix in the name of the open file; NULL: it is another file. */
+static const char *read_name(const char *path, const char *prefix, char *name, size_t size) {
+    char begin[128];
+    snprintf(begin, sizeof begin, "/memfd:" NAME "%s", prefix);
+    ssize_t length = readlink(path, name, size - 1);
     if (length < 0)
-        return false;
+        return NULL;
     name[length] = '\0';
-    if (strncmp(name, begin, strlen(begin)) != 0)
-        return false;
-    *device = NULL;
-    for (int i = 0; i < sim_device_count() && !*device; i++) {
-        sim_device_uuid_text(sim_device_at(i)->machine_ordinal, uuid);
-        if (strncmp(name + strlen(begin), uuid, strlen(uuid)) == 0)
-            *device = sim_device_at(i);
-    }
-    return true;
+    return strncmp(name, begin, strlen(begin)) == 0 ? name + strlen(begin) : NULL;
 }
 
-bool sim_shareable_check(int fd, struct sim_device **device, uint64_t *size) {
+bool sim_shareable_is(const char *path, const char *prefix) {
+    char name[160];
+    return read_name(path, prefix, name, sizeof name) != NULL;
+}
+
+/* The device that the name of the open file says. */
+static bool find_device(int fd, const char *prefix, struct sim_device **device) {
+    char path[32], name[160], uuid[SIM_UUID_TEXT];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    const char *said = read_name(path, prefix, name, sizeof name);
+    *device = NULL;
+    for (int i = 0; said && i < sim_device_count() && !*device; i++) {
+        sim_device_uuid_text(sim_device_at(i)->machine_ordinal, uuid);
+        if (strncmp(said, uuid, strlen(uuid)) == 0)
+            *device = sim_device_at(i);
+    }
+    return said != NULL;
+}
+
+bool sim_shareable_check(int fd, const char *prefix, struct sim_device **device, uint64_t *size) {
     struct stat status;
     struct statfs system;
     int seals = fcntl(fd, F_GET_SEALS), flags = fcntl(fd, F_GETFL);
@@ -85,5 +96,5 @@ bool sim_shareable_check(int fd, struct sim_device **device, uint64_t *size) {
     if (fstatfs(fd, &system) != 0 || system.f_type != TMPFS_MAGIC || fstat(fd, &status) != 0)
         return false;
     *size = (uint64_t)status.st_size;
-    return *size && *size % SIM_GRANULARITY == 0 && read_name(fd, device);
+    return *size && find_device(fd, prefix, device);
 }

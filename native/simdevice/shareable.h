@@ -2,9 +2,12 @@
 #pragma once
 #include "device.h"
 
-/* A descriptor of new memory; negative when there is no memory or no descriptor left. */
-int sim_shareable_new(const struct sim_device *device, uint64_t size);
+/* A descriptor of new memory, whose name begins like that; negative when there is no memory or no descriptor
+ * left. */
+int sim_shareable_new(const char *prefix, const struct sim_device *device, uint64_t size);
 /* Another descriptor of the same memory; negative when there is none left. */
 int sim_shareable_again(int fd);
-/* Whether the descriptor is one of shareable memory; its device (NULL: not visible here) and its size. */
-bool sim_shareable_check(int fd, struct sim_device **device, uint64_t *size);
+/* Whether a link of /proc leads to such memory, by its name. */
+bool sim_shareable_is(const char *path, const char *prefix);
+/* Whether the descriptor is one of such memory; its device (NULL: not visible here) and its size. */
+bool sim_shareable_check(int fd, const char *prefix, struct sim_device **device, uint64_t *size);

@@ -107,7 +107,7 @@ static bool extend(struct physical *physical) {
 static bool take_memory(struct physical *physical) {
     physical->shareable = physical->properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
     if (physical->shareable)
-        physical->fd = sim_shareable_new(physical->device, physical->size);
+        physical->fd = sim_shareable_new("", physical->device, physical->size);
     if (physical->shareable ? physical->fd < 0 : !extend(physical))
         return false;
     if (!sim_config_get()->dirty || soil(physical))
@@ -234,7 +234,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED;
     int fd = (int)(intptr_t)shareable;
-    SIM_REQUIRE(sim_shareable_check(fd, &device, &size));
+    SIM_REQUIRE(sim_shareable_check(fd, "", &device, &size) && granular(size));
     if (!device)
         return CUDA_ERROR_INVALID_DEVICE;
     struct physical *physical = calloc(1, sizeof *physical);

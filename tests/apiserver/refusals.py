@@ -32,7 +32,7 @@ VALID: dict[str, dict[str, Any]] = {
     "sessionMemAlias": {"size": PAGE},
     "sessionUnsupported": {"function": FIRST_FUNCTION},
     "sessionGetGlobal": {"payload": b"variable"},
-    "sessionGetManaged": {"payload": b"variable"},
+    "sessionGetManaged": {"payload": b"managed"},
     "sessionLaunch": {"params": 12},
     "sessionOccupancyClusters": {"block": (32, 1, 1)},
     "sessionImageData": {"hash": bytes(32), "payload": b"x"},
@@ -183,6 +183,8 @@ def valid(world: World, op: str) -> dict[str, Any]:
             least = max(int(arg.min or 0), 0)
             number = count(op, arg.name)
             values[arg.name] = (least,) * number if number > 1 else least
+            if number > 1 and width(op, arg.name) == (8, False):
+                values[arg.name] = bytes(values[arg.name])
         elif arg.kind is Kind.ENUM:
             values[arg.name] = constants()[names[0]] if (names := allowed(op, arg)) else 0
         elif arg.kind is Kind.POINTER:

@@ -24,6 +24,14 @@ os.listdir("/")
 """
 
 
+IDLE = """
+from gpuferry.native.simdevice.compiler import service
+from gpuferry.native.simdevice.compiler.__main__ import main
+service.IDLE_SECONDS = 0
+main()
+"""
+
+
 def take_over(free: bool) -> dict[str, str]:
     """What an attacker got in a compiler; `free`: one that gave nothing up."""
     ours, theirs = socket.socketpair()
@@ -54,6 +62,20 @@ def test_without_confinement_the_same_attack_succeeds() -> None:
     """So the test above can fail."""
     found = take_over(True)
     assert got(found) >= {"read a file", "signal its client", "a socket", "a process", "a program", "code"}
+
+
+def test_one_that_nobody_asks_ends_without_a_word() -> None:
+    """After a while it gives its memory back; its filter lets it close what it has."""
+    ours, theirs = socket.socketpair()
+    with (
+        ours,
+        subprocess.Popen(
+            [sys.executable, "-c", IDLE], stdin=theirs.fileno(), stderr=subprocess.PIPE
+        ) as compiler,
+    ):
+        said = compiler.communicate(timeout=60)[1]
+    theirs.close()
+    assert (compiler.returncode, said) == (0, b"")
 
 
 @pytest.mark.parametrize("folder", ["", "dump"])

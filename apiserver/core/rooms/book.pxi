@@ -3,8 +3,8 @@
 # Lock: book.lock
 # Home: book
 # Changed by: -
-# Read by: -
-# Offers: admit begin_book claim_memory discharge keep_memory share_lease tell_shared
+# Read by: sharing
+# Offers: admit begin_book claim_memory discharge enter_extent has_extent keep_memory share_lease tell_shared
 
 cdef struct Book:
     pthread_mutex_t lock
@@ -12,3 +12,5 @@ cdef struct Book:
     uint32_t seat               # which of it is this session's
     uint64_t admitted           # bytes that are mapped, or about to be
     uint64_t credit             # bytes that may be
+    gf_shared_extent *extents          # of the lease, in the file; NULL: there is none, or it has none
+    uint8_t *has                # behind them: by seat and extent

@@ -25,6 +25,7 @@ PROT_EXEC, STDERR = 4, 2
 ALLOWED = {
     "recvfrom": 45,
     "sendto": 44,
+    "close": 3,
     "poll": 7,
     "select": 23,
     "pselect6": 270,

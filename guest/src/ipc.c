@@ -1,0 +1,176 @@
+/* Memory that the processes of a program share. A handle is a token of the exporter's, who alone says what it
+ * stands for; opened memory is an allocation of the window with other physical memory behind it. */
+#include "ipc.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "channel.h"
+#include "context.h"
+#include "copy.h"
+#include "functions.h"
+#include "gpuferry/messages.h"
+#include "session.h"
+#include "shared.h"
+#include "stream.h"
+#include "window.h"
+
+#define MAGIC 0x70694667u /* gFip */
+
+_Static_assert(sizeof(struct gf_ipc_handle) == CU_IPC_HANDLE_SIZE, "CUDA says how long a handle is");
+
+/* Memory that was opened. */
+struct import {
+    struct import *next;
+    uint8_t token[GF_TOKEN_SIZE];
+    uint64_t address, id, context; /* of the allocation */
+    unsigned opened;
+};
+
+/* Held while the server is asked, so that nobody opens the same twice. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct import *imports;
+
+struct gf_ipc_handle gf_ipc_handle(enum gf_ipc_kind kind) {
+    return (struct gf_ipc_handle){.magic = MAGIC, .kind = kind, .session = gf_session.id};
+}
+
+CUresult gf_ipc_check(const struct gf_ipc_handle *handle, enum gf_ipc_kind kind) {
+    if (handle->magic != MAGIC || handle->kind != kind) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return handle->session == gf_session.id ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
+
+CUresult gf_ipc_find(const struct gf_ipc_handle *handle, struct gf_rep_sessionImportFind *found) {
+    struct gf_req_sessionImportFind request = {.session = handle->session};
+    memcpy(request.token, handle->token, GF_TOKEN_SIZE);
+    CUresult result = gf_call_struct(GF_OP_sessionImportFind, &request, sizeof request, found, sizeof *found);
+    bool sound = found->size <= gf_session.window_size && found->offset <= found->size && found->bytes > 0 &&
+                 found->bytes <= found->size - found->offset;
+    return result != CUDA_SUCCESS || sound ? result : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult gf_ipc_map(const struct gf_ipc_handle *handle, uint64_t address) {
+    struct gf_req_sessionImportMap request = {.address = address};
+    memcpy(request.token, handle->token, GF_TOKEN_SIZE);
+    return gf_call_struct(GF_OP_sessionImportMap, &request, sizeof request, NULL, 0);
+}
+
+bool gf_ipc_exportable(const struct gf_allocation *allocation) {
+    struct gf_shared shared;
+    return !allocation->imported && allocation->pool == 0 && allocation->owner != 0 &&
+           !gf_shared_find(allocation->address, &shared);
+}
+
+CUresult gf_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
+    struct gf_ipc_handle handle = gf_ipc_handle(GF_IPC_MEMORY);
+    struct gf_allocation allocation;
+    uint64_t stream;
+    if (pHandle == NULL || !gf_window_find(dptr, &allocation) || !gf_ipc_exportable(&allocation)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = gf_window_export(allocation.address, allocation.id, handle.token);
+    if (result == CUDA_SUCCESS &&
+        !allocation.open) { /* what blocking copies have brought may be on its way */
+        result = gf_wire_stream(NULL, &stream);
+        result = result == CUDA_SUCCESS ? gf_wait_for_stream(stream) : result;
+    }
+    if (result == CUDA_SUCCESS) {
+        memcpy(pHandle, &handle, sizeof handle);
+    }
+    return result;
+}
+
+/* The import of that token or, if it is null, at that address. Those that went with their context are
+ * forgotten. Lock held. */
+static struct import **find(const uint8_t *token, uint64_t address) {
+    struct gf_allocation allocation;
+    struct import **link = &imports;
+    while (*link != NULL) {
+        struct import *one = *link;
+        if (!gf_window_find(one->address, &allocation) || allocation.id != one->id) {
+            *link = one->next;
+            free(one);
+        } else if (token != NULL ? memcmp(token, one->token, GF_TOKEN_SIZE) == 0 : one->address == address) {
+            break;
+        } else {
+            link = &one->next;
+        }
+    }
+    return link;
+}
+
+/* What was not opened yet. Lock held. */
+static CUresult import(const struct gf_ipc_handle *handle, uint64_t owner, struct import **out) {
+    struct gf_rep_sessionImportFind found = {0};
+    struct gf_allocation allocation = {0};
+    uint64_t base;
+    struct import *made = calloc(1, sizeof *made);
+    CUresult result = made == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_ipc_find(handle, &found);
+    if (result == CUDA_SUCCESS) {
+        result = gf_window_import(found.size, found.offset, found.bytes, owner, &base);
+    }
+    if (result != CUDA_SUCCESS) {
+        free(made);
+        return result;
+    }
+    if ((result = gf_ipc_map(handle, base)) != CUDA_SUCCESS) {
+        gf_window_import_end(base, false);
+        free(made);
+        return result;
+    }
+    gf_window_find(base + found.offset, &allocation);
+    *made = (struct import){
+        .next = imports, .address = allocation.address, .id = allocation.id, .context = owner};
+    memcpy(made->token, handle->token, GF_TOKEN_SIZE);
+    imports = *out = made;
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_ipc_open(const struct gf_ipc_handle *handle, uint64_t owner, uint64_t *address) {
+    pthread_mutex_lock(&lock);
+    struct import *found = *find(handle->token, 0);
+    CUresult result = found == NULL ? import(handle, owner, &found) : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS && found->context != owner) {
+        result = CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (result == CUDA_SUCCESS) {
+        found->opened++;
+        *address = found->address;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+bool gf_ipc_close(uint64_t address) {
+    pthread_mutex_lock(&lock);
+    struct import **link = find(NULL, address), *found = *link;
+    if (found != NULL && --found->opened == 0) {
+        *link = found->next;
+        gf_window_import_end(address, true);
+        free(found);
+    }
+    pthread_mutex_unlock(&lock);
+    return found != NULL;
+}
+
+CUresult gf_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned Flags) {
+    struct gf_ipc_handle told;
+    uint64_t address;
+    if (pdptr == NULL || Flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memcpy(&told, &handle, sizeof told);
+    CUresult result = gf_ipc_check(&told, GF_IPC_MEMORY);
+    result = result == CUDA_SUCCESS ? gf_ipc_open(&told, gf_context_current_handle(), &address) : result;
+    if (result == CUDA_SUCCESS) {
+        *pdptr = address;
+    }
+    return result;
+}
+
+CUresult gf_cuIpcCloseMemHandle(CUdeviceptr dptr) {
+    return gf_ipc_close(dptr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}

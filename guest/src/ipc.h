@@ -1,0 +1,35 @@
+/* What the processes of a program share, and the 64 bytes that name it. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "driver_interop/cuda_driver.h"
+
+#include "gpuferry/frames.h"
+#include "gpuferry/messages.h"
+#include "window.h"
+
+enum gf_ipc_kind { GF_IPC_MEMORY = 1, GF_IPC_EVENT, GF_IPC_PHYSICAL, GF_IPC_POOL, GF_IPC_POOLED };
+
+struct gf_ipc_handle {
+    uint32_t magic, kind;
+    uint64_t session; /* of the exporter */
+    uint64_t detail;  /* the kind's own */
+    uint8_t token[GF_TOKEN_SIZE];
+    uint64_t unused;
+};
+
+/* A handle of this session's, without its token. */
+struct gf_ipc_handle gf_ipc_handle(enum gf_ipc_kind kind);
+/* INVALID_VALUE: it is none of that kind; INVALID_CONTEXT: it is this session's own. */
+CUresult gf_ipc_check(const struct gf_ipc_handle *handle, enum gf_ipc_kind kind);
+/* Whether other processes may open it: plain device memory of this process. */
+bool gf_ipc_exportable(const struct gf_allocation *allocation);
+/* What stands behind a handle; INVALID_VALUE: nothing does (any more) that this process could have. */
+CUresult gf_ipc_find(const struct gf_ipc_handle *handle, struct gf_rep_sessionImportFind *found);
+/* What was found becomes the backing of these addresses. */
+CUresult gf_ipc_map(const struct gf_ipc_handle *handle, uint64_t address);
+/* Opens memory for a context, or counts that it is opened once more. */
+CUresult gf_ipc_open(const struct gf_ipc_handle *handle, uint64_t owner, uint64_t *address);
+/* Takes back one opening of the memory at this address; false: none is opened there. */
+bool gf_ipc_close(uint64_t address);

@@ -1,0 +1,3 @@
+"""Clients' own tests run in the clients' environments only."""
+
+collect_ignore = ["cuda_core"]

@@ -1,0 +1,81 @@
+"""What became of tests, natively and remotely, and whether that is as known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .recorder import BEGUN, FAILED, PASSED, WHOLE
+from .table import Known
+
+MODES = ("native", "remote")
+Outcomes = Mapping[str, tuple[str, str]]  # test -> outcome and message
+
+
+def read(record: Path) -> dict[str, tuple[str, str]]:
+    """The last word on each test; one that began and has no end did not come to it."""
+    found: dict[str, tuple[str, str]] = {}
+    for line in record.read_text(encoding="utf-8").splitlines() if record.exists() else []:
+        test, outcome, message, _ = json.loads(line)
+        found[test] = (outcome, message)
+    return {
+        test: (FAILED, "the process ended in it, or it hung") if outcome == BEGUN else (outcome, message)
+        for test, (outcome, message) in found.items()
+    }
+
+
+def complete(record: Path) -> bool:
+    """Whether the module came to its end."""
+    return WHOLE in read(record)
+
+
+@dataclass
+class Summary:
+    """Of one client, or of one module of it."""
+
+    tests: int = 0
+    passed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(MODES, 0))
+    ran: dict[str, int] = field(default_factory=lambda: dict.fromkeys(MODES, 0))
+    calls: int = 0
+    round_trips: int = 0
+
+    def add(self, native: Outcomes, remote: Outcomes) -> None:
+        """What one module's tests did."""
+        self.tests += len((native.keys() | remote.keys()) - {WHOLE})
+        for mode, outcomes in zip(MODES, (native, remote), strict=True):
+            said = [outcome for test, (outcome, _) in outcomes.items() if test != WHOLE]
+            self.passed[mode] += said.count(PASSED)
+            self.ran[mode] += said.count(PASSED) + said.count(FAILED)
+
+    def add_stats(self, stats: Path) -> None:
+        """What the guest counted (GPUFERRY_STATS)."""
+        if stats.exists():
+            counted = json.loads(stats.read_text(encoding="utf-8"))
+            self.calls += sum(counted["calls"].values())
+            self.round_trips += counted["round_trips"]
+
+
+def errors(entries: Iterable[Known], native: Outcomes, remote: Outcomes) -> list[str]:
+    """What is not as known: failures that nobody explains."""
+    found = []
+    for mode, outcomes in zip(MODES, (native, remote), strict=True):
+        for test, (outcome, message) in sorted(outcomes.items()):
+            if outcome != FAILED or any(entry.covers(test, mode) for entry in entries):
+                continue
+            differs = mode == "remote" and native.get(test, (FAILED, ""))[0] == PASSED
+            what = "passes natively, fails remotely" if differs else f"fails ({mode})"
+            found.append(f"{test}: {what}: {message}")
+    return found
+
+
+def stale(entries: Iterable[Known], native: Outcomes, remote: Outcomes) -> list[str]:
+    """Entries of which a test passes."""
+    return [
+        f"known.toml: {test} passes ({mode}); mend the entry {entry.tests!r} ({entry.why})"
+        for entry in entries
+        for mode, outcomes in zip(MODES, (native, remote), strict=True)
+        for test, (outcome, _) in sorted(outcomes.items())
+        if outcome == PASSED and entry.covers(test, mode)
+    ]

@@ -1,0 +1,81 @@
+"""The table of clients (clients.toml) and what is known not to pass (known.toml)."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Client:
+    """One row of the table: clients.toml says what each entry means."""
+
+    name: str
+    requirements: list[str]
+    modules: list[str]
+    kind: str
+    root: str = ""
+    without: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+    sources: str = ""
+    ours: bool = False
+    select: str = ""
+    silence: int = 300
+
+    def place(self, environment: Path) -> Path:
+        """Where modules are named from, if the client's environment is here."""
+        if self.ours:
+            return HERE / self.root
+        found = sorted(environment.glob(self.root or "tests"))
+        if not found:
+            raise SystemExit(f"{self.name}: {environment} has no {self.root or 'tests'}")
+        return found[0]
+
+    def names(self, environment: Path) -> list[str]:
+        """Of all modules, in the order in which they run."""
+        place = self.place(environment)
+        files = [path.relative_to(place) for pattern in self.modules for path in sorted(place.glob(pattern))]
+        named = [".".join(f.with_suffix("").parts) if self.kind == "unittest" else str(f) for f in files]
+        return list(dict.fromkeys(named))
+
+
+@dataclass(frozen=True)
+class Known:
+    """Tests that do not pass: natively (and so remotely), or only remotely."""
+
+    tests: str
+    where: str
+    why: str
+
+    def __post_init__(self) -> None:
+        if self.where not in ("native", "remote") or not self.why:
+            raise ValueError(f"known.toml: {self.tests}: where is native or remote, and why says why")
+
+    def covers(self, test: str, mode: str) -> bool:
+        """Whether this test is known not to pass in this mode."""
+        return (self.where == "native" or mode == "remote") and fnmatchcase(test, self.tests)
+
+
+def clients(text: str | None = None) -> dict[str, Client]:
+    """All of them by name."""
+    return {name: Client(name, **row) for name, row in _read(text, "clients.toml").items()}
+
+
+def known(text: str | None = None) -> dict[str, list[Known]]:
+    """Of each client what does not pass."""
+    return {name: [Known(**row) for row in rows] for name, rows in _read(text, "known.toml").items()}
+
+
+def _read(text: str | None, file: str) -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((HERE / file).read_text() if text is None else text)
+    return found
