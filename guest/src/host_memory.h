@@ -4,6 +4,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "driver_interop/cuda_driver.h"
+
 struct gf_host_range {
     uint64_t address, size;
     uint64_t owner, id;
