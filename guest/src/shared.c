@@ -13,6 +13,7 @@
 #include "gpuferry/messages.h"
 #include "hooks.h"
 #include "log.h"
+#include "mirror.h"
 #include "objects.h"
 #include "shared_range.h"
 #include "window.h"
@@ -48,20 +49,27 @@ static uint64_t wire_stream(void) {
     return gf_stream_find(stream) == NULL ? 0 : (uint64_t)stream;
 }
 
+/* Our own calls are made in a context that there is, whatever is current here. */
+static uint32_t enter(void) {
+    uint32_t current = gf_thread.context_id;
+    struct gf_stream *found = gf_stream_find(stream);
+    if (found != NULL) {
+        gf_thread.context_id = gf_handle_slot(found->object.owner) + 1;
+    }
+    gf_thread.sharing = true;
+    return current;
+}
+
 /* With the lock held. */
 static void flush_all(void) {
-    struct gf_range *any = ranges;
-    if (any == NULL) {
-        return;
-    }
-    uint32_t current = gf_range_enter(any);
+    uint32_t current = enter();
     for (struct gf_range *range = ranges; range != NULL; range = range->next) {
         gf_range_enter(range);
         unsettled = gf_range_flush(range, wire_stream()) || unsettled;
     }
+    unsettled = gf_mirrors_flush(wire_stream()) || unsettled;
     if (unsettled) {
         struct gf_req_cuStreamSynchronize request = {.hStream = wire_stream()};
-        gf_range_enter(any);
         CUresult result = gf_call_struct(GF_OP_cuStreamSynchronize, &request, sizeof request, NULL, 0);
         if (result != CUDA_SUCCESS) {
             gf_channel_latch(result);
@@ -125,6 +133,17 @@ static void after_wait(void) {
     pthread_mutex_unlock(&lock);
 }
 
+/* Registered memory has no faults that tell what the program wants to see. */
+static void done(void) {
+    if (busy && !gf_thread.sharing) {
+        pthread_mutex_lock(&lock);
+        uint32_t current = enter();
+        gf_mirrors_fetch(wire_stream());
+        gf_range_leave(current);
+        pthread_mutex_unlock(&lock);
+    }
+}
+
 void gf_shared_flush(void) {
     pthread_mutex_lock(&lock);
     flush_all();
@@ -184,6 +203,7 @@ static void prepare(void) {
     gf_hook_set(GF_BEFORE_WORK, before_work);
     gf_hook_set(GF_BEFORE_WAIT, before_wait);
     gf_hook_set(GF_AFTER_WAIT, after_wait);
+    gf_hook_set(GF_DONE, done);
 }
 
 /* With the lock held. */
@@ -236,6 +256,44 @@ CUresult gf_shared_alloc(uint64_t size, unsigned flags, bool managed, uint64_t *
         gf_range_free(range);
     }
     return result;
+}
+
+CUresult gf_shared_begin(uint64_t address, uint64_t size, unsigned flags) {
+    const struct gf_shared shared = {address, size, flags, false};
+    struct gf_range *range = gf_range_new(&shared, gf_context_current_handle(), GF_DIRTY);
+    if (range == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_lock(&lock);
+    CUresult result = have_stream();
+    if (result == CUDA_SUCCESS) {
+        add(range);
+    } else {
+        gf_range_free(range);
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+CUresult gf_shared_mirror(uint64_t host, uint64_t size, uint64_t *device) {
+    pthread_mutex_lock(&lock);
+    CUresult result = have_stream();
+    result = result == CUDA_SUCCESS ? gf_mirror_new(host, size, device) : result;
+    if (result == CUDA_SUCCESS) {
+        prepare();
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+void gf_shared_end_mirror(uint64_t host) {
+    struct gf_mirror mirror;
+    if (gf_mirror_find(host, true, &mirror)) {
+        gf_cuCtxSynchronize();
+        pthread_mutex_lock(&lock);
+        gf_mirrors_end(host, 0);
+        pthread_mutex_unlock(&lock);
+    }
 }
 
 static void widen(const struct gf_range *range) {
@@ -326,6 +384,7 @@ bool gf_shared_end(uint64_t address, bool managed) {
 
 void gf_shared_end_context(uint64_t owner) {
     pthread_mutex_lock(&lock);
+    gf_mirrors_end(0, owner);
     for (struct gf_range **at = &ranges; *at != NULL;) {
         if ((*at)->owner == owner && (*at)->users == 0) {
             end(at);
