@@ -532,7 +532,7 @@ class Server:
         elif self._core.arriving:
             refusal = ARRIVING
         elif self._core.shares:
-            refusal = "it shares memory with other processes of its program, or is ready to"
+            refusal = "it shares memory or events with other processes of its program, or is ready to"
         elif session.away_until is not None:
             refusal = "its program has lost its connection, and may come back"
         if session is None or refusal:

@@ -443,7 +443,9 @@ CUresult gf_cuEventRecordWithFlags_send(CUevent hEvent, CUstream hStream, unsign
         gf_event_ended(&event->object);
         gf_graphs_unlock();
     }
-    return gf_send_struct(GF_OP_cuEventRecordWithFlags, &request);
+    return event->flags & CU_EVENT_INTERPROCESS /* other processes are to know of it when this returns */
+               ? gf_call_struct(GF_OP_cuEventRecordWithFlags, &request, sizeof request, NULL, 0)
+               : gf_send_struct(GF_OP_cuEventRecordWithFlags, &request);
 }
 
 CUresult gf_cuStreamWaitEvent_send(CUstream hStream, CUevent hEvent, unsigned Flags) {

@@ -6,6 +6,7 @@
 #include "ipc.h"
 #include "mirror.h"
 #include "module.h"
+#include "objects.h"
 #include "shared.h"
 #include "vmm.h"
 #include "window.h"
@@ -20,6 +21,7 @@ struct subject {
     uint64_t pool;
     bool sync_memops;
     bool exportable; /* by cuIpcGetMemHandle */
+    CUmemAllocationHandleType handle_types;
 };
 
 static struct subject look_up(uint64_t address) {
@@ -56,8 +58,11 @@ static struct subject look_up(uint64_t address) {
                              .exportable = gf_ipc_exportable(&allocation),
                              .shared = is_shared};
     } else if (gf_mapping_find(address, &mapping)) {
-        s = (struct subject){
-            .device = true, .base = mapping.address, .size = mapping.size, .id = mapping.allocation};
+        s = (struct subject){.device = true,
+                             .base = mapping.address,
+                             .size = mapping.size,
+                             .id = mapping.allocation,
+                             .handle_types = gf_memory_allocation_find(mapping.allocation)->handle_types};
     } else if (gf_global_find(address, &s.base, &s.size)) {
         s.device = true;
         s.shared = is_shared;
@@ -121,7 +126,7 @@ static CUresult get(const struct subject *s, uint64_t address, CUpointer_attribu
         put(data, s->device || s->host, sizeof(unsigned));
         return only_known;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        put(data, 0, sizeof(uint64_t));
+        put(data, s->handle_types, sizeof(uint64_t));
         return only_known;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         put(data,
