@@ -5,7 +5,6 @@
 
 #include "copy.h"
 #include "graph.h"
-#include "host_memory.h"
 #include "launch.h"
 #include "module.h"
 #include "objects.h"
@@ -37,7 +36,6 @@ static CUresult take_kernel(struct gf_node *node) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     result = gf_launch_pack(info, kernel->kernelParams, kernel->extra, memory);
-    result = result == CUDA_SUCCESS ? gf_host_share_params(memory, info->param_bytes) : result;
     if (result != CUDA_SUCCESS) {
         free(memory);
         return result;
