@@ -129,11 +129,6 @@ static CUresult copy_in_late(const struct gf_side *to, const struct gf_side *fro
     return result;
 }
 
-CUresult gf_wait_for_stream(uint64_t stream) {
-    struct gf_req_cuStreamSynchronize request = {.hStream = stream};
-    return gf_call_struct(GF_OP_cuStreamSynchronize, &request, sizeof request, NULL, 0);
-}
-
 static CUresult copy_in(const struct gf_side *to, const struct gf_side *from, const struct gf_extent *extent,
                         uint64_t stream, bool may_run_behind) {
     gf_window_copy_enqueued();

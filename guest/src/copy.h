@@ -9,8 +9,6 @@
 /* Whether a range of device memory can be touched: inside one allocation or one module variable, or mapped
  * by the program itself with the right to read or write. */
 bool gf_device_range(uint64_t address, uint64_t size, bool write);
-/* Until a stream, named as on the wire, has done what it was given. */
-CUresult gf_wait_for_stream(uint64_t stream);
 /* Whether an address is the device's, or the program's. */
 bool gf_address_is_device(uint64_t address);
 

@@ -8,7 +8,6 @@
 
 #include "channel.h"
 #include "context.h"
-#include "copy.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "session.h"

@@ -3,8 +3,10 @@
 
 #include <stdlib.h>
 
+#include "channel.h"
 #include "context.h"
 #include "functions.h"
+#include "gpuferry/messages.h"
 #include "objects.h"
 
 struct gf_thread_stream {
@@ -60,4 +62,9 @@ CUresult gf_stream_look_up(CUstream handle, struct gf_stream **object, uint64_t 
 CUresult gf_wire_stream(CUstream stream, uint64_t *wire) {
     struct gf_stream *object;
     return gf_stream_look_up(stream, &object, wire);
+}
+
+CUresult gf_wait_for_stream(uint64_t stream) {
+    struct gf_req_cuStreamSynchronize request = {.hStream = stream};
+    return gf_call_struct(GF_OP_cuStreamSynchronize, &request, sizeof request, NULL, 0);
 }

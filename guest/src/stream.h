@@ -5,5 +5,7 @@
 /* What the wire calls a stream: 0 for the legacy default stream; a per-thread default stream is a stream of
  * its own, made when a thread first uses it. */
 CUresult gf_wire_stream(CUstream stream, uint64_t *wire);
+/* Until a stream, named as on the wire, has done what it was given. */
+CUresult gf_wait_for_stream(uint64_t stream);
 /* Destroys the per-thread default streams of a thread that ends. */
 void gf_stream_thread_end(struct gf_thread *thread);
