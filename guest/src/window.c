@@ -309,6 +309,11 @@ static struct gf_block *take_home(uint64_t size, uint64_t *freed_at, uint64_t *f
     return block;
 }
 
+/* What a block is in the books of its pool: what was asked for, without the rest of our granules. */
+static int64_t counted(const struct gf_block *block) {
+    return (int64_t)((block->requested + GF_BLOCK_ALIGN - 1) / GF_BLOCK_ALIGN * GF_BLOCK_ALIGN);
+}
+
 static CUresult allocate(uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, bool home,
                          uint64_t alignment, uint64_t *address) {
     uint64_t granularity = gf_session.granularity, freed_at, freed_stream;
@@ -347,7 +352,7 @@ static CUresult allocate(uint64_t size, uint64_t owner, uint64_t pool, uint64_t 
     block->synchronous = block->reserved = block->imported = false;
     block->begins = 0;
     block->token = NULL;
-    gf_pool_count(pool, (int64_t)block->size);
+    gf_pool_count(pool, counted(block));
     *address = block->address;
     pthread_mutex_unlock(&lock);
     return CUDA_SUCCESS;
@@ -511,7 +516,7 @@ static void give(struct gf_block *block, uint64_t stream) {
     end_export(block);
     uint64_t first = granule_at(block->address), last = granule_at(block->address + block->size - 1);
     uint64_t block_size = block->size;
-    gf_pool_count(block->pool, -(int64_t)block->size);
+    gf_pool_count(block->pool, -counted(block));
     gf_blocks_give(&blocks, block, atomic_load(&work), stream);
     for (uint64_t i = first; i <= last; i++) {
         set_live(i, -1);

@@ -3,7 +3,7 @@
 Runs in the client's own environment, so it imports nothing of ours:
 
 python recorder.py RECORD unittest MODULE [PATTERN]
-python recorder.py RECORD pytest FILE [EXPRESSION]
+python recorder.py RECORD pytest FILE [OPTION ...]
 
 Each line of RECORD is `[test, outcome, message, seconds]`. A test begins with the outcome `begun`, so that
 one which ends its process is known. Run again with the same RECORD, it goes on behind the last line.
@@ -118,7 +118,7 @@ def cases(suite: Any) -> Any:
             yield test
 
 
-def run_unittest(record: Record, module: str, pattern: str) -> None:
+def run_unittest(record: Record, module: str, pattern: str = "") -> None:
     try:
         found = cases(unittest.TestLoader().loadTestsFromName(module))
     except BaseException as error:
@@ -157,7 +157,7 @@ class Plugin:
         self.record.end(nodeid)
 
 
-def run_pytest(record: Record, file: str, expression: str) -> None:
+def run_pytest(record: Record, file: str, *chosen: str) -> None:
     import pytest
 
     # Nothing above the client's own folder, which may lie in a checkout, has a say.
@@ -171,15 +171,15 @@ def run_pytest(record: Record, file: str, expression: str) -> None:
         "--rootdir=.",
         "--confcutdir=.",
     ]
-    options += ["-k", expression] if expression else []
-    pytest.main([*options, file], plugins=[Plugin(record)])
+    pytest.main([*options, *chosen, file], plugins=[Plugin(record)])
 
 
 def main() -> None:
-    path, kind, module, *pattern = sys.argv[1:]
+    path, kind, module, *options = sys.argv[1:]
     sys.path[0] = os.getcwd()  # as `python -m unittest` has it, without this file's own folder
     record = Record(path)
-    {"unittest": run_unittest, "pytest": run_pytest}[kind](record, module, "".join(pattern))
+    run: Any = {"unittest": run_unittest, "pytest": run_pytest}[kind]
+    run(record, module, *options)
     record.write(WHOLE, PASSED, "")
 
 

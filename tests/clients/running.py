@@ -33,7 +33,7 @@ def run_module(
     in another process."""
     command = launcher(mode, record.with_suffix(".stats"))
     command += [str(place / "bin" / "python"), str(RECORDER), str(record), client.kind, module]
-    command += [client.select] if client.select else []
+    command += client.options
     # What has its modules by name must not be where folders are named as they are.
     folder = Path("/") if client.kind == "unittest" else client.place(place)
     caches = place.parent / "home"  # of compiled kernels: of this client alone

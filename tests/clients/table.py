@@ -29,8 +29,8 @@ class Client:
     environment: dict[str, str] = field(default_factory=dict)
     sources: str = ""
     ours: bool = False
-    select: str = ""
-    silence: int = 300
+    options: list[str] = field(default_factory=list)
+    silence: int = 900
 
     def place(self, environment: Path) -> Path:
         """Where modules are named from, if the client's environment is here."""
@@ -56,6 +56,7 @@ class Known:
     tests: str
     where: str
     why: str
+    says: str = "*"
 
     def __post_init__(self) -> None:
         if self.where not in ("native", "remote") or not self.why:
@@ -64,6 +65,10 @@ class Known:
     def covers(self, test: str, mode: str) -> bool:
         """Whether this test is known not to pass in this mode."""
         return (self.where == "native" or mode == "remote") and fnmatchcase(test, self.tests)
+
+    def explains(self, test: str, mode: str, message: str) -> bool:
+        """Whether it is known not to pass with this message."""
+        return self.covers(test, mode) and fnmatchcase(message, self.says)
 
 
 def clients(text: str | None = None) -> dict[str, Client]:

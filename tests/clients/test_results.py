@@ -39,6 +39,12 @@ def test_an_entry_that_passes_is_an_error() -> None:
     assert len(stale([Known("m.c", "native", "needs machine code")], NATIVE, REMOTE)) == 1
 
 
+def test_an_entry_by_what_a_failure_says() -> None:
+    entry = Known("m.*", "native", "no such call", says="80?")
+    assert errors([entry], NATIVE, REMOTE) == ["m.c: passes natively, fails remotely: 719"]
+    assert stale([entry], NATIVE, REMOTE) == []
+
+
 def test_a_mark_of_the_whole_module_is_no_test() -> None:
     summary = Summary()
     summary.add(NATIVE, REMOTE)
