@@ -263,6 +263,11 @@ class Variant:
         return self.klass in (Class.ASYNC, Class.SYNC) and self.server is not By.NONE
 
     @property
+    def required(self) -> Needs:
+        """What must exist before a driver does anything: nothing, if gpuferry carries no such call."""
+        return Needs.NONE if self.klass is Class.UNSUPPORTED else self.needs
+
+    @property
     def streams(self) -> tuple[str, ...]:
         """The parameters that name a stream, where `stream: argument` holds."""
         if self.stream != "argument":

@@ -448,6 +448,20 @@ cdef int find_library(Session *s, Frame *f, uint64_t handle, Image **found) noex
     return cu.CUDA_ERROR_INVALID_HANDLE if found[0] == NULL else cu.CUDA_SUCCESS
 
 
+cdef bint text_of(const uint8_t *text, size_t length, char *name, size_t room) noexcept nogil:
+    """A name as the driver takes it; none of so many bytes is any variable's."""
+    if length == 0 or length >= room:
+        return False
+    memcpy(name, text, length)
+    name[length] = 0
+    return True
+
+
+cdef int find_module(Session *s, Frame *f, uint64_t handle, Image **found) noexcept nogil:
+    found[0] = <Image *>find(s, handle, MODULE)
+    return cu.CUDA_ERROR_INVALID_HANDLE if found[0] == NULL else cu.CUDA_SUCCESS
+
+
 cdef int find_module_or_library(Session *s, Frame *f, uint64_t handle, Image **found) noexcept nogil:
     found[0] = <Image *>find_any(s, handle, MODULE, LIBRARY)
     return cu.CUDA_ERROR_INVALID_HANDLE if found[0] == NULL else cu.CUDA_SUCCESS
@@ -497,7 +511,7 @@ cdef int drop_image(Session *s, Image *image) noexcept nogil:
     """Unloads, and ends every handle that came from it."""
     cdef Object *owned = first_owned(s, &image.base)
     while owned != NULL:
-        drop_function(s, <Function *>owned)
+        drop_object(s, owned)
         owned = first_owned(s, &image.base)
     while image.modules != NULL:
         drop_image(s, image.modules)

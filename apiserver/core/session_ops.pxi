@@ -133,10 +133,8 @@ cdef int sessionGetGlobal_call(Session *s, Frame *f, gf_req_sessionGetGlobal *q,
                                size_t length, uint64_t *address, uint64_t *size) noexcept nogil:
     cdef char name[4096]
     cdef int status
-    if length == 0 or length >= sizeof(name):
+    if not text_of(text, length, name, sizeof(name)):
         return cu.CUDA_ERROR_NOT_FOUND
-    memcpy(name, text, length)
-    name[length] = 0
     if owner.module != NULL:
         status = cu.cuModuleGetGlobal(<cu.CUdeviceptr *>address, <size_t *>size, owner.module, name)
     else:

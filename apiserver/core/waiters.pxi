@@ -8,8 +8,20 @@ cdef cu.CUevent take_event(Session *s, Context *context) noexcept nogil:
         event = context.events.back()
         context.events.pop_back()
     pthread_mutex_unlock(&s.lock)
-    if event == NULL and cu.cuEventCreate(&event, cu.CU_EVENT_DISABLE_TIMING) != cu.CUDA_SUCCESS:
+    if event == NULL:
+        event = new_event(context)
+    return event
+
+
+cdef cu.CUevent new_event(Context *context) noexcept nogil:
+    """Of that context, whichever is current: a stream may be waited for in another one."""
+    cdef cu.CUevent event = NULL
+    cdef cu.CUcontext before
+    if cu.cuCtxPushCurrent(context.cu) != cu.CUDA_SUCCESS:
         return NULL
+    if cu.cuEventCreate(&event, cu.CU_EVENT_DISABLE_TIMING) != cu.CUDA_SUCCESS:
+        event = NULL
+    cu.cuCtxPopCurrent(&before)
     return event
 
 

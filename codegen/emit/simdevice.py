@@ -1,11 +1,16 @@
-"""Exports of the simulated device: stubs, refusals, twins for the per-thread default stream, aliases."""
+"""Exports of the simulated device: entries, stubs, refusals, aliases, twins for the per-thread stream."""
 
 from __future__ import annotations
 
 from ..model import Arg, By, Class, Kind, Needs, Spec, Variant
 from ..render import render
 
-ENTERED = {Needs.DRIVER: "sim_enter()", Needs.CONTEXT: "sim_refuse_without_context()"}
+FILES = {
+    "simdevice_entries.c": "sim_entries.c.j2",
+    "simdevice_implicit.h": "sim_implicit.h.j2",
+    "simdevice_names.h": "sim_names.h.j2",
+    "simdevice_stubs.c": "sim_stubs.c.j2",
+}
 
 
 def outputs(spec: Spec) -> dict[str, str]:
@@ -13,24 +18,20 @@ def outputs(spec: Spec) -> dict[str, str]:
     file = spec.driver.file
     refused = {v.symbol: checks for v in variants if (checks := refusal(v)) is not None}
     return {
-        "native/_generated/simdevice_stubs.c": render(
-            "sim_stubs.c.j2", __file__, file, variants=variants, refused=refused
-        ),
-        "native/_generated/simdevice_implicit.h": render(
-            "sim_implicit.h.j2", __file__, file, variants=variants
-        ),
+        f"native/_generated/{name}": render(template, __file__, file, variants=variants, refused=refused)
+        for name, template in FILES.items()
     }
 
 
 def refusal(v: Variant) -> list[str] | None:
     """C expressions (CUresult) of what is looked at before a function of a thing that the device lacks
     answers its error; None if the function does more than that."""
-    if not (v.klass is Class.LOCAL and v.guest is By.GENERATED and v.needs in ENTERED):
+    if not (v.klass is Class.LOCAL and v.guest is By.GENERATED and v.needs is not Needs.NONE):
         return None
     if v.result in (None, "CUDA_SUCCESS") or v.early or v.answer or v.effect:
         return None
     checks = [look(arg) for arg in v.args]
-    return None if None in checks else [ENTERED[v.needs], *(check for check in checks if check)]
+    return None if None in checks else [check for check in checks if check]
 
 
 def look(arg: Arg) -> str | None:

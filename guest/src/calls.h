@@ -34,6 +34,18 @@ CUresult gf_copy_array_to_host(void *to, CUarray from, size_t offset, size_t siz
 CUresult gf_copy_array_to_array(CUarray to, size_t to_offset, CUarray from, size_t from_offset, size_t size,
                                 CUstream stream);
 CUresult gf_array_create_plane(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *desc);
+CUresult gf_reference_of_texture(struct gf_module *owner, uint64_t module, const char *name,
+                                 CUtexref *reference);
+CUresult gf_reference_of_surface(struct gf_module *owner, uint64_t module, const char *name,
+                                 CUsurfref *reference);
+CUresult gf_reference_bind_array(struct gf_texture_reference *reference, uint64_t handle, CUarray array);
+CUresult gf_reference_bind_mipmap(struct gf_texture_reference *reference, uint64_t handle,
+                                  CUmipmappedArray mipmap);
+CUresult gf_reference_bind_memory(struct gf_texture_reference *reference, uint64_t handle, size_t *offset,
+                                  CUdeviceptr address, size_t bytes);
+CUresult gf_reference_bind_rows(struct gf_texture_reference *reference, uint64_t handle,
+                                const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr address, size_t pitch);
+CUresult gf_reference_border(const struct gf_texture_reference *reference, float colour[4]);
 CUresult gf_texture_create(CUtexObject *object, const CUDA_RESOURCE_DESC *resource,
                            const CUDA_TEXTURE_DESC *texture, const CUDA_RESOURCE_VIEW_DESC *part);
 CUresult gf_texture_resource(CUtexObject object, CUDA_RESOURCE_DESC *resource);

@@ -76,7 +76,7 @@ static CUresult volume_side(const struct gf_volume *v, const CUDA_MEMCPY3D *size
     uint64_t height = v->height == 0 && one_slice ? size->Height + v->y : v->height;
     int pitch_max = gf_session.device.attributes[CU_DEVICE_ATTRIBUTE_MAX_PITCH];
     if (side->pitch < size->WidthInBytes + v->x || height < size->Height + v->y ||
-        (side->device && side->pitch > (uint64_t)pitch_max)) {
+        v->pitch > (uint64_t)pitch_max || (side->device && side->pitch > (uint64_t)pitch_max)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *slice = side->pitch * height;

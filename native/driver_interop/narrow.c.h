@@ -198,3 +198,37 @@ CUresult DRIVER(cuArrayGetDescriptor)(CUDA_ARRAY_DESCRIPTOR_v1 *pArrayDescriptor
     }
     return result;
 }
+
+CUresult DRIVER(cuTexRefSetAddress)(unsigned *ByteOffset, CUtexref hTexRef, CUdeviceptr_v1 dptr,
+                                    unsigned bytes) {
+    size_t offset;
+    ENTER;
+    CUresult result =
+        DRIVER(cuTexRefSetAddress_v2)(ByteOffset == NULL ? NULL : &offset, hTexRef, dptr, bytes);
+    if (result == CUDA_SUCCESS && ByteOffset != NULL) {
+        *ByteOffset = (unsigned)offset;
+    }
+    return result;
+}
+
+CUresult DRIVER(cuTexRefSetAddress2D)(CUtexref hTexRef, const CUDA_ARRAY_DESCRIPTOR_v1 *desc,
+                                      CUdeviceptr_v1 dptr, unsigned Pitch) {
+    ENTER;
+    if (desc == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const CUDA_ARRAY_DESCRIPTOR wide = {desc->Width, desc->Height, desc->Format, desc->NumChannels};
+    return DRIVER(cuTexRefSetAddress2D_v3)(hTexRef, &wide, dptr, Pitch);
+}
+
+/* Memory that the program could not name is not told. */
+CUresult DRIVER(cuTexRefGetAddress)(CUdeviceptr_v1 *pdptr, CUtexref hTexRef) {
+    CUdeviceptr address;
+    ENTER;
+    CUresult result = DRIVER(cuTexRefGetAddress_v2)(pdptr == NULL ? NULL : &address, hTexRef);
+    if (result != CUDA_SUCCESS || address > NARROW_MOST) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    *pdptr = (CUdeviceptr_v1)address;
+    return CUDA_SUCCESS;
+}

@@ -2,6 +2,7 @@
  */
 #include "card.h"
 #include "device.h"
+#include "texture.h"
 
 /* What differs from card to card; `otherwise` for all other attributes. */
 static int of_card(CUdevice_attribute attribute, int otherwise) {
@@ -50,7 +51,7 @@ CUresult sim_device_attribute(const struct sim_device *device, CUdevice_attribut
         [CU_DEVICE_ATTRIBUTE_WARP_SIZE] = SIM_WARP,
         [CU_DEVICE_ATTRIBUTE_MAX_PITCH] = SIM_MAX_PITCH,
         [CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK] = SIM_REGISTERS_PER_SM,
-        [CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT] = 512,
+        [CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT] = SIM_TEXTURE_ALIGNMENT,
         [CU_DEVICE_ATTRIBUTE_GPU_OVERLAP] = 1,
         [CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY] = 1,
         [CU_DEVICE_ATTRIBUTE_COMPUTE_MODE] = CU_COMPUTEMODE_DEFAULT,

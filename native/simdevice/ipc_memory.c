@@ -192,10 +192,6 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle opaque, unsi
     return CUDA_SUCCESS;
 }
 
-CUresult cuIpcOpenMemHandle(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned int flags) {
-    return cuIpcOpenMemHandle_v2(pointer, handle, flags);
-}
-
 bool sim_ipc_close(uint64_t pointer) {
     struct sim_range range;
     if (sim_ranges_find(&sim_memory, pointer, &range))

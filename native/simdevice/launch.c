@@ -5,6 +5,7 @@
 #include "log.h"
 #include "module.h"
 #include "nvml/live.h"
+#include "reference.h"
 #include "stream.h"
 #include "turns.h"
 #include <string.h>
@@ -32,6 +33,8 @@ static CUresult run(struct sim_op *op) {
 #endif
 
 static void drop(struct sim_op *op) {
+    const struct sim_grid *grid = &((struct launch_op *)op)->grid;
+    sim_references_release((struct sim_bound *)grid->bound, grid->bound_count);
     sim_release(((struct launch_op *)op)->function);
 }
 
@@ -191,6 +194,9 @@ CUresult sim_launch_op(struct sim_context *context, struct sim_function *functio
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = sim_launch_params(op->params, function->info, params, extra);
+    struct sim_bound *bound = NULL;
+    uint32_t bound_count = 0;
+    result = result == CUDA_SUCCESS ? sim_references_take(function->module, &bound, &bound_count) : result;
     if (result != CUDA_SUCCESS) {
         sim_op_release(&op->op);
         return result;
@@ -215,6 +221,8 @@ CUresult sim_launch_op(struct sim_context *context, struct sim_function *functio
         .backwards = (uint32_t)sim_draw(SIM_OPEN_BLOCKS, 2),
         .first = sim_draw(SIM_OPEN_BLOCKS, (uint64_t)c->gridDimX * c->gridDimY * c->gridDimZ),
         .multiprocessors = sim_card()->multiprocessors,
+        .bound = bound,
+        .bound_count = bound_count,
         .stack_limit = limits[CU_LIMIT_STACK_SIZE],
         .heap_limit = limits[CU_LIMIT_MALLOC_HEAP_SIZE],
         .cooperative = cooperative,

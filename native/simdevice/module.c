@@ -1,6 +1,7 @@
 #include "module.h"
 #include "log.h"
 #include "memory.h"
+#include "reference.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,6 +71,7 @@ CUresult sim_module_new(struct sim_context *context, struct sim_image *image, st
 }
 
 void sim_module_close(struct sim_module *module) {
+    sim_references_close(module);
     pthread_mutex_lock(&module->lock);
     for (uint32_t i = 0; i < sim_image_kernel_count(module->image); i++)
         if (module->functions[i] && sim_handle_close(module->functions[i]->object.handle, SIM_FUNCTION))
@@ -138,12 +140,25 @@ bool sim_image_find_kernel(const struct sim_image *image, const char *name, uint
     return false;
 }
 
-bool sim_image_find_variable(const struct sim_image *image, const char *name, uint32_t *index) {
-    uint32_t count = sim_image_variable_count(image);
-    for (*index = 0; *index < count; ++*index)
-        if (strcmp(sim_image_variable(image, *index)->name, name) == 0)
+static bool find_variable(const struct sim_image *image, const char *name, enum sim_view_kind reference,
+                          uint32_t *index) {
+    for (uint32_t i = 0; i < sim_image_variable_count(image); i++) {
+        const struct sim_variable_info *variable = sim_image_variable(image, i);
+        if (variable->reference == reference && !strcmp(variable->name, name)) {
+            *index = i;
             return true;
+        }
+    }
     return false;
+}
+
+bool sim_image_find_variable(const struct sim_image *image, const char *name, uint32_t *index) {
+    return find_variable(image, name, 0, index);
+}
+
+bool sim_image_find_reference(const struct sim_image *image, const char *name, enum sim_view_kind kind,
+                              uint32_t *index) {
+    return find_variable(image, name, kind, index);
 }
 
 static CUresult load(CUmodule *out, const void *image, size_t size, unsigned count, CUjit_option *options,

@@ -31,8 +31,9 @@ struct sim_module {
     struct sim_place *place;     /* of its variables; NULL: it has none */
     uint8_t **globals;           /* address of each variable */
     pthread_mutex_t lock;
-    struct sim_function **functions; /* made when asked for; each belongs to its handle */
-    struct sim_module *next;         /* of the library, in other contexts */
+    struct sim_function **functions;  /* made when asked for; each belongs to its handle */
+    struct sim_reference *references; /* that were asked for */
+    struct sim_module *next;          /* of the library, in other contexts */
 };
 
 struct sim_entry {
@@ -67,6 +68,9 @@ void sim_module_close(struct sim_module *module);
 /* The function with that index; it stays good as long as the module does. */
 CUresult sim_module_function(struct sim_module *module, uint32_t index, struct sim_function **function);
 bool sim_image_find_kernel(const struct sim_image *image, const char *name, uint32_t *index);
+/* A variable that is a reference of that kind. */
+bool sim_image_find_reference(const struct sim_image *image, const char *name, enum sim_view_kind kind,
+                              uint32_t *index);
 bool sim_image_find_variable(const struct sim_image *image, const char *name, uint32_t *index);
 
 /* The library's kernel with that index; it stays good as long as the library is loaded. */

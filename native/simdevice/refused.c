@@ -1,12 +1,6 @@
 #include "refused.h"
-#include "context.h"
 #include "device.h"
 #include "stream.h"
-
-CUresult sim_refuse_without_context(void) {
-    struct sim_context *context;
-    return sim_context_current(&context);
-}
 
 CUresult sim_refuse_unless(bool valid) {
     return valid ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

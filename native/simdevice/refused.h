@@ -4,7 +4,6 @@
 #pragma once
 #include "sim.h"
 
-CUresult sim_refuse_without_context(void);
 CUresult sim_refuse_unless(bool valid);
 CUresult sim_refuse_device(CUdevice ordinal);
 CUresult sim_refuse_stream(CUstream stream);

@@ -1,6 +1,6 @@
 /* What every part of the simulated driver shares. */
 #pragma once
-#include "driver_interop/cuda_driver.h"
+#include "simdevice_names.h"
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>

@@ -140,11 +140,6 @@ CUresult cuStreamBatchMemOp_v2(CUstream handle, unsigned int count, CUstreamBatc
     return result;
 }
 
-CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *operations,
-                            unsigned int flags) {
-    return cuStreamBatchMemOp_v2(stream, count, operations, flags);
-}
-
 static CUresult submit_one(CUstream stream, CUstreamBatchMemOpType operation, uint64_t address,
                            uint64_t value, unsigned flags) {
     CUstreamBatchMemOpParams word = {
@@ -170,20 +165,4 @@ CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_
 
 CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
     return submit_one(stream, CU_STREAM_MEM_OP_WRITE_VALUE_64, address, value, flags);
-}
-
-CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
-    return cuStreamWaitValue32_v2(stream, address, value, flags);
-}
-
-CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
-    return cuStreamWaitValue64_v2(stream, address, value, flags);
-}
-
-CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
-    return cuStreamWriteValue32_v2(stream, address, value, flags);
-}
-
-CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
-    return cuStreamWriteValue64_v2(stream, address, value, flags);
 }

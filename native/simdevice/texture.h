@@ -4,6 +4,8 @@
 #include "context.h"
 #include "view.h"
 
+enum { SIM_TEXTURE_ALIGNMENT = 512 };
+
 /* What kernels see of a resource. INVALID_HANDLE for an array that is none. */
 CUresult sim_view_of_resource(const CUDA_RESOURCE_DESC *resource, struct sim_view *view);
 /* The same for a part of it, or another format; NULL: all of it. */

@@ -8,7 +8,6 @@
      CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION | CU_TRSF_SEAMLESS_CUBEMAP)
 
 enum {
-    ALIGNMENT = 512, /* CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT */
     PITCH_ALIGNMENT = 32,
     MOST_LINEAR = 1 << 28,
     MOST_LINEAR_WIDTH = 131072,
@@ -49,7 +48,8 @@ static CUresult of_mipmap(CUmipmappedArray handle, struct sim_view *view) {
 
 static CUresult of_memory(CUdeviceptr address, CUarray_format format, unsigned channels, uint64_t width,
                           uint64_t height, uint64_t pitch, struct sim_view *view) {
-    SIM_REQUIRE(sim_texel_of(format, channels, &view->texel) && address % ALIGNMENT == 0 && width && height);
+    SIM_REQUIRE(sim_texel_of(format, channels, &view->texel) && address % SIM_TEXTURE_ALIGNMENT == 0 &&
+                width && height);
     struct sim_span span;
     SIM_TRY(sim_span_require(address, pitch * (height - 1) + width * view->texel.bytes * channels, &span));
     view->format = format;

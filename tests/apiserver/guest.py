@@ -32,6 +32,8 @@ KINDS = {
     "texture_object": 17,
     "surface_object": 18,
     "mipmapped_array": 25,
+    "texture_reference": 26,
+    "surface_reference": 27,
 }
 
 

@@ -35,6 +35,10 @@ VALID: dict[str, dict[str, Any]] = {
     "sessionMemAlias": {"size": PAGE},
     "sessionUnsupported": {"function": FIRST_FUNCTION},
     "sessionGetGlobal": {"payload": b"variable"},
+    "sessionTextureReference": {"payload": b"picture"},
+    "sessionSurfaceReference": {"payload": b"canvas"},
+    "sessionTextureBind": {"payload": b"\0"},
+    "cuTexRefSetBorderColor": {"payload": bytes(16)},
     "sessionLaunch": {"params": 12},
     "sessionOccupancyClusters": {"block": (32, 1, 1)},
     "sessionImageData": {"hash": bytes(32), "payload": b"x"},
@@ -113,6 +117,8 @@ class World:
             "link",
             "graph_exec",
             "mipmapped_array",
+            "texture_reference",
+            "surface_reference",
             "texture_object",
             "surface_object",
         ):
@@ -153,6 +159,13 @@ class World:
             assert arrays.texture(guest, new, arrays.KEPT).status == 0
         elif kind == "surface_object":
             assert arrays.surface(guest, new, arrays.KEPT).status == 0
+        elif kind == "texture_reference":
+            guest.send("cuTexRefCreate", pTexRef=new)
+        elif kind == "surface_reference":
+            found = guest.call(
+                "sessionSurfaceReference", reference=new, module=self.made["module"], payload=b"canvas"
+            )
+            assert found.status == 0
         elif kind == "link":
             assert links.create(guest, new).status == 0
             links.add_all(guest, new)
@@ -337,7 +350,7 @@ def choices(op: str, arg: Arg, valid: Any) -> list[Any]:
     if arg.kind is Kind.FLAGS:
         return [sum(some) for n in range(len(names) + 1) for some in combinations(names, n)]
     bits, signed = width(op, arg.name)
-    return [valid, -1, -2, 101] if signed else [valid, 101, 1 << (bits - 1)]
+    return [valid, -1, -2, 3, 101] if signed else [valid, 101, 1 << (bits - 1)]
 
 
 def conditions(world: World, op: str, check: Check) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,7 @@
 /* A libcuda.so.1 that only knows its version and says what it was asked for: one line per look-up. See
  * test_interop.py. */
 #include <stdio.h>
+#include "simdevice_names.h"
 #include "driver_interop/interop.h"
 
 void sim_unsupported(const char *name) {

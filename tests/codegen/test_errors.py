@@ -206,7 +206,7 @@ MISTAKES = {
             "sessionGetModule(library): unknown object 'book'",
             "Known: context, module, library, kernel, function, stream, event, memory_pool, link, "
             "memory_allocation, graph, graph_node, graph_exec, user_object, array, texture_object, "
-            "surface_object, mipmapped_array",
+            "surface_object, mipmapped_array, texture_reference, surface_reference",
         ),
     ),
     "nothing said of what it leaves behind": (

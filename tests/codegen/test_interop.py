@@ -26,10 +26,14 @@ def build(source: str, output: Path, *flags: str) -> Path:
             file = generated / Path(path).relative_to("native/_generated")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
-    sources = [HERE / source, *(NATIVE / "driver_interop").glob("*.c")]
-    sources += [generated / "gpuferry_symbols.c", generated / "simdevice_stubs.c"]
+    sources = [HERE / source, HERE / "no_device.c", *(NATIVE / "driver_interop").glob("*.c")]
+    sources += [
+        generated / "gpuferry_symbols.c",
+        generated / "simdevice_stubs.c",
+        generated / "simdevice_entries.c",
+    ]
     common = ["-std=gnu11", *WARNINGS, "-g", "-O1", "-fvisibility=hidden"]
-    includes = [f"-I{NATIVE}", f"-I{generated}", f"-isystem{find(None)}"]
+    includes = [f"-I{NATIVE}", f"-I{NATIVE / 'simdevice'}", f"-I{generated}", f"-isystem{find(None)}"]
     command = [
         compiler(),
         *common,

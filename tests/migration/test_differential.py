@@ -65,6 +65,7 @@ SOME = {
     "struct_parameters",
     "symbols",
     "texture_objects",
+    "texture_references",
     "vector_add_driver",
     "vector_add_runtime",
     "vmm_access",
@@ -83,6 +84,7 @@ SOME_BY_FILE = {
     "moving_graphs",
     "symbols",
     "texture_objects",
+    "texture_references",
     "vector_add_runtime",
     "vmm_maps",
 }
@@ -101,6 +103,7 @@ SOME_BETWEEN_SERVERS = {
     "pinned_pipeline",
     "shared_stream_threads",
     "texture_objects",
+    "texture_references",
     "vector_add_runtime",
     "vmm_access",
     "vmm_maps",

@@ -1,7 +1,21 @@
 // What CUDA knows of a pointer: device, page-locked and foreign memory, ranges and contexts.
 #include "driver.h"
 
+// PyTorch asks whether memory is page-locked before it has a context.
+static void without_context(void) {
+    unsigned type = 9;
+    int local = 0;
+    CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
+    void *answers[] = {&type};
+    OK(cuInit(0));
+    OK(cuPointerGetAttributes(1, asked, answers, (CUdeviceptr)(uintptr_t)&local));
+    EXPECT(type == 0);
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)&local));
+}
+
 int main(void) {
+    without_context();
     start();
     unsigned type = 0, ordinal = 99, value = 0;
     CUcontext owner = NULL;

@@ -2,11 +2,12 @@
 # Holds: textures and surfaces that only keep numbers from others, in a session that
 #   comes from another server.
 # Lock: none; the dispatcher's
-# Home: arrays mipmaps textures
+# Home: arrays mipmaps references textures
 # Changed by: -
 # Read by: -
-# Offers: begin_arrays drop_array drop_fillers drop_mipmapped_array find_array find_mipmapped_array list_arrays
-#   read_array retire_array retire_mipmapped_array
+# Offers: begin_arrays drop_array drop_fillers drop_mipmapped_array drop_texture_reference find_array
+#   find_mipmapped_array find_texture_reference list_arrays read_array retire_array retire_mipmapped_array
+#   retire_texture_reference
 
 cdef struct Array:
     Object base
@@ -23,6 +24,11 @@ cdef struct Mipmap:
     cu.CUDA_ARRAY3D_DESCRIPTOR desc
     uint64_t bytes              # of the quota
     uint32_t levels
+
+cdef struct TextureReference:
+    Object base
+    cu.CUtexref cu
+    bint created                # by cuTexRefCreate: no variable of a module
 
 cdef struct Filler:
     uint64_t value

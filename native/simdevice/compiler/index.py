@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 from gpuferry.native.simdevice.ptx import Module
+from gpuferry.native.simdevice.ptx.types import REFERENCES
 
 MAGIC = 0x3149444E49465347
 NO_INITIAL = (1 << 64) - 1
@@ -14,6 +15,7 @@ _KERNEL = struct.Struct("<10I")
 _VARIABLE = struct.Struct("<QQQIIII")
 _RELOCATION = struct.Struct("<QI4xq")
 _PARAM = struct.Struct("<II")
+_REFERENCES = ("", *REFERENCES)
 
 
 class _Pool:
@@ -60,7 +62,7 @@ def build(module: Module, source: bytes, most_registers: int = 0) -> bytes:
             strings.add(variable.name.encode() + b"\0"),
             first,
             len(variable.relocations),
-            variable.is_const | variable.is_managed << 1,
+            variable.is_const | variable.is_managed << 1 | _REFERENCES.index(variable.reference) << 2,
         )
     header = _HEADER.pack(
         MAGIC,

@@ -1,6 +1,7 @@
 /* The execution engine's interface to the driver part of the simulated device: images, kernels, grids.
  * Thread-safe. */
 #pragma once
+#include "view.h"
 #include "cuda.h"
 #include <stddef.h>
 #include <stdint.h>
@@ -35,6 +36,7 @@ struct sim_variable_info {
     } *relocations;
     uint32_t relocation_count;
     int is_const, is_managed;
+    enum sim_view_kind reference; /* a .texref or a .surfref; 0: neither */
 };
 
 /* `image` is a fatbin wrapper, a fatbin container, PTX text, or a blob made by cuLinkComplete; size 0: derive
@@ -55,6 +57,13 @@ const struct sim_variable_info *sim_image_variable(const struct sim_image *image
  * logged with name and line. */
 CUresult sim_kernel_prepare(struct sim_image *image, uint32_t index, struct sim_kernel **out);
 
+/* What a kernel finds in a reference: in the variable's place, nothing, or a view that lives as long as the
+ * grid. */
+struct sim_bound {
+    uint64_t variable;
+    const struct sim_view *view;
+};
+
 struct sim_grid {
     struct sim_kernel *kernel;
     uint32_t grid[3], block[3];
@@ -62,6 +71,8 @@ struct sim_grid {
     const void *params; /* param_bytes bytes */
     uint8_t *const *globals;
     uint32_t multiprocessors;
+    const struct sim_bound *bound;
+    uint32_t bound_count;
     size_t stack_limit, heap_limit; /* bytes: of a thread, of all that kernels take from the heap */
     uint64_t first;                 /* the block that starts first; they follow each other, */
     uint32_t backwards;             /* forwards or backwards */

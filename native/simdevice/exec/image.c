@@ -134,7 +134,8 @@ static bool read_variable(struct sim_image *image, const struct tables *t, uint3
                                                      .relocations = t->relocations + v->first_relocation,
                                                      .relocation_count = v->relocation_count,
                                                      .is_const = v->flags & 1,
-                                                     .is_managed = (v->flags & 2) != 0};
+                                                     .is_managed = (v->flags & 2) != 0,
+                                                     .reference = (v->flags >> 2) & 3};
     if (image->variables[i].name == NULL ||
         (uint64_t)v->first_relocation + v->relocation_count > header->relocation_count ||
         (!zero && (v->initial > header->data_bytes || v->size > header->data_bytes - v->initial)))

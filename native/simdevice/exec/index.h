@@ -24,5 +24,5 @@ struct sim_index_variable {
     uint64_t size, align;
     uint64_t initial; /* offset in data, or SIM_INDEX_NONE */
     uint32_t name, first_relocation, relocation_count;
-    uint32_t flags; /* 1 const, 2 managed */
+    uint32_t flags; /* 1 const, 2 managed, 4 .texref, 8 .surfref */
 };

@@ -14,8 +14,20 @@ static void fail(struct sim_thread *t, CUresult error, const char *what, uint64_
     sim_worker_abort(worker);
 }
 
+/* The address of a reference names what was bound to it when the grid was launched. */
+static const struct sim_view *find_bound(const struct sim_grid *grid, uint64_t variable,
+                                         enum sim_view_kind kind) {
+    for (uint32_t i = 0; i < grid->bound_count; i++)
+        if (grid->bound[i].variable == variable)
+            return grid->bound[i].view != NULL && grid->bound[i].view->kind == kind ? grid->bound[i].view
+                                                                                    : NULL;
+    return NULL;
+}
+
 static const struct sim_view *find(struct sim_thread *t, uint64_t handle, enum sim_view_kind kind) {
-    const struct sim_view *view = sim_view_find(handle, kind);
+    const struct sim_view *view = handle < SIM_MOST_VIEWS
+                                      ? sim_view_find(handle, kind)
+                                      : find_bound(sim_cta_of(t)->worker->run->grid, handle, kind);
     if (view == NULL)
         fail(t, CUDA_ERROR_ILLEGAL_ADDRESS,
              kind == SIM_VIEW_TEXTURE ? "there is no texture" : "there is no surface", handle);

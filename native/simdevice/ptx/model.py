@@ -163,6 +163,7 @@ class VariableInfo:
     is_const: bool
     is_managed: bool
     linkage: str
+    reference: str = ""  # texref, surfref, or neither
 
 
 @dataclass(frozen=True)
@@ -216,6 +217,7 @@ class Variable:
     text: str = field(repr=False)
     initial: tuple[int, int] | None
     index: int = -1
+    reference: str = ""
 
 
 Symbol = Union[Function, Variable]  # noqa: UP007 (Python 3.10 alias)

@@ -136,6 +136,7 @@ class Module:
             variable.space == "const",
             variable.managed,
             variable.linkage,
+            variable.reference,
         )
 
     def _address(self, unit: Unit, variable: Variable, name: str) -> tuple[int | None, int]:

@@ -10,6 +10,7 @@ from .errors import PtxError
 from .lexer import tokenize
 from .model import Function, Symbol, Variable
 from .module import Module, Unit
+from .types import REFERENCES
 
 _SKIP = r'"(?:\\.|[^"\\\n])*"'
 # Ends of a module-scope statement. `=` matters because the brace behind it belongs to an initialiser.
@@ -202,6 +203,7 @@ class _Splitter:
                 Variable(
                     *(name, space, element, is_float, size, declared.alignment(), linkage, declared.managed),
                     *(line, self.text, place),
+                    reference=declared.type.name if declared.type.name in REFERENCES else "",
                 )
             )
             if last:

@@ -77,6 +77,7 @@ def _table() -> dict[str, Type]:
     return table
 
 
+REFERENCES = ("texref", "surfref")  # variables that name what the program has bound to them
 TYPES = _table()
 
 PRED = TYPES["pred"]

@@ -31,11 +31,14 @@ _OPERATIONS = ("add", "min", "max", "and", "or")
 
 
 def handle(e: FunctionEmitter, operand: Operand) -> str:
-    """The number that names a texture or surface: in a register, or in the variable of a reference."""
+    """What names a texture or surface: a number, or the address of a reference, of which the launch knows
+    what was bound to it."""
     if isinstance(operand, Register) and e.register(operand.name) is None:
         place = e.place(operand.name)
-        if place is not None and place.space in ("global", "kernel_param"):
+        if place is not None and place.space == "kernel_param":
             return e.op(f"load i64, ptr {place.pointer}, align 8")
+        if place is not None and place.space == "global":
+            return e.op(f"ptrtoint ptr {place.pointer} to i64")
     return e.read_bits(operand, 64)
 
 

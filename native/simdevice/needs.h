@@ -1,0 +1,8 @@
+/* What must be before a call may do anything, as the spec says of each (`needs`). No name of the driver is
+ * renamed here: the exported symbols are defined behind this. */
+#pragma once
+#include "driver_interop/cuda_driver.h"
+
+enum sim_needs { SIM_NEEDS_NONE, SIM_NEEDS_DRIVER, SIM_NEEDS_CONTEXT };
+
+CUresult sim_may(enum sim_needs needs);

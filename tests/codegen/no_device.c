@@ -1,0 +1,19 @@
+/* What generated functions of the simulated device ask of it, in a driver that is nothing but these. */
+#include "needs.h"
+#include "refused.h"
+
+CUresult sim_may(enum sim_needs needs) {
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_refuse_unless(bool valid) {
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_refuse_device(CUdevice ordinal) {
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_refuse_stream(CUstream stream) {
+    return CUDA_SUCCESS;
+}

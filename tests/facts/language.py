@@ -1,0 +1,77 @@
+"""Files of facts: what they say, without running anything.
+
+# driver-facts.md, section 3, digest 0123abcd
+@start                          what every row of the file finds done
+cuInit(0) -> 0
+== cuMemAlloc(0)                a row of driver-facts.md, by its first words
+cuMemAlloc_v2(&p, 0) -> 1       a call and its result, or several that are right: (1, 201)
+p == 0                          what must be true; or any other statement of Python
+! alone                         in a process of its own
+! fresh                         in one that has made no call before, @start included
+! not: it needs machine code    no check, and why
+! differs: a bug of ours        it fails on both drivers as yet; `differs remotely`, `differs natively`: there
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+MARKS = ("alone", "fresh", "not", "differs", "differs remotely", "differs natively")
+
+
+@dataclass
+class Row:
+    """One fact: how it is shown, or why it is not."""
+
+    words: str
+    number: int
+    steps: list[str] = field(default_factory=list)
+    marks: dict[str, str] = field(default_factory=dict)
+
+    def differs(self, where: str) -> str | None:
+        """Why it is known to fail `natively` or `remotely`."""
+        return self.marks.get("differs") or self.marks.get(f"differs {where}")
+
+
+@dataclass
+class Section:
+    """One file, which is one section of driver-facts.md."""
+
+    path: Path
+    number: int
+    digest: str
+    start: list[str] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+
+
+def files() -> list[Path]:
+    """Of all sections, in their order."""
+    return sorted(FOLDER.glob("section_*.facts"))
+
+
+def read(path: Path) -> Section:
+    """Whatever is no row of this language is an error that names its line."""
+    first, *lines = path.read_text(encoding="utf-8").splitlines()
+    _, number, digest = (part.split()[-1] for part in first.split(","))
+    section = Section(path, int(number), digest)
+    steps = section.start
+    for count, line in enumerate(lines, 2):
+        where = f"{path.name}:{count}"
+        if line.startswith("== "):
+            section.rows.append(Row(line[3:], count))
+            steps = section.rows[-1].steps
+        elif line.startswith("! "):
+            mark, _, why = line[2:].partition(": ")
+            if mark not in MARKS or (mark in ("alone", "fresh")) == bool(why):
+                raise ValueError(f"{where}: no mark: {line}")
+            section.rows[-1].marks[mark] = why
+        elif line.startswith(" ") and steps:
+            steps[-1] += "\n" + line
+        elif line and not line.startswith("#") and line != "@start":
+            steps.append(line)
+    for row in section.rows:
+        if bool(row.steps) == ("not" in row.marks):
+            raise ValueError(f"{path.name}:{row.number}: a row has steps, or says why not")
+    return section
