@@ -19,7 +19,13 @@ from tests.facts.scope import constants  # noqa: E402
 from tests.facts.show import toolkit  # noqa: E402
 
 # They change what every later call finds.
-APART = ("cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxRelease", "cuCtxDetach", "cuThreadExchange")
+APART = (
+    "cuDevicePrimaryCtxReset",
+    "cuDevicePrimaryCtxRelease",
+    "cuCtxDetach",
+    "cuThreadExchange",
+    "cuGraphDebugDotPrint",
+)
 
 
 def main() -> None:
