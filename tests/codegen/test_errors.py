@@ -159,8 +159,8 @@ MISTAKES = {
     ),
     "size of something unknown": (
         SESSION,
-        "data: {kind: out, size: rows * width}",
-        "data: {kind: out, size: rows * depth}",
+        "data: {kind: out, size: rows * width}\n\n  sessionCopy:",
+        "data: {kind: out, size: rows * depth}\n\n  sessionCopy:",
         (
             0,
             "sessionCopyOut(data): size uses 'depth', which is no number given",
@@ -169,8 +169,8 @@ MISTAKES = {
     ),
     "size that is a program": (
         SESSION,
-        "data: {kind: out, size: rows * width}",
-        "data: {kind: out, size: max(rows)}",
+        "data: {kind: out, size: rows * width}\n\n  sessionCopy:",
+        "data: {kind: out, size: max(rows)}\n\n  sessionCopy:",
         (
             0,
             "sessionCopyOut(data): 'max(rows)' is not a number, an argument, or + - * of such",
