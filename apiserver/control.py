@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 from gpuferry.specs._generated import node_pb2
 
+from . import orders
+
 PACKET = 64 << 10
 DESCRIPTORS = 64  # beside one message, at most
 KEPT = ("grant", "keep", "migrate")  # orders that the next monitor is shown
@@ -24,7 +26,9 @@ class Control:
     followed by another.
     """
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, obeys: frozenset[str]) -> None:
+        """`obeys`: the kinds of orders that are for this process."""
+        self._obeys = obeys
         self._socket = socket.socket(fileno=fd)
         self._home: node_pb2.Home | None = None
         self._unsent: list[node_pb2.FromServer] = []  # for the next monitor
@@ -67,7 +71,7 @@ class Control:
 
     def receive(self) -> tuple[node_pb2.ToServer | None, list[int]]:
         """The next message and the descriptors beside it. None for the message if the monitor is gone;
-        without a Home that ends the process.
+        without a Home that ends the process. Raises Unsound.
         """
         try:
             data, descriptors, _, _ = socket.recv_fds(
@@ -79,8 +83,12 @@ class Control:
             self._lose()
             return None, descriptors
         self._alone_since = None
-        message = node_pb2.ToServer.FromString(data)
+        message = orders.read(data, descriptors)
         kind = message.WhichOneof("message")
+        if kind not in self._obeys:
+            for each in descriptors:
+                os.close(each)
+            return node_pb2.ToServer(), []
         if kind in KEPT:
             if kind != "migrate":
                 self._orders.clear()

@@ -30,10 +30,12 @@ from gpuferry.native.tls.stream import Connection, state_of, with_state
 from gpuferry.specs._generated import frames, handover_pb2, migration_pb2, node_pb2, wire
 from gpuferry.specs._generated.frames import Frame, Reason
 
+from . import orders
 from .confinement import Confinement
 from .control import PR_SET_PDEATHSIG, Control
 from .end import CLOSED, LOST, MOVED, End, revoked
 from .log import Log
+from .orders import Unsound
 from .process import rss
 from .progress import Progress
 from .relay import RECEIVE, Frames, Malformed, Relay
@@ -51,7 +53,7 @@ class Keeper:
     """Holds the guest of one session, from the hand-over to the session's end."""
 
     def __init__(self, control_fd: int) -> None:
-        self._control = Control(control_fd)
+        self._control = Control(control_fd, orders.KEEPERS)
         self._log = Log(keeper=True, pid=os.getpid())
         self._keep: node_pb2.Keep | None = None
         self._since = time.monotonic()
@@ -116,7 +118,11 @@ class Keeper:
         return poller.poll(min(waits, default=None))
 
     def _obey(self) -> bool:
-        message, descriptors = self._control.receive()
+        try:
+            message, descriptors = self._control.receive()
+        except Unsound as error:
+            self._log.error("ordered what cannot be", reason=str(error))
+            os._exit(1)
         if message is None:
             return True
         kind = message.WhichOneof("message")

@@ -17,11 +17,13 @@ from gpuferry.migration.errors import ARRIVING
 from gpuferry.native.tls.stream import with_state
 from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
+from . import orders
 from ._core import Core, DeviceError
 from .book import Book
 from .control import DESCRIPTORS, Control
 from .end import LOST, End, revoked
 from .log import Log
+from .orders import Unsound
 from .process import rss
 
 if TYPE_CHECKING:
@@ -281,7 +283,7 @@ class Server:
     def __init__(self, device: int, control_fd: int, confinement: Confinement | None = None) -> None:
         self._device = device
         self._confinement = confinement
-        self._control = Control(control_fd)
+        self._control = Control(control_fd, orders.SERVERS)
         self._log = Log(gpu=device, pid=os.getpid())
         self._session: Session | None = None
         self._comeback: tuple[node_pb2.Resume, socket.socket, bytes] | None = (
@@ -402,7 +404,11 @@ class Server:
 
     def _obey(self) -> bool:
         """Does what the monitor says; False: leave."""
-        message, descriptors = self._control.receive()
+        try:
+            message, descriptors = self._control.receive()
+        except Unsound as error:
+            self._log.error("ordered what cannot be", reason=str(error))
+            os._exit(1)
         if message is None:
             return True
         kind = message.WhichOneof("message")
@@ -526,7 +532,7 @@ class Server:
         elif self._core.arriving:
             refusal = ARRIVING
         elif self._core.shares:
-            refusal = "it shares memory with other processes of its program, or is ready to"
+            refusal = "it shares memory or events with other processes of its program, or is ready to"
         elif session.away_until is not None:
             refusal = "its program has lost its connection, and may come back"
         if session is None or refusal:

@@ -19,7 +19,8 @@ from .service.notify import Notifier
 from .service.stopping import Stopping
 from .service.tls import identity_entries
 from .service.waiting import until
-from .settings.monitor import Config
+from .settings import inforce
+from .settings.monitor import Config, MonitorOptions
 from .store.interface import StoreError
 
 YOUNG_OBJECTS = 5000  # more than a hundred guests bring along: garbage can wait until they have their leases
@@ -123,6 +124,8 @@ class Daemon:
         }
         if monitor.http_name:
             entries["GPUFERRY_PAGE_KEY_FILE"] = premises.runtime.publish("page-key", monitor.page_key + "\n")
+        jailed = monitor.pool.jailed
+        premises.runtime.publish(inforce.NAME, inforce.written(MonitorOptions, self._config, jailed))
         premises.runtime.publish("endpoint", "".join(f"{key}={value}\n" for key, value in entries.items()))
         log.info(
             "listening",

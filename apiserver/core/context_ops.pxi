@@ -183,6 +183,7 @@ cdef int reset_primary(Session *s, bint discard_staging) noexcept nogil:
     close_open_slot(s)
     forget_context(s, s.device.primary)
     unpin_staging(s)
+    forget_registration(s)
     s.device.primary.events.clear()
     forget_own_events(s.device.primary)
     if discard_staging:

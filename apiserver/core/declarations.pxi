@@ -21,6 +21,14 @@ from posix.uio cimport iovec
 cimport cuda.bindings.cydriver as cu
 
 
+cdef extern from * nogil:
+    int ATOMIC_ACQUIRE "__ATOMIC_ACQUIRE"
+    int ATOMIC_RELEASE "__ATOMIC_RELEASE"
+    int ATOMIC_ACQ_REL "__ATOMIC_ACQ_REL"
+    uint64_t atomic_load "__atomic_load_n"(uint64_t *word, int order)
+    void atomic_store "__atomic_store_n"(uint64_t *word, uint64_t value, int order)
+    uint64_t atomic_add "__atomic_fetch_add"(uint64_t *word, uint64_t value, int order)
+
 cdef extern from "cuda.h" nogil:
     void *CU_LAUNCH_PARAM_END
     void *CU_LAUNCH_PARAM_BUFFER_POINTER
@@ -62,7 +70,8 @@ cdef extern from "<sys/socket.h>" nogil:
     ssize_t send(int fd, const void *data, size_t size, int flags)
 
 cdef extern from "<fcntl.h>" nogil:
-    int FALLOC_FL_PUNCH_HOLE, FALLOC_FL_KEEP_SIZE, O_CLOEXEC
+    int FALLOC_FL_PUNCH_HOLE, FALLOC_FL_KEEP_SIZE, O_CLOEXEC, F_DUPFD_CLOEXEC
+    int fcntl(int fd, int command, ...)
     int fallocate(int fd, int mode, long offset, long size)
 
 cdef extern from "<sys/mman.h>" nogil:

@@ -264,7 +264,7 @@ cdef int sessionGraphNode_call(Session *s, Frame *f, gf_req_sessionGraphNode *q,
     if q.kind == GF_GRAPH_NODE_HOST:
         host_params(q.subject, &host)
         return added(s, g, cu.cuGraphAddHostNode(&node, g.graph, NULL, 0, &host), node)
-    status = find_event(s, f, q.subject, &event)
+    status = find_plain_event(s, f, q.subject, &event)
     if status == cu.CUDA_SUCCESS and q.kind == GF_GRAPH_NODE_RECORD:
         status = cu.cuGraphAddEventRecordNode(&node, g.graph, NULL, 0, event.cu)
         g.records.push_back(q.subject)
@@ -285,7 +285,7 @@ cdef int sessionGraphSetNode_call(Session *s, Frame *f, gf_req_sessionGraphSetNo
     if q.kind == GF_GRAPH_NODE_HOST:
         host_params(q.subject, &host)
         return changed(s, cu.cuGraphExecHostNodeSetParams(g.exec, node, &host))
-    status = find_event(s, f, q.subject, &event)
+    status = find_plain_event(s, f, q.subject, &event)
     if status == cu.CUDA_SUCCESS and q.kind == GF_GRAPH_NODE_RECORD:
         status = cu.cuGraphExecEventRecordNodeSetEvent(g.exec, node, event.cu)
         g.records.push_back(q.subject)

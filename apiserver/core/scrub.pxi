@@ -57,6 +57,7 @@ cdef int scrub(Session *s) noexcept nogil:
     drop_everything(s)
     close_open_slot(s)
     end_sharing(s)
+    end_records(s)
     status = unmap_all(s)
     # Kernels leave traces in local memory and the device heap, and limits stay set: only a reset ends those.
     if status == cu.CUDA_SUCCESS and (s.stats.launches > 0 or s.device.reconfigured):
@@ -99,6 +100,7 @@ cdef void run_session(Session *s) noexcept nogil:
     begin_service(s)
     serve_frames(s)
     give_up_host_calls(s)
+    complete_records(s)
     enter(s, s.device.primary)
     end_service(s)
     if s.state.left:

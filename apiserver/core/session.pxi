@@ -10,6 +10,7 @@ cdef struct Session:
     Window window
     Book book
     Sharing sharing
+    Records records
     Aliases aliases
     Objects objects
     Images images

@@ -14,7 +14,7 @@ cdef void begin_sharing(Session *s) noexcept nogil:
 cdef bint shares_memory(Session *s) noexcept nogil:
     cdef bint shares
     pthread_mutex_lock(&s.lock)
-    shares = s.sharing.exports != NULL or s.sharing.imports != NULL or s.sharing.imported > 0
+    shares = s.sharing.exports != NULL or s.sharing.imports != NULL or s.sharing.imported > 0 or s.records.opened > 0
     pthread_mutex_unlock(&s.lock)
     return shares
 
@@ -27,26 +27,55 @@ cdef Export **find_export(Session *s, const uint8_t *token) noexcept nogil:
     return link
 
 
-cdef int sessionExportMemory_call(Session *s, Frame *f, gf_req_sessionExportMemory *q) noexcept nogil:
+cdef int note_export(Session *s, const uint8_t *token, uint64_t address, uint64_t size, Event *event) noexcept nogil:
+    """Memory of the window or, if there is an event, its words in our arena."""
     cdef Export *made
     cdef int status = cu.CUDA_SUCCESS
-    if not in_window(s, q.address, q.size):
-        return cu.CUDA_ERROR_INVALID_VALUE
     pthread_mutex_lock(&s.lock)
-    if find_export(s, q.token)[0] != NULL:
+    if find_export(s, token)[0] != NULL:
         status = cu.CUDA_ERROR_INVALID_VALUE
     elif s.sharing.exported == EXPORTS_MOST:
         status = cu.CUDA_ERROR_OUT_OF_MEMORY
     else:
         made = <Export *>calloc(1, sizeof(Export))
-        memcpy(made.token, q.token, GF_TOKEN_SIZE)
-        made.address = q.address
-        made.size = q.size
+        memcpy(made.token, token, GF_TOKEN_SIZE)
+        made.address = address
+        made.size = size
+        made.event = event
         made.next = s.sharing.exports
         s.sharing.exports = made
         s.sharing.exported += 1
     pthread_mutex_unlock(&s.lock)
     return status
+
+
+cdef int sessionExportMemory_call(Session *s, Frame *f, gf_req_sessionExportMemory *q) noexcept nogil:
+    if not in_window(s, q.address, q.size):
+        return cu.CUDA_ERROR_INVALID_VALUE
+    return note_export(s, q.token, q.address, q.size, NULL)
+
+
+cdef int sessionExportEvent_call(Session *s, Frame *f, gf_req_sessionExportEvent *q, Event *event) noexcept nogil:
+    if event.arena == NULL or event.arena != s.records.own:
+        return cu.CUDA_ERROR_INVALID_HANDLE
+    return note_export(s, q.token, event.cell * CELL_WORDS * sizeof(uint64_t), CELL_WORDS * sizeof(uint64_t), event)
+
+
+cdef void end_event_export(Session *s, Event *event) noexcept nogil:
+    """It is destroyed: nobody opens it any more."""
+    cdef Export **link
+    cdef Export *one
+    pthread_mutex_lock(&s.lock)
+    link = &s.sharing.exports
+    while link[0] != NULL:
+        one = link[0]
+        if one.event == event:
+            link[0] = one.next
+            s.sharing.exported -= 1
+            free(one)
+        else:
+            link = &one.next
+    pthread_mutex_unlock(&s.lock)
 
 
 cdef int sessionExportEnd_call(Session *s, Frame *f, gf_req_sessionExportEnd *q) noexcept nogil:
@@ -113,13 +142,22 @@ cdef int parts_of_export(Session *s, const uint8_t *token, uint32_t seat, uint64
     cdef Segment part
     cdef uint64_t page, last, address = 0
     cdef size_t i
+    cdef bint of_event = False
     cdef int status = cu.CUDA_SUCCESS
     pthread_mutex_lock(&s.lock)
     found = find_export(s, token)[0]
     if found != NULL:
         address = found.address
         size[0] = found.size
+        of_event = found.event != NULL
     pthread_mutex_unlock(&s.lock)
+    if of_event:
+        offset[0] = address
+        part.fd = fcntl(s.records.file, F_DUPFD_CLOEXEC, 0)
+        part.pages = part.extent = 0
+        if part.fd >= 0:
+            parts.push_back(part)
+        return cu.CUDA_SUCCESS if part.fd >= 0 else cu.CUDA_ERROR_OUT_OF_MEMORY
     if found == NULL or seat >= GF_SEATS or seat == s.book.seat:
         return cu.CUDA_ERROR_INVALID_VALUE
     last = page_of(s, address + size[0] - 1)
@@ -217,6 +255,7 @@ cdef void deliver_import(Session *s, uint32_t number, bint found, bint more, uin
     if one != NULL and not more:
         frame = one.frame
         one.here = True
+        one.offset = offset
         for i in range(one.parts.size()):
             pages += one.parts[0][i].pages
         if not found:
@@ -308,19 +347,45 @@ cdef int import_parts(Session *s, const vector[Segment] *parts, uint64_t address
     return status
 
 
-cdef int sessionImportMap_call(Session *s, Frame *f, gf_req_sessionImportMap *q) noexcept nogil:
+cdef Import *take_import(Session *s, const uint8_t *token) noexcept nogil:
+    """What was found by that name; NULL: nothing."""
     cdef Import *one
-    cdef int status
     pthread_mutex_lock(&s.lock)
     one = s.sharing.imports
-    while one != NULL and (not one.here or memcmp(one.token, q.token, GF_TOKEN_SIZE) != 0):
+    while one != NULL and (not one.here or memcmp(one.token, token, GF_TOKEN_SIZE) != 0):
         one = one.next
     if one != NULL:
         unlink_import(s, one)
     pthread_mutex_unlock(&s.lock)
+    return one
+
+
+cdef int sessionImportMap_call(Session *s, Frame *f, gf_req_sessionImportMap *q) noexcept nogil:
+    cdef Import *one = take_import(s, q.token)
+    cdef int status
     if one == NULL:
         return cu.CUDA_ERROR_INVALID_VALUE
     status = import_parts(s, one.parts, q.address)
+    free_import(one)
+    return status
+
+
+cdef int on_sessionImportEvent(Session *s, Frame *f, gf_req_sessionImportEvent *q) noexcept nogil:
+    cdef Import *one = take_import(s, q.token)
+    cdef cu.CUevent made
+    cdef Event *event
+    cdef int status = cu.CUDA_SUCCESS
+    if one == NULL:
+        return cu.CUDA_ERROR_INVALID_VALUE
+    if one.parts.size() != 1 or one.parts[0][0].pages != 0:
+        status = cu.CUDA_ERROR_INVALID_VALUE
+    status = status or cu.cuEventCreate(&made, cu.CU_EVENT_DISABLE_TIMING)
+    status = status or adopt_event(s, f, q.event, made)
+    if status == cu.CUDA_SUCCESS:
+        find_event(s, f, q.event, &event)
+        status = open_cell(s, event, one.session, one.parts[0][0].fd, one.offset)
+        if status != cu.CUDA_SUCCESS:
+            drop_event(s, event)
     free_import(one)
     return status
 

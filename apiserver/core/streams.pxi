@@ -203,6 +203,9 @@ cdef int adopt_event(Session *s, Frame *f, uint64_t handle, cu.CUevent made) noe
 
 cdef int drop_event(Session *s, Event *event) noexcept nogil:
     cdef bint waited
+    if event.arena != NULL:
+        end_event_export(s, event)
+        take_cell_back(s, event)
     forget(s, &event.base)
     pthread_mutex_lock(&s.lock)
     waited = event.waiters > 0
@@ -222,6 +225,8 @@ cdef int retire_event(Session *s, Frame *f, uint64_t handle) noexcept nogil:
 
 cdef int cuEventRecordWithFlags_call(Session *s, Frame *f, gf_req_cuEventRecordWithFlags *q, Event *event,
                                      Stream *stream) noexcept nogil:
+    if event.arena != NULL:
+        return record_in(s, f, event, stream)
     cdef int status = cu.cuEventRecordWithFlags(event.cu, stream.cu, q.flags)
     if status == cu.CUDA_SUCCESS:
         event.recorded = True
@@ -252,6 +257,12 @@ cdef int cuEventElapsedTime_v2_call(Session *s, Frame *f, gf_req_cuEventElapsedT
 cdef inline int find_event(Session *s, Frame *f, uint64_t handle, Event **found) noexcept nogil:
     found[0] = <Event *>find(s, handle, EVENT)
     return cu.CUDA_ERROR_INVALID_HANDLE if found[0] == NULL else cu.CUDA_SUCCESS
+
+
+cdef inline int find_plain_event(Session *s, Frame *f, uint64_t handle, Event **found) noexcept nogil:
+    """One that is this process's alone."""
+    cdef int status = find_event(s, f, handle, found)
+    return cu.CUDA_ERROR_NOT_SUPPORTED if status == cu.CUDA_SUCCESS and found[0].arena != NULL else status
 
 
 cdef int ages_in(Session *s, Context *context, vector[uint64_t] *out) noexcept nogil:

@@ -28,6 +28,10 @@ cdef enum:
     MISSING = 0xffff            # request size of an operation that does not exist
     TIMED_EVERY = 61            # a prime: no loop of a program keeps step with it
     COPY_STREAMS = 4
+    CELLS = 2048                # events that processes may share, of each session
+    CELL_WORDS = 64             # of each: the number of its records, and slots for those that are complete
+    RECORD_SLOTS = CELL_WORDS - 1
+    ARENA_SIZE = CELLS * CELL_WORDS * 8
     CURRENT_CONTEXT = -1        # in place of where a handle lies in a request
     REST = 0                    # in place of a size: to the end of the frame
 
@@ -93,6 +97,8 @@ cdef struct Stream:
 cdef struct Event:
     Object base
     cu.CUevent cu
+    Arena *arena                # its records, if processes may share it; NULL: they are the driver's affair
+    uint32_t cell
     int waiters                 # s.lock
     bint destroyed              # s.lock
     bint recorded

@@ -132,7 +132,11 @@ cdef void run_task(Session *s, Task *task) noexcept nogil:
     elif task.kind == TASK_STREAM:
         reply(s, &task.frame, cu.cuEventSynchronize(task.event), 0, NO_PIECE)
     elif task.kind == TASK_EVENT:
-        reply(s, &task.frame, cu.cuEventSynchronize(task.subject.cu), 0, NO_PIECE)
+        if task.subject.arena != NULL:
+            status = await_record(s, task.subject, task.handle)
+        else:
+            status = cu.cuEventSynchronize(task.subject.cu)
+        reply(s, &task.frame, status, 0, NO_PIECE)
         leave_event(s, task.subject)
     elif task.kind == TASK_CONTEXT:
         cu.cuCtxSetCurrent(task.context.cu)
@@ -171,10 +175,12 @@ cdef int await_stream(Session *s, Frame *f, Stream *stream) noexcept nogil:
 
 
 cdef int await_event(Session *s, Frame *f, Event *event) noexcept nogil:
-    cdef int status = cu.cuEventQuery(event.cu)
+    cdef int status = event_state(s, event)
     if status != cu.CUDA_ERROR_NOT_READY:
         return status
     cdef Task *task = new_task(TASK_EVENT, f, event.base.context)
+    if event.arena != NULL:
+        task.handle = last_record(event)
     task.subject = event
     pthread_mutex_lock(&s.lock)
     event.waiters += 1

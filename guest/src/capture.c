@@ -443,7 +443,9 @@ CUresult gf_cuEventRecordWithFlags_send(CUevent hEvent, CUstream hStream, unsign
         gf_event_ended(&event->object);
         gf_graphs_unlock();
     }
-    return gf_send_struct(GF_OP_cuEventRecordWithFlags, &request);
+    return event->flags & CU_EVENT_INTERPROCESS /* other processes are to know of it when this returns */
+               ? gf_call_struct(GF_OP_cuEventRecordWithFlags, &request, sizeof request, NULL, 0)
+               : gf_send_struct(GF_OP_cuEventRecordWithFlags, &request);
 }
 
 CUresult gf_cuStreamWaitEvent_send(CUstream hStream, CUevent hEvent, unsigned Flags) {
@@ -538,10 +540,18 @@ static bool is_joined(struct gf_capture *capture) {
     return joined;
 }
 
+/* No stream, and none of those that always are. */
+static bool is_unknown(CUstream handle, const struct gf_stream *stream) {
+    return stream == NULL && handle != NULL && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD;
+}
+
 CUresult gf_capture_end(CUstream handle, CUgraph *graph) {
     struct gf_stream *stream = stream_of(handle);
     CUresult result;
     *graph = NULL;
+    if (is_unknown(handle, stream)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
     gf_graphs_lock();
     struct gf_captured *captured = stream == NULL ? NULL : stream->captured;
     struct gf_capture *capture = captured == NULL ? NULL : captured->capture;
@@ -587,6 +597,9 @@ CUresult gf_capture_info(CUstream handle, CUstreamCaptureStatus *status, cuuint6
                          const CUgraphNode **nodes, const CUgraphEdgeData **data, size_t *count) {
     struct gf_stream *stream = stream_of(handle);
     bool lossy = false;
+    if (is_unknown(handle, stream)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
     if (data != NULL && nodes == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -625,6 +638,9 @@ CUresult gf_capture_update(CUstream handle, const CUgraphNode *nodes, const CUgr
                            size_t count, unsigned flags) {
     struct gf_stream *stream = stream_of(handle);
     struct places places = {0};
+    if (is_unknown(handle, stream)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
     gf_graphs_lock();
     struct gf_captured *captured = stream == NULL ? NULL : stream->captured;
     CUresult result = captured == NULL ? CUDA_ERROR_ILLEGAL_STATE

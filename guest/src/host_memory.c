@@ -145,6 +145,9 @@ CUresult gf_cuMemHostAlloc(void **pp, size_t bytesize, unsigned Flags) {
 
 CUresult gf_cuMemFreeHost(void *p) {
     struct gf_host_range range;
+    if (p == NULL) {
+        return CUDA_SUCCESS;
+    }
     if (!take((uint64_t)p, false, &range)) {
         return CUDA_ERROR_INVALID_VALUE;
     }

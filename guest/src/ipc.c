@@ -47,9 +47,12 @@ CUresult gf_ipc_find(const struct gf_ipc_handle *handle, struct gf_rep_sessionIm
     struct gf_req_sessionImportFind request = {.session = handle->session};
     memcpy(request.token, handle->token, GF_TOKEN_SIZE);
     CUresult result = gf_call_struct(GF_OP_sessionImportFind, &request, sizeof request, found, sizeof *found);
+    if (result != CUDA_SUCCESS || handle->kind == GF_IPC_EVENT) {
+        return result;
+    }
     bool sound = found->size <= gf_session.window_size && found->offset <= found->size && found->bytes > 0 &&
                  found->bytes <= found->size - found->offset;
-    return result != CUDA_SUCCESS || sound ? result : CUDA_ERROR_INVALID_VALUE;
+    return sound ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult gf_ipc_map(const struct gf_ipc_handle *handle, uint64_t address) {

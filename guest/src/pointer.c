@@ -5,6 +5,7 @@
 #include "host_memory.h"
 #include "ipc.h"
 #include "module.h"
+#include "objects.h"
 #include "shared.h"
 #include "vmm.h"
 #include "window.h"
@@ -18,6 +19,7 @@ struct subject {
     uint64_t pool;
     bool sync_memops;
     bool exportable; /* by cuIpcGetMemHandle */
+    CUmemAllocationHandleType handle_types;
 };
 
 static struct subject look_up(uint64_t address) {
@@ -46,8 +48,11 @@ static struct subject look_up(uint64_t address) {
                              .exportable = gf_ipc_exportable(&allocation),
                              .shared = is_shared};
     } else if (gf_mapping_find(address, &mapping)) {
-        s = (struct subject){
-            .device = true, .base = mapping.address, .size = mapping.size, .id = mapping.allocation};
+        s = (struct subject){.device = true,
+                             .base = mapping.address,
+                             .size = mapping.size,
+                             .id = mapping.allocation,
+                             .handle_types = gf_memory_allocation_find(mapping.allocation)->handle_types};
     } else if (gf_global_find(address, &s.base, &s.size)) {
         s.device = true;
         s.owner = gf_context_current_handle();
@@ -109,7 +114,7 @@ static CUresult get(const struct subject *s, uint64_t address, CUpointer_attribu
         put(data, s->device || s->host, sizeof(unsigned));
         return only_known;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        put(data, 0, sizeof(uint64_t));
+        put(data, s->handle_types, sizeof(uint64_t));
         return only_known;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         put(data,

@@ -5,8 +5,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "channel.h"
+#include "descriptor.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "guest.h"
@@ -85,12 +87,51 @@ CUresult gf_memory_allocation_look_up(CUmemGenericAllocationHandle handle,
     return *allocation == NULL || (*allocation)->references == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-/* Ends physical memory that no handle and no mapping needs any more. Lock held. */
+/* Our ends of the descriptors that were given out. */
+struct kept {
+    struct kept *next;
+    uint64_t allocation;
+    int end;
+};
+
+static struct kept *descriptors;
+
+/* Ends physical memory that no handle, mapping or descriptor needs any more. Lock held. */
 static void end_if_unused(struct gf_memory_allocation *allocation) {
-    if (allocation->references == 0 && allocation->mappings == 0) {
-        gf_window_free(allocation->address, 0);
+    if (allocation->references == 0 && allocation->mappings == 0 && allocation->descriptors == 0) {
+        if (allocation->imported) {
+            gf_window_import_end(allocation->address, true);
+        } else {
+            gf_window_free(allocation->address, 0);
+        }
         gf_objects_release(gf_object_end(allocation, atomic_load(&allocation->object.handle)));
     }
+}
+
+/* Forgets descriptors that are closed everywhere. Lock held. */
+static void drop_closed(void) {
+    for (struct kept **link = &descriptors; *link != NULL;) {
+        struct kept *one = *link;
+        if (gf_descriptor_is_open(one->end)) {
+            link = &one->next;
+            continue;
+        }
+        struct gf_memory_allocation *allocation = gf_memory_allocation_find(one->allocation);
+        *link = one->next;
+        close(one->end);
+        free(one);
+        allocation->descriptors--;
+        end_if_unused(allocation);
+    }
+}
+
+/* Memory of this size and kind has a handle. */
+static void publish(struct gf_memory_allocation *allocation, uint64_t found, size_t size,
+                    CUmemGenericAllocationHandle *handle) {
+    allocation->size = size;
+    allocation->references = 1;
+    gf_object_publish(allocation, found, NULL);
+    *handle = found;
 }
 
 CUresult gf_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
@@ -100,9 +141,13 @@ CUresult gf_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const
         prop->location.id < 0 || prop->location.id >= gf_session.device_count) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE) {
-        return CUDA_ERROR_NOT_SUPPORTED; /* a descriptor of memory on another machine */
+    if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE &&
+        prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        return CUDA_ERROR_NOT_SUPPORTED;
     }
+    pthread_mutex_lock(&lock);
+    drop_closed();
+    pthread_mutex_unlock(&lock);
     uint64_t found;
     struct gf_memory_allocation *allocation = gf_memory_allocation_new(&found);
     CUresult result =
@@ -113,17 +158,116 @@ CUresult gf_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const
         }
         return result;
     }
-    allocation->size = size;
-    allocation->references = 1;
-    gf_object_publish(allocation, found, NULL);
-    *handle = found;
+    allocation->handle_types = prop->requestedHandleTypes;
+    publish(allocation, found, size, handle);
     return CUDA_SUCCESS;
+}
+
+/* A descriptor that is closed is noticed at a later call. Lock held. */
+static CUresult export(struct gf_memory_allocation *allocation, uint64_t wire, int *descriptor) {
+    struct gf_ipc_handle handle = gf_ipc_handle(GF_IPC_PHYSICAL);
+    struct gf_allocation home = {0};
+    struct kept *kept = calloc(1, sizeof *kept);
+    gf_window_find(allocation->address, &home);
+    CUresult result = kept == NULL ? CUDA_ERROR_OUT_OF_MEMORY
+                                   : gf_window_export(allocation->address, home.id, handle.token);
+    handle.detail = wire;
+    if (result == CUDA_SUCCESS && !gf_descriptor_make(&handle, descriptor, &kept->end)) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS) {
+        free(kept);
+        return result;
+    }
+    kept->allocation = wire;
+    kept->next = descriptors;
+    descriptors = kept;
+    allocation->descriptors++;
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
+                                         CUmemAllocationHandleType handleType, unsigned long long flags) {
+    struct gf_memory_allocation *allocation;
+    uint64_t wire;
+    if (shareableHandle == NULL || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    pthread_mutex_lock(&lock);
+    drop_closed();
+    CUresult result = gf_memory_allocation_look_up(handle, &allocation, &wire);
+    if (result == CUDA_SUCCESS && allocation->handle_types == CU_MEM_HANDLE_TYPE_NONE) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    result = result == CUDA_SUCCESS ? export(allocation, wire, shareableHandle) : result;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* Of this process's own memory: the descriptor is open, so it is there. */
+static CUresult import_own(const struct gf_ipc_handle *told, CUmemGenericAllocationHandle *handle) {
+    pthread_mutex_lock(&lock);
+    struct gf_memory_allocation *allocation = gf_memory_allocation_find(told->detail);
+    if (allocation != NULL) {
+        allocation->references++;
+        *handle = told->detail;
+    }
+    pthread_mutex_unlock(&lock);
+    return allocation == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+/* Of another process: backed at home by its memory. */
+static CUresult import(const struct gf_ipc_handle *told, CUmemGenericAllocationHandle *handle) {
+    struct gf_rep_sessionImportFind found = {0};
+    uint64_t wire;
+    CUresult result = gf_ipc_find(told, &found);
+    if (result != CUDA_SUCCESS || found.offset != 0 || found.bytes != found.size) {
+        return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
+    }
+    struct gf_memory_allocation *allocation = gf_memory_allocation_new(&wire);
+    if (allocation == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    result = gf_window_import(found.size, 0, found.size, 0, &allocation->address);
+    if (result == CUDA_SUCCESS && (result = gf_ipc_map(told, allocation->address)) != CUDA_SUCCESS) {
+        gf_window_import_end(allocation->address, false);
+    }
+    if (result != CUDA_SUCCESS) {
+        gf_object_discard(allocation);
+        return result;
+    }
+    allocation->handle_types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    allocation->imported = true;
+    publish(allocation, wire, found.size, handle);
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
+                                           CUmemAllocationHandleType shHandleType) {
+    struct gf_ipc_handle told;
+    if (handle == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (!gf_descriptor_read((int)(intptr_t)osHandle, &told)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = gf_ipc_check(&told, GF_IPC_PHYSICAL);
+    return result == CUDA_ERROR_INVALID_CONTEXT ? import_own(&told, handle)
+           : result == CUDA_SUCCESS             ? import(&told, handle)
+                                                : result;
 }
 
 CUresult gf_cuMemRelease(CUmemGenericAllocationHandle handle) {
     struct gf_memory_allocation *allocation;
     uint64_t wire;
     pthread_mutex_lock(&lock);
+    drop_closed();
     CUresult result = gf_memory_allocation_look_up(handle, &allocation, &wire);
     if (result == CUDA_SUCCESS) {
         allocation->references--;

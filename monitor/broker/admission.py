@@ -67,4 +67,7 @@ class Admission:
                 f"; tenant {tenant} was granted {standing.memory} of {limits.memory:.0f} bytes (limit memory)"
                 f": ask for less (GPUFERRY_MEMORY), or the operator for more"
             )
+        leave = self._tenancy.share(tenant).leave
+        if leave and standing.sessions:
+            return f"; {leave} places are left to tenants that have no session (limit leave of {tenant})"
         return ""

@@ -375,7 +375,7 @@ class Broker(PoolListener):
         grantable = max(server.ready.device_memory - config.reserved, 0)
         usual = config.memory or grantable // config.pool // GRANULARITY * GRANULARITY
         labels = frozenset((f"gpu={server.device}", f"name={server.ready.device_name}"))
-        if self._placer.add_device(server.device, grantable, min(usual, grantable), labels):
+        if self._placer.add_device(server.device, grantable, min(usual, grantable), labels, config.pool):
             self._placer.let_in_early(time.monotonic())
             self._announcer.tell(Event(Kind.DEVICE_BACK, device=server.device))
 

@@ -130,7 +130,8 @@ class Programs:
                 continue
             assert host.server
             device = host.server.device
-            if found is None and (server := self._placer.on_join(device)) is not None:
+            tenant = session.hello.tenant
+            if found is None and (server := self._placer.on_join(device, tenant)) is not None:
                 found = session, Placement(session.id, device, server, host.quota)
             else:
                 wanted[device] += 1

@@ -55,6 +55,21 @@ def with_options(table: type, program: str) -> Callable[[Callable[..., None]], C
     declared = {option.name: _parameter(table, option) for option in options_of(table, program)}
     assert declared.keys() <= {entry.name for entry in fields(table)}
 
+    where = (
+        f"Each option is also a key of {program}.toml, and a variable: "
+        f"GPUFERRY_{program.upper()}_MAX_WAIT for --max-wait. A flag goes before a variable, a variable "
+        "before a file: see `gpuferry config show`."
+    )
+    return with_parameters(declared, where)
+
+
+def with_parameters(
+    declared: Mapping[str, inspect.Parameter], note: str = ""
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add these parameters to a command, whose first parameter gets their texts, by name. `note`: a paragraph
+    more in its help.
+    """
+
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(command, eval_str=True)
         _, *others = signature.parameters.values()
@@ -64,11 +79,7 @@ def with_options(table: type, program: str) -> Callable[[Callable[..., None]], C
 
         own = [other.replace(kind=inspect.Parameter.KEYWORD_ONLY) for other in others]
         run.__name__ = command.__name__
-        run.__doc__ = (
-            f"{command.__doc__}\n\nEach option is also a key of {program}.toml, and a variable: "
-            f"GPUFERRY_{program.upper()}_MAX_WAIT for --max-wait. A flag goes before a variable, a variable "
-            "before a file: see `gpuferry config show`."
-        )
+        run.__doc__ = f"{command.__doc__}\n\n{note}".rstrip()
         run.__annotations__ = {}
         run.__signature__ = signature.replace(parameters=[*declared.values(), *own])  # type: ignore[attr-defined]
         return run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import inspect
 import json
 import re
 import sys
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..settings.limits import KINDS, NAMES
 from .errors import CliError, Exit
+from .flags import Flags, with_parameters
 from .parameters import Control, Json, Timeout, TokenFile
 from .server import KeyFile, Registry
 from .token import State
@@ -33,21 +36,21 @@ Name = Annotated[
 ]
 
 
-def _limit(name: str, metavar: str, what: str) -> Any:
-    return typer.Option(f"--{name}", metavar=metavar, help=f"{what}; none: no limit, default: as for others")
+def _flag(name: str) -> inspect.Parameter:
+    kind = KINDS[name]
+    none = "" if kind.finite else "none: no limit, "
+    declared = typer.Option(
+        f"--{name}", metavar=kind.metavar, help=f"{kind.help}; {none}default: as for others"
+    )
+    annotation = Annotated[str | None, declared]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 @app.command("set")
+@with_parameters({name: _flag(name) for name in NAMES})
 def set_limits(
+    given: Flags,
     tenant: Name,
-    sessions: Annotated[str | None, _limit("sessions", "N", "Sessions at once")] = None,
-    processes: Annotated[str | None, _limit("processes", "N", "Processes with a session at once")] = None,
-    memory: Annotated[str | None, _limit("memory", "SIZE", "Device memory granted at once")] = None,
-    queue: Annotated[str | None, _limit("queue", "N", "Places in the queue")] = None,
-    connections: Annotated[str | None, _limit("connections", "N", "Programs connected at once")] = None,
-    calls: Annotated[str | None, _limit("calls", "RATE", "Calls of the control plane, as 10/s")] = None,
-    wall: Annotated[str | None, _limit("wall", "TIME", "Life of a session, as 1h")] = None,
-    weight: Annotated[str | None, _limit("weight", "NUMBER", "Turns in the queue against others'")] = None,
     registry: Registry = None,
     key: KeyFile = None,
     state: State = None,
@@ -61,16 +64,6 @@ def set_limits(
     from ..settings.limits import parse_limits
     from ..tenants.messages import to_message
 
-    given = {
-        "sessions": sessions,
-        "processes": processes,
-        "memory": memory,
-        "queue": queue,
-        "connections": connections,
-        "calls": calls,
-        "wall": wall,
-        "weight": weight,
-    }
     said = {name: text for name, text in given.items() if text is not None}
     if not is_tenant(tenant):
         what = "lower-case letters, digits, `-` and `_`, at most 63 characters"

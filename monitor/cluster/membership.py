@@ -7,7 +7,7 @@ import contextlib
 import hmac
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 
 import grpc
 import structlog
@@ -18,6 +18,7 @@ from ..broker.broker import Broker
 from ..door.credentials import AnyOf, Authority, LocalTenants, OwnToken, Tickets
 from ..door.tickets import TicketDesk
 from ..door.tokens import proof
+from ..door.tokens.book import TokenBook
 from ..pool.pool import Pool
 from ..service.dial import dial_async
 from ..settings.folders import state_directory, store_path
@@ -181,6 +182,7 @@ class Membership:
         self._kill(reply.kills)
         self._told = True
         self._digests = {(token.tenant, token.digest) for token in reply.tokens}
+        self._know(Source.CLUSTER, {token.tenant for token in reply.tokens})
         limits = {said.tenant: from_message(said) for said in reply.tenants[:TENANTS_MOST]}
         if self._heed(Source.CLUSTER, limits):
             self._remembering = asyncio.ensure_future(self._remember(limits))
@@ -212,8 +214,11 @@ class Membership:
             await asyncio.sleep(LOCAL_KILLS_SECONDS)
 
     async def read_limits(self) -> None:
-        """Let the limits hold that the state folder has: set here, or as the registry told them last."""
+        """Let the limits hold that the state folder has: set here, or as the registry told them last. Which
+        tenants have tokens there is known then, too.
+        """
         if store := self._local.store:
+            self._know(Source.MACHINE, await TokenBook(store).tenants())
             self._heed(Source.MACHINE, await LimitBook(store).all())
             if not self._told:
                 self._heed(Source.CLUSTER, await LimitBook(store, CLUSTERS).all())
@@ -224,6 +229,11 @@ class Membership:
             log.info("limits of tenants changed", set_by=source.name.lower(), tenants=len(limits))
             self._broker.dispatch()
         return changed
+
+    def _know(self, source: Source, tenants: Set[str]) -> None:
+        if self._tenancy.know(source, tenants):
+            self._pool.several_tenants(self._tenancy.several)
+            self._broker.dispatch()
 
     async def holds(self, tenant: str, known: proof.Verifier) -> bool:
         """Whether the tenant has the token that this checks. Raises StoreError."""

@@ -11,6 +11,7 @@ from operator import attrgetter
 
 from .gpu import Gpu
 from .interface import Request
+from .leaving import obtainable
 
 
 @dataclass(frozen=True)
@@ -37,15 +38,32 @@ class Room:
     def __init__(self, gpus: Iterable[Gpu], fit: Fit) -> None:
         self._fit = fit
         self._most = math.inf  # memory in all that a request may have
+        self._free: Callable[[Gpu], int] = _FREE
         self.gpus = list(gpus)
         self.open = [gpu for gpu in self.gpus if gpu.idle and not (fit.alone and gpu.busy)]
-        self._roomiest = sorted(self.open, key=_FREE, reverse=True) if len(self.open) > 1 else self.open
+        self._sort()
+
+    def _sort(self) -> None:
+        self._roomiest = sorted(self.open, key=self._free, reverse=True) if len(self.open) > 1 else self.open
 
     def within(self, memory: float) -> Room:
         """The same room for somebody who may have no more than this in all."""
         narrow = copy.copy(self)
-        narrow._most = memory
+        narrow._most = min(memory, self._most)
         return narrow
+
+    def leaving(self, places: int, *, newcomer: bool) -> Room:
+        """The same room for somebody who must leave so many places to those that have none."""
+        narrow = copy.copy(self)
+        found = obtainable(self.gpus, places, self._fit.alone, newcomer=newcomer)
+        narrow.open = [gpu for gpu in self.open if gpu in found]
+        narrow._free = found.__getitem__
+        narrow._sort()
+        return narrow
+
+    def usual(self) -> Room:
+        """The same room for a session of no more memory than those get that ask for none."""
+        return self.within(max((gpu.usual or gpu.memory for gpu in self.open), default=0))
 
     def most(self, labels: frozenset[str], devices: int) -> float:
         """The most memory per device that such a request could have; -1 if it finds no seats at all."""
@@ -54,7 +72,7 @@ class Room:
             if labels <= gpu.labels:
                 wanted -= 1
                 if wanted == 0:
-                    return min(gpu.free, self._most // devices)
+                    return min(self._free(gpu), self._most // devices)
         return -1
 
     def holds(self, request: Request) -> bool:
@@ -66,7 +84,7 @@ class Room:
         if len(self.open) == 1:
             return self.open
         memory, labels = request.memory, request.labels
-        candidates = [gpu for gpu in self.open if memory <= gpu.free and labels <= gpu.labels]
+        candidates = [gpu for gpu in self.open if memory <= self._free(gpu) and labels <= gpu.labels]
         if request.devices == 1:
             return [min(candidates, key=self._fit.rank)]
         return nsmallest(request.devices, candidates, key=self._fit.rank)

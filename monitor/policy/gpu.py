@@ -16,6 +16,8 @@ class Gpu:
     index: int
     memory: int
     labels: frozenset[str] = frozenset()
+    usual: int = 0  # memory of a session that asks for none
+    seats: int = 0  # workers that it is meant to have
     free: int = field(init=False)  # of its memory, neither promised nor withheld; below 0: too much is
     withheld: int = 0
     busy: int = 0

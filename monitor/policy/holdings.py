@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from .fit import Room
 from .gpu import Gpu
 from .interface import Request
 
@@ -18,6 +19,7 @@ class Share(NamedTuple):
     sessions: float = math.inf
     memory: float = math.inf  # in the unit of `Request.memory`, over all GPUs
     weight: float = 1.0
+    leave: int = 0  # places to those that have none
 
 
 Shares = Callable[[str], Share]
@@ -89,16 +91,36 @@ class Holdings:
         share, held = self._shares(tenant), self.of(tenant)
         return share.memory - held.memory if held.sessions < share.sessions else -1.0
 
-    def waits_for_itself(self, request: Request, gpus: Iterable[Gpu]) -> bool:
-        """Whether the request would find no room even if all other tenants' sessions ended."""
+    def room_of(self, tenant: str, room: Room) -> Room:
+        """The part of the room that the tenant may have."""
+        share = self._shares(tenant)
+        if share.memory < math.inf:
+            room = room.within(self.left(tenant))
+        return room.leaving(share.leave, newcomer=not self.of(tenant).sessions) if share.leave else room
+
+    def finds_a_place_left(self, tenant: str) -> bool:
+        """Whether this is a tenant without a session, to which others leave places."""
+        return self._shares(tenant).leave > 0 and not self.of(tenant).sessions
+
+    def waits_for_itself(self, request: Request, room: Room) -> bool:
+        """Whether the request would find no room even if all other tenants' sessions ended, or its tenant has
+        sessions, and has to leave the room that there is.
+        """
         held = self.of(request.tenant)
+        if held.sessions and self._shares(request.tenant).leave and room.holds(request):
+            return True
         able = sum(
             request.labels <= gpu.labels
             and gpu.memory - held.memory_on[gpu.index] >= request.memory
             and held.seats[gpu.index] < len(gpu.home)
-            for gpu in gpus
+            for gpu in room.gpus
         )
         return able < request.devices
+
+    def why_no_more(self, tenant: str) -> str:
+        """Why the tenant may not have all that there is; empty if it may."""
+        leave = self._shares(tenant).leave
+        return f", because {leave} places are left to other tenants (limit leave)" if leave else ""
 
     def never(self, request: Request) -> tuple[str, bool] | None:
         """Why the tenant may never have such a session, and whether asking for less memory would help."""

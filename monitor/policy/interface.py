@@ -135,9 +135,9 @@ class Policy(Protocol):
     def on_return(self, request: Request, gpu: int) -> int:
         """Place a suspended session on this GPU again. Returns its worker there. Raises Declined."""
 
-    def on_join(self, gpu: int) -> int | None:
-        """An idle worker of the GPU for one more process of a session that is there, which counts as it did;
-        None: there is none.
+    def on_join(self, gpu: int, tenant: str) -> int | None:
+        """An idle worker of the GPU for one more process of a tenant's session that is there, which counts as
+        it did; None: there is none, or it is left to other tenants.
         """
 
     def imbalance(self) -> tuple[int, int] | None:

@@ -11,6 +11,7 @@ from .fit import Fit, Room
 from .gpu import Gpu
 from .holdings import Holdings, Shares, unlimited
 from .interface import Decision, Declined, Migrate, Place, Refuse, Request, Seat, Standing
+from .leaving import ever_obtainable
 from .mover import Mover
 from .queues import OVERTAKERS, Queue
 from .session import Session
@@ -213,9 +214,12 @@ class Scheduler:
         self.adopt(request, gpu)
         return home.idle.pop(0)
 
-    def on_join(self, gpu: int) -> int | None:
+    def on_join(self, gpu: int, tenant: str) -> int | None:
         home = self._gpus.get(gpu)
-        return home.idle.pop(0) if home and home.idle else None
+        if not home or not home.idle:
+            return None
+        room = self._holdings.room_of(tenant, Room(self._gpus.values(), self._fit))
+        return home.idle.pop(0) if self._fit.alone or home in room.open else None
 
     # -- decisions
 
@@ -226,10 +230,10 @@ class Scheduler:
             return self._decided.popleft()
         if not len(self._queue):
             return None
-        room = Room(self._gpus.values(), self._fit)
-        request = self._queue.pick(room)
-        if request is None:
+        picked = self._queue.pick(Room(self._gpus.values(), self._fit))
+        if picked is None:
             return None
+        request, room = picked
         self._queue.take(request)
         return self._place(request, room.choose(request))
 
@@ -253,7 +257,10 @@ class Scheduler:
             return
         if not self._gpus:
             return
-        fitting = [gpu.memory for gpu in self._gpus.values() if request.labels <= gpu.labels]
+        leave = self._holdings.share(request.tenant).leave
+        most_of = ever_obtainable(self._gpus.values(), leave, self._fit.alone) if leave else {}
+        able = [gpu for gpu in self._gpus.values() if request.labels <= gpu.labels]
+        fitting = [most_of.get(gpu, gpu.memory) for gpu in able]
         if len(fitting) < request.devices:
             wanted = f" with {', '.join(sorted(request.labels))}" if request.labels else ""
             gpus = "1 GPU" if request.devices == 1 else f"{request.devices} GPUs"
@@ -263,6 +270,7 @@ class Scheduler:
         if request.memory > (most := fitting[request.devices - 1]):
             self._refuse(
                 request.id,
-                f"{request.memory} bytes of device memory asked for, at most {most} can be granted",
+                f"{request.memory} bytes of device memory asked for, at most {most} can be granted"
+                + self._holdings.why_no_more(request.tenant),
                 memory=True,
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
@@ -23,7 +22,8 @@ class Turns:
     among equals the one that waited longest for one. A tenant that begins to wait is not due before those
     that wait, so what it did not use yesterday gives it nothing today; when nobody waits, all is forgotten.
     `patience`: how often the tenant whose turn it is may be passed over because its request finds no room;
-    then others wait for it. Who waits for sessions of its own to end, or for its limits, holds nobody up.
+    then others wait for it. Who waits for sessions of its own to end, or for its limits, holds nobody up, and
+    nobody holds up the first session of a tenant to which places are left.
     """
 
     def __init__(self, make: Callable[[], Queue], holdings: Holdings, patience: int) -> None:
@@ -96,26 +96,27 @@ class Turns:
             self._turned[tenant] = -next(self._count) - LATER
             self._enter(tenant)
 
-    def pick(self, room: Room) -> Request | None:
+    def pick(self, room: Room) -> tuple[Request, Room] | None:
+        """Whose turn it is, and the part of the room that its tenant may have."""
         if not room.open:
             return None
-        holder = None
+        holder, held_up = None, False
         for _, _, tenant in self._line:
             left = self._holdings.left(tenant)
-            if left < 0:
+            if left < 0 or (held_up and not self._holdings.finds_a_place_left(tenant)):
                 continue
             queue = self._queues[tenant]
-            picked = queue.pick(room if left == math.inf else room.within(left))
+            mine = self._holdings.room_of(tenant, room)
+            picked = queue.pick(mine.usual() if held_up else mine)
             if picked:
                 self._hold(holder)
-                return picked
+                return picked, mine
             head = next(iter(queue))
             if holder or head.memory * head.devices > left:
                 continue
-            if not self._holdings.waits_for_itself(head, room.gpus):
+            if not self._holdings.waits_for_itself(head, room):
                 holder = tenant
-                if holder == self._holder and self._passed_over >= self._patience:
-                    return None
+                held_up = holder == self._holder and self._passed_over >= self._patience
         return None
 
     def _hold(self, holder: str | None) -> None:

@@ -53,6 +53,7 @@ class Pool:
         self._events = events
         self._turns = asyncio.Semaphore(STARTING_MOST)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._min_idle = config.min_idle
         self._health = {device: Health() for device in range(config.devices)}
         self._filling = False
         self._wished: Counter[int] = Counter()  # API servers beyond those that there should be, by device
@@ -121,6 +122,11 @@ class Pool:
         return keeper
 
     @property
+    def jailed(self) -> bool:
+        """Whether API servers are in jails."""
+        return self._jail is not None
+
+    @property
     def keeps_apart(self) -> bool:
         """Whether tenants may come: to a simulated device only where there are jails, or `--jail off`."""
         return self._jail is not None or not self._config.simulated or self._config.jail == "off"
@@ -135,6 +141,14 @@ class Pool:
         log.info("tenants come: each session gets a process of its own")
         for server in [one for one in self.servers.values() if one.state is State.IDLE]:
             server.dismiss("tenants come")
+
+    def several_tenants(self, several: bool) -> None:
+        """Whether places are left to tenants that have no session: then whoever took one finds another, while
+        the API server that it had is replaced.
+        """
+        self._min_idle = max(self._config.min_idle, several)
+        for device in range(self._config.devices):
+            self._fill(device)
 
     def want_server(self, device: int) -> None:
         """A session shall move to the device while no API server is idle there: have one more."""
@@ -195,7 +209,7 @@ class Pool:
     def _wanted(self, device: int, here: list[ApiServer]) -> int:
         """How many there should be: more than the pool while too few are idle and memory is to spare."""
         config = self._config
-        wanted = sum(s.state is State.BUSY for s in here) + config.min_idle
+        wanted = sum(s.state is State.BUSY for s in here) + self._min_idle
         if self._wished[device]:
             return max(wanted, config.pool, sum(s.state is State.BUSY for s in here) + self._wished[device])
         if wanted <= config.pool:

@@ -17,9 +17,11 @@ from pathlib import Path
 import structlog
 from gpuferry.specs._generated import node_pb2
 
+from ..service.processes import start_time
 from .channel import Channel, ChannelBroken, listen, visit
 
 FOLDER = "back"
+LOOK_SECONDS = 0.5  # between looks whether a process that says nothing still lives
 NAME_BYTES = 3  # a Unix socket's path may have 107 characters
 
 log = structlog.get_logger()
@@ -160,7 +162,7 @@ class Rounds:
         channel = None
         try:
             channel = visit(self._returns.path(record.name))
-            message = await channel.receive()  # one that hangs may come back at any time
+            message = await _first(channel, record)
             if message is None or not message.HasField("returned"):
                 raise ChannelBroken("it said nothing")
             self._returns.check(record.name, message.returned)
@@ -170,3 +172,18 @@ class Rounds:
             if channel:
                 channel.close()
             self._gone(record)
+
+
+async def _first(channel: Channel, record: Record) -> node_pb2.FromServer | None:
+    """The first that it says; one that hangs may come back at any time. Raises ChannelBroken if its process
+    is gone: somebody else may have its socket open.
+    """
+    saying = asyncio.ensure_future(channel.receive())
+    try:
+        while not (await asyncio.wait([saying], timeout=LOOK_SECONDS))[0]:
+            if start_time(record.pid) != record.began:
+                raise ChannelBroken("its process is gone")
+        return saying.result()
+    finally:
+        saying.cancel()
+        await asyncio.gather(saying, return_exceptions=True)

@@ -62,13 +62,18 @@ class Placer:
 
     # -- devices and API servers
 
-    def add_device(self, ordinal: int, grantable: int, default_quota: int, labels: frozenset[str]) -> bool:
-        """An API server is ready on the device. Returns whether the device was not known, or was out."""
+    def add_device(
+        self, ordinal: int, grantable: int, default_quota: int, labels: frozenset[str], seats: int = 0
+    ) -> bool:
+        """An API server is ready on the device, which is to have `seats` of them. Returns whether the device
+        was not known, or was out.
+        """
         room = self.devices.get(ordinal)
         if room and not room.out:
             return False
         if not room:
-            room = self.devices[ordinal] = DeviceRoom(Gpu(ordinal, grantable, labels), default_quota)
+            gpu = Gpu(ordinal, grantable, labels, default_quota, seats)
+            room = self.devices[ordinal] = DeviceRoom(gpu, default_quota)
             self._usual = min(one.default_quota for one in self.devices.values())
         room.out = False
         self._policy.add_gpu(room.gpu)
@@ -150,11 +155,11 @@ class Placer:
         """The session ended and its memory is free; its API server comes back by `on_idle`."""
         self._policy.on_complete(session, now)
 
-    def on_join(self, device: int) -> int | None:
+    def on_join(self, device: int, tenant: str = "") -> int | None:
         """Give one more process of a session's program an idle API server of its device. None: there is
-        none.
+        none, or it is left to other tenants.
         """
-        return self._policy.on_join(device)
+        return self._policy.on_join(device, tenant)
 
     # -- migration
 

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuferry.guest.units import format_size, parse_size
 
@@ -57,17 +58,36 @@ def _shown_seconds(value: float) -> str:
     return f"{value / seconds:g}{unit}"
 
 
-_KINDS: Mapping[str, tuple[Callable[[str], float], Callable[[float], str]]] = {
-    "sessions": (_count, "{:.0f}".format),
-    "memory": (lambda text: float(parse_size(text)), lambda value: format_size(int(value))),
-    "queue": (_count, "{:.0f}".format),
-    "connections": (_count, "{:.0f}".format),
-    "calls": (_rate, _shown_rate),
-    "wall": (_duration, _shown_seconds),
-    "weight": (_weight, "{:g}".format),
-    "processes": (_count, "{:.0f}".format),
+class Kind(NamedTuple):
+    """How one limit is written, and what it limits."""
+
+    parse: Callable[[str], float]
+    show: Callable[[float], str]
+    metavar: str
+    help: str
+    finite: bool = False
+
+
+_NUMBER = "{:.0f}".format
+KINDS: Mapping[str, Kind] = {
+    "sessions": Kind(_count, _NUMBER, "N", "Sessions at once"),
+    "memory": Kind(
+        lambda text: float(parse_size(text)),
+        lambda value: format_size(int(value)),
+        "SIZE",
+        "Device memory granted at once",
+    ),
+    "queue": Kind(_count, _NUMBER, "N", "Places in the queue"),
+    "connections": Kind(_count, _NUMBER, "N", "Programs connected at once"),
+    "calls": Kind(_rate, _shown_rate, "RATE", "Calls of the control plane, as 10/s"),
+    "wall": Kind(_duration, _shown_seconds, "TIME", "Life of a session, as 1h"),
+    "weight": Kind(_weight, "{:g}".format, "NUMBER", "Turns in the queue against others'", finite=True),
+    "processes": Kind(_count, _NUMBER, "N", "Processes with a session at once"),
+    "leave": Kind(
+        _count, _NUMBER, "N", "Places on a GPU server left to tenants that have no session there", finite=True
+    ),
 }
-NAMES = tuple(_KINDS)
+NAMES = tuple(KINDS)
 
 
 @dataclass(frozen=True)
@@ -76,7 +96,8 @@ class Limits:
 
     `sessions` and `memory` (bytes of device memory) granted at once, `queue` places, `connections` of guests,
     `calls` of the control plane a second, `wall` seconds of a session, `weight` of its turns in the queue,
-    `processes` that have a session, those that share one's lease included.
+    `processes` that have a session, those that share one's lease included, `leave` places of a GPU server to
+    tenants that have no session there.
     """
 
     sessions: float | None = None
@@ -87,6 +108,7 @@ class Limits:
     wall: float | None = None
     weight: float | None = None
     processes: float | None = None
+    leave: float | None = None
 
     def over(self, other: Limits) -> Limits:
         """These limits, and the other's where these say nothing."""
@@ -96,15 +118,16 @@ class Limits:
     def shown(self) -> dict[str, str]:
         """The limits that are said here, by name, as they are written."""
         return {
-            name: NONE if value == math.inf else _KINDS[name][1](value)
+            name: NONE if value == math.inf else KINDS[name].show(value)
             for name, value in dataclasses.asdict(self).items()
             if value is not None
         }
 
 
-# Of a tenant for which nobody has said anything: it cannot fill the queue, nor keep the control plane busy.
-BUILT_IN = Limits(math.inf, math.inf, 1000, math.inf, 50, math.inf, 1, math.inf)
-UNLIMITED = Limits(math.inf, math.inf, math.inf, math.inf, math.inf, math.inf, 1, math.inf)
+# Of a tenant for which nobody has said anything: it cannot take all places, fill the queue, nor keep the
+# control plane busy.
+BUILT_IN = Limits(math.inf, math.inf, 1000, math.inf, 50, math.inf, 1, math.inf, 1)
+UNLIMITED = Limits(math.inf, math.inf, math.inf, math.inf, math.inf, math.inf, 1, math.inf, 0)
 
 
 def parse_limits(texts: Mapping[str, str]) -> Limits:
@@ -113,10 +136,11 @@ def parse_limits(texts: Mapping[str, str]) -> Limits:
     """
     found: dict[str, float] = {}
     for name, text in texts.items():
-        if name not in _KINDS:
+        if name not in KINDS:
             raise ValueError(f"{name!r} is no limit of a tenant: known are {', '.join(NAMES)}")
         try:
-            found[name] = math.inf if text == NONE and name != "weight" else _KINDS[name][0](text)
+            kind = KINDS[name]
+            found[name] = math.inf if text == NONE and not kind.finite else kind.parse(text)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     return Limits(**found)

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuferry.specs._generated import tenants_pb2
 
-from ..settings.limits import NAMES, WEIGHT_LEAST, WEIGHT_MOST, Limits
+from ..settings.limits import KINDS, NAMES, WEIGHT_LEAST, WEIGHT_MOST, Limits
 
 USED = ("sessions", "wall_seconds", "gpu_seconds", "memory_byte_seconds", "calls")
 
@@ -22,6 +22,7 @@ def from_message(message: tenants_pb2.Limits) -> Limits:
     """The limits of a message, whoever sent it: what is no number, or negative, is not said."""
     said = {name: getattr(message, name) for name in NAMES if message.HasField(name)}
     sound = {name: value for name, value in said.items() if not math.isnan(value) and value >= 0}
+    sound = {name: value for name, value in sound.items() if value < math.inf or not KINDS[name].finite}
     if "weight" in sound:
         sound["weight"] = min(max(sound["weight"], WEIGHT_LEAST), WEIGHT_MOST)
     return Limits(**sound)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 
 from ..policy.holdings import EVERYTHING, Share
 from ..service.rates import Buckets
@@ -31,6 +31,22 @@ class Tenancy:
         self._known: dict[str, Limits] = {}
         self._shares: dict[str, Share] = {}
         self._calls = Buckets(clock)
+        self._tenants: dict[Source, Set[str]] = {}
+
+    def know(self, source: Source, tenants: Set[str]) -> bool:
+        """Which tenants this source has tokens of. Where only one may come, it leaves nothing to others.
+        Returns whether anything changed.
+        """
+        if self._tenants.get(source) == tenants:
+            return False
+        self._tenants[source] = frozenset(tenants)
+        self._shares.clear()
+        return True
+
+    @property
+    def several(self) -> bool:
+        """Whether tokens of several tenants exist."""
+        return len(frozenset().union(*self._tenants.values())) > 1
 
     def update(self, source: Source, limits: Mapping[str, Limits]) -> bool:
         """What this source says from now on. Returns whether anything changed."""
@@ -74,7 +90,8 @@ class Tenancy:
             assert limits.sessions is not None
             assert limits.memory is not None
             assert limits.weight is not None
-            found = self._shares[tenant] = Share(limits.sessions, limits.memory, limits.weight)
+            leave = int(limits.leave or 0) if self.several else 0
+            found = self._shares[tenant] = Share(limits.sessions, limits.memory, limits.weight, leave)
         return found
 
     def may_call(self, tenant: str) -> bool:

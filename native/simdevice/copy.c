@@ -174,7 +174,9 @@ static CUresult submit(struct sim_stream *stream, const struct box *box, CUmemor
         return CUDA_SUCCESS;
     if (!synchronous && sim_stream_captured(stream)) /* the host's memory is read when the graph runs */
         return sim_submit_and_forget(stream, &op->op);
-    CUresult refused = synchronous ? sim_capture_check_unsafe() : CUDA_SUCCESS;
+    CUresult refused = synchronous ? sim_capture_check_stream(stream) : CUDA_SUCCESS;
+    if (synchronous && refused == CUDA_SUCCESS)
+        refused = sim_capture_check_unsafe();
     if (refused == CUDA_SUCCESS)
         return submit_prepared(stream, op, &to, &from, synchronous);
     sim_op_discard(&op->op);

@@ -297,9 +297,6 @@ def main() -> int:
     holds = True
     with tempfile.TemporaryDirectory() as state:
         mine, theirs = token(state, "bystander"), token(state, "attacker")
-        # As an operator would: half of the API servers for one tenant.
-        limited = [*CLI, "tenant", "set", "attacker", "--sessions", "2"]
-        subprocess.run(limited, env=os.environ | {"GPUFERRY_STATE_DIR": state}, check=True, stdout=2)
         options = ("--pool", "4", "--http", "127.0.0.1:0", "--log-level", "warning")
         with monitor(*options, environment={"GPUFERRY_STATE_DIR": state}) as server:
             victim = Victim(server.tcp, published(server, "GPUFERRY_HTTP"), server.control, theirs)

@@ -45,6 +45,9 @@ class Engine:
     def rest(self) -> None:
         self.at_rest()
 
+    def wanted(self) -> None:
+        """It opens nothing of another process."""
+
     def stats(self) -> dict[str, int]:
         return {"calls_async": 0, "calls_sync": 0, "launches": 0, "busy_nanoseconds": 0}
 

@@ -32,6 +32,8 @@ INCOMPLETE = {
     "sessionMemUnmap": "nothing is mapped there",
     "sessionMemUnalias": "nothing is mapped there a second time",
     "sessionMemAccess": "nothing is mapped there a second time",
+    "sessionExportEvent": "the event is one that no other process may open",
+    "sessionImportEvent": "nothing was found by that name",
 }
 
 

@@ -9,18 +9,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.fuzz import control, native, parsers, seeds
+from tests.fuzz import control, native, orders, parsers, seeds
 from tests.fuzz.building import FOLDER, build
 from tests.fuzz.test_engine import attack
 
 # How many inputs of the quickest there are time for while one of these is tried.
 SLOWER = dict.fromkeys(parsers.TARGETS, 50) | dict.fromkeys(("hello", "simulated", "variables"), 10)
-SLOWER |= {"engine": 20, "control": 20}
+SLOWER |= {"engine": 20, "control": 20, "orders": 500}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
-    names = [*seeds.TARGETS, *parsers.TARGETS, "control", "engine"]
+    names = [*seeds.TARGETS, *parsers.TARGETS, "control", "orders", "engine"]
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"default: all of {', '.join(names)}")
     parser.add_argument("--inputs", type=int, default=100_000, help="for each in C; others get a part of it")
     parser.add_argument("--seed", type=int, default=1)
@@ -43,6 +43,8 @@ def _runner(name: str, grow: bool) -> Callable[[int, int], int]:
     """What tries so many inputs with this seed, and returns how many it were."""
     if name == "control":
         return control.run
+    if name == "orders":
+        return orders.run
     if name == "engine":
         return _engine
     if name in parsers.TARGETS:

@@ -9,11 +9,9 @@ import random
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import structlog
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 from gpuferry.monitor.assembly import Monitor, build, occupy
 from gpuferry.monitor.pool.api_server import ApiServer
 from gpuferry.monitor.pool.channel import ChannelBroken
@@ -22,6 +20,8 @@ from gpuferry.monitor.service.stopping import Stopping
 from gpuferry.monitor.sessions.session import Session
 from gpuferry.monitor.settings.monitor import Config
 from gpuferry.specs._generated import node_pb2
+
+from tests.fuzz.forger import Forger
 
 MIB = 1 << 20
 MESSAGES_MOST = 6
@@ -107,51 +107,8 @@ class World:
         assert number not in sessions, "its session goes on without it"
 
     def _message(self, own: int) -> bytes:
-        message = node_pb2.FromServer()
-        kind = self._chance.choice(KINDS)
-        getattr(message, kind).SetInParent()
-        self._fill(getattr(message, kind), own, 3)
-        data = bytearray(message.SerializeToString())
-        if self._chance.random() < 0.1 and data:
-            data[self._chance.randrange(len(data))] ^= 1 << self._chance.randrange(8)
-        return bytes(data)
-
-    def _fill(self, message: Message, own: int, depth: int) -> None:
-        chance = self._chance
-        for field in message.DESCRIPTOR.fields:
-            if chance.random() < 0.3:
-                continue
-            if field.message_type is not None:
-                if depth and field.is_repeated:
-                    for _ in range(chance.randrange(3)):
-                        self._fill(getattr(message, field.name).add(), own, depth - 1)
-                elif depth:
-                    getattr(message, field.name).SetInParent()
-                    self._fill(getattr(message, field.name), own, depth - 1)
-            elif field.is_repeated:
-                getattr(message, field.name).extend(
-                    self._value(field, own) for _ in range(chance.randrange(3))
-                )
-            else:
-                setattr(message, field.name, self._value(field, own))
-
-    def _value(self, field: Any, own: int) -> Any:
-        chance = self._chance
-        if field.name == "session":
-            return chance.choice((own, own, own, 7, 0, own + 1, (1 << 64) - 1))
-        kinds = FieldDescriptor
-        if field.cpp_type in (kinds.CPPTYPE_DOUBLE, kinds.CPPTYPE_FLOAT):
-            return chance.choice((0.0, 1.5, -1.0, 1e300, float("inf"), float("nan")))
-        if field.cpp_type == kinds.CPPTYPE_BOOL:
-            return chance.random() < 0.5
-        if field.cpp_type == kinds.CPPTYPE_STRING:
-            if field.type == kinds.TYPE_BYTES:
-                return chance.randbytes(chance.choice((0, 1, 16, 32, 300)))
-            return chance.choice(("", "closed", "moved", "a\nb\x1b[31m", "ü" * 200))
-        if field.cpp_type == kinds.CPPTYPE_ENUM:
-            return chance.choice((0, 1, 2, 3, 6, 77))
-        bits = 32 if field.cpp_type in (kinds.CPPTYPE_UINT32, kinds.CPPTYPE_INT32) else 64
-        return chance.choice((0, 1, 7, 300, (1 << 31) - 1, (1 << bits) - 1 if "U" in field.name else 1 << 30))
+        forger = Forger(self._chance, (own, own, own, 7, own + 1))
+        return forger.packet(node_pb2.FromServer(), self._chance.choice(KINDS))
 
 
 @contextlib.asynccontextmanager

@@ -11,6 +11,8 @@ import json
 import sys
 
 LAZY_ENABLE_PEER_ACCESS = 1
+DISABLE_TIMING, INTERPROCESS = 2, 4
+NON_BLOCKING, EQUAL = 1, 1
 
 
 class Handle(ctypes.Structure):
@@ -77,6 +79,54 @@ class Member:
     def close(self, address: int) -> int:
         self.call("cuIpcCloseMemHandle", ctypes.c_uint64(address))
         self.call("cuCtxSynchronize")
+        return 0
+
+    def event(self) -> int:
+        """One that other processes may open."""
+        made = ctypes.c_void_p()
+        self.call("cuEventCreate", ctypes.byref(made), INTERPROCESS | DISABLE_TIMING)
+        return made.value or 0
+
+    def event_handle(self, event: int) -> str:
+        handle = Handle()
+        self.call("cuIpcGetEventHandle", ctypes.byref(handle), ctypes.c_void_p(event))
+        return bytes(handle).hex()
+
+    def open_event(self, handle: str) -> int:
+        made = ctypes.c_void_p()
+        told = Handle.from_buffer_copy(bytes.fromhex(handle))
+        self.call("cuIpcOpenEventHandle", ctypes.byref(made), told)
+        return made.value or 0
+
+    def record_behind(self, event: int, gate: int) -> int:
+        """In a stream that waits until the word at this address is 1."""
+        stream = ctypes.c_void_p()
+        self.call("cuStreamCreate", ctypes.byref(stream), NON_BLOCKING)
+        self.call("cuStreamWaitValue32_v2", stream, ctypes.c_uint64(gate), 1, EQUAL)
+        return self.record(event, stream.value)
+
+    def record(self, event: int, stream: int | None = None) -> int:
+        self.call("cuEventRecord", ctypes.c_void_p(event), ctypes.c_void_p(stream))
+        return 0
+
+    def await_and_write(self, event: int, address: int, value: int) -> int:
+        """In a stream of its own."""
+        stream = ctypes.c_void_p()
+        self.call("cuStreamCreate", ctypes.byref(stream), NON_BLOCKING)
+        self.call("cuStreamWaitEvent", stream, ctypes.c_void_p(event), 0)
+        self.call("cuMemsetD8Async", ctypes.c_uint64(address), value, ctypes.c_size_t(4), stream)
+        return 0
+
+    def query(self, event: int) -> int:
+        self.call("cuEventQuery", ctypes.c_void_p(event))
+        return 0
+
+    def synchronize(self, event: int) -> int:
+        self.call("cuEventSynchronize", ctypes.c_void_p(event))
+        return 0
+
+    def destroy(self, event: int) -> int:
+        self.call("cuEventDestroy_v2", ctypes.c_void_p(event))
         return 0
 
 

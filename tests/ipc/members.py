@@ -11,8 +11,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+ALL = 6144  # MiB of a lease
 PROGRAM = Path(__file__).with_name("member.py")
-INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT = 1, 2, 201
+INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT, INVALID_HANDLE, NOT_READY = 1, 2, 201, 400, 600
 
 
 class Member:

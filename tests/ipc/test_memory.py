@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import pytest
-
-from tests.helpers.monitor import Monitor, monitor
+from tests.helpers.monitor import Monitor
 from tests.helpers.running import guest_environment, native_environment
 
-from .members import INVALID_VALUE, OUT_OF_MEMORY, Member, program
+from .members import ALL, INVALID_VALUE, OUT_OF_MEMORY, Member, program
 
 DEADLINE = 120.0
-ALL = 6144  # MiB of a lease
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Monitor]:
-    environment = {"GPUFERRY_SIM_MEMORY": "16GiB"}
-    with monitor("--pool", "4", "--memory", f"{ALL}MiB", environment=environment) as running:
-        yield running
-
-
-@pytest.fixture
-def three(server: Monitor) -> Iterator[list[Member]]:
-    with program(guest_environment(server.settings()), 3) as members:
-        yield members
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:

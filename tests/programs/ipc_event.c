@@ -1,7 +1,5 @@
 // Events of several processes: a record in one is waited for in another, by its host and by its streams, in
 // both directions; and CUDA's errors for what is no such event.
-//
-// remote: no, events of several processes are not carried yet
 #include "driver.h"
 
 #include "processes.h"

@@ -17,9 +17,9 @@ from .stage import next_frame, tokens, waiting
 
 LIMITS = (
     "few=sessions=1:queue=2,small=memory=100MiB,door=connections=1,brief=wall=60,"
-    "none=sessions=0,crowd=queue=1000"
+    "none=sessions=0,crowd=queue=1000:leave=0"
 )
-TENANTS = ("few", "small", "door", "brief", "none", "crowd", "other")
+TENANTS = ("few", "small", "door", "brief", "none", "crowd", "greedy", "other")
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +129,27 @@ def test_a_limit_that_is_set_while_the_monitor_runs_holds(
     harness.wait_until(
         lambda: "sessions     1" in monitor.run("tenant", "show", "few").stdout, "the file's limit again"
     )
+
+
+def test_a_tenant_without_limits_leaves_a_place_to_others(
+    monitor: harness.Monitor, token: dict[str, str]
+) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(Guest(monitor.tcp, token["greedy"]))
+        third, op, _ = waiting(monitor, token["greedy"])
+        stack.callback(third.close)
+        assert op == Frame.QUEUED
+        stack.enter_context(Guest(monitor.tcp, token["other"])).close()
+        monitor.wait_for(
+            lambda status: len(status.queue) == 1 and status.devices[0].pool_idle == 1, "it waits"
+        )
+        refusal = refused(monitor, token["greedy"], memory=800 << 20)
+        assert "1 places are left to other tenants (limit leave)" in refusal.text
+        shown = monitor.run("tenant", "show", "greedy").stdout
+        assert "leave        1  (default)" in shown
+        assert monitor.run("tenant", "set", "greedy", "--leave", "0").returncode == 0
+        assert next_frame(third)[0] == Frame.WELCOME
 
 
 def test_a_crowd_of_one_tenant_delays_another_by_no_more_than_one_session(

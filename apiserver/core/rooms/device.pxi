@@ -3,7 +3,7 @@
 # Lock: none; the dispatcher's, but any thread may say that the context is broken
 # Home: device context_ops
 # Changed by: -
-# Read by: _core aliases arrays aside codec dispatch handles host_calls images links journal memory restore_ops scrub
+# Read by: _core aliases arrays aside codec dispatch handles host_calls images links journal memory records restore_ops scrub
 #   session_ops sharing streams waiters
 # Offers: adopt_context begin_device describe_device drop_context drop_own_events empty_context enter forget_current
 #   is_simulated note_configured note_status reserve reset_primary retire_context start_device

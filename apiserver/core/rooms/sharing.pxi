@@ -5,13 +5,14 @@
 # Home: sharing
 # Changed by: -
 # Read by: -
-# Offers: begin_sharing deliver_import end_sharing give_up_imports leave_extents next_wanted parts_of_export
+# Offers: begin_sharing deliver_import end_event_export end_sharing give_up_imports leave_extents next_wanted parts_of_export
 #   shares_memory
 
 cdef struct Export:
     uint8_t token[GF_TOKEN_SIZE]
-    uint64_t address
+    uint64_t address            # or where it begins in our arena
     uint64_t size
+    Event *event                # it is this one's record; NULL: it is memory
     Export *next
 
 cdef struct Segment:               # physical memory of another process
@@ -26,6 +27,7 @@ cdef struct Import:             # wanted, or here and not mapped yet
     bint asked                  # the monitor was
     bint here
     Frame frame
+    uint64_t offset
     vector[Segment] *parts
     Import *next
 

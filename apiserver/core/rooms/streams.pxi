@@ -4,7 +4,7 @@
 # Home: streams
 # Changed by: -
 # Read by: arrays host_calls memory scrub session_ops
-# Offers: adopt_event adopt_stream cover_all_copies device_is_idle drop_event drop_stream event_ages fence find_event
+# Offers: adopt_event adopt_stream cover_all_copies device_is_idle drop_event drop_stream event_ages fence find_event find_plain_event
 #   find_stream forget_fences furnish_streams join link_stream note_copies publish ready_stream reserve_streams
 #   retire_event retire_stream stream_state synchronize unlink_stream use_stream
 

@@ -15,6 +15,7 @@ from ...settings.errors import ConfigError
 from ...settings.monitor import Config, MonitorOptions
 from ...settings.sources import fields_of, load
 from .check import Check, python
+from .settings import in_force
 
 # CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS of each device; 1: kernels may touch all memory of the process.
 _REACH = """
@@ -30,15 +31,22 @@ for device in range(count.value):
 
 
 def jail() -> Iterator[Check]:
-    """Check what a monitor with these settings could keep its API servers in."""
+    """Check what the monitor that runs keeps its API servers in, or what the next one could."""
+    running = in_force("monitor")
     try:
-        values = load(MonitorOptions, "monitor", {}, None).values
+        values = running[0] if running else load(MonitorOptions, "monitor", {}, None).values
         simulated, devices = choose_device(values.device)
     except ConfigError:
         return  # another check says so
     environment = server_environment(simulated)
+    if simulated and values.check_kernels == "off":
+        detail = "--check-kernels off: kernels can read and write all memory of their API server"
+        yield Check("reach of kernels", "note", detail, "only for programs of one's own")
     if values.jail == "off":
         yield Check("jail", "note", "--jail off: programs can do what the monitor can", "only for one's own")
+    elif running and running[1] is False:
+        detail = "the monitor that runs has none: programs can do what it can"
+        yield Check("jail", "note", detail, "its log says why; or start it with --jail on")
     else:
         config = Config(
             **fields_of(values),

@@ -75,8 +75,13 @@ def guest_library() -> Check:
 
 def monitor_runs() -> bool:
     """Whether a monitor of this user holds the runtime folder."""
+    return runs_in(Path(runtime_directory()))
+
+
+def runs_in(folder: Path) -> bool:
+    """Whether a daemon holds this runtime folder."""
     try:
-        lock = os.open(Path(runtime_directory(), "lock"), os.O_RDWR | os.O_CLOEXEC)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return False
     try:

@@ -121,6 +121,9 @@ def asked_for(values: Any) -> Iterator[Check]:
             if not stays_here(address):
                 detail = f"what is stored in etcd at {address} can be read and changed on the way"
                 yield Check("in the clear", "note", detail, "give etcd's authority with --etcd-ca")
+    if store.startswith("etcd:") and not (values.etcd_user or values.etcd_cert):
+        detail = "whoever reaches etcd can read and change what is stored there"
+        yield Check("access to etcd", "note", detail, "give --etcd-user, or --etcd-cert and --etcd-key")
 
 
 def running() -> Iterator[Check]:

@@ -4,42 +4,80 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+from gpuferry.guest.endpoint import REGISTRY, runtime_directory
+
 from ...cluster.registry.config import RegistryOptions
+from ...settings import inforce
 from ...settings.errors import ConfigError
 from ...settings.folders import state_directory
 from ...settings.monitor import AUTO, MonitorOptions, resolve
 from ...settings.sources import Settings, load
-from . import secrecy
+from . import machine, secrecy
 from .check import Check
 
-_TABLES = {"monitor": MonitorOptions, "registry": RegistryOptions}
+_TABLES: dict[str, Any] = {"monitor": MonitorOptions, "registry": RegistryOptions}
+
+
+def folder_of(program: str) -> Path:
+    """The runtime folder of a daemon of this user."""
+    base = Path(runtime_directory())
+    return base / REGISTRY if program == "registry" else base
+
+
+def in_force(program: str) -> tuple[Any, bool | None] | None:
+    """The settings of a daemon that runs here, whoever gave them, and whether its API servers are in jails.
+    None: it does not run.
+    """
+    folder = folder_of(program)
+    return inforce.read(_TABLES[program], folder) if machine.runs_in(folder) else None
 
 
 def settings_checks(monitor_runs: bool) -> Iterator[Check]:
-    """Check the settings of the monitor and of the registry, and the secrets and ports that they name."""
-    for program, table in _TABLES.items():
-        try:
-            settings: Settings[Any] = load(table, program)
-        except ConfigError as error:
-            what = f"settings of the {program}"
-            yield Check(what, "failed", str(error), error.hint or "see `gpuferry config path`")
-            continue
-        given = sorted({source.rpartition(":")[0] or source for source in settings.sources.values()})
-        origins = ", ".join(origin for origin in given if origin != "default")
-        if origins or program == "monitor":
-            yield Check(f"settings of the {program}", "ok", origins or "all by default")
-        yield from secrecy.secrets(settings.values)
-        yield from secrecy.certificates(program, settings.values)
-        yield from secrecy.asked_for(settings.values)
+    """Check the settings of the monitor and of the registry, and the secrets and ports that they name: those
+    of one that runs, else those that the next one would have.
+    """
+    states = {state_directory()}
+    for program in _TABLES:
+        running = in_force(program)
+        if running:
+            values = running[0]
+            yield Check(f"settings of the {program}", "ok", "those of the one that runs here")
+            token = folder_of(program) / "token"
+            yield secrecy.secret_file(f"token of the {program} that runs", token)
+        else:
+            found = yield from _next_settings(program)
+            if found is None:
+                continue
+            values = found
+        yield from secrecy.secrets(values)
+        yield from secrecy.certificates(program, values)
+        yield from secrecy.asked_for(values)
+        states.add(state_directory(values.state))
         if program == "monitor" and not monitor_runs:
-            yield from _ports(settings.values)
+            yield from _ports(values)
     yield from secrecy.variables()
-    yield from secrecy.state(state_directory())
+    for folder in sorted(states):
+        yield from secrecy.state(folder)
     yield from secrecy.running()
+
+
+def _next_settings(program: str) -> Generator[Check, None, Any]:
+    """Check the settings that a daemon would start with. Returns them; None: it would not start."""
+    try:
+        settings: Settings[Any] = load(_TABLES[program], program)
+    except ConfigError as error:
+        what = f"settings of the {program}"
+        yield Check(what, "failed", str(error), error.hint or "see `gpuferry config path`")
+        return None
+    given = sorted({source.rpartition(":")[0] or source for source in settings.sources.values()})
+    origins = ", ".join(origin for origin in given if origin != "default")
+    if origins or program == "monitor":
+        yield Check(f"settings of the {program}", "ok", origins or "all by default")
+    return settings.values
 
 
 def _ports(values: MonitorOptions) -> Iterator[Check]:

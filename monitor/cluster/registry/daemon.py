@@ -24,6 +24,7 @@ from ...service.ports import ALONE, add_port, bounded
 from ...service.runtime import RuntimeDirectory
 from ...service.tls import Identity, identity_entries, identity_of
 from ...service.waiting import until
+from ...settings import inforce
 from ...settings.errors import ConfigError
 from ...settings.monitor import check_clear, is_loopback
 from ...store.interface import StoreError
@@ -31,7 +32,7 @@ from ...tenants.book import LimitBook
 from ...tenants.tenancy import Tenancy
 from .accounts import ClusterUsage, follow_limits
 from .client import SERVICE
-from .config import RegistryConfig
+from .config import RegistryConfig, RegistryOptions
 from .directory import Directory
 from .guard import RequireSignature
 from .redirect import Redirector
@@ -139,6 +140,7 @@ class Registry:
             "GPUFERRY_REGISTRY_PID": os.getpid(),
             **identity_entries(self._config),
         }
+        runtime.publish(inforce.NAME, inforce.written(RegistryOptions, self._config))
         runtime.publish("endpoint", "".join(f"{key}={value}\n" for key, value in entries.items()))
 
 

@@ -49,6 +49,10 @@ class TokenBook:
         entries = await self._store.read(TOKENS)
         return [registry_pb2.Token.FromString(entry.value) for entry in entries.values()]
 
+    async def tenants(self) -> set[str]:
+        """The names of all tenants that have a token."""
+        return {key.split("/")[1] for key in await self._store.read(TOKENS)}
+
     async def verifiers(self, tenant: str) -> Sequence[proof.Verifier]:
         """What checks the tenant's tokens: always TOKENS_MOST of them, nobody's where it has none."""
         entries = await self._store.read(f"{TOKENS}{tenant}/")

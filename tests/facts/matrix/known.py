@@ -36,12 +36,12 @@ KNOWN: tuple[Known, ...] = (
         "a copy of nothing, between kinds of memory that there are not",
     ),
     Known(
-        r"with a context|of a destroyed context|after a reset|in a capture that is (global|thread)",
+        r"with a context|of a destroyed context|after a reset",
         r"cuMemcpy(Async)?( (dst|src) (beyond|freed))?",
         "an address of nothing is the program's own memory natively",
     ),
     Known(
-        r"with a context|of a destroyed context|after a reset|in a capture that is (global|thread)",
+        r"with a context|of a destroyed context|after a reset",
         r"cuMemcpyPeer(Async)?|cuMemcpy3DPeer(Async)? pCopy ones",
         "which of two wrong arguments is told",
     ),
@@ -86,7 +86,7 @@ KNOWN: tuple[Known, ...] = (
         "the guest does not need them",
     ),
     Known(
-        r"with a context|in a capture that is (global|thread)",
+        r"in a capture that is (global|thread)",
         r"cuMemFreeHost( p null)?",
         "memory of no address is none, or no work",
     ),
@@ -131,11 +131,6 @@ KNOWN: tuple[Known, ...] = (
         "which of two wrong arguments is told",
     ),
     Known(
-        r"with a context|of a destroyed context|after a reset",
-        r"cuStream(EndCapture|IsCapturing|GetCaptureInfo(_v2|_v3)?|UpdateCaptureDependencies(_v2)?).*",
-        "the guest knows captures, and no stream that has none",
-    ),
-    Known(
         r"in another context",
         r"cuLaunch(Grid)?",
         "the function of another context",
@@ -174,11 +169,6 @@ KNOWN: tuple[Known, ...] = (
         r"after a sticky error",
         r"cuLibraryLoadData",
         "it says the failure of the context",
-    ),
-    Known(
-        r"before cuInit|in a forked child",
-        r"cuModuleGetLoadingMode",
-        "it needs no driver in the guest",
     ),
     Known(
         r"of a destroyed context|after a reset|in a capture",

@@ -1,0 +1,78 @@
+"""What a monitor may order: looked at as a whole before any of it is done."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
+from gpuferry.specs._generated import node_pb2
+from gpuferry.specs._generated.frames import SEATS
+
+COMMON = frozenset(("home", "resume", "revoke", "cancel", "stats", "shutdown"))
+SERVERS = COMMON | {"grant", "migrate", "share", "next_launch", "export", "fetched"}
+KEEPERS = COMMON | {"keep", "play"}
+SECONDS_MOST = 1e9  # of any time: more than anything lives
+OPERATION_MOST = 0xFFFF
+PROOF_SIZE = 32
+# Descriptors beside each kind: `s` a socket, `f` a regular file; anything else is `?`.
+_NONE = re.compile("")
+_BESIDE = {
+    "grant": re.compile("(sf?)?"),
+    "home": re.compile("s?"),
+    "resume": re.compile("s?"),
+    "migrate": re.compile("(s{0,2}|ssf)"),
+    "keep": re.compile("s{0,2}"),
+    "play": re.compile("(ss?f)?"),
+    "share": re.compile("f?"),
+    "fetched": re.compile(".*"),  # whatever a driver shares memory by
+}
+
+
+class Unsound(Exception):
+    """An order that no monitor gives: there is nothing to do but to end."""
+
+
+def read(packet: bytes, descriptors: Sequence[int]) -> node_pb2.ToServer:
+    """The order in a packet, with these descriptors beside it. Raises Unsound. One of a kind that is not
+    known is of a later monitor.
+    """
+    try:
+        message = node_pb2.ToServer.FromString(packet)
+    except DecodeError:
+        raise Unsound(f"{len(packet)} bytes are no message") from None
+    kind = message.WhichOneof("message") or ""
+    beside = "".join(map(_letter, descriptors))
+    if not _BESIDE.get(kind, _NONE).fullmatch(beside):
+        raise Unsound(f"{kind}: beside it is {beside or 'nothing'}")
+    if kind == "migrate" and message.migrate.HasField("file") != (beside == "ssf"):
+        raise Unsound(f"migrate: its target and what is beside it do not fit ({beside or 'nothing'})")
+    for name, seconds in _times(message):
+        if not (math.isfinite(seconds) and 0 <= seconds <= SECONDS_MOST):
+            raise Unsound(f"{kind}: {name} is {seconds}")
+    for order in (message.grant, message.share):
+        if order.seat >= SEATS:
+            raise Unsound(f"{kind}: seat {order.seat} of {SEATS}")
+    proof = {"grant": message.grant.welcome_proof, "resume": message.resume.proof}.get(kind)
+    if proof is not None and len(proof) != PROOF_SIZE and not message.grant.welcomed:
+        raise Unsound(f"{kind}: a proof of {len(proof)} bytes")
+    if max(message.grant.operations, default=0) > OPERATION_MOST:
+        raise Unsound(f"{kind}: no operation has such a number")
+    return message
+
+
+def _letter(descriptor: int) -> str:
+    mode = os.fstat(descriptor).st_mode
+    return "s" if stat.S_ISSOCK(mode) else "f" if stat.S_ISREG(mode) else "?"
+
+
+def _times(message: Message) -> Iterator[tuple[str, float]]:
+    for field, value in message.ListFields():
+        if field.cpp_type == FieldDescriptor.CPPTYPE_DOUBLE:
+            yield field.name, value
+        elif field.message_type is not None and not field.is_repeated:
+            yield from _times(value)

@@ -1,0 +1,77 @@
+/* Events that the processes of a program share. Their records are the servers' affair; here is who may open
+ * them. */
+#include <string.h>
+
+#include "channel.h"
+#include "context.h"
+#include "functions.h"
+#include "gpuferry/messages.h"
+#include "handshake.h"
+#include "ipc.h"
+#include "objects.h"
+
+/* Guards the tokens. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static CUresult export(CUevent handle, struct gf_event *event) {
+    struct gf_req_sessionExportEvent request = {.event = (uint64_t)handle};
+    if (!gf_random_bytes(request.token, GF_TOKEN_SIZE)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = gf_call_struct(GF_OP_sessionExportEvent, &request, sizeof request, NULL, 0);
+    if (result == CUDA_SUCCESS) {
+        memcpy(event->token, request.token, GF_TOKEN_SIZE);
+        event->exported = true;
+    }
+    return result;
+}
+
+/* One that was opened is refused by the server: it is not ours to give. */
+CUresult gf_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent handle) {
+    struct gf_ipc_handle told = gf_ipc_handle(GF_IPC_EVENT);
+    struct gf_event *event = gf_event_find(handle);
+    if (pHandle == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (event == NULL || (event->flags & CU_EVENT_INTERPROCESS) == 0) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    pthread_mutex_lock(&lock);
+    CUresult result = event->exported ? CUDA_SUCCESS : export(handle, event);
+    memcpy(told.token, event->token, GF_TOKEN_SIZE);
+    pthread_mutex_unlock(&lock);
+    if (result == CUDA_SUCCESS) {
+        memcpy(pHandle, &told, sizeof told);
+    }
+    return result;
+}
+
+CUresult gf_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle) {
+    struct gf_req_sessionImportEvent request;
+    struct gf_rep_sessionImportFind found = {0};
+    struct gf_ipc_handle told;
+    if (phEvent == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memcpy(&told, &handle, sizeof told);
+    CUresult result = gf_ipc_check(&told, GF_IPC_EVENT);
+    result = result == CUDA_SUCCESS ? gf_ipc_find(&told, &found) : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct gf_event *event = gf_event_new(&request.event);
+    if (event == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memcpy(request.token, told.token, GF_TOKEN_SIZE);
+    result = gf_call_struct(GF_OP_sessionImportEvent, &request, sizeof request, NULL, 0);
+    if (result != CUDA_SUCCESS) {
+        gf_object_discard(event);
+        return result;
+    }
+    event->flags = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
+    event->recorded = true;
+    gf_object_publish(event, request.event, gf_context_current());
+    *phEvent = (CUevent)request.event;
+    return CUDA_SUCCESS;
+}

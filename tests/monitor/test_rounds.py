@@ -1,0 +1,68 @@
+"""A monitor goes to the API servers of one that was killed: each comes back, or is known to be gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from gpuferry.monitor.pool import returns
+from gpuferry.monitor.pool.channel import Channel
+from gpuferry.monitor.pool.returns import Record, Returns, Rounds
+from gpuferry.monitor.service.processes import start_time
+from gpuferry.specs._generated import node_pb2
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(returns, "LOOK_SECONDS", 0.01)
+
+
+def visited(folder: Path, pid: int, began: int, *, answer: bool) -> list[str]:
+    """What becomes of one API server with this record, whose socket is open here, whoever it is."""
+    found: list[str] = []
+
+    async def main() -> None:
+        kept = Returns(folder, b"s" * 32, 60.0)
+        name, door = kept.enter()
+        record = Record(name, pid, began, pid)
+        kept.note(record)
+        assert kept.left() == [record]
+
+        def adopt(channel: Channel, *_: object) -> None:
+            channel.close()
+            found.append("adopted")
+
+        rounds = Rounds(kept, kept.left(), adopt, lambda one: found.append(f"gone {one.pid}"))
+        with contextlib.closing(door):
+            task = asyncio.ensure_future(rounds.run())
+            door.setblocking(False)
+            came, _ = await asyncio.get_running_loop().sock_accept(door)
+            with contextlib.closing(came):
+                if answer:
+                    returned = node_pb2.FromServer(returned=node_pb2.Returned())
+                    await asyncio.get_running_loop().sock_sendall(came, returned.SerializeToString())
+                await task
+
+    asyncio.run(main())
+    return found
+
+
+def test_one_that_answers_is_adopted(tmp_path: Path) -> None:
+    assert visited(tmp_path, os.getpid(), start_time(os.getpid()), answer=True) == ["adopted"]
+
+
+def test_one_whose_process_is_gone_is_not_waited_for(tmp_path: Path) -> None:
+    """Somebody else, who inherited its socket, takes the call and never answers."""
+    process = subprocess.Popen(["true"])
+    began = start_time(process.pid)
+    process.wait()
+    assert visited(tmp_path, process.pid, began, answer=False) == [f"gone {process.pid}"]
+
+
+def test_a_process_that_has_its_number_is_another(tmp_path: Path) -> None:
+    pid = os.getpid()
+    assert visited(tmp_path, pid, start_time(pid) - 1, answer=False) == [f"gone {pid}"]
