@@ -146,6 +146,32 @@ cdef int sessionGetGlobal_call(Session *s, Frame *f, gf_req_sessionGetGlobal *q,
     return status
 
 
+cdef int sessionGetManaged_call(Session *s, Frame *f, gf_req_sessionGetManaged *q, Image *owner, const uint8_t *text,
+                                size_t length, uint64_t *address, uint64_t *size, uint64_t *base,
+                                uint64_t *extent) noexcept nogil:
+    cdef char name[4096]
+    cdef unsigned int managed = 0
+    cdef int status
+    if length == 0 or length >= sizeof(name):
+        return cu.CUDA_ERROR_NOT_FOUND
+    memcpy(name, text, length)
+    name[length] = 0
+    if owner.module != NULL:
+        status = cu.cuModuleGetGlobal(<cu.CUdeviceptr *>address, <size_t *>size, owner.module, name)
+    else:
+        status = cu.cuLibraryGetManaged(<cu.CUdeviceptr *>address, <size_t *>size, owner.library, name)
+    status = status or cu.cuPointerGetAttribute(&managed, cu.CU_POINTER_ATTRIBUTE_IS_MANAGED, address[0])
+    if status == cu.CUDA_SUCCESS and not managed:
+        status = cu.CUDA_ERROR_NOT_FOUND
+    status = status or cu.cuPointerGetAttribute(base, cu.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address[0])
+    status = status or cu.cuPointerGetAttribute(extent, cu.CU_POINTER_ATTRIBUTE_RANGE_SIZE, address[0])
+    if status == cu.CUDA_SUCCESS:
+        if owner.module == NULL:
+            note_use(s, f, &owner.base)
+        hand_out(s, owner, base[0], extent[0])
+    return status
+
+
 cdef inline bint rows_overlap(uint64_t pitch, uint64_t width, uint64_t rows) noexcept nogil:
     """What the spec has no word for: rows lie behind each other."""
     return rows > 1 and pitch < width

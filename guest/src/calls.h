@@ -66,6 +66,7 @@ CUresult gf_module_load(CUmodule *module, const void *image, unsigned count, CUj
 CUresult gf_entry_by_name(struct gf_module *owner, const char *name, void *handle);
 CUresult gf_entries(struct gf_module *owner, unsigned count, void *handles);
 CUresult gf_variable(struct gf_module *owner, const char *name, CUdeviceptr *address, size_t *size);
+CUresult gf_managed_variable(struct gf_module *owner, const char *name, CUdeviceptr *address, size_t *size);
 /* The module of a library in the current context. */
 CUresult gf_module_of_library(struct gf_module *library, CUmodule *module);
 

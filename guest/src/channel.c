@@ -386,7 +386,7 @@ CUresult gf_call_start(struct gf_call *call, const struct iovec *parts, int coun
 CUresult gf_call_parts(struct gf_call *call, const struct iovec *parts, int count) {
     CUresult result = gf_call_start(call, parts, count);
     CUresult waited = gf_call_wait(call);
-    gf_hook_after(call->op);
+    gf_hook_after(call->op, result == CUDA_SUCCESS && waited == CUDA_SUCCESS);
     return result != CUDA_SUCCESS ? result : waited;
 }
 

@@ -10,7 +10,9 @@
 #include "context.h"
 #include "gpuferry/messages.h"
 #include "host_call.h"
+#include "hooks.h"
 #include "host_memory.h"
+#include "mirror.h"
 #include "pending.h"
 #include "shared.h"
 #include "stream.h"
@@ -188,6 +190,7 @@ static CUresult copy_out_and_wait(const struct gf_side *to, const struct gf_side
     CUresult result = copy_out(to, from, extent, stream, &requests);
     if (result == CUDA_SUCCESS) {
         gf_stream_waited(handle, before, requests);
+        gf_hook(GF_DONE);
     }
     return result;
 }
@@ -236,13 +239,15 @@ static void join_rows(struct gf_side *to, struct gf_side *from, struct gf_extent
     }
 }
 
-/* What the program shares with the device is copied as memory of the device, whatever the program calls it.
- */
+/* What the program shares with the device is copied as memory of the device, whatever the program calls it;
+ * other page-locked memory as the program's. */
 static bool is_shared(struct gf_side *side) {
     struct gf_shared found;
+    struct gf_host_range range;
+    struct gf_mirror mirror;
     bool shared = gf_shared_find(side->address, &found);
-    side->device = side->device || shared;
-    return shared;
+    side->device = shared || (side->device && !gf_host_find(side->address, &range));
+    return shared || gf_mirror_find(side->address, false, &mirror);
 }
 
 static bool capture(const struct gf_side *to, const struct gf_side *from, const struct gf_extent *extent,

@@ -1,6 +1,7 @@
 /* What a copy may touch, and how its rows and slices lie. */
 #include "copy.h"
 
+#include "host_memory.h"
 #include "module.h"
 #include "pending.h"
 #include "session.h"
@@ -22,8 +23,10 @@ bool gf_device_range(uint64_t address, uint64_t size, bool write) {
 }
 
 bool gf_address_is_device(uint64_t address) {
+    struct gf_host_range range;
     uint64_t base, size;
-    return gf_window_contains(address) || gf_global_find(address, &base, &size);
+    return (gf_window_contains(address) && !gf_host_find(address, &range)) ||
+           gf_global_find(address, &base, &size);
 }
 
 CUresult gf_copy_check_side(const struct gf_side *side, const struct gf_extent *extent, bool write) {
@@ -51,6 +54,7 @@ struct gf_volume gf_copy_target(const CUDA_MEMCPY3D *p) {
 
 static CUresult volume_side(const struct gf_volume *v, const CUDA_MEMCPY3D *size, struct gf_side *side,
                             uint64_t *slice) {
+    struct gf_host_range range;
     uint64_t base;
     switch ((int)v->type) {
     case CU_MEMORYTYPE_HOST:
@@ -59,7 +63,7 @@ static CUresult volume_side(const struct gf_volume *v, const CUDA_MEMCPY3D *size
         break;
     case CU_MEMORYTYPE_DEVICE:
         base = v->device;
-        side->device = true;
+        side->device = !gf_host_find(base, &range);
         break;
     case CU_MEMORYTYPE_UNIFIED:
         base = v->device;

@@ -8,6 +8,7 @@
 #include "copy.h"
 #include "gpuferry/messages.h"
 #include "graph_exec.h"
+#include "host_memory.h"
 #include "launch.h"
 #include "window.h"
 
@@ -72,6 +73,7 @@ static void send_kernel(struct build *b, const struct gf_node *node) {
     CUlaunchConfig config = {.attrs = node->attributes, .numAttrs = node->attribute_count};
     uint32_t count;
     fail(b, gf_launch_attributes(&config, attributes, &count));
+    fail(b, gf_host_share_params(node->memory, node->value_bytes));
     struct gf_req_sessionGraphSetKernel set = {
         .exec = b->exec->handle,
         .node = place(b),

@@ -34,8 +34,11 @@ void gf_hook_run_before(uint16_t op) {
     }
 }
 
-void gf_hook_run_after(uint16_t op) {
+void gf_hook_run_after(uint16_t op, bool done) {
     if (waits(op)) {
         gf_hook_run(GF_AFTER_WAIT);
+    }
+    if (waits(op) && done) {
+        gf_hook_run(GF_DONE);
     }
 }

@@ -10,6 +10,7 @@ enum gf_moment {
     GF_BEFORE_WORK,   /* that may touch any memory is given to the device */
     GF_BEFORE_WAIT,   /* for the device, or a question how far it is */
     GF_AFTER_WAIT,
+    GF_DONE, /* what was waited for is done */
     GF_MOMENTS,
 };
 
@@ -19,7 +20,7 @@ void gf_hook_set(enum gf_moment moment, void (*callback)(void));
 extern _Atomic bool gf_hooked;
 void gf_hook_run(enum gf_moment moment);
 void gf_hook_run_before(uint16_t op);
-void gf_hook_run_after(uint16_t op);
+void gf_hook_run_after(uint16_t op, bool done);
 
 static inline void gf_hook(enum gf_moment moment) {
     if (__builtin_expect(atomic_load_explicit(&gf_hooked, memory_order_acquire), 0)) {
@@ -33,9 +34,9 @@ static inline void gf_hook_before(uint16_t op) {
     }
 }
 
-static inline void gf_hook_after(uint16_t op) {
+static inline void gf_hook_after(uint16_t op, bool done) {
     if (__builtin_expect(atomic_load_explicit(&gf_hooked, memory_order_acquire), 0)) {
-        gf_hook_run_after(op);
+        gf_hook_run_after(op, done);
     }
 }
 

@@ -6,6 +6,7 @@
 #include "channel.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
+#include "host_memory.h"
 #include "module.h"
 #include "objects.h"
 #include "stream.h"
@@ -85,6 +86,7 @@ static CUresult launch(const CUlaunchConfig *config, CUfunction function, void *
     }
     char packed[info->param_bytes <= PARAMS_ON_STACK ? PARAMS_ON_STACK : PARAMS_MAX];
     result = gf_launch_pack(info, kernelParams, extra, packed);
+    result = result == CUDA_SUCCESS ? gf_host_share_params(packed, info->param_bytes) : result;
     if (result != CUDA_SUCCESS) {
         return result;
     }

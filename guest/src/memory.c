@@ -2,6 +2,7 @@
 #include "context.h"
 #include "functions.h"
 #include "graph.h"
+#include "host_memory.h"
 #include "module.h"
 #include "shared.h"
 #include "vmm.h"
@@ -78,8 +79,12 @@ CUresult gf_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthIn
 CUresult gf_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
     struct gf_allocation allocation;
     struct gf_mapping mapping;
+    struct gf_host_range range;
     uint64_t base, size;
-    if (gf_window_find(dptr, &allocation)) {
+    if (gf_host_find(dptr, &range)) {
+        base = range.address;
+        size = range.size;
+    } else if (gf_window_find(dptr, &allocation)) {
         base = allocation.address;
         size = allocation.size;
     } else if (gf_mapping_find(dptr, &mapping)) {

@@ -3,6 +3,7 @@
 #include "channel.h"
 #include "copy.h"
 #include "gpuferry/messages.h"
+#include "host_memory.h"
 #include "shared.h"
 #include "stream.h"
 #include "window.h"
@@ -15,6 +16,7 @@ CUresult gf_fill(CUdeviceptr address, size_t pitch, uint32_t value, uint32_t ele
     if (result != CUDA_SUCCESS || width == 0 || rows == 0) {
         return result;
     }
+    gf_host_share(address);
     result = gf_fill_check(address, pitch, element, width, rows);
     if (result != CUDA_SUCCESS) {
         return result;

@@ -13,9 +13,7 @@
 #include "stats.h"
 #include "wire/sha256.h"
 
-/* Guards `made` and `globals`. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic unsigned global_count;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards `made` */
 
 struct gf_callable *gf_callable_find(uint64_t handle) {
     struct gf_callable *found = gf_function_find((CUfunction)handle);
@@ -157,91 +155,9 @@ CUresult gf_entries(struct gf_module *owner, unsigned count, void *handles) {
     return result;
 }
 
-static struct gf_global *known_global(struct gf_module *owner, uint64_t context, const char *name) {
-    struct gf_global *global = owner->globals;
-    while (global != NULL && (global->context != context || strcmp(global->name, name) != 0)) {
-        global = global->next;
-    }
-    return global;
-}
-
-CUresult gf_variable(struct gf_module *owner, const char *name, CUdeviceptr *address, size_t *size) {
-    if (address == NULL && size == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    uint64_t owner_handle = atomic_load(&owner->object.handle);
-    uint64_t context = gf_handle_kind(owner_handle) == GF_HANDLE_LIBRARY ? gf_context_current_handle() : 0;
-    pthread_mutex_lock(&lock);
-    struct gf_global *global = known_global(owner, context, name);
-    pthread_mutex_unlock(&lock);
-    if (global == NULL) {
-        struct gf_req_sessionGetGlobal request = {.owner = owner_handle};
-        struct gf_rep_sessionGetGlobal reply;
-        struct gf_call call = {.op = GF_OP_sessionGetGlobal, .reply = &reply, .reply_size = sizeof reply};
-        struct iovec parts[] = {{&request, sizeof request}, {(char *)name, strlen(name)}};
-        if (parts[1].iov_len > UINT16_MAX) {
-            return CUDA_ERROR_NOT_FOUND;
-        }
-        CUresult result = gf_call_start(&call, parts, 2);
-        CUresult waited = gf_call_wait(&call);
-        free(call.payload);
-        result = result != CUDA_SUCCESS ? result : waited;
-        global = result == CUDA_SUCCESS ? calloc(1, sizeof *global) : NULL;
-        char *copy = global != NULL ? strdup(name) : NULL;
-        if (copy == NULL) {
-            free(global);
-            return result != CUDA_SUCCESS ? result : CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        *global = (struct gf_global){copy, context, reply.address, reply.size, NULL};
-        pthread_mutex_lock(&lock);
-        global->next = owner->globals;
-        owner->globals = global;
-        atomic_fetch_add(&global_count, 1);
-        pthread_mutex_unlock(&lock);
-    }
-    if (address != NULL) {
-        *address = global->address;
-    }
-    if (size != NULL) {
-        *size = global->size;
-    }
-    return CUDA_SUCCESS;
-}
-
-static bool find_in(struct gf_table *objects, uint64_t address, uint64_t *base, uint64_t *size) {
-    for (uint32_t slot = 0; slot < objects->slots; slot++) {
-        struct gf_module *module = gf_table_at(objects, slot);
-        for (struct gf_global *g = module != NULL ? module->globals : NULL; g != NULL; g = g->next) {
-            if (address - g->address < g->size) {
-                *base = g->address;
-                *size = g->size;
-                return true;
-            }
-        }
-    }
-    return false;
-}
-
-bool gf_global_find(uint64_t address, uint64_t *base, uint64_t *size) {
-    if (atomic_load_explicit(&global_count, memory_order_relaxed) == 0) {
-        return false;
-    }
-    pthread_mutex_lock(&lock);
-    bool found = find_in(&gf_tables[GF_HANDLE_LIBRARY], address, base, size) ||
-                 find_in(&gf_tables[GF_HANDLE_MODULE], address, base, size);
-    pthread_mutex_unlock(&lock);
-    return found;
-}
-
 static void let_go(struct gf_module *module) {
+    gf_globals_forget(module);
     pthread_mutex_lock(&lock);
-    while (module->globals != NULL) {
-        struct gf_global *global = module->globals;
-        module->globals = global->next;
-        free(global->name);
-        free(global);
-        atomic_fetch_sub(&global_count, 1);
-    }
     for (struct gf_module **link = module->origin == NULL ? NULL : &module->origin->instances; link != NULL;
          link = &(*link)->next_instance) {
         if (*link == module) {

@@ -9,6 +9,7 @@ struct gf_global {
     char *name;
     uint64_t context; /* a library's variable is another one in each context; 0: a module's */
     uint64_t address, size;
+    uint64_t block; /* of a managed one: the memory that it is part of; 0: it is not managed */
     struct gf_global *next;
 };
 
@@ -40,3 +41,5 @@ CUresult gf_image_load(enum gf_handle_kind kind, const void *image, struct gf_ji
 
 /* A module variable that was handed out and holds the address. */
 bool gf_global_find(uint64_t address, uint64_t *base, uint64_t *size);
+/* When a module or library has ended. */
+void gf_globals_forget(struct gf_module *module);

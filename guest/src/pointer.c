@@ -4,6 +4,7 @@
 #include "functions.h"
 #include "host_memory.h"
 #include "ipc.h"
+#include "mirror.h"
 #include "module.h"
 #include "objects.h"
 #include "shared.h"
@@ -14,8 +15,9 @@
 /* What is known of an address. */
 struct subject {
     bool device, host;
-    bool shared; /* reached by both at this address */
+    bool shared; /* managed: reached by both at this address */
     uint64_t base, size, id, owner;
+    uint64_t on_host, on_device; /* where it is for each of them; 0: nowhere */
     uint64_t pool;
     bool sync_memops;
     bool exportable; /* by cuIpcGetMemHandle */
@@ -28,14 +30,22 @@ static struct subject look_up(uint64_t address) {
     struct gf_host_range range;
     struct subject s = {0};
     struct gf_shared shared;
+    struct gf_mirror mirror;
     bool is_shared = gf_shared_find(address, &shared);
-    if (is_shared && !shared.managed && gf_host_find(address, &range)) {
+    if (gf_mirror_find(address, false, &mirror)) {
+        address = mirror.host + (address - mirror.device);
+    }
+    if (gf_host_find(address, &range)) {
         s = (struct subject){.host = true,
-                             .shared = true,
                              .base = range.address,
                              .size = range.size,
                              .id = range.id,
-                             .owner = range.owner};
+                             .owner = range.owner,
+                             .on_host = address,
+                             .on_device = range.in_window || is_shared ? address : 0};
+        if (gf_mirror_find(address, true, &mirror)) {
+            s.on_device = mirror.device + (address - mirror.host);
+        }
     } else if (gf_window_find(address, &allocation)) {
         /* A pool's memory is of no context: programs tell it from cuMemAlloc's by that. */
         s = (struct subject){.device = true,
@@ -55,10 +65,12 @@ static struct subject look_up(uint64_t address) {
                              .handle_types = gf_memory_allocation_find(mapping.allocation)->handle_types};
     } else if (gf_global_find(address, &s.base, &s.size)) {
         s.device = true;
+        s.shared = is_shared;
         s.owner = gf_context_current_handle();
-    } else if (gf_host_find(address, &range)) {
-        s = (struct subject){
-            .host = true, .base = range.address, .size = range.size, .id = range.id, .owner = range.owner};
+    }
+    if (s.device) {
+        s.on_device = address;
+        s.on_host = s.shared ? address : 0;
     }
     return s;
 }
@@ -76,12 +88,12 @@ static CUresult get(const struct subject *s, uint64_t address, CUpointer_attribu
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         put(data, s->device ? CU_MEMORYTYPE_DEVICE : s->host ? CU_MEMORYTYPE_HOST : 0, sizeof(unsigned));
         return only_known;
-    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: /* the device cannot reach other host memory */
-        put(data, s->device || s->shared ? address : 0, sizeof(CUdeviceptr));
-        return s->device || s->shared ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: /* kernels cannot reach other memory of the program */
+        put(data, s->on_device, sizeof(CUdeviceptr));
+        return s->on_device != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER: /* what CUDA does not know it takes for the program's */
-        put(data, s->device && !s->shared ? 0 : address, sizeof(void *));
-        return s->host || s->shared ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        put(data, s->device || s->host ? s->on_host : address, sizeof(void *));
+        return s->on_host != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         put(data, s->sync_memops, sizeof(unsigned));
         return only_known;
@@ -118,8 +130,8 @@ static CUresult get(const struct subject *s, uint64_t address, CUpointer_attribu
         return only_known;
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         put(data,
-            s->device || s->shared ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
-                                   : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE,
+            s->on_device != 0 ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
+                              : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE,
             sizeof(int));
         return only_known;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:

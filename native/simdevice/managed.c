@@ -1,71 +1,42 @@
-/* Managed memory is host memory that kernels reach, so where its pages are best kept is nothing to act upon:
- * these calls check what they are given. */
 #include "memory.h"
 #include "stream.h"
 
-static CUresult check_location(CUmemLocation location) {
-    switch (location.type) {
-    case CU_MEM_LOCATION_TYPE_DEVICE:
-        return sim_device_at(location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-    case CU_MEM_LOCATION_TYPE_HOST:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-        return CUDA_SUCCESS;
-    default:
-        return CUDA_ERROR_INVALID_VALUE;
+struct managed_memory;
+static bool find(uint64_t address, struct managed_memory *found);
+
+static CUresult check_stream(CUstream handle) {
+    struct sim_stream *stream;
+    SIM_TRY(sim_stream_acquire(handle, &stream));
+    sim_release(stream);
+    return CUDA_SUCCESS;
+}
+
+#define DRIVER(name)            name
+#define ENTER                   SIM_TRY(sim_enter())
+#define MANAGED(address, found) find((address), (found))
+#define DEVICES                 sim_device_count()
+#define STREAM(stream)          check_stream(stream)
+
+#include "driver_interop/managed.c.h"
+
+static bool find(uint64_t address, struct managed_memory *found) {
+    struct sim_range range;
+    if (!sim_ranges_find(&sim_memory, address, &range) || range.kind != SIM_RANGE_MANAGED)
+        return false;
+    *found = (struct managed_memory){range.base, range.size, range.id};
+    return true;
+}
+
+/* Host and device have the same pages: they are where they were last asked for, or nowhere in particular. */
+CUresult cuMemGetLocationInfo(CUdeviceptr address, size_t size, size_t summary, size_t sampling,
+                              CUmemLocation *locations) {
+    struct managed_memory memory;
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(locations && summary && summary <= size && sampling <= summary);
+    SIM_TRY(managed_range(address, size, &memory));
+    for (size_t at = 0; at < size; at += summary) {
+        size_t part = size - at < summary ? size - at : summary;
+        locations[at / summary] = managed_common(&memory, address + at, part).prefetched;
     }
-}
-
-static CUmemLocation location_of(CUdevice device) {
-    return device == CU_DEVICE_CPU ? (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST}
-                                   : (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
-}
-
-static CUresult check_range(CUdeviceptr pointer, size_t size) {
-    struct sim_span span;
-    SIM_REQUIRE(pointer && size);
-    SIM_TRY(sim_span_require(pointer, size, &span));
-    SIM_REQUIRE(span.kind == SIM_RANGE_MANAGED);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuMemPrefetchAsync_v2(CUdeviceptr pointer, size_t size, CUmemLocation location, unsigned int flags,
-                               CUstream handle) {
-    struct sim_stream *stream;
-    SIM_TRY(sim_enter());
-    SIM_REQUIRE(flags == 0);
-    SIM_TRY(check_range(pointer, size));
-    SIM_TRY(check_location(location));
-    SIM_TRY(sim_stream_acquire(handle, &stream));
-    sim_release(stream);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuMemPrefetchAsync(CUdeviceptr pointer, size_t size, CUdevice device, CUstream stream) {
-    return cuMemPrefetchAsync_v2(pointer, size, location_of(device), 0, stream);
-}
-
-CUresult cuMemAdvise_v2(CUdeviceptr pointer, size_t size, CUmem_advise advice, CUmemLocation location) {
-    SIM_TRY(sim_enter());
-    SIM_TRY(check_range(pointer, size));
-    SIM_REQUIRE(advice >= CU_MEM_ADVISE_SET_READ_MOSTLY && advice <= CU_MEM_ADVISE_UNSET_ACCESSED_BY);
-    /* the two about mostly reading, and forgetting the preferred location, name none */
-    bool needs_location =
-        advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION || advice >= CU_MEM_ADVISE_SET_ACCESSED_BY;
-    return needs_location ? check_location(location) : CUDA_SUCCESS;
-}
-
-CUresult cuMemAdvise(CUdeviceptr pointer, size_t size, CUmem_advise advice, CUdevice device) {
-    return cuMemAdvise_v2(pointer, size, advice, location_of(device));
-}
-
-CUresult cuStreamAttachMemAsync(CUstream handle, CUdeviceptr pointer, size_t size, unsigned int flags) {
-    struct sim_stream *stream;
-    SIM_TRY(sim_enter());
-    SIM_REQUIRE(flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST ||
-                flags == CU_MEM_ATTACH_SINGLE);
-    SIM_TRY(check_range(pointer, size ? size : 1));
-    SIM_TRY(sim_stream_acquire(handle, &stream));
-    sim_release(stream);
     return CUDA_SUCCESS;
 }

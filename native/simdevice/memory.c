@@ -163,7 +163,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *pointer, size_t size, unsigned int flags
 static bool can_be_freed(struct sim_range *range) {
     return (range->kind == SIM_RANGE_DEVICE || range->kind == SIM_RANGE_MANAGED ||
             range->kind == SIM_RANGE_POOL) &&
-           !range->freeing;
+           !range->freeing && !range->placed;
 }
 
 CUresult cuMemFree_v2(CUdeviceptr pointer) {

@@ -10,6 +10,7 @@ PTX = b""".version 7.5
 .target sm_80
 .address_size 64
 .global .align 4 .u32 variable[4] = {1, 2, 3, 4};
+.global .attribute(.managed) .align 4 .u32 managed = 5;
 .global .texref picture;
 .global .surfref canvas;
 

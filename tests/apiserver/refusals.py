@@ -35,6 +35,7 @@ VALID: dict[str, dict[str, Any]] = {
     "sessionMemAlias": {"size": PAGE},
     "sessionUnsupported": {"function": FIRST_FUNCTION},
     "sessionGetGlobal": {"payload": b"variable"},
+    "sessionGetManaged": {"payload": b"managed"},
     "sessionTextureReference": {"payload": b"picture"},
     "sessionSurfaceReference": {"payload": b"canvas"},
     "sessionTextureBind": {"payload": b"\0"},

@@ -165,6 +165,7 @@ USES: dict[str, Callable[[int], dict[str, Any]]] = {
     "cuKernelSetCacheConfig": lambda h: {"kernel": h, "config": 0, "dev": 0},
     "cuFuncSetAttribute": lambda h: {"hfunc": h, "attrib": 8, "value": 0},
     "sessionGetGlobal": lambda h: {"owner": h, "payload": b"x"},
+    "sessionGetManaged": lambda h: {"owner": h, "payload": b"x"},
     "sessionGetFunction": lambda h: {"function": handle("function", 5), "owner": h, "index": 0},
     "sessionGetModule": lambda h: {"module": handle("module", 5), "library": h},
 }

@@ -14,7 +14,30 @@ __global__ void double_all(list *head) {
         head->value *= 2;
 }
 
+__managed__ int counted = 3;
+__managed__ list kept[2];
+
+__global__ void count(int by) {
+    counted += by;
+    kept[0] = {&kept[1], kept[1].value + by};
+}
+
+static void variables() {
+    EXPECT(counted == 3); // before the first call of the runtime
+    counted = 10;
+    kept[1].value = 7;
+    count<<<1, 1>>>(5);
+    RT_OK(cudaDeviceSynchronize());
+    EXPECT(counted == 15 && kept[0].value == 12 && kept[0].next == &kept[1]);
+    counted++;
+    double_all<<<1, 1>>>(kept);
+    count<<<1, 1>>>(1);
+    RT_OK(cudaDeviceSynchronize());
+    EXPECT(counted == 17 && kept[1].value == 14 && kept[0].value == 15);
+}
+
 int main() {
+    variables();
     list *nodes = nullptr;
     int *mapped = nullptr, *on_device = nullptr, wrong = 0;
     RT_OK(cudaMallocManaged(&nodes, 100 * sizeof *nodes));

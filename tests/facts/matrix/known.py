@@ -182,7 +182,8 @@ KNOWN: tuple[Known, ...] = (
     ),
     Known(
         r"in a capture",
-        r"cuMem(Alloc(Pitch|Host|Managed)?|PrefetchAsync(_v2)?|FreeAsync|Alloc(FromPool)?Async)",
+        r"cuMem(Alloc(Pitch|Host|Managed)?|FreeAsync|Alloc(FromPool)?Async"
+        r"|Prefetch(Batch)?Async(_v2)?|Discard(AndPrefetch)?BatchAsync)",
         "what is carried in a capture",
     ),
     Known(

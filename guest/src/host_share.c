@@ -1,0 +1,231 @@
+/* Page-locked memory of the program: its functions, and how kernels come to reach it. */
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "functions.h"
+#include "guest.h"
+#include "host_call.h"
+#include "host_memory.h"
+#include "mirror.h"
+#include "pending.h"
+#include "shared.h"
+#include "window.h"
+
+#define PAGE 4096ull
+
+/* Allocated for the device too, from the beginning. */
+static bool is_mapped(const struct gf_host_range *range) {
+    return !range->registered && (range->flags & CU_MEMHOSTALLOC_DEVICEMAP) != 0;
+}
+
+static uint64_t granules(uint64_t size) {
+    return (size + gf_session.granularity - 1) / gf_session.granularity * gf_session.granularity;
+}
+
+static void free_plain(const struct gf_host_range *range) {
+    void *memory = (void *)range->address;
+    uint64_t size = (range->size + PAGE - 1) / PAGE * PAGE;
+    if (range->shared) {
+        gf_shared_end(range->address, false);
+        gf_cuMemUnmap(range->address, granules(size));
+    }
+    if (range->in_window) {
+        madvise(memory, size, MADV_DONTNEED);
+        mprotect(memory, size, PROT_NONE);
+        gf_window_unreserve(range->address, size);
+    } else {
+        munmap(memory, size);
+    }
+}
+
+/* The device reaches it at the same address. */
+static CUresult alloc_mapped(void **memory, size_t size, unsigned flags) {
+    uint64_t address;
+    CUresult result = gf_shared_alloc(size, flags, false, &address);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = gf_host_add((struct gf_host_range){.address = address, .size = size, .flags = flags},
+                         CUDA_ERROR_OUT_OF_MEMORY);
+    if (result != CUDA_SUCCESS) {
+        gf_shared_end(address, false);
+        gf_window_free(address, 0);
+        return result;
+    }
+    *memory = (void *)address;
+    return CUDA_SUCCESS;
+}
+
+/* At addresses of the window with nothing behind them on the device, where it can have them as soon as a
+ * kernel is given one (gf_host_share); else anywhere. */
+static CUresult alloc_plain(void **memory, size_t bytes, unsigned flags) {
+    struct gf_host_range range = {.size = bytes, .flags = flags};
+    uint64_t size = (bytes + PAGE - 1) / PAGE * PAGE;
+    if (size < bytes) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    range.in_window = gf_window_reserve(size, 0, &range.address) == CUDA_SUCCESS;
+    if (range.in_window && mprotect((void *)range.address, size, PROT_READ | PROT_WRITE) != 0) {
+        gf_window_unreserve(range.address, size);
+        range.in_window = false;
+    }
+    if (!range.in_window) {
+        void *found = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (found == MAP_FAILED) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        range.address = (uint64_t)found;
+    }
+    CUresult result = gf_host_add(range, CUDA_ERROR_OUT_OF_MEMORY);
+    if (result == CUDA_SUCCESS) {
+        *memory = (void *)range.address;
+    } else {
+        free_plain(&range);
+    }
+    return result;
+}
+
+CUresult gf_cuMemHostAlloc(void **pp, size_t bytesize, unsigned Flags) {
+    const unsigned known =
+        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+    if (pp == NULL || bytesize == 0 || (Flags & ~known) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if ((Flags & CU_MEMHOSTALLOC_DEVICEMAP) != 0) {
+        return alloc_mapped(pp, bytesize, Flags);
+    }
+    return alloc_plain(pp, bytesize, Flags);
+}
+
+CUresult gf_cuMemFreeHost(void *p) {
+    struct gf_host_range range;
+    if (p == NULL) {
+        return CUDA_SUCCESS;
+    }
+    if (!gf_host_take((uint64_t)p, false, &range)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    gf_host_calls_settle(range.owner);
+    if (is_mapped(&range)) {
+        gf_cuCtxSynchronize();
+        return gf_shared_end(range.address, false) ? gf_window_free(range.address, 0)
+                                                   : CUDA_ERROR_INVALID_VALUE;
+    }
+    gf_pending_wait(p, range.size);
+    if (range.shared) {
+        gf_cuCtxSynchronize();
+    }
+    free_plain(&range);
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned Flags) {
+    const unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+    const unsigned others = CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+    if (p == NULL || bytesize == 0 || (Flags & ~(known | others)) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if ((Flags & others) != 0) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return gf_host_add(
+        (struct gf_host_range){.address = (uint64_t)p, .size = bytesize, .flags = Flags, .registered = true},
+        CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+}
+
+CUresult gf_cuMemHostUnregister(void *p) {
+    struct gf_host_range range;
+    if (p == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!gf_host_take((uint64_t)p, true, &range)) {
+        return gf_host_find((uint64_t)p, &range) ? CUDA_ERROR_INVALID_VALUE /* allocated, or within */
+                                                 : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    }
+    gf_host_calls_settle(range.owner);
+    gf_pending_wait(p, range.size);
+    gf_shared_end_mirror(range.address);
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_cuMemHostGetFlags(unsigned *pFlags, void *p) {
+    struct gf_host_range range;
+    if (pFlags == NULL || !gf_host_find((uint64_t)p, &range) || range.registered) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *pFlags = range.flags | CU_MEMHOSTALLOC_DEVICEMAP; /* as the driver says of all memory it allocates */
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned Flags) {
+    struct gf_host_range range;
+    if (pdptr == NULL || Flags != 0 || !gf_host_find((uint64_t)p, &range)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (is_mapped(&range) || range.in_window) {
+        *pdptr = (CUdeviceptr)p;
+        return gf_host_share(range.address);
+    }
+    struct gf_mirror mirror = {.host = range.address};
+    CUresult result = gf_mirror_find(range.address, true, &mirror)
+                          ? CUDA_SUCCESS
+                          : gf_shared_mirror(range.address, range.size, &mirror.device);
+    if (result == CUDA_SUCCESS) {
+        *pdptr = mirror.device + ((uint64_t)p - mirror.host);
+    }
+    return result;
+}
+
+/* Physical memory of the device behind the addresses of a range. */
+static CUresult map(const struct gf_host_range *range) {
+    const CUmemLocation device = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
+    const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED, .location = device};
+    const CUmemAccessDesc access = {.location = device, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle handle;
+    uint64_t size = granules(range->size);
+    CUresult result = gf_cuMemCreate(&handle, size, &prop, 0);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = gf_cuMemMap(range->address, size, 0, handle, 0);
+    gf_cuMemRelease(handle); /* the mapping keeps it */
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = gf_cuMemSetAccess(range->address, size, &access, 1);
+    result = result == CUDA_SUCCESS ? gf_shared_begin(range->address, range->size, range->flags) : result;
+    if (result != CUDA_SUCCESS) {
+        gf_cuMemUnmap(range->address, size);
+    }
+    return result;
+}
+
+CUresult gf_host_share(uint64_t address) {
+    static pthread_mutex_t sharing = PTHREAD_MUTEX_INITIALIZER;
+    struct gf_host_range range;
+    CUresult result = CUDA_SUCCESS;
+    if (!gf_host_find(address, &range) || !range.in_window || range.shared) {
+        return CUDA_SUCCESS;
+    }
+    gf_pending_wait((void *)range.address, range.size);
+    pthread_mutex_lock(&sharing);
+    if (gf_host_find(address, &range) && range.in_window && !range.shared) {
+        result = map(&range);
+        if (result == CUDA_SUCCESS) {
+            gf_host_set_shared(address);
+        }
+    }
+    pthread_mutex_unlock(&sharing);
+    return result;
+}
+
+CUresult gf_host_share_params(const char *params, uint64_t size) {
+    CUresult result = CUDA_SUCCESS;
+    for (uint64_t at = 0; size >= 8 && at <= size - 8 && result == CUDA_SUCCESS; at += 8) {
+        uint64_t address;
+        memcpy(&address, params + at, sizeof address);
+        result = gf_window_contains(address) ? gf_host_share(address) : CUDA_SUCCESS;
+    }
+    return result;
+}

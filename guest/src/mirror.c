@@ -1,0 +1,155 @@
+#include "mirror.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "channel.h"
+#include "context.h"
+#include "gpuferry/messages.h"
+#include "window.h"
+
+#define BLOCK 4096ull
+#define PIECE (64 * BLOCK) /* fetched at once */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list itself */
+static struct gf_mirror *mirrors;
+static _Atomic unsigned count;
+static char news[PIECE];
+
+bool gf_mirror_find(uint64_t address, bool by_host, struct gf_mirror *found) {
+    if (atomic_load_explicit(&count, memory_order_relaxed) == 0) {
+        return false;
+    }
+    pthread_mutex_lock(&lock);
+    struct gf_mirror *m = mirrors;
+    while (m != NULL && address - (by_host ? m->host : m->device) >= m->size) {
+        m = m->next;
+    }
+    if (m != NULL) {
+        *found = *m;
+    }
+    pthread_mutex_unlock(&lock);
+    return m != NULL;
+}
+
+CUresult gf_mirror_new(uint64_t host, uint64_t size, uint64_t *device) {
+    struct gf_mirror *m = calloc(1, sizeof *m);
+    char *agreed = m == NULL ? NULL : malloc(size);
+    uint64_t owner = gf_context_current_handle();
+    CUresult result = agreed == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_window_alloc(size, owner, 0, 0, device);
+    if (result != CUDA_SUCCESS) {
+        free(agreed);
+        free(m);
+        return result;
+    }
+    memcpy(agreed, (char *)host, size);
+    for (uint64_t i = 0; i < size; i += BLOCK) {
+        agreed[i] = (char)~agreed[i]; /* the device has nothing of it yet */
+    }
+    *m = (struct gf_mirror){host, *device, size, owner, agreed, mirrors};
+    pthread_mutex_lock(&lock);
+    mirrors = m;
+    atomic_fetch_add(&count, 1);
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+static uint64_t least(uint64_t one, uint64_t other) {
+    return one < other ? one : other;
+}
+
+/* Our own calls are made in the context of the memory. */
+static uint32_t enter(const struct gf_mirror *m) {
+    uint32_t current = gf_thread.context_id;
+    gf_thread.context_id = gf_handle_slot(m->owner) + 1;
+    return current;
+}
+
+static bool differs(const struct gf_mirror *m, uint64_t at) {
+    return memcmp((char *)m->host + at, m->agreed + at, least(BLOCK, m->size - at)) != 0;
+}
+
+static bool flush(struct gf_mirror *m, uint64_t stream) {
+    bool sent = false;
+    for (uint64_t at = 0; at < m->size;) {
+        uint64_t end = at;
+        while (end < m->size && end - at < PIECE && differs(m, end)) {
+            end += BLOCK;
+        }
+        uint64_t size = least(end, m->size) - at;
+        if (size == 0) {
+            at += BLOCK;
+            continue;
+        }
+        memcpy(m->agreed + at, (char *)m->host + at, size);
+        struct gf_req_sessionCopyIn request = {stream, m->device + at, size, size, 1};
+        struct gf_rows rows = {m->agreed + at, size, size, 1};
+        gf_send_rows(GF_OP_sessionCopyIn, &request, sizeof request, &rows);
+        sent = true;
+        at = end;
+    }
+    return sent;
+}
+
+bool gf_mirrors_flush(uint64_t stream) {
+    bool sent = false;
+    for (struct gf_mirror *m = mirrors; m != NULL; m = m->next) {
+        uint32_t current = enter(m);
+        sent = flush(m, stream) || sent;
+        gf_thread.context_id = current;
+    }
+    return sent;
+}
+
+/* What the program has written beside it meanwhile stays. */
+static void merge(struct gf_mirror *m, uint64_t at, uint64_t size) {
+    char *host = (char *)m->host + at, *agreed = m->agreed + at;
+    for (uint64_t i = 0; i < size; i++) {
+        if (news[i] != agreed[i]) {
+            host[i] = agreed[i] = news[i];
+        }
+    }
+}
+
+static void fetch(struct gf_mirror *m, uint64_t stream) {
+    for (uint64_t at = 0; at < m->size; at += PIECE) {
+        uint64_t size = least(PIECE, m->size - at);
+        struct gf_req_sessionCopyOut request = {stream, m->device + at, size, size, 1};
+        struct gf_call call = {.op = GF_OP_sessionCopyOut, .rows = {news, size, size, 1}};
+        CUresult result = gf_call_parts(&call, &(struct iovec){&request, sizeof request}, 1);
+        free(call.payload);
+        if (result != CUDA_SUCCESS) {
+            return; /* the program is told by its own call */
+        }
+        if (memcmp(news, m->agreed + at, size) != 0) {
+            merge(m, at, size);
+        }
+    }
+}
+
+void gf_mirrors_fetch(uint64_t stream) {
+    for (struct gf_mirror *m = mirrors; m != NULL; m = m->next) {
+        uint32_t current = enter(m);
+        fetch(m, stream);
+        gf_thread.context_id = current;
+    }
+}
+
+void gf_mirrors_end(uint64_t host, uint64_t owner) {
+    pthread_mutex_lock(&lock);
+    for (struct gf_mirror **at = &mirrors; *at != NULL;) {
+        struct gf_mirror *m = *at;
+        if (host != 0 ? m->host != host : m->owner != owner) {
+            at = &m->next;
+            continue;
+        }
+        *at = m->next;
+        atomic_fetch_sub(&count, 1);
+        gf_window_free(m->device, 0);
+        free(m->agreed);
+        free(m);
+    }
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,26 @@
+/* Registered memory that kernels reach: it lies wherever the program has it, so the device has a copy of it
+ * at an address of the window, and both are compared with what they last agreed upon. With the lock of
+ * shared.c held but for gf_mirror_find. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "driver_interop/cuda_driver.h"
+
+struct gf_mirror {
+    uint64_t host, device, size;
+    uint64_t owner; /* context */
+    char *agreed;   /* what both sides had when they were last compared */
+    struct gf_mirror *next;
+};
+
+/* The mirror of memory that holds an address of the program (`by_host`), or one of the device. */
+bool gf_mirror_find(uint64_t address, bool by_host, struct gf_mirror *found);
+
+CUresult gf_mirror_new(uint64_t host, uint64_t size, uint64_t *device);
+/* Sends what the program has changed. True: something was sent. */
+bool gf_mirrors_flush(uint64_t stream);
+/* Brings what the device has changed. */
+void gf_mirrors_fetch(uint64_t stream);
+/* Of what begins at an address, or (0) of a context. */
+void gf_mirrors_end(uint64_t host, uint64_t owner);

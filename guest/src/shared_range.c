@@ -1,0 +1,180 @@
+#include "shared_range.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "channel.h"
+#include "guest.h"
+#include "gpuferry/messages.h"
+#include "log.h"
+#include "wire/handle.h"
+
+#define FETCH_MAX 64 /* pages brought by one fault */
+#define SEND_MAX  1024
+
+static int memory = -1; /* /proc/self/mem, which writes to pages that threads cannot touch yet */
+static char bounce[FETCH_MAX * GF_PAGE];
+static bool failed; /* to fetch; it was said */
+
+struct gf_range *gf_range_new(const struct gf_shared *shared, uint64_t owner, enum gf_page page) {
+    uint64_t end = (shared->address + shared->size + GF_PAGE - 1) / GF_PAGE;
+    uint64_t pages = end - shared->address / GF_PAGE;
+    struct gf_range *range = calloc(1, sizeof *range);
+    uint8_t *state = range == NULL ? NULL : malloc(pages);
+    if (state == NULL) {
+        free(range);
+        return NULL;
+    }
+    memset(state, page, pages);
+    *range = (struct gf_range){.shared = *shared,
+                               .owner = owner,
+                               .pages = pages,
+                               .present = page == GF_AWAY ? 0 : pages,
+                               .state = state};
+    return range;
+}
+
+void gf_range_free(struct gf_range *range) {
+    free(range->state);
+    free(range);
+}
+
+uint64_t gf_range_base(const struct gf_range *range) {
+    return range->shared.address / GF_PAGE * GF_PAGE;
+}
+
+bool gf_range_holds(const struct gf_range *range, uint64_t address) {
+    return address - gf_range_base(range) < range->pages * GF_PAGE;
+}
+
+uint32_t gf_range_enter(const struct gf_range *range) {
+    uint32_t current = gf_thread.context_id;
+    gf_thread.context_id = gf_handle_slot(range->owner) + 1;
+    gf_thread.sharing = true;
+    return current;
+}
+
+void gf_range_leave(uint32_t current) {
+    gf_thread.context_id = current;
+    gf_thread.sharing = false;
+}
+
+static void protect(struct gf_range *range, uint64_t first, uint64_t last, enum gf_page state,
+                    int protection) {
+    mprotect((void *)(gf_range_base(range) + first * GF_PAGE), (last - first) * GF_PAGE, protection);
+    for (uint64_t i = first; i < last; i++) {
+        range->present += (range->state[i] == GF_AWAY) - (uint64_t)(state == GF_AWAY);
+        range->state[i] = (uint8_t)state;
+    }
+}
+
+void gf_range_take_away(struct gf_range *range) {
+    if (range->present > 0) {
+        protect(range, 0, range->pages, GF_AWAY, PROT_NONE);
+    }
+}
+
+/* What of some pages is the range's. */
+static uint64_t extent(const struct gf_range *range, uint64_t first, uint64_t last, uint64_t *address) {
+    uint64_t base = gf_range_base(range), start = base + first * GF_PAGE, end = base + last * GF_PAGE;
+    uint64_t limit = range->shared.address + range->shared.size;
+    /* Memory of the window goes to the end of its last page. */
+    bool whole = range->users == 0;
+    *address = start < range->shared.address ? range->shared.address : start;
+    return (end > limit && !whole ? limit : end) - *address;
+}
+
+static bool is_zero(const char *page) {
+    return page[0] == 0 && memcmp(page, page + 1, GF_PAGE - 1) == 0;
+}
+
+/* Whether a page must be sent. */
+static bool differs(const struct gf_range *range, uint64_t page) {
+    return range->state[page] == GF_DIRTY ||
+           (range->state[page] == GF_FRESH && !is_zero((const char *)gf_range_base(range) + page * GF_PAGE));
+}
+
+static void send_pages(const struct gf_range *range, uint64_t first, uint64_t last, uint64_t stream) {
+    uint64_t address, size = extent(range, first, last, &address);
+    struct gf_req_sessionCopyIn request = {stream, address, size, size, 1};
+    struct gf_rows rows = {(char *)address, size, size, 1};
+    gf_send_rows(GF_OP_sessionCopyIn, &request, sizeof request, &rows);
+}
+
+bool gf_range_flush(struct gf_range *range, uint64_t stream) {
+    bool sent = false;
+    for (uint64_t first = 0; first < range->pages && range->present > 0;) {
+        uint64_t last = first;
+        while (last < range->pages && range->state[last] >= GF_DIRTY) {
+            last++;
+        }
+        if (last == first) {
+            first++;
+            continue;
+        }
+        mprotect((void *)(gf_range_base(range) + first * GF_PAGE), (last - first) * GF_PAGE, PROT_READ);
+        for (uint64_t at = first; at < last;) {
+            uint64_t end = at;
+            while (end < last && end - at < SEND_MAX && differs(range, end)) {
+                end++;
+            }
+            if (end > at) {
+                send_pages(range, at, end, stream);
+                sent = true;
+            }
+            at = end > at ? end : at + 1;
+        }
+        protect(range, first, last, GF_CLEAN, PROT_READ);
+        first = last;
+    }
+    return sent;
+}
+
+/* No other thread may see a page before all of it is there. */
+static void fill(uint64_t address, uint64_t size) {
+    if (memory < 0) {
+        memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+    }
+    if (pwrite(memory, bounce, size, (off_t)address) != (ssize_t)size) {
+        uint64_t first = address / GF_PAGE * GF_PAGE;
+        mprotect((void *)first, address + size - first, PROT_READ | PROT_WRITE);
+        memcpy((void *)address, bounce, size);
+    }
+}
+
+static void fetch(struct gf_range *range, uint64_t first, uint64_t stream) {
+    uint64_t last = first, address;
+    while (last < range->pages && last - first < FETCH_MAX && range->state[last] == GF_AWAY) {
+        last++;
+    }
+    uint64_t size = extent(range, first, last, &address);
+    uint32_t current = gf_range_enter(range);
+    struct gf_req_sessionCopyOut request = {stream, address, size, size, 1};
+    struct gf_call call = {.op = GF_OP_sessionCopyOut, .rows = {bounce, size, size, 1}};
+    CUresult result = gf_call_parts(&call, &(struct iovec){&request, sizeof request}, 1);
+    free(call.payload);
+    if (result == CUDA_SUCCESS) {
+        fill(address, size);
+    } else if (!failed) {
+        failed = true;
+        gf_error(
+            "what the device wrote to memory that it shares with the program cannot be fetched any more: "
+            "the program sees what it last wrote itself.");
+    }
+    gf_range_leave(current);
+    protect(range, first, last, GF_CLEAN, PROT_READ);
+}
+
+bool gf_range_reach(struct gf_range *range, uint64_t page, uint64_t stream, bool write) {
+    bool changed = range->state[page] == GF_AWAY || (range->state[page] == GF_CLEAN && write);
+    if (range->state[page] == GF_AWAY) {
+        fetch(range, page, stream);
+    }
+    if (range->state[page] == GF_CLEAN && write) {
+        protect(range, page, page + 1, GF_DIRTY, PROT_READ | PROT_WRITE);
+    }
+    return changed;
+}

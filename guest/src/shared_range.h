@@ -1,0 +1,40 @@
+/* The pages of one range that program and device share: which of them who may have written, and their way to
+ * and from the device. All of it with the lock of shared.c held. */
+#pragma once
+#include "shared.h"
+
+struct gf_range {
+    struct gf_shared shared;
+    uint64_t owner;          /* the context in which it is sent and fetched */
+    uint64_t pages, present; /* present: pages that are not away */
+    uint8_t *state;
+    unsigned users; /* of memory that came with modules, and ends with them; 0: its owner's, of the window */
+    struct gf_range *next;
+};
+
+enum gf_page {
+    GF_AWAY,  /* the device may have written it: no access */
+    GF_CLEAN, /* as on the device: may be read */
+    GF_DIRTY, /* the program may have written it */
+    GF_FRESH, /* likewise, and it is zero on the device */
+};
+
+#define GF_PAGE 4096ull
+
+/* For memory whose pages are all as `page` says; NULL: no memory. */
+struct gf_range *gf_range_new(const struct gf_shared *shared, uint64_t owner, enum gf_page page);
+void gf_range_free(struct gf_range *range);
+/* Address of the first page; the memory may begin within it. */
+uint64_t gf_range_base(const struct gf_range *range);
+bool gf_range_holds(const struct gf_range *range, uint64_t address);
+
+/* Our own calls are made in the context of the memory, whatever is current here. */
+uint32_t gf_range_enter(const struct gf_range *range);
+void gf_range_leave(uint32_t current);
+
+/* Sends what the program wrote: what it writes from here on is noticed again. True: something was sent. */
+bool gf_range_flush(struct gf_range *range, uint64_t stream);
+/* Nothing of it may be touched without a fault. */
+void gf_range_take_away(struct gf_range *range);
+/* A page may be touched. False: it could be already. */
+bool gf_range_reach(struct gf_range *range, uint64_t page, uint64_t stream, bool write);

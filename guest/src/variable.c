@@ -1,0 +1,191 @@
+/* Variables of modules and libraries: the server says where they lie. A managed one is memory that the
+ * program reaches at the same address. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "calls.h"
+#include "channel.h"
+#include "context.h"
+#include "gpuferry/messages.h"
+#include "functions.h"
+#include "module.h"
+#include "shared.h"
+
+#define IN_ALL_CONTEXTS UINT64_MAX /* a library's managed variable is the same one in all of them */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the variables of all modules */
+static _Atomic unsigned global_count;
+
+static struct gf_global *known(struct gf_module *owner, uint64_t context, const char *name) {
+    pthread_mutex_lock(&lock);
+    struct gf_global *global = owner->globals;
+    while (global != NULL && (global->context != context || strcmp(global->name, name) != 0)) {
+        global = global->next;
+    }
+    pthread_mutex_unlock(&lock);
+    return global;
+}
+
+/* A question that is answered beside another one. */
+struct question {
+    struct gf_call call;
+    CUresult sent;
+};
+
+static void ask(struct question *question, const void *owner, const char *name) {
+    struct iovec parts[] = {{(void *)owner, sizeof(uint64_t)}, {(char *)name, strlen(name)}};
+    question->sent = gf_call_start(&question->call, parts, 2);
+}
+
+static CUresult answer(struct question *question) {
+    CUresult waited = gf_call_wait(&question->call);
+    free(question->call.payload);
+    return question->sent != CUDA_SUCCESS ? question->sent : waited;
+}
+
+/* The memory that a managed variable is part of is here too from now on, until the module ends. */
+static CUresult adopt(struct gf_module *owner, const struct gf_rep_sessionGetManaged *found) {
+    bool in_library = gf_handle_kind(atomic_load(&owner->object.handle)) == GF_HANDLE_LIBRARY;
+    return gf_shared_adopt(found->base, found->extent,
+                           in_library ? gf_context_primary() : owner->object.owner);
+}
+
+static CUresult remember(struct gf_module *owner, const struct gf_global *found, struct gf_global **out) {
+    struct gf_global *global = malloc(sizeof *global);
+    char *name = global == NULL ? NULL : strdup(found->name);
+    if (name == NULL) {
+        free(global);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *global = *found;
+    global->name = name;
+    pthread_mutex_lock(&lock);
+    global->next = owner->globals;
+    owner->globals = global;
+    atomic_fetch_add(&global_count, 1);
+    pthread_mutex_unlock(&lock);
+    *out = global;
+    return CUDA_SUCCESS;
+}
+
+/* Whether it is managed is asked with the same round trip. */
+static CUresult find_plain(struct gf_module *owner, uint64_t context, const char *name,
+                           struct gf_global **out) {
+    uint64_t handle = atomic_load(&owner->object.handle);
+    struct gf_rep_sessionGetGlobal place = {0};
+    struct gf_rep_sessionGetManaged managed = {0};
+    struct question where = {
+        .call = {.op = GF_OP_sessionGetGlobal, .reply = &place, .reply_size = sizeof place}};
+    struct question whether = {
+        .call = {.op = GF_OP_sessionGetManaged, .reply = &managed, .reply_size = sizeof managed}};
+    bool asks = !gf_function_lacks[GF_FN_cuLibraryGetManaged];
+    ask(&where, &handle, name);
+    if (asks) {
+        ask(&whether, &handle, name);
+    }
+    CUresult result = answer(&where), other = asks ? answer(&whether) : CUDA_ERROR_NOT_FOUND;
+    struct gf_global found = {
+        .name = (char *)name, .context = context, .address = place.address, .size = place.size};
+    if (result == CUDA_SUCCESS && other == CUDA_SUCCESS) {
+        found.block = managed.base;
+        result = adopt(owner, &managed);
+    }
+    return result == CUDA_SUCCESS ? remember(owner, &found, out) : result;
+}
+
+/* The runtime asks for them before it has a context. */
+static CUresult find_managed(struct gf_module *owner, const char *name, struct gf_global **out) {
+    uint64_t handle = atomic_load(&owner->object.handle);
+    uint32_t current = gf_thread.context_id;
+    struct gf_rep_sessionGetManaged managed = {0};
+    struct question where = {
+        .call = {.op = GF_OP_sessionGetManaged, .reply = &managed, .reply_size = sizeof managed}};
+    gf_thread.context_id = current != 0 ? current : gf_handle_slot(gf_context_primary()) + 1;
+    ask(&where, &handle, name);
+    CUresult result = answer(&where);
+    gf_thread.context_id = current;
+    struct gf_global found = {.name = (char *)name,
+                              .context = IN_ALL_CONTEXTS,
+                              .address = managed.address,
+                              .size = managed.size,
+                              .block = managed.base};
+    result = result == CUDA_SUCCESS ? adopt(owner, &managed) : result;
+    return result == CUDA_SUCCESS ? remember(owner, &found, out) : result;
+}
+
+static CUresult variable(struct gf_module *owner, bool managed, const char *name, CUdeviceptr *address,
+                         size_t *size) {
+    if (address == NULL && size == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (strlen(name) > UINT16_MAX) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    bool in_library = gf_handle_kind(atomic_load(&owner->object.handle)) == GF_HANDLE_LIBRARY;
+    uint64_t context = managed ? IN_ALL_CONTEXTS : in_library ? gf_context_current_handle() : 0;
+    struct gf_global *global = known(owner, context, name);
+    if (global == NULL) {
+        CUresult result =
+            managed ? find_managed(owner, name, &global) : find_plain(owner, context, name, &global);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+    }
+    if (address != NULL) {
+        *address = global->address;
+    }
+    if (size != NULL) {
+        *size = global->size;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_variable(struct gf_module *owner, const char *name, CUdeviceptr *address, size_t *size) {
+    return variable(owner, false, name, address, size);
+}
+
+CUresult gf_managed_variable(struct gf_module *owner, const char *name, CUdeviceptr *address, size_t *size) {
+    return variable(owner, true, name, address, size);
+}
+
+static bool find_in(struct gf_table *objects, uint64_t address, uint64_t *base, uint64_t *size) {
+    for (uint32_t slot = 0; slot < objects->slots; slot++) {
+        struct gf_module *module = gf_table_at(objects, slot);
+        for (struct gf_global *g = module != NULL ? module->globals : NULL; g != NULL; g = g->next) {
+            if (address - g->address < g->size) {
+                *base = g->address;
+                *size = g->size;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+bool gf_global_find(uint64_t address, uint64_t *base, uint64_t *size) {
+    if (atomic_load_explicit(&global_count, memory_order_relaxed) == 0) {
+        return false;
+    }
+    pthread_mutex_lock(&lock);
+    bool found = find_in(&gf_tables[GF_HANDLE_LIBRARY], address, base, size) ||
+                 find_in(&gf_tables[GF_HANDLE_MODULE], address, base, size);
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+void gf_globals_forget(struct gf_module *module) {
+    pthread_mutex_lock(&lock);
+    struct gf_global *globals = module->globals;
+    module->globals = NULL;
+    pthread_mutex_unlock(&lock);
+    while (globals != NULL) {
+        struct gf_global *global = globals;
+        globals = global->next;
+        if (global->block != 0) {
+            gf_shared_leave(global->block);
+        }
+        free(global->name);
+        free(global);
+        atomic_fetch_sub(&global_count, 1);
+    }
+}
