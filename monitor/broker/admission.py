@@ -69,5 +69,5 @@ class Admission:
             )
         leave = self._tenancy.share(tenant).leave
         if leave and standing.sessions:
-            return f"; {leave} places are left to tenants that have no session (limit leave of {tenant})"
+            return f"; what is free is left to tenants that have no session ({tenant}: limit leave={leave})"
         return ""

@@ -23,10 +23,12 @@ class Gpu:
     busy: int = 0
     home: set[int] = field(default_factory=set)  # workers that belong here
     idle: list[int] = field(default_factory=list)  # those without a session, ascending
+    replaced: deque[str] = field(init=False)  # whose sessions ended, while workers in their place are started
     samples: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
 
     def __post_init__(self) -> None:
         self.free = self.memory
+        self.replaced = deque(maxlen=self.seats)
 
     @property
     def promised(self) -> int:
@@ -53,6 +55,8 @@ class Gpu:
             return
         self.home.add(worker)
         insort(self.idle, worker)
+        if self.replaced:
+            self.replaced.popleft()
 
     def forget(self, worker: int) -> None:
         """A worker that belongs here is gone."""

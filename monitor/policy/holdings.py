@@ -96,11 +96,15 @@ class Holdings:
         share = self._shares(tenant)
         if share.memory < math.inf:
             room = room.within(self.left(tenant))
-        return room.leaving(share.leave, newcomer=not self.of(tenant).sessions) if share.leave else room
+        return room.leaving(share.leave, newcomer=self._is_new(tenant, room)) if share.leave else room
 
-    def finds_a_place_left(self, tenant: str) -> bool:
+    def finds_a_place_left(self, tenant: str, room: Room) -> bool:
         """Whether this is a tenant without a session, to which others leave places."""
-        return self._shares(tenant).leave > 0 and not self.of(tenant).sessions
+        return self._shares(tenant).leave > 0 and self._is_new(tenant, room)
+
+    def _is_new(self, tenant: str, room: Room) -> bool:
+        """Whether it has no session, nor had several whose workers are not replaced yet."""
+        return not self.of(tenant).sessions and sum(gpu.replaced.count(tenant) for gpu in room.gpus) <= 1
 
     def waits_for_itself(self, request: Request, room: Room) -> bool:
         """Whether the request would find no room even if all other tenants' sessions ended, or its tenant has
@@ -120,7 +124,7 @@ class Holdings:
     def why_no_more(self, tenant: str) -> str:
         """Why the tenant may not have all that there is; empty if it may."""
         leave = self._shares(tenant).leave
-        return f", because {leave} places are left to other tenants (limit leave)" if leave else ""
+        return f", because something is left to other tenants (limit leave={leave})" if leave else ""
 
     def never(self, request: Request) -> tuple[str, bool] | None:
         """Why the tenant may never have such a session, and whether asking for less memory would help."""

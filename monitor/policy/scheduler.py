@@ -106,6 +106,7 @@ class Scheduler:
         for gpu in over.gpus:
             gpu.busy -= 1
             gpu.free += over.request.memory
+            gpu.replaced.append(over.request.tenant)
         if over.leaving:
             over.leaving.free += over.request.memory
             self._holdings.leave(over.request, over.leaving)

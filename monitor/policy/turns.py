@@ -103,7 +103,7 @@ class Turns:
         holder, held_up = None, False
         for _, _, tenant in self._line:
             left = self._holdings.left(tenant)
-            if left < 0 or (held_up and not self._holdings.finds_a_place_left(tenant)):
+            if left < 0 or (held_up and not self._holdings.finds_a_place_left(tenant, room)):
                 continue
             queue = self._queues[tenant]
             mine = self._holdings.room_of(tenant, room)

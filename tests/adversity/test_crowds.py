@@ -24,7 +24,9 @@ DESCRIPTORS = 200  # 1,010 half requests kept a guest out for 59 s when there we
 @pytest.fixture(scope="module")
 def monitor() -> Iterator[harness.Monitor]:
     limited = ("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}", *CLI)
-    with harness.monitor("--pool", "2", "--http", "127.0.0.1:0", cli=limited) as running:
+    with harness.monitor(
+        "--pool", "2", "--http", "127.0.0.1:0", "--tenants", "crowd=leave=0", cli=limited
+    ) as running:
         running.wait_idle(2)
         yield running
 

@@ -48,6 +48,9 @@ class Engine:
     def wanted(self) -> None:
         """It opens nothing of another process."""
 
+    def give_up_imports(self) -> None:
+        """There are none."""
+
     def stats(self) -> dict[str, int]:
         return {"calls_async": 0, "calls_sync": 0, "launches": 0, "busy_nanoseconds": 0}
 

@@ -78,7 +78,7 @@ class Server:
         return sum(min(len(gpu.idle), max(gpu.free, 0) // gpu.usual) for gpu in self.cards.values())
 
 
-@pytest.mark.parametrize("lasts", [0.01, 0.5, 5.0, 1e9])
+@pytest.mark.parametrize("lasts", [0.0, 0.01, 0.5, 5.0, 1e9])
 @pytest.mark.parametrize("fit", ["best-fit", "worst-fit", "first-fit"])
 def test_a_bystander_beside_a_crowd_waits_for_a_worker_to_be_replaced_at_most(fit: str, lasts: float) -> None:
     """The crowd of tests/adversity/bystander.py, by a clock: 150 that come and go, all the time."""
@@ -92,6 +92,19 @@ def test_a_bystander_beside_a_crowd_waits_for_a_worker_to_be_replaced_at_most(fi
             runs.append(server.arrive("bystander", lasts=0.2))
     server.until(60.0)
     assert max(server.waited(run) for run in runs) <= 0.3 + 1e-9
+
+
+def test_sessions_that_end_at_once_leave_places_too() -> None:
+    """A crowd that hangs up: it has no session at any time, and yet each takes a worker."""
+    server = Server()
+    for _ in range(300):
+        server.arrive("attacker", lasts=0.0)
+    for step in range(1, 100):
+        server.until(step * 0.05)
+        server.arrive("attacker", lasts=0.0)
+        if step % 20 == 0:
+            assert server.places() >= 1
+            assert server.waited(server.arrive("bystander", lasts=0.1)) == 0.0
 
 
 @pytest.mark.parametrize("memory", [USUAL, 2 * USUAL, 3 * USUAL])
@@ -109,7 +122,7 @@ def test_who_asks_for_more_than_others_leave_is_told_why() -> None:
     (refusal,) = server.refused
     assert refusal.memory
     assert "at most 75" in refusal.reason
-    assert "1 places are left to other tenants (limit leave)" in refusal.reason
+    assert "left to other tenants (limit leave=1)" in refusal.reason
 
 
 def test_a_place_may_be_on_any_gpu() -> None:

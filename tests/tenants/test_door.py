@@ -145,7 +145,7 @@ def test_a_tenant_without_limits_leaves_a_place_to_others(
             lambda status: len(status.queue) == 1 and status.devices[0].pool_idle == 1, "it waits"
         )
         refusal = refused(monitor, token["greedy"], memory=800 << 20)
-        assert "1 places are left to other tenants (limit leave)" in refusal.text
+        assert "left to other tenants (limit leave=1)" in refusal.text
         shown = monitor.run("tenant", "show", "greedy").stdout
         assert "leave        1  (default)" in shown
         assert monitor.run("tenant", "set", "greedy", "--leave", "0").returncode == 0
