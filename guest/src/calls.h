@@ -126,6 +126,14 @@ CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *model, CUgraphExe
 CUresult gf_exec_update_old(struct gf_exec *exec, struct gf_model *model, CUgraphNode *node,
                             CUgraphExecUpdateResult *result);
 
+CUresult gf_node_attribute_get(const struct gf_node *node, CUlaunchAttributeID id,
+                               CUlaunchAttributeValue *value);
+CUresult gf_node_attribute_set(struct gf_node *node, CUlaunchAttributeID id,
+                               const CUlaunchAttributeValue *value);
+CUresult gf_node_attributes_copy(struct gf_node *to, const struct gf_node *from);
+CUresult gf_graph_dot(const struct gf_model *model, const char *path, unsigned flags);
+/* A number that no other node of the process has. */
+CUresult gf_node_tools_id(const struct gf_node *node, unsigned long long *id);
 CUresult gf_graph_memory_trim(void);
 CUresult gf_graph_memory_attribute(CUgraphMem_attribute attribute, cuuint64_t *value);
 CUresult gf_graph_memory_restart(CUgraphMem_attribute attribute, const cuuint64_t *zero);

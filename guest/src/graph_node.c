@@ -5,6 +5,7 @@
 
 #include "copy.h"
 #include "graph.h"
+#include "launch.h"
 #include "objects.h"
 
 #define PART(type_, member)                                                                                  \
@@ -233,6 +234,11 @@ static bool fills_alike(const CUDA_MEMSET_NODE_PARAMS_v2 *before, const CUDA_MEM
             before->elementSize == after->elementSize && before->pitch == after->pitch);
 }
 
+static bool is_cooperative(const struct gf_node *node) {
+    return gf_launch_is_cooperative(
+        &(CUlaunchConfig){.attrs = node->attributes, .numAttrs = node->attribute_count});
+}
+
 CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const struct gf_node *by) {
     if (node->params.type != by->params.type) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
@@ -243,6 +249,9 @@ CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const 
     if (gf_params_reads_host(node) != gf_params_reads_host(by) ||
         gf_params_writes_host(node) != gf_params_writes_host(by)) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+    }
+    if (node->params.type == CU_GRAPH_NODE_TYPE_KERNEL && is_cooperative(node) != is_cooperative(by)) {
+        return CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
     }
     if (node->params.type == CU_GRAPH_NODE_TYPE_MEMSET &&
         !fills_alike(&node->params.memset, &by->params.memset)) {

@@ -33,7 +33,8 @@ CUresult gf_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName, CUji
                                   unsigned numLibraryOptions) {
     void *data;
     size_t size;
-    CUresult result = fileName == NULL ? CUDA_ERROR_INVALID_VALUE : gf_file_read(fileName, &data, &size);
+    CUresult result =
+        library == NULL || fileName == NULL ? CUDA_ERROR_INVALID_VALUE : gf_file_read(fileName, &data, &size);
     if (result == CUDA_SUCCESS) {
         result = gf_cuLibraryLoadData(library, data, jitOptions, jitOptionsValues, numJitOptions,
                                       libraryOptions, libraryOptionValues, numLibraryOptions);

@@ -51,7 +51,8 @@ struct sim_node {
     struct sim_links dependencies;
     uint64_t original; /* of a clone: the handle of the node that it was made from */
     bool disabled;
-    size_t place; /* in its graph: set by sim_graph_number */
+    size_t place;             /* in its graph: set by sim_graph_number */
+    struct sim_node *partner; /* in another graph: whose place it takes, or who takes its */
 };
 
 struct sim_user_hold {

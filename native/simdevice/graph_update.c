@@ -2,6 +2,8 @@
 #include "graph_exec.h"
 #include "graph_params.h"
 #include "memory.h"
+#include <stdlib.h>
+#include <string.h>
 
 /* Where memory is: a copy or a fill may not move to another device, or between host and device. */
 static bool same_place(CUmemorytype type, uint64_t before, uint64_t after) {
@@ -68,32 +70,87 @@ static CUgraphExecUpdateResult compare(const struct sim_node *before, const stru
     }
 }
 
-/* Nodes of the two graphs correspond by the order in which they were created. */
+/* Forgets partners, and says by `place` how many nodes depend on each. */
+static void unpair(struct sim_graph *graph) {
+    for (size_t i = 0; i < graph->node_count; i++) {
+        graph->nodes[i]->partner = NULL;
+        graph->nodes[i]->place = 0;
+    }
+    for (size_t i = 0; i < graph->node_count; i++)
+        for (size_t j = 0; j < graph->nodes[i]->dependencies.count; j++)
+            graph->nodes[i]->dependencies.items[j].from->place++;
+}
+
+/* Place of the next exit, a node on which none depends. */
+static size_t exit_from(const struct sim_graph *graph, size_t i) {
+    while (i < graph->node_count && graph->nodes[i]->place)
+        i++;
+    return i;
+}
+
+static bool pair(struct sim_node *before, struct sim_node *after, struct sim_node **stack, size_t *depth) {
+    if (before->partner || after->partner)
+        return before->partner == after;
+    before->partner = after;
+    after->partner = before;
+    stack[(*depth)++] = after;
+    return true;
+}
+
+static bool pair_dependencies(const struct sim_node *node, struct sim_node **stack, size_t *depth,
+                              CUgraphExecUpdateResultInfo *info) {
+    const struct sim_links *b = &node->partner->dependencies, *a = &node->dependencies;
+    info->errorNode = SIM_POINTER(CUgraphNode, node);
+    if (b->count != a->count)
+        return false;
+    for (size_t i = 0; i < a->count; i++)
+        if (!pair(b->items[i].from, a->items[i].from, stack, depth) ||
+            memcmp(&b->items[i].data, &a->items[i].data, sizeof a->items[i].data) != 0) {
+            info->errorFromNode = SIM_POINTER(CUgraphNode, a->items[i].from);
+            return false;
+        }
+    return true;
+}
+
+/* As CUDA pairs nodes: exits in the order in which they were added, and from there the dependencies of each
+ * pair in theirs. `stack` has room for all. */
+static bool pair_all(struct sim_graph *before, struct sim_graph *after, struct sim_node **stack,
+                     CUgraphExecUpdateResultInfo *info) {
+    size_t depth = 0, b, a;
+    if (before->node_count != after->node_count)
+        return false;
+    unpair(before);
+    unpair(after);
+    for (b = exit_from(before, 0), a = exit_from(after, 0); b < before->node_count && a < after->node_count;
+         b = exit_from(before, b + 1), a = exit_from(after, a + 1))
+        pair(before->nodes[b], after->nodes[a], stack, &depth);
+    if (a < after->node_count)
+        info->errorNode = SIM_POINTER(CUgraphNode, after->nodes[a]);
+    if (b < before->node_count || a < after->node_count)
+        return false;
+    while (depth)
+        if (!pair_dependencies(stack[--depth], stack, &depth, info))
+            return false;
+    return true;
+}
+
 static CUgraphExecUpdateResult compare_graphs(struct sim_graph *before, struct sim_graph *after,
                                               CUgraphExecUpdateResultInfo *info) {
-    if (before->node_count != after->node_count)
+    struct sim_node **stack = calloc(after->node_count + 1, sizeof(struct sim_node *));
+    if (!stack)
+        return CU_GRAPH_EXEC_UPDATE_ERROR;
+    bool paired = pair_all(before, after, stack, info);
+    free(stack);
+    if (!paired)
         return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-    sim_graph_number(before);
-    sim_graph_number(after);
     for (size_t i = 0; i < after->node_count; i++) {
-        const struct sim_links *b = &before->nodes[i]->dependencies, *a = &after->nodes[i]->dependencies;
-        info->errorNode = SIM_POINTER(CUgraphNode, after->nodes[i]);
-        if (b->count != a->count)
-            return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-        for (size_t j = 0; j < a->count; j++)
-            if (a->items[j].from->place != b->items[j].from->place) {
-                info->errorFromNode = SIM_POINTER(CUgraphNode, a->items[j].from);
-                return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-            }
-    }
-    for (size_t i = 0; i < after->node_count; i++) {
-        info->errorNode = SIM_POINTER(CUgraphNode, after->nodes[i]);
-        CUgraphExecUpdateResult result = compare(before->nodes[i], after->nodes[i]);
         const struct sim_node *node = after->nodes[i];
-        if (result == CU_GRAPH_EXEC_UPDATE_SUCCESS && before->nodes[i]->body_count != node->body_count)
+        info->errorNode = SIM_POINTER(CUgraphNode, node);
+        CUgraphExecUpdateResult result = compare(node->partner, node);
+        if (result == CU_GRAPH_EXEC_UPDATE_SUCCESS && node->partner->body_count != node->body_count)
             result = CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
         for (unsigned j = 0; result == CU_GRAPH_EXEC_UPDATE_SUCCESS && j < node->body_count; j++)
-            result = compare_graphs(before->nodes[i]->bodies[j], node->bodies[j], info);
+            result = compare_graphs(node->partner->bodies[j], node->bodies[j], info);
         if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
             return result;
     }
@@ -101,14 +158,14 @@ static CUgraphExecUpdateResult compare_graphs(struct sim_graph *before, struct s
     return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
-/* The plan refers to the nodes themselves, so they stay and change what they do. */
-static CUresult take_over(struct sim_graph *before, const struct sim_graph *after) {
+/* After they were compared. The plan refers to the nodes themselves, so they stay and change what they do. */
+static CUresult take_over(const struct sim_graph *after) {
     for (size_t i = 0; i < after->node_count; i++) {
-        struct sim_node *node = before->nodes[i];
+        struct sim_node *node = after->nodes[i]->partner;
         if (!node->body_count)
             SIM_TRY(sim_node_copy(node, after->nodes[i]));
         for (unsigned j = 0; j < node->body_count; j++)
-            SIM_TRY(take_over(node->bodies[j], after->nodes[i]->bodies[j]));
+            SIM_TRY(take_over(after->nodes[i]->bodies[j]));
     }
     return CUDA_SUCCESS;
 }
@@ -116,7 +173,7 @@ static CUresult take_over(struct sim_graph *before, const struct sim_graph *afte
 static CUresult update(struct sim_exec *exec, struct sim_graph *graph, CUgraphExecUpdateResultInfo *info) {
     info->result = compare_graphs(exec->graph, graph, info);
     if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS)
-        return take_over(exec->graph, graph);
+        return take_over(graph);
     return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 }
 
@@ -156,7 +213,7 @@ static CUresult set_child(struct sim_node *node, CUgraph handle) {
     struct sim_graph *child = sim_graph_find(handle);
     SIM_REQUIRE(child);
     SIM_REQUIRE(compare_graphs(node->bodies[0], child, &info) == CU_GRAPH_EXEC_UPDATE_SUCCESS);
-    return take_over(node->bodies[0], child);
+    return take_over(child);
 }
 
 static CUresult set(struct sim_node *node, const struct sim_node_work *work) {

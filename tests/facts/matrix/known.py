@@ -71,11 +71,6 @@ KNOWN: tuple[Known, ...] = (
         "which of two wrong arguments is told",
     ),
     Known(
-        r"with a context",
-        r"cuGraphExecUpdate hErrorNode_out null",
-        "the guest does not need it",
-    ),
-    Known(
         r"with a context|in another context|in a capture",
         r"cuLaunchKernelEx( config ones)?",
         "the guest reads attributes before it knows the function",
@@ -142,7 +137,7 @@ KNOWN: tuple[Known, ...] = (
     ),
     Known(
         r"of a destroyed context|after a reset",
-        r"cuGraphInstantiateWithFlags|cuGraphExecGetFlags|cuGraphExecDestroy",
+        r"cuGraphInstantiateWithFlags|cuGraphExecGet(Flags|Id)|cuGraphExecDestroy",
         "graphs end with no context natively",
     ),
     Known(

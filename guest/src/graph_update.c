@@ -1,0 +1,203 @@
+/* Changing an executable graph: one node, or all by another graph of the same shape. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "calls.h"
+#include "graph_exec.h"
+
+/* The exec's copy of an original node. */
+static struct gf_node *own(struct gf_exec *exec, const struct gf_node *node) {
+    return node->handle == 0 ? NULL : gf_model_find(exec->model, node->handle);
+}
+
+static bool may_be_disabled(const struct gf_node *node) {
+    return node != NULL &&
+           (node->params.type == CU_GRAPH_NODE_TYPE_KERNEL ||
+            node->params.type == CU_GRAPH_NODE_TYPE_MEMCPY || node->params.type == CU_GRAPH_NODE_TYPE_MEMSET);
+}
+
+CUresult gf_exec_enable(struct gf_exec *exec, const struct gf_node *original, bool enabled) {
+    gf_graphs_lock();
+    struct gf_node *node = own(exec, original);
+    CUresult result =
+        may_be_disabled(node) ? gf_exec_send_switch(exec, node, enabled) : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS) {
+        node->disabled = !enabled;
+    }
+    gf_graphs_unlock();
+    return result;
+}
+
+CUresult gf_exec_enabled(struct gf_exec *exec, const struct gf_node *original, unsigned *enabled) {
+    gf_graphs_lock();
+    struct gf_node *node = own(exec, original);
+    CUresult result = may_be_disabled(node) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS) {
+        *enabled = !node->disabled;
+    }
+    gf_graphs_unlock();
+    return result;
+}
+
+/* Pairs two nodes (`below`), once. */
+static bool pair(struct gf_node *have, struct gf_node *want, struct gf_node **stack, unsigned *depth) {
+    if (have->below != NULL || want->below != NULL) {
+        return have->below == want;
+    }
+    have->below = want;
+    want->below = have;
+    stack[(*depth)++] = want;
+    return true;
+}
+
+/* The next node, from this one on, on which none depends. */
+static struct gf_node *exit_from(struct gf_node *node) {
+    while (node != NULL && node->mark != 0) {
+        node = node->next;
+    }
+    return node;
+}
+
+static void unpair(struct gf_model *model) {
+    for (struct gf_node *n = model->first; n != NULL; n = n->next) {
+        n->below = NULL;
+        n->mark = 0;
+    }
+    for (struct gf_node *n = model->first; n != NULL; n = n->next) {
+        for (unsigned i = 0; i < n->edge_count; i++) {
+            n->edges[i].from->mark = 1;
+        }
+    }
+}
+
+/* As CUDA pairs them: exits in the order in which they were added, and from there the dependencies of each
+ * pair in theirs. */
+static CUgraphExecUpdateResult pair_all(struct gf_model *have, struct gf_model *want, struct gf_node **stack,
+                                        CUgraphExecUpdateResultInfo *info) {
+    unsigned depth = 0;
+    unpair(have);
+    unpair(want);
+    struct gf_node *h = exit_from(have->first), *w = exit_from(want->first);
+    for (; h != NULL && w != NULL; h = exit_from(h->next), w = exit_from(w->next)) {
+        pair(h, w, stack, &depth);
+    }
+    if (h != NULL || w != NULL) {
+        info->errorNode = w == NULL ? NULL : (CUgraphNode)w->handle;
+        return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    }
+    while (depth > 0) {
+        w = stack[--depth];
+        h = w->below;
+        info->errorNode = (CUgraphNode)w->handle;
+        if (h->edge_count != w->edge_count) {
+            return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+        }
+        for (unsigned i = 0; i < w->edge_count; i++) {
+            if (!pair(h->edges[i].from, w->edges[i].from, stack, &depth) ||
+                memcmp(&h->edges[i].data, &w->edges[i].data, sizeof w->edges[i].data) != 0) {
+                info->errorFromNode = (CUgraphNode)w->edges[i].from->handle;
+                return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+            }
+        }
+    }
+    return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+/* Whether a graph may become what another one is, whose nodes know then by `below` whose place they take. */
+static CUgraphExecUpdateResult compare(struct gf_model *have, struct gf_model *want,
+                                       CUgraphExecUpdateResultInfo *info) {
+    struct gf_node **stack = malloc((want->count + 1) * sizeof *stack);
+    CUgraphExecUpdateResult result = stack == NULL ? CU_GRAPH_EXEC_UPDATE_ERROR
+                                     : have->count != want->count
+                                         ? CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED
+                                         : pair_all(have, want, stack, info);
+    free(stack);
+    for (struct gf_node *w = want->first; w != NULL && result == CU_GRAPH_EXEC_UPDATE_SUCCESS; w = w->next) {
+        info->errorNode = (CUgraphNode)w->handle;
+        result = gf_params_may_replace(w->below, w);
+        if (result == CU_GRAPH_EXEC_UPDATE_SUCCESS && w->child != NULL) {
+            result = compare(w->below->child, w->child, info);
+        }
+    }
+    if (result == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
+        info->errorNode = NULL;
+    }
+    return result;
+}
+
+/* After it was compared. */
+static CUresult adopt(struct gf_exec *exec, struct gf_model *want) {
+    CUresult result = CUDA_SUCCESS;
+    for (struct gf_node *w = want->first; w != NULL && result == CUDA_SUCCESS; w = w->next) {
+        struct gf_node *have = w->below;
+        if (w->child != NULL) {
+            result = adopt(exec, w->child);
+        } else if (!gf_params_equal(have, w) || have->attribute_count != w->attribute_count ||
+                   w->attribute_count > 0) {
+            result = gf_params_copy(have, w);
+            result = result == CUDA_SUCCESS ? gf_exec_send_node(exec, have) : result;
+        }
+    }
+    return result;
+}
+
+static CUresult replace(struct gf_exec *exec, struct gf_node *node, const struct gf_node *given,
+                        enum gf_form form, const void *params) {
+    CUgraphExecUpdateResultInfo info;
+    if (gf_params_may_replace(node, given) != CU_GRAPH_EXEC_UPDATE_SUCCESS) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (given->child != NULL) {
+        bool same = compare(node->child, given->child, &info) == CU_GRAPH_EXEC_UPDATE_SUCCESS;
+        return same ? adopt(exec, given->child) : CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = gf_params_set(node, form, params);
+    return result == CUDA_SUCCESS ? gf_exec_send_node(exec, node) : result;
+}
+
+CUresult gf_exec_set(struct gf_exec *exec, const struct gf_node *original, enum gf_form form,
+                     const void *params) {
+    gf_graphs_lock();
+    struct gf_node *node = own(exec, original);
+    struct gf_node given = {.model = node == NULL ? NULL : node->model};
+    if (node != NULL) { /* it keeps its attributes */
+        given.attributes = node->attributes;
+        given.attribute_count = node->attribute_count;
+    }
+    CUresult result = node == NULL || gf_form_type(form, params) != node->params.type
+                          ? CUDA_ERROR_INVALID_VALUE
+                          : gf_params_set(&given, form, params);
+    if (result == CUDA_SUCCESS) {
+        result = replace(exec, node, &given, form, params);
+        gf_params_free(&given);
+    }
+    gf_graphs_unlock();
+    return result;
+}
+
+CUresult gf_exec_set_value(struct gf_exec *exec, const struct gf_node *node, enum gf_form form,
+                           uint64_t value) {
+    return gf_exec_set(exec, node, form, &value);
+}
+
+CUresult gf_exec_update(struct gf_exec *exec, struct gf_model *want, CUgraphExecUpdateResultInfo *info) {
+    *info = (CUgraphExecUpdateResultInfo){0};
+    gf_graphs_lock();
+    info->result = compare(exec->model, want, info);
+    CUresult result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    if (info->result == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
+        result = adopt(exec, want);
+        info->result = result == CUDA_SUCCESS ? CU_GRAPH_EXEC_UPDATE_SUCCESS : CU_GRAPH_EXEC_UPDATE_ERROR;
+    }
+    gf_graphs_unlock();
+    return result;
+}
+
+CUresult gf_exec_update_old(struct gf_exec *exec, struct gf_model *want, CUgraphNode *node,
+                            CUgraphExecUpdateResult *result_out) {
+    CUgraphExecUpdateResultInfo info;
+    CUresult result = gf_exec_update(exec, want, &info);
+    *result_out = info.result;
+    *node = info.errorNode;
+    return result;
+}
