@@ -46,6 +46,8 @@ CUresult gf_reference_bind_memory(struct gf_texture_reference *reference, uint64
 CUresult gf_reference_bind_rows(struct gf_texture_reference *reference, uint64_t handle,
                                 const CUDA_ARRAY_DESCRIPTOR *desc, CUdeviceptr address, size_t pitch);
 CUresult gf_reference_border(const struct gf_texture_reference *reference, float colour[4]);
+/* How many texels a texture over linear memory may have. */
+CUresult gf_texture_line_width(CUarray_format format, unsigned channels, size_t *width);
 CUresult gf_texture_create(CUtexObject *object, const CUDA_RESOURCE_DESC *resource,
                            const CUDA_TEXTURE_DESC *texture, const CUDA_RESOURCE_VIEW_DESC *part);
 CUresult gf_texture_resource(CUtexObject object, CUDA_RESOURCE_DESC *resource);

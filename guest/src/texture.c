@@ -9,6 +9,8 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "objects.h"
+#include "session.h"
+#include "wire/texel.h"
 
 static struct gf_texture_object *texture_of(CUtexObject value) {
     struct gf_table *table = &gf_tables[GF_HANDLE_TEXTURE_OBJECT];
@@ -30,6 +32,14 @@ static struct gf_surface_object *surface_of(CUsurfObject value) {
         }
     }
     return NULL;
+}
+
+CUresult gf_texture_line_width(CUarray_format format, unsigned channels, size_t *width) {
+    if (gf_texel_bytes(format, channels) == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *width = (size_t)gf_session.device.attributes[CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH];
+    return CUDA_SUCCESS;
 }
 
 CUresult gf_texture_create(CUtexObject *value, const CUDA_RESOURCE_DESC *resource,

@@ -163,9 +163,10 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *out, const char *text) {
 CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *elements, CUarray_format format, unsigned channels,
                                             CUdevice ordinal) {
     struct sim_device *device;
-    SIM_TRY(find_device(ordinal, &device));
     struct sim_texel texel;
-    SIM_REQUIRE(elements && sim_texel_of(format, channels, &texel));
+    SIM_REQUIRE(elements);
+    SIM_TRY(find_device(ordinal, &device));
+    SIM_REQUIRE(sim_texel_of(format, channels, &texel));
     *elements = UINT64_C(1) << 28;
     return CUDA_SUCCESS;
 }

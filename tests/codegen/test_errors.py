@@ -17,6 +17,7 @@ from .spec_edits import edited, shown
 
 DRIVER = "cuda/driver"
 NEXT_ID = max(variant.id for variant in load().driver.variants) + 1
+NEXT_OF_SESSION = max(variant.id for variant in load().libraries[1].variants) + 1
 SESSION = "gpuferry/session.yaml"
 RESULTS = "cuda/results.yaml"
 EVENT_QUERY = "      - symbol: cuEventQuery\n        since: 2000\n        id: 472\n"
@@ -137,7 +138,7 @@ MISTAKES = {
         EVENT_QUERY.replace("472", "471"),
         (
             0,
-            "cuEventQuery: id 471 is taken by cuEventCreate (specs/cuda/driver/event.yaml:{-18})",
+            "cuEventQuery: id 471 is taken by cuEventCreate (specs/cuda/driver/event.yaml:{-17})",
             f"Use {NEXT_ID}, the next free one; ids are never reused",
         ),
     ),
@@ -148,7 +149,7 @@ MISTAKES = {
         (
             6,
             "sessionClose: id 1 is retired",
-            "Use 251, the next free one; ids are never reused",
+            f"Use {NEXT_OF_SESSION}, the next free one; ids are never reused",
         ),
     ),
     "id of another library": (

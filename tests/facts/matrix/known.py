@@ -197,12 +197,6 @@ KNOWN: tuple[Known, ...] = (
         "another context than that of the capture",
     ),
     Known(
-        r"with a context|without a context|in another context|of a destroyed context|after a reset"
-        r"|after a sticky error|in a capture",
-        r"cuDeviceGetTexture1DLinearMaxWidth.*",
-        "which of two wrong arguments is told, and which formats there are",
-    ),
-    Known(
         r"with a context",
         r"cuGraphAdd(BatchMemOp|MemAlloc)Node nodeParams ones",
         "lists of nonsense length are read",
