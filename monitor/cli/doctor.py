@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from . import reach
-from .checks import jail, machine, monitor
+from .checks import machine, monitor
 from .checks.check import Check
 from .errors import Exit
 from .quick import QUICK, not_for_servers
@@ -27,7 +27,7 @@ def _server_checks() -> Iterator[Check]:
         detail = f"not looked at, for here are guests only ({reason})"
         yield Check("what a monitor needs", "note", detail, "else: pip install 'gpuferry[server]'")
         return
-    from .checks import settings
+    from .checks import jail, settings
 
     yield from settings.settings_checks(machine.monitor_runs())
     yield from machine.runtime_folder()

@@ -103,7 +103,9 @@ class Server(Process):
         return message.ready
 
     def ended(self) -> node_pb2.SessionEnded:
-        message = self.message()
+        """How the session ended; what it asks of the monitor meanwhile stays unanswered."""
+        while (message := self.message()).WhichOneof("message") == "fetch":
+            pass
         assert message.WhichOneof("message") == "ended", message
         return message.ended
 

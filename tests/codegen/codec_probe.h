@@ -18,6 +18,7 @@ enum { BAD = 0xbad, LIMIT = 1 << 20, DEVICES = 4, PARAMS = 24 };
     }
 WIRE(stream, CUstream)
 WIRE(array, CUarray)
+WIRE(mipmapped_array, CUmipmappedArray)
 WIRE(context, CUcontext)
 WIRE(kernel, CUkernel)
 WIRE(function_or_kernel, CUfunction)

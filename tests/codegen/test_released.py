@@ -33,7 +33,7 @@ def test_no_release_was_changed() -> None:
 
 
 def test_an_added_operation_is_no_change(tmp_path: Path) -> None:
-    added = FENCE.replace("sessionFence", "sessionOther").replace("id: 4", "id: 199")
+    added = FENCE.replace("sessionFence", "sessionOther").replace("id: 4", "id: 198")
     text = f"  sessionOther:\n    group: session\n    variants:\n{added}"
     text += "        signature: void sessionOther(void)\n        class: async\n"
     text += "        server: custom\n        replay: none\n"

@@ -14,7 +14,7 @@ import structlog
 from google.protobuf.message import DecodeError
 from gpuferry.monitor.assembly import Monitor, build, occupy
 from gpuferry.monitor.pool.api_server import ApiServer
-from gpuferry.monitor.pool.channel import ChannelBroken
+from gpuferry.monitor.pool.channel import ChannelBroken, Descriptor
 from gpuferry.monitor.pool.health import Health
 from gpuferry.monitor.service.stopping import Stopping
 from gpuferry.monitor.sessions.session import Session
@@ -30,6 +30,8 @@ KINDS = [field.name for field in node_pb2.FromServer.DESCRIPTOR.oneofs[0].fields
 
 class Said:
     """In place of the channel: messages that were written before, and no answer."""
+
+    beside: tuple[Descriptor, ...] = ()
 
     def __init__(self, messages: Iterator[bytes]) -> None:
         self._messages = messages

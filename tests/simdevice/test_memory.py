@@ -102,7 +102,7 @@ def test_pointer_attributes(cu: Driver, context: int) -> None:
     assert attributes(cu, host, numbers) == [context, 1, host, host, 0, 0, host, 4096, 1]
     managed = cu.out("cuMemAllocManaged", 4096, 1)
     assert attributes(cu, managed, numbers) == [context, 2, managed, managed, 1, 0, managed, 4096, 1]
-    assert attributes(cu, 0x5000, [2, 3, 4, 9]) == [0, 0, 0, 0xFFFFFFFE]
+    assert attributes(cu, 0x5000, [2, 3, 4, 9]) == [0, 0, 0x5000, 0xFFFFFFFE]
     assert cu.status("cuPointerGetAttribute", OUT, 2, 0x5000) == INVALID_VALUE
     assert cu.status("cuPointerGetAttribute", OUT, 4, device) == INVALID_VALUE
     assert cu.status("cuPointerGetAttribute", OUT, 77, device) == INVALID_VALUE
