@@ -17,6 +17,7 @@ from .messages import USED, plain_usage
 
 FILE = "usage.json"
 VERSION = 1
+COUNTED_MOST = (1 << 63) - 1  # of any figure: API servers count, and are not believed
 TENANTS_MOST = 1000  # names that are told apart; what others use is counted for NOBODY
 DAYS_MOST = 92
 NOBODY = "-"
@@ -86,7 +87,7 @@ class UsageBook:
             if usage is None:
                 usage = place[name] = tenants_pb2.Usage(tenant=name, day=its_day)
             for field, amount in used.items():
-                setattr(usage, field, getattr(usage, field) + amount)
+                setattr(usage, field, min(getattr(usage, field) + amount, COUNTED_MOST))
         self.changed = True
 
     def totals(self) -> list[tenants_pb2.Usage]:
