@@ -242,3 +242,11 @@ def test_a_torn_file_is_kept_aside(tmp_path: Path, content: str) -> None:
     (aside,) = tmp_path.iterdir()
     assert aside.name.startswith("usage.unreadable-")
     assert aside.read_text() == content
+
+
+def test_a_figure_does_not_overflow(tmp_path: Path) -> None:
+    """API servers count, and one that was taken over says what it likes."""
+    book = UsageBook(tmp_path / "usage.json", is_tenant, lambda: "2026-11-22")
+    for _ in range(2):
+        book.add("acme", sessions=1 << 63)
+    assert [one.sessions for one in book.totals()] == [(1 << 63) - 1]
