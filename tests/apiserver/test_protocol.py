@@ -249,7 +249,12 @@ def chatter(seed: int) -> bytes:
     numbers += [handle(kind, slot) for kind in ("stream", "event", "module", "library") for slot in range(2)]
     numbers += [handle(kind, slot) for kind in ("kernel", "function", "context", "link") for slot in range(2)]
     frames = b""
-    allowed = [op for op, m in operations().items() if op != "sessionClose" and not m.variant.restore]
+    unmeasured = {240, 241}  # their payload's length depends on more than one field
+    allowed = [
+        op
+        for op, m in operations().items()
+        if op != "sessionClose" and not m.variant.restore and m.variant.id not in unmeasured
+    ]
     for _ in range(60):
         op = generator.choice(allowed)
         message = operations()[op]
