@@ -249,12 +249,7 @@ def chatter(seed: int) -> bytes:
     numbers += [handle(kind, slot) for kind in ("stream", "event", "module", "library") for slot in range(2)]
     numbers += [handle(kind, slot) for kind in ("kernel", "function", "context", "link") for slot in range(2)]
     frames = b""
-    unmeasured = {240, 241}  # their payload's length depends on more than one field
-    allowed = [
-        op
-        for op, m in operations().items()
-        if op != "sessionClose" and not m.variant.restore and m.variant.id not in unmeasured
-    ]
+    allowed = [op for op, m in operations().items() if op != "sessionClose" and not m.variant.restore]
     for _ in range(60):
         op = generator.choice(allowed)
         message = operations()[op]
@@ -273,6 +268,8 @@ def chatter(seed: int) -> bytes:
             values["width"], values["rows"] = [generator.choice([0, 1, 4096])], [generator.choice([0, 1, 3])]
         elif op == "sessionGraphEdges":
             values["count"], payload = [1], bytes(16)
+        elif op in ("sessionGraphBatch", "sessionGraphSetBatch"):
+            values["count"], payload = [1], bytes(24)
         elif op in LAUNCHES:
             values["attributes"] = [0]
             if op != "sessionOccupancyClusters":
