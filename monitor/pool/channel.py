@@ -37,11 +37,11 @@ class Descriptor:
         self._number = number
 
     def fileno(self) -> int:
-        """Its number here."""
+        """The number of the descriptor in this process."""
         return self._number
 
     def close(self) -> None:
-        """Close it."""
+        """Close the descriptor."""
         os.close(self._number)
 
 

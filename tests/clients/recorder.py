@@ -67,7 +67,7 @@ def is_skip(error: BaseException) -> bool:
 
 
 class Result(unittest.TestResult):
-    """Of unittest, into a record."""
+    """A unittest result that writes each test and its outcome into the record of a module."""
 
     def __init__(self, record: Record) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ def run_unittest(record: Record, module: str, pattern: str = "") -> None:
 
 
 class Plugin:
-    """Of pytest, into a record."""
+    """A pytest plugin that writes each test and its outcome into the record of a module."""
 
     def __init__(self, record: Record) -> None:
         self.record = record
