@@ -17,7 +17,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="gpuferry.apiserver", description="One API server; the monitor starts it."
     )
-    parser.add_argument("--device", type=int, required=True, help="ordinal of the device")
+    parser.add_argument("--device", required=True, help="ordinal of the device, or of several: 0,1")
     parser.add_argument(
         "--control-fd", type=int, required=True, help="inherited SOCK_SEQPACKET socket to the monitor"
     )
@@ -36,7 +36,8 @@ def main() -> int:
 
     from .server import Server
 
-    return Server(options.device, options.control_fd, confinement).run()
+    devices = [int(device) for device in options.device.split(",")]
+    return Server(devices, options.control_fd, confinement).run()
 
 
 if __name__ == "__main__":

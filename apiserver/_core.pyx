@@ -108,15 +108,18 @@ cdef gf_tls *_restore_tls(bytes state) except? NULL:
 
 
 cdef class Core:
-    """One device, its warm context, and the one session that may be under way."""
+    """The devices, their warm contexts, and the one session that may be under way."""
 
     cdef Session *s
-    cdef bytes _device
+    cdef list _devices
+    cdef bytes _links
     cdef list _pinned
     cdef readonly int driver_version
 
-    def __cinit__(self, int ordinal):
+    def __cinit__(self, *ordinals):
         cdef gf_device description
+        cdef vector[gf_device_link] links
+        cdef vector[int] wanted
         cdef int version = 0
         cdef pthread_condattr_t monotonic
         cdef Session *s = <Session *>calloc(1, sizeof(Session))
@@ -150,22 +153,35 @@ cdef class Core:
         if version < MINIMUM_DRIVER:
             raise DeviceError(f"the driver supports CUDA {version // 1000}.{version % 1000 // 10}; 12.8 is needed")
         self.driver_version = version
-        _check(start_device(s, ordinal), f"initialising device {ordinal}")
+        if not 0 < len(ordinals) <= GF_DEVICES_MAX:
+            raise ValueError(f"{len(ordinals)} devices: there can be 1 to {GF_DEVICES_MAX}")
+        for ordinal in ordinals:
+            wanted.push_back(ordinal)
+        named = f"device{'s' * (len(ordinals) > 1)} {', '.join(map(str, ordinals))}"
+        _check(start_devices(s, &wanted), f"initialising {named}")
         _check(capture_output(s), "redirecting the standard output")
-        _check(describe_device(s, &description), f"describing device {ordinal}")
-        self._device = (<char *>&description)[:sizeof(gf_device)]
+        self._devices = []
+        for place in range(s.device.count):
+            _check(describe_device(s, gpu_at_place(s, place), &description), f"describing {named}")
+            self._devices.append((<char *>&description)[:sizeof(gf_device)])
+        _check(describe_links(s, &links), f"describing {named}")
+        self._links = (<char *>links.data())[:links.size() * sizeof(gf_device_link)]
+        begin_device(s)
 
     @property
     def device_name(self) -> str:
-        return (<gf_device *><char *>self._device).name.decode(errors="replace")
+        """Of the first device."""
+        return (<gf_device *><char *>self._devices[0]).name.decode(errors="replace")
 
     @property
     def device_uuid(self) -> bytes:
-        return (<char *>(<gf_device *><char *>self._device).uuid)[:16]
+        """Of the first device."""
+        return (<char *>(<gf_device *><char *>self._devices[0]).uuid)[:16]
 
     @property
     def device_memory(self) -> int:
-        return (<gf_device *><char *>self._device).total_memory
+        """Of the first device."""
+        return (<gf_device *><char *>self._devices[0]).total_memory
 
     @property
     def window(self) -> tuple[int, int]:
@@ -183,7 +199,8 @@ cdef class Core:
             raise ValueError("a proof has 32 bytes")
         memset(&header, 0, sizeof(header))
         memset(&welcome, 0, sizeof(welcome))
-        header.size = sizeof(gf_header) + sizeof(gf_welcome) + sizeof(gf_device)
+        told = b"".join(self._devices) + self._links
+        header.size = <uint32_t>(sizeof(gf_header) + sizeof(gf_welcome) + len(told))
         header.op = GF_OP_WELCOME
         memcpy(welcome.proof, <char *>proof, sizeof(welcome.proof))
         welcome.session = session
@@ -192,10 +209,10 @@ cdef class Core:
         welcome.quota = quota
         welcome.granularity = PAGE
         welcome.driver_version = self.driver_version
-        welcome.device_count = 1
+        welcome.device_count = len(self._devices)
         welcome.resume_ms = resume_ms
         welcome.image_kinds = GF_IMAGE_PTX | (0 if is_simulated() else GF_IMAGE_SASS)
-        return (<char *>&header)[:sizeof(header)] + (<char *>&welcome)[:sizeof(welcome)] + self._device
+        return (<char *>&header)[:sizeof(header)] + (<char *>&welcome)[:sizeof(welcome)] + told
 
     def no_session(self) -> bytes:
         """The REFUSED frame for a guest that wants to go on with a session that is over."""
@@ -773,8 +790,8 @@ cdef class Core:
 
     @property
     def device(self) -> bytes:
-        """struct gf_device"""
-        return self._device
+        """struct gf_device of the first device"""
+        return self._devices[0]
 
 
 cdef list _kept(vector[uint8_t] *written):

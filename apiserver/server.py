@@ -11,6 +11,7 @@ import select
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gpuferry.migration.errors import ARRIVING
@@ -280,11 +281,13 @@ class Dispatcher:
 class Server:
     """One API server: a warm context, the monitor's orders, one session at a time."""
 
-    def __init__(self, device: int, control_fd: int, confinement: Confinement | None = None) -> None:
-        self._device = device
+    def __init__(
+        self, devices: Sequence[int], control_fd: int, confinement: Confinement | None = None
+    ) -> None:
+        self._devices = devices
         self._confinement = confinement
         self._control = Control(control_fd, orders.SERVERS)
-        self._log = Log(gpu=device, pid=os.getpid())
+        self._log = Log(gpu=devices[0], pid=os.getpid())
         self._session: Session | None = None
         self._comeback: tuple[node_pb2.Resume, socket.socket, bytes] | None = (
             None  # until it is known who has the session
@@ -297,7 +300,7 @@ class Server:
     def run(self) -> int:
         """Serve sessions until the monitor says otherwise. Returns the exit status."""
         try:
-            self._core = Core(self._device)
+            self._core = Core(*self._devices)
         except DeviceError as error:
             self._log.error("start failed", reason=str(error))
             self._control.send(node_pb2.FromServer(failed=node_pb2.Failed(reason=str(error))))
@@ -373,7 +376,8 @@ class Server:
         return node_pb2.Ready(
             pid=os.getpid(),
             seals=True,
-            device=self._device,
+            device=self._devices[0],
+            devices=self._devices if len(self._devices) > 1 else (),
             device_uuid=core.device_uuid,
             device_name=core.device_name,
             device_memory=core.device_memory,

@@ -115,7 +115,7 @@ def test(message: Message, check: Check) -> Test | None:
     if check.what is What.MAX:
         return _bound(message, check, arg, ">")
     if check.what is What.DEVICE:
-        return Test(f"q.{arg.name} != 0", check.error)
+        return Test(f"not has_device(s, q.{arg.name})", check.error)
     if check.what is What.RANGE:
         return _range(check, arg)
     if check.what is What.HANDLE:

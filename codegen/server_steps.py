@@ -225,7 +225,7 @@ def argument(spec: Spec, arg: Arg) -> str:
     if single(spec, arg):
         return f"&{arg.name}"
     if arg.kind is Kind.DEVICE:
-        return "s.device.cu"
+        return f"device_of(s, q.{arg.name})"
     if arg.kind is Kind.HANDLE:
         return translated(spec, arg)
     if arg.kind in VALUES:

@@ -19,6 +19,7 @@ SEARCHED = (
     "LD_LIBRARY_PATH",
     "PATH",
 )  # where programs and the loader look; inject adds to them
+GPUS_MOST = 32  # of one session (specs/gpuferry/frames.yaml, DEVICES_MAX)
 TLS_SETTINGS = ("GPUFERRY_TLS_CA", "GPUFERRY_TLS_NAME")
 
 
@@ -80,6 +81,7 @@ def guest_settings(
     function: str | None = None,
     stats: str | None = None,
     labels: str = "",
+    gpus: int = 0,
 ) -> dict[str, str]:
     """What the guest library reads from its environment."""
     settings = {"GPUFERRY_MONITOR": endpoint.address}
@@ -95,6 +97,8 @@ def guest_settings(
         settings["GPUFERRY_STATS"] = os.path.abspath(stats)
     if labels:
         settings["GPUFERRY_LABELS"] = labels
+    if gpus:
+        settings["GPUFERRY_GPUS"] = str(gpus)
     return settings
 
 

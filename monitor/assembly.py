@@ -125,7 +125,8 @@ def build(config: Config, premises: Premises, stopping: Stopping) -> Monitor:
     """Make all parts of a monitor; nothing runs yet, and nobody is told anything. Raises ConfigError."""
     ledger = premises.ledger
     tenancy = Tenancy(config.tenants or {})
-    placer = Placer(build_policy(config.policy, config.queue, config.migration, tenancy.share))
+    policy = build_policy(config.policy, config.queue, config.migration, tenancy.share)
+    placer = Placer(policy, config.devices)
     announcer, events = Announcer(), PoolEvents()
     gpus = gpu_stats(config)
     returns = Returns(premises.runtime.path, ledger.secret, config.orphan_grace)

@@ -20,6 +20,11 @@ cdef bint has_alias(Session *s, uint64_t page) noexcept nogil:
     return s.aliases.count > 0 and (s.aliases.taken[page >> 6] >> (page & 63)) & 1
 
 
+cdef Gpu *alias_gpu(Session *s, uint64_t page) noexcept nogil:
+    """Whose memory the alias shows that begins there."""
+    return gpu_at(s, s.aliases.homes[page])
+
+
 cdef uint64_t alias_at(Session *s, uint64_t page) noexcept nogil:
     """Pages of the alias that begins there; 0: none does."""
     return s.aliases.pages[page] if has_alias(s, page) else 0
@@ -131,13 +136,13 @@ cdef int permit(Session *s, uint64_t address, uint64_t size, uint32_t access) no
         return cu.CUDA_ERROR_INVALID_VALUE
     memset(&wanted, 0, sizeof(wanted))
     wanted.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
-    wanted.location.id = s.device.cu
     wanted.flags = <cu.CUmemAccess_flags>access
     page = page_of(s, address)
     end = page + (size >> PAGE_BITS)
     while status == cu.CUDA_SUCCESS and page < end:
         length = alias_at(s, page)
         at = s.window.base + (page << PAGE_BITS)
+        wanted.location.id = alias_gpu(s, page).cu
         status = cu.cuMemSetAccess(at, length << PAGE_BITS, &wanted, 1)
         if status == cu.CUDA_SUCCESS:
             s.aliases.access[page] = <uint8_t>access
@@ -171,7 +176,7 @@ cdef int unalias_memory(Session *s, uint64_t address, uint64_t size) noexcept no
     if not whole_aliases(s, address, size):
         return cu.CUDA_ERROR_INVALID_VALUE
     hide_all(s, address, size)
-    return unmap_behind_work(s, address, size)
+    return unmap_behind_work(s, alias_gpu(s, page_of(s, address)), address, size)
 
 
 cdef int unalias_all(Session *s) noexcept nogil:

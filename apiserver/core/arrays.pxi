@@ -61,8 +61,8 @@ cdef int clear_array(Session *s, Frame *f, Array *array) noexcept nogil:
         if copy.dstY == array.rows:
             copy.dstY = 0
             copy.dstZ += 1
-    status = status or join(s, stream, s.streams.order) or publish(s)
-    stream.epoch = s.streams.epoch
+    status = status or join(s, stream, f.context.gpu.order) or publish(s, f.context.gpu)
+    stream.epoch = f.context.gpu.epoch
     return status
 
 
@@ -74,7 +74,7 @@ cdef int on_cuArray3DCreate_v2(Session *s, Frame *f, gf_req_cuArray3DCreate_v2 *
         return cu.CUDA_ERROR_OUT_OF_MEMORY
     measure(array, desc)
     array.bytes = charge_of(array.bytes)
-    if array.row == 0 or not admit(s, array.bytes):
+    if array.row == 0 or not admit(s, f.context.gpu, array.bytes):
         status = cu.CUDA_ERROR_OUT_OF_MEMORY if array.row > 0 else cu.CUDA_ERROR_INVALID_VALUE
         free(array)
         return status
@@ -86,7 +86,7 @@ cdef int on_cuArray3DCreate_v2(Session *s, Frame *f, gf_req_cuArray3DCreate_v2 *
         if status == cu.CUDA_SUCCESS:
             return status
         cu.cuArrayDestroy(array.cu)
-    discharge(s, array.bytes)
+    discharge(s, f.context.gpu, array.bytes)
     free(array)
     return status
 
@@ -101,7 +101,7 @@ cdef int drop_array(Session *s, Array *array) noexcept nogil:
     cdef int status = enter(s, array.base.context)
     forget(s, &array.base)
     if not array.part:
-        discharge(s, array.bytes)
+        discharge(s, array.base.context.gpu, array.bytes)
         status = status or cu.cuArrayDestroy(array.cu)
     free(array)
     return status

@@ -35,7 +35,7 @@ cdef int map_aside(Session *s, uint64_t page, uint64_t pages, cu.CUmemGenericAll
     cdef int status = cu.cuMemMap(address, pages << PAGE_BITS, 0, handle, 0)
     if status != cu.CUDA_SUCCESS:
         return status
-    status = allow_access(s, address, pages << PAGE_BITS)
+    status = allow_access(s, gpu_at_place(s, 0), address, pages << PAGE_BITS)
     if status != cu.CUDA_SUCCESS:
         cu.cuMemUnmap(address, pages << PAGE_BITS)
         return status

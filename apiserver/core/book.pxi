@@ -125,11 +125,16 @@ cdef bint claim(Session *s, uint64_t wanted, uint64_t *left) noexcept nogil:
     return fine
 
 
-cdef bint admit(Session *s, uint64_t size) noexcept nogil:
-    """Whether so many bytes more may be mapped; they count from here on."""
+cdef bint admit(Session *s, Gpu *gpu, uint64_t size) noexcept nogil:
+    """Whether so many bytes more of the device's memory may be taken; they count from here on."""
     cdef uint64_t left
     cdef bint fine
     pthread_mutex_lock(&s.book.lock)
+    if s.device.count > 1:
+        fine = size <= s.window.quota and gpu.admitted <= s.window.quota - size
+        gpu.admitted += size if fine else 0
+        pthread_mutex_unlock(&s.book.lock)
+        return fine
     fine = size <= s.window.quota and s.book.admitted <= s.window.quota - size
     if fine and s.book.admitted + size > s.book.credit:
         fine = claim(s, s.book.admitted + size, &left)
@@ -139,10 +144,13 @@ cdef bint admit(Session *s, uint64_t size) noexcept nogil:
     return fine
 
 
-cdef void discharge(Session *s, uint64_t size) noexcept nogil:
-    """They are not mapped any more."""
+cdef void discharge(Session *s, Gpu *gpu, uint64_t size) noexcept nogil:
+    """They are not taken any more."""
     pthread_mutex_lock(&s.book.lock)
-    s.book.admitted -= size
+    if s.device.count > 1:
+        gpu.admitted -= size
+    else:
+        s.book.admitted -= size
     pthread_mutex_unlock(&s.book.lock)
 
 

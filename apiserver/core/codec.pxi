@@ -91,12 +91,20 @@ cdef int codec_address(gf_decoder *d, uint64_t address, uint64_t size, unsigned 
 
 
 cdef int codec_device(gf_decoder *d, int wire, int *driver) noexcept nogil:
-    driver[0] = (<Session *>d.session).device.cu
-    return cu.CUDA_SUCCESS if wire == 0 else cu.CUDA_ERROR_INVALID_DEVICE
+    cdef Session *s = <Session *>d.session
+    if not has_device(s, wire):
+        return cu.CUDA_ERROR_INVALID_DEVICE
+    driver[0] = device_of(s, wire)
+    return cu.CUDA_SUCCESS
 
 
 cdef int codec_ordinal(gf_decoder *d, int driver, int *wire) noexcept nogil:
+    cdef Session *s = <Session *>d.session
+    cdef int number
     wire[0] = 0
+    for number in range(s.device.visible):
+        if device_of(s, number) == driver:
+            wire[0] = number
     return cu.CUDA_SUCCESS
 
 

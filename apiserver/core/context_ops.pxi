@@ -4,8 +4,9 @@ cdef enum:
     LEAST_HEAP = 8 << 20        # of kernels, whatever the quota: what a device gives unasked
 
 
-cdef Context *new_context(Session *s, cu.CUcontext made) noexcept nogil:
+cdef Context *new_context(Session *s, Gpu *gpu, cu.CUcontext made) noexcept nogil:
     cdef Context *context = <Context *>calloc(1, sizeof(Context))
+    context.gpu = gpu
     context.events = new vector[cu.CUevent]()
     context.cu = made
     context.base.context = context
@@ -111,14 +112,17 @@ cdef int cuCtxSetLimit_call(Session *s, Frame *f, gf_req_cuCtxSetLimit *q) noexc
 
 cdef int cuCtxCreate_v2_call(Session *s, Frame *f, gf_req_cuCtxCreate_v2 *q, cu.CUcontext *made) noexcept nogil:
     cdef int status = cover_all_copies(s)
-    return status or cu.cuCtxCreate(made, NULL, q.flags, s.device.cu)
+    return status or cu.cuCtxCreate(made, NULL, q.flags, device_of(s, q.dev))
 
 
 cdef int adopt_context(Session *s, Frame *f, uint64_t handle, cu.CUcontext made) noexcept nogil:
     """A new context, which the driver has made current."""
-    cdef Context *context = new_context(s, made)
+    cdef Context *context
+    cdef cu.CUdevice device = 0
+    cdef int status = cu.cuCtxGetDevice(&device)
+    context = new_context(s, gpu_of(s, device), made)
     s.device.current = context
-    cdef int status = put(s, handle, CONTEXT, &context.base, context)
+    status = status or put(s, handle, CONTEXT, &context.base, context)
     if status == cu.CUDA_SUCCESS:
         link_context(s, context)
         return status
@@ -134,7 +138,7 @@ cdef int retire_context(Session *s, Frame *f, uint64_t handle) noexcept nogil:
     cdef Context *context = <Context *>find(s, handle, CONTEXT)
     if context == NULL:
         return cu.CUDA_ERROR_INVALID_CONTEXT
-    if context == s.device.primary:
+    if context == context.gpu.primary:
         return cu.CUDA_ERROR_INVALID_VALUE
     return drop_context(s, context)
 
@@ -150,7 +154,7 @@ cdef int cuDevicePrimaryCtxRelease_v2_call(Session *s, Frame *f,
 
 cdef int cuDevicePrimaryCtxReset_v2_call(Session *s, Frame *f,
                                          gf_req_cuDevicePrimaryCtxReset_v2 *q) noexcept nogil:
-    cdef int status = reset_primary(s, False)
+    cdef int status = reset_primary(s, s.device.shown[q.dev], False)
     if status != cu.CUDA_SUCCESS:
         s.device.broken = True
         end_session(s, DEVICE_FAILED, b"device error: the primary context could not be reset")
@@ -159,48 +163,64 @@ cdef int cuDevicePrimaryCtxReset_v2_call(Session *s, Frame *f,
     return status
 
 
-cdef int furnish_primary(Session *s) noexcept nogil:
-    """What we keep in the primary context: two streams, the fence, pinned staging."""
-    return pin_staging(s) or furnish_streams(s)
+cdef int furnish_primary(Session *s, Gpu *gpu) noexcept nogil:
+    """What we keep in a primary context: two streams and the fence; in the first one, pinned staging too."""
+    cdef int status = furnish_streams(s, gpu)
+    if status == cu.CUDA_SUCCESS and gpu.primary == s.device.primary:
+        status = pin_staging(s) or furnish_feed(s)
+    return status
 
 
-cdef int reset_primary(Session *s, bint discard_staging) noexcept nogil:
-    """Really resets the primary context, and furnishes it again. It mends a sticky error too."""
+cdef void come_to_rest(Session *s, Gpu *gpu) noexcept nogil:
+    """What ends with a primary context may be used on every device: by fences, and by copies out of staging."""
+    cdef int i
+    for i in range(s.device.count):
+        if gpu.primary == s.device.primary or gpu_at_place(s, i) == gpu:
+            enter(s, gpu_at_place(s, i).primary)
+            cu.cuCtxSynchronize()
+    wait_for_tasks(s)
+
+
+cdef int reset_primary(Session *s, Gpu *gpu, bint discard_staging) noexcept nogil:
+    """Really resets a primary context, and furnishes it again. It mends a sticky error too."""
     cdef int status
     cdef cu.CUcontext again
-    enter(s, s.device.primary)
-    cu.cuCtxSynchronize()
-    wait_for_tasks(s)
-    pthread_mutex_lock(&s.move.lock)
-    drop_copy_streams(s)
-    end_move(s)
-    pthread_mutex_unlock(&s.move.lock)
-    empty_context(s, s.device.primary)
-    if s.device.primary.per_thread != NULL:
-        unlink_stream(s, s.device.primary.per_thread)
-        free(s.device.primary.per_thread)
-        s.device.primary.per_thread = NULL
+    cdef Context *primary = gpu.primary
+    cdef bint first = primary == s.device.primary
+    come_to_rest(s, gpu)
+    if first:
+        pthread_mutex_lock(&s.move.lock)
+        drop_copy_streams(s)
+        end_move(s)
+        pthread_mutex_unlock(&s.move.lock)
+    empty_context(s, primary)
+    if primary.per_thread != NULL:
+        unlink_stream(s, primary.per_thread)
+        free(primary.per_thread)
+        primary.per_thread = NULL
     close_open_slot(s)
-    forget_context(s, s.device.primary)
-    unpin_staging(s)
-    forget_registration(s)
-    s.device.primary.events.clear()
-    forget_own_events(s.device.primary)
-    if discard_staging:
+    forget_context(s, primary)
+    if first:
+        unpin_staging(s)
+        forget_registration(s)
+    primary.events.clear()
+    forget_own_events(primary)
+    if first and discard_staging:
         renew_staging(s)
-    status = cu.cuDevicePrimaryCtxReset(s.device.cu)
+    enter(s, primary)
+    status = cu.cuDevicePrimaryCtxReset(gpu.cu)
     if status != cu.CUDA_SUCCESS:
         return status
     # A reset context is inactive until it is retained anew.
-    cu.cuDevicePrimaryCtxRelease(s.device.cu)
-    status = cu.cuDevicePrimaryCtxRetain(&again, s.device.cu)
+    cu.cuDevicePrimaryCtxRelease(gpu.cu)
+    status = cu.cuDevicePrimaryCtxRetain(&again, gpu.cu)
     if status != cu.CUDA_SUCCESS:
         return status
-    s.device.primary.cu = again
+    primary.cu = again
     s.device.current = NULL
-    status = enter(s, s.device.primary)
-    status = status or furnish_primary(s)
-    forget_fences(s)
+    status = enter(s, primary)
+    status = status or furnish_primary(s, gpu)
+    forget_fences(s, gpu)
     if status == cu.CUDA_SUCCESS:
         s.device.broken = False
     return status

@@ -100,9 +100,14 @@ cdef void reserve_tables(Session *s) noexcept nogil:
         s.objects.tables[kind] = <Entry *>reserve(GF_HANDLE_SLOT_LIMIT * sizeof(Entry))
 
 
-cdef void put_primary(Session *s) noexcept nogil:
-    """Under the first of all handles: the guest has it without asking."""
-    s.objects.tables[CONTEXT][0].object = <Object *>s.device.primary
+cdef void put_primaries(Session *s) noexcept nogil:
+    """Under the first of all handles: the guest has them without asking."""
+    cdef int i
+    for i in range(s.device.count):
+        s.objects.tables[CONTEXT][i].object = NULL
+        s.objects.tables[CONTEXT][i].generation = 0
+    for i in range(s.device.visible):
+        s.objects.tables[CONTEXT][i].object = <Object *>s.device.shown[i].primary
 
 
 cdef inline Context *context_in(Session *s, uint32_t place) noexcept nogil:

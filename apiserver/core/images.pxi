@@ -220,7 +220,7 @@ cdef uint32_t param_bytes(gf_kernel_param *params, int count) noexcept nogil:
     return end
 
 
-cdef int describe(Session *s, Kernel *kernel, vector[uint8_t] *table) noexcept nogil:
+cdef int describe(cu.CUdevice device, Kernel *kernel, vector[uint8_t] *table) noexcept nogil:
     """Appends one kernel to the table that the guest gets."""
     cdef gf_kernel entry
     cdef gf_kernel_param param
@@ -252,7 +252,7 @@ cdef int describe(Session *s, Kernel *kernel, vector[uint8_t] *table) noexcept n
         if kernel.function != NULL:
             status = cu.cuFuncGetAttribute(&value, <cu.CUfunction_attribute>attribute, kernel.function)
         else:
-            status = cu.cuKernelGetAttribute(&value, <cu.CUfunction_attribute>attribute, kernel.kernel, s.device.cu)
+            status = cu.cuKernelGetAttribute(&value, <cu.CUfunction_attribute>attribute, kernel.kernel, device)
         entry.attributes[attribute] = value if status == cu.CUDA_SUCCESS else 0
     length = min(strlen(name), <size_t>0xffff)
     entry.name_size = <uint16_t>length
@@ -353,7 +353,7 @@ cdef void run_load(Session *s, Task *task) noexcept nogil:
     status = status or list_kernels(image)
     if status == cu.CUDA_SUCCESS:
         for i in range(image.kernels.size()):
-            status = status or describe(s, &image.kernels[0][i], &table)
+            status = status or describe(gpu_in(s, task.frame.context).cu, &image.kernels[0][i], &table)
     out.known = 1
     out.kernel_count = <uint32_t>image.kernels.size()
     out.table_size = <uint32_t>table.size()

@@ -93,25 +93,30 @@ cdef bint on_pages(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     return size > 0 and in_window(s, address, size) and ((address | size) & (PAGE - 1)) == 0
 
 
-cdef int allow_access(Session *s, uint64_t address, uint64_t size) noexcept nogil:
-    """A mapped range becomes readable and writable by the device."""
-    cdef cu.CUmemAccessDesc access
-    memset(&access, 0, sizeof(access))
-    access.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
-    access.location.id = s.device.cu
-    access.flags = cu.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-    return cu.cuMemSetAccess(address, size, &access, 1)
+cdef int allow_access(Session *s, Gpu *gpu, uint64_t address, uint64_t size) noexcept nogil:
+    """A mapped range becomes readable and writable by its device, and by those that may reach what that has."""
+    cdef cu.CUmemAccessDesc access[GF_DEVICES_MAX]
+    cdef int count = 0
+    cdef int i
+    memset(access, 0, sizeof(access))
+    for i in range(s.device.count):
+        if gpu_at_place(s, i) == gpu or gpu.reached_by >> i & 1:
+            access[count].location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
+            access[count].location.id = gpu_at_place(s, i).cu
+            access[count].flags = cu.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+            count += 1
+    return cu.cuMemSetAccess(address, size, access, count)
 
 
-cdef int back(Session *s, uint64_t address, uint64_t size) noexcept nogil:
-    """Physical memory behind a range, readable and writable by the device. No clearing yet."""
+cdef int back(Session *s, Gpu *gpu, uint64_t address, uint64_t size) noexcept nogil:
+    """Physical memory of a device behind a range, readable and writable by it. No clearing yet."""
     cdef cu.CUmemAllocationProp properties
     cdef cu.CUmemGenericAllocationHandle handle = 0
     memset(&properties, 0, sizeof(properties))
     properties.type = cu.CU_MEM_ALLOCATION_TYPE_PINNED
     properties.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
-    properties.location.id = s.device.cu
-    if s.device.shareable:
+    properties.location.id = gpu.cu
+    if gpu.shareable:
         properties.requestedHandleTypes = cu.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
     cdef int status = cu.cuMemCreate(&handle, size, &properties, 0)
     if status == cu.CUDA_ERROR_OUT_OF_MEMORY and (s.window.unmaps != NULL or s.move.aside.unwanted):
@@ -120,21 +125,22 @@ cdef int back(Session *s, uint64_t address, uint64_t size) noexcept nogil:
         status = cu.cuMemCreate(&handle, size, &properties, 0)
     if status != cu.CUDA_SUCCESS:
         return status
-    status = place(s, address, size, handle)
+    status = place(s, gpu, address, size, handle)
     if status != cu.CUDA_SUCCESS:
         cu.cuMemRelease(handle)
     return status
 
 
-cdef int place(Session *s, uint64_t address, uint64_t size, cu.CUmemGenericAllocationHandle handle) noexcept nogil:
+cdef int place(Session *s, Gpu *gpu, uint64_t address, uint64_t size, cu.CUmemGenericAllocationHandle handle) noexcept nogil:
     """This physical memory behind a range; takes the handle, if it succeeds."""
     cdef uint64_t page = page_of(s, address)
     cdef int status = cu.cuMemMap(address, size, 0, handle, 0)
     if status == cu.CUDA_SUCCESS:
-        status = allow_access(s, address, size)
+        status = allow_access(s, gpu, address, size)
         if status == cu.CUDA_SUCCESS:
             s.window.pages[page] = <uint32_t>(size >> PAGE_BITS)
             s.window.handles[page] = handle
+            s.window.devices[page] = <uint8_t>gpu.place
             s.window.serial += 1
             s.window.serials[page] = s.window.serial
             mark_pages(s, address, size, True)
@@ -187,64 +193,91 @@ cdef int check_unmapped(Session *s, uint64_t address, uint64_t size) noexcept no
     return cu.CUDA_SUCCESS
 
 
-cdef int map_memory(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+cdef inline Gpu *gpu_at(Session *s, uint64_t page) noexcept nogil:
+    """Whose memory the mapping is that begins at the page."""
+    return gpu_at_place(s, s.window.devices[page])
+
+
+cdef bint is_of_one_device(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    """Of whole mappings."""
+    cdef uint64_t page = page_of(s, address)
+    cdef uint64_t end = page + (size >> PAGE_BITS)
+    cdef Gpu *gpu = gpu_at(s, page)
+    while s.device.count > 1 and page < end:
+        if gpu_at(s, page) != gpu:
+            return False
+        page += s.window.pages[page]
+    return True
+
+
+cdef int map_memory(Session *s, Gpu *gpu, uint64_t address, uint64_t size) noexcept nogil:
     cdef int status = check_unmapped(s, address, size)
     if status != cu.CUDA_SUCCESS:
         return status
-    if not admit(s, size):
+    if not admit(s, gpu, size):
         return cu.CUDA_ERROR_OUT_OF_MEMORY
     if s.window.unmaps != NULL:
         wait_for_unmaps(s, address, size)
-    status = enter(s, s.device.primary)
-    status = status or back(s, address, size)
+    status = enter(s, gpu.primary)
+    status = status or back(s, gpu, address, size)
     if status != cu.CUDA_SUCCESS:
-        discharge(s, size)
+        discharge(s, gpu, size)
         return status
-    status = cu.cuMemsetD8Async(address, 0, size, s.streams.order.cu)
+    status = cu.cuMemsetD8Async(address, 0, size, gpu.order.cu)
     if status == cu.CUDA_SUCCESS:
-        return publish(s)
+        return publish(s, gpu)
     # What was not cleared must not be reached.
     mark_pages(s, address, size, False)
     s.window.used -= size
     unback(s, address, size)
-    discharge(s, size)
+    discharge(s, gpu, size)
     return status
 
 
 cdef int unmap_memory(Session *s, uint64_t address, uint64_t size) noexcept nogil:
+    cdef Gpu *gpu
     if not on_pages(s, address, size) or not whole_mappings(s, address, size) or aliased_within(s, address, size):
         return cu.CUDA_ERROR_INVALID_VALUE
+    if not is_of_one_device(s, address, size):
+        return cu.CUDA_ERROR_INVALID_VALUE
+    gpu = gpu_at(s, page_of(s, address))
     mark_pages(s, address, size, False)
     s.window.used -= size
-    discharge(s, size - leave_extents(s, address, size))
-    return unmap_behind_work(s, address, size)
+    discharge(s, gpu, size - leave_extents(s, address, size))
+    return unmap_behind_work(s, gpu, address, size)
 
 
-cdef int unmap_behind_work(Session *s, uint64_t address, uint64_t size) noexcept nogil:
-    """Ends what is mapped there, once nothing on the device can use it any more: nobody may name it from now on."""
+cdef int unmap_behind_work(Session *s, Gpu *gpu, uint64_t address, uint64_t size) noexcept nogil:
+    """Ends what is mapped there, once nothing on any device can use it any more: nobody may name it from now on."""
     cdef Stream *stream = s.streams.first
     cdef Task *task
     cdef bint busy
+    cdef int i
     cdef int status
     while stream != NULL:
         if stream.active:
+            enter(s, stream.base.context)
             if cu.cuStreamQuery(stream.cu) == cu.CUDA_SUCCESS:
                 stream.active = False
             else:
-                join(s, stream, s.streams.reclaim)
+                join(s, stream, gpu.reclaim)
         stream = stream.next
-    status = enter(s, s.device.primary)
-    if cu.cuStreamQuery(s.streams.order.cu) != cu.CUDA_SUCCESS:
-        join(s, s.streams.order, s.streams.reclaim)     # the memory may still be being cleared
-    busy = cu.cuStreamQuery(s.streams.reclaim.cu) == cu.CUDA_ERROR_NOT_READY
+    for i in range(s.device.count):     # streams that are gone; and the memory may still be being cleared
+        enter(s, gpu_at_place(s, i).primary)
+        if cu.cuStreamQuery(gpu_at_place(s, i).order.cu) != cu.CUDA_SUCCESS:
+            join(s, gpu_at_place(s, i).order, gpu.reclaim)
+        if gpu_at_place(s, i) != gpu and cu.cuStreamQuery(gpu_at_place(s, i).reclaim.cu) != cu.CUDA_SUCCESS:
+            join(s, gpu_at_place(s, i).reclaim, gpu.reclaim)
+    status = enter(s, gpu.primary)
+    busy = cu.cuStreamQuery(gpu.reclaim.cu) == cu.CUDA_ERROR_NOT_READY
     if not busy:
         drop_unwanted(s)
         return status or unback(s, address, size)
-    task = new_task(TASK_UNMAP, NULL, s.device.primary)
+    task = new_task(TASK_UNMAP, NULL, gpu.primary)
     task.address = address
     task.length = size
-    task.event = take_event(s, s.device.primary)
-    cu.cuEventRecord(task.event, s.streams.reclaim.cu)
+    task.event = take_event(s, gpu.primary)
+    cu.cuEventRecord(task.event, gpu.reclaim.cu)
     pthread_mutex_lock(&s.lock)
     task.next_unmap = s.window.unmaps
     s.window.unmaps = task
@@ -282,6 +315,8 @@ cdef int unmap_all(Session *s) noexcept nogil:
         status = status or unback(s, s.window.base + (page << PAGE_BITS), <uint64_t>s.window.pages[page] << PAGE_BITS)
     madvise(s.window.mapped, s.window.size >> (PAGE_BITS + 3), MADV_DONTNEED)
     s.window.used = 0
+    for i in range(s.device.count):
+        gpu_at_place(s, i).admitted = 0
     return status
 
 
@@ -310,6 +345,7 @@ cdef int reserve_window(Session *s) noexcept nogil:
             s.window.size = size
             s.window.pages = <uint32_t *>reserve((size >> PAGE_BITS) * sizeof(uint32_t))
             s.window.handles = <uint64_t *>reserve((size >> PAGE_BITS) * sizeof(uint64_t))
+            s.window.devices = <uint8_t *>reserve(size >> PAGE_BITS)
             s.window.serials = <uint64_t *>reserve((size >> PAGE_BITS) * sizeof(uint64_t))
             s.window.mapped = <uint64_t *>reserve(size >> (PAGE_BITS + 3))
             s.window.touched = <uint64_t *>reserve(size >> (PAGE_BITS + 3))

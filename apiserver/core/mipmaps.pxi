@@ -64,7 +64,7 @@ cdef int on_cuMipmappedArrayCreate(Session *s, Frame *f, gf_req_cuMipmappedArray
         measure_level(desc, i, &level)
         mipmap.bytes = gf_plus(mipmap.bytes, level.bytes)
     mipmap.bytes = charge_of(mipmap.bytes)
-    if mipmap.bytes == 0 or not admit(s, mipmap.bytes):
+    if mipmap.bytes == 0 or not admit(s, f.context.gpu, mipmap.bytes):
         status = cu.CUDA_ERROR_OUT_OF_MEMORY if mipmap.bytes > 0 else cu.CUDA_ERROR_INVALID_VALUE
         free(mipmap)
         return status
@@ -74,7 +74,7 @@ cdef int on_cuMipmappedArrayCreate(Session *s, Frame *f, gf_req_cuMipmappedArray
         if status == cu.CUDA_SUCCESS:
             return status
         cu.cuMipmappedArrayDestroy(mipmap.cu)
-    discharge(s, mipmap.bytes)
+    discharge(s, f.context.gpu, mipmap.bytes)
     free(mipmap)
     return status
 
@@ -91,7 +91,7 @@ cdef int drop_mipmapped_array(Session *s, Mipmap *mipmap) noexcept nogil:
         drop_object(s, level)
         level = first_owned(s, &mipmap.base)
     forget(s, &mipmap.base)
-    discharge(s, mipmap.bytes)
+    discharge(s, mipmap.base.context.gpu, mipmap.bytes)
     status = status or cu.cuMipmappedArrayDestroy(mipmap.cu)
     free(mipmap)
     return status

@@ -27,21 +27,30 @@ cdef bint settle_down(Session *s) noexcept nogil:
 cdef int probe(Session *s) noexcept nogil:
     """Proof of health: memory can be mapped at the window's start, cleared, copied out, and taken away again."""
     cdef uint64_t read_back = 1
-    cdef int status = map_memory(s, s.window.base, PAGE)
-    status = status or cu.cuStreamSynchronize(s.streams.order.cu)
-    status = status or cu.cuMemcpyDtoH(&read_back, s.window.base + PAGE - sizeof(read_back), sizeof(read_back))
-    if status == cu.CUDA_SUCCESS and read_back != 0:
-        status = cu.CUDA_ERROR_UNKNOWN
-    return unmap_all(s) or status
+    cdef int status = cu.CUDA_SUCCESS
+    cdef int i
+    cdef Gpu *gpu
+    for i in range(s.device.count):
+        gpu = gpu_at_place(s, i)
+        status = status or map_memory(s, gpu, s.window.base, PAGE)
+        status = status or enter(s, gpu.primary)
+        status = status or cu.cuStreamSynchronize(gpu.order.cu)
+        status = status or cu.cuMemcpyDtoH(&read_back, s.window.base + PAGE - sizeof(read_back), sizeof(read_back))
+        if status == cu.CUDA_SUCCESS and read_back != 0:
+            status = cu.CUDA_ERROR_UNKNOWN
+        status = unmap_all(s) or status
+    return status
 
 
 cdef void drop_everything(Session *s) noexcept nogil:
     """Contexts other than ours, then the rest."""
     cdef Object *object
+    cdef int i
     while s.device.others != NULL:
         drop_context(s, s.device.others)
-    empty_context(s, s.device.primary)
-    drop_own_events(s.device.primary)
+    for i in range(s.device.count):
+        empty_context(s, gpu_at_place(s, i).primary)
+        drop_own_events(gpu_at_place(s, i).primary)
     object = first_owned(s, &s.objects.root)
     while object != NULL:
         drop_object(s, object)
@@ -52,6 +61,7 @@ cdef void drop_everything(Session *s) noexcept nogil:
 cdef int scrub(Session *s) noexcept nogil:
     """Back to the state of a fresh process, proved; anything but success: this process must be replaced."""
     cdef int status
+    cdef int i
     if s.device.broken or not settle_down(s):
         return cu.CUDA_ERROR_UNKNOWN
     drop_everything(s)
@@ -61,7 +71,8 @@ cdef int scrub(Session *s) noexcept nogil:
     status = unmap_all(s)
     # Kernels leave traces in local memory and the device heap, and limits stay set: only a reset ends those.
     if status == cu.CUDA_SUCCESS and (s.stats.launches > 0 or s.device.reconfigured):
-        status = reset_primary(s, True)
+        for i in range(s.device.count):
+            status = status or reset_primary(s, gpu_at_place(s, i), True)
     elif status == cu.CUDA_SUCCESS:
         status = clear_staging(s)
     stop_waiters(s)

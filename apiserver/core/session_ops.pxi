@@ -15,10 +15,18 @@ cdef int sessionUnsupported_call(Session *s, Frame *f, gf_req_sessionUnsupported
 
 
 cdef int sessionMemMap_call(Session *s, Frame *f, gf_req_sessionMemMap *q) noexcept nogil:
-    cdef int status = map_memory(s, q.address, q.size)
+    cdef int status = map_memory(s, s.device.shown[0], q.address, q.size)
     if status == cu.CUDA_SUCCESS:
         follow(s, f)
     return status
+
+
+cdef int sessionMemMapOn_call(Session *s, Frame *f, gf_req_sessionMemMapOn *q) noexcept nogil:
+    return map_memory(s, s.device.shown[q.device], q.address, q.size)
+
+
+cdef int sessionDevices_call(Session *s, Frame *f, gf_req_sessionDevices *q) noexcept nogil:
+    return choose_devices(s, q.order, q.count)
 
 
 cdef int sessionMemoryClaim_call(Session *s, Frame *f, gf_req_sessionMemoryClaim *q, uint64_t *credit,
@@ -60,7 +68,7 @@ cdef int sessionMemAccess_call(Session *s, Frame *f, gf_req_sessionMemAccess *q)
 
 
 cdef int sessionFence_call(Session *s, Frame *f) noexcept nogil:
-    return fence(s)
+    return fence(s, gpu_in(s, f.context))
 
 
 cdef int sessionImageData_call(Session *s, Frame *f, gf_req_sessionImageData *q, size_t size) noexcept nogil:
@@ -205,9 +213,10 @@ cdef int copied_in(Session *s, Stream *stream) noexcept nogil:
     cdef int status
     if stream != stream.base.context.legacy:
         return cu.CUDA_SUCCESS
-    if stream.base.context.nonblocking > 0 or s.device.contexts > 0:
-        status = join(s, stream, s.streams.order) or publish(s)
-        stream.epoch = s.streams.epoch
+    cdef Gpu *gpu = stream.base.context.gpu
+    if stream.base.context.nonblocking > 0 or s.device.contexts > 0 or s.device.count > 1:
+        status = join(s, stream, gpu.order) or publish(s, gpu)
+        stream.epoch = gpu.epoch
         return status
     stream.base.context.uncovered = True
     stream.base.context.noted = False

@@ -290,12 +290,14 @@ cdef void give_up_imports(Session *s) noexcept nogil:
 
 cdef int open_part(Session *s, uint64_t address, const Segment *part) noexcept nogil:
     cdef cu.CUmemGenericAllocationHandle handle
+    cdef cu.CUmemAllocationProp properties
     cdef uint64_t size = <uint64_t>part.pages << PAGE_BITS
     cdef int status = cu.cuMemImportFromShareableHandle(&handle, <void *><size_t>part.fd,
                                                         cu.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
     if status != cu.CUDA_SUCCESS:
         return status
-    status = place(s, address, size, handle)
+    status = cu.cuMemGetAllocationPropertiesFromHandle(&properties, handle)
+    status = status or place(s, gpu_of(s, properties.location.id), address, size, handle)
     if status != cu.CUDA_SUCCESS:
         cu.cuMemRelease(handle)
         return status

@@ -12,36 +12,85 @@ cdef int join(Session *s, Stream *stream, Stream *target) noexcept nogil:
     return status
 
 
-cdef int publish(Session *s) noexcept nogil:
-    """From now on every stream waits, when it is next used, for what `order` was given so far."""
-    enter(s, s.device.primary)
-    cdef int status = cu.cuEventRecord(s.streams.fence, s.streams.order.cu)
-    s.streams.epoch += 1
-    s.streams.unpublished = False
+cdef int publish_on(Session *s, Gpu *gpu) noexcept nogil:
+    """From now on every stream of the device waits, when it is next used, for what `order` was given so far."""
+    enter(s, gpu.primary)
+    cdef int status = cu.cuEventRecord(gpu.fence, gpu.order.cu)
+    gpu.epoch += 1
+    gpu.unpublished = False
     return status
 
 
-cdef int fence(Session *s) noexcept nogil:
+cdef int publish(Session *s, Gpu *gpu) noexcept nogil:
+    """The same of every stream there is. A device that has failed has nothing that could wait."""
+    cdef int status = publish_on(s, gpu)
+    cdef int i
+    for i in range(s.device.count if s.device.count > 1 else 0):
+        if gpu_at_place(s, i) != gpu:
+            enter(s, gpu_at_place(s, i).primary)
+            cu.cuStreamWaitEvent(gpu_at_place(s, i).order.cu, gpu.fence, 0)
+            publish_on(s, gpu_at_place(s, i))
+    return status
+
+
+cdef int fence_devices(Session *s, Gpu *asking) noexcept nogil:
+    """All work on each device before all that comes on each. The device that asks tells how it fared: another one may
+    have failed, and has nothing that could wait."""
+    cdef Stream *stream = s.streams.first
+    cdef bint any = False
+    cdef int i, j
+    cdef int status = cu.CUDA_SUCCESS
+    cdef int one
+    for i in range(s.device.count):
+        any = any or gpu_at_place(s, i).unpublished
+    while stream != NULL:
+        if stream.dirty:
+            any = True
+            one = join(s, stream, stream.base.context.gpu.order)
+            if stream.base.context.gpu == asking:
+                status = status or one
+            stream.dirty = False
+        stream = stream.next
+    if not any:
+        return status
+    for i in range(s.device.count):
+        enter(s, gpu_at_place(s, i).primary)
+        cu.cuEventRecord(gpu_at_place(s, i).fence, gpu_at_place(s, i).order.cu)
+    for i in range(s.device.count):
+        enter(s, gpu_at_place(s, i).primary)
+        for j in range(s.device.count):
+            if i != j:
+                cu.cuStreamWaitEvent(gpu_at_place(s, i).order.cu, gpu_at_place(s, j).fence, 0)
+    for i in range(s.device.count):
+        one = publish_on(s, gpu_at_place(s, i))
+        if gpu_at_place(s, i) == asking:
+            status = status or one
+    return status
+
+
+cdef int fence(Session *s, Gpu *gpu) noexcept nogil:
     cdef Stream *stream
     cdef Stream *only = NULL
     cdef int count = 0
-    cdef bint others = s.streams.unpublished
+    cdef bint others = gpu.unpublished
     cdef int status = cu.CUDA_SUCCESS
+    if s.device.count > 1:
+        return fence_devices(s, gpu)
     stream = s.streams.first
     while stream != NULL:
         if stream.dirty:
             count += 1
             only = stream
-            status = status or join(s, stream, s.streams.order)
+            status = status or join(s, stream, gpu.order)
             stream.dirty = False
         stream = stream.next
     if count == 0 and not others:
         return status
-    if count != 1 or others or only.epoch != s.streams.epoch:
+    if count != 1 or others or only.epoch != gpu.epoch:
         only = NULL
-    status = status or publish(s)
+    status = status or publish_on(s, gpu)
     if only != NULL:
-        only.epoch = s.streams.epoch    # its own work is all there was
+        only.epoch = gpu.epoch    # its own work is all there was
     return status
 
 
@@ -63,15 +112,15 @@ cdef int cover_copies(Session *s, Context *context) noexcept nogil:
     if not context.uncovered:
         return cu.CUDA_SUCCESS
     status = note_copies(s, context)
-    status = status or cu.cuStreamWaitEvent(s.streams.order.cu, context.copied, 0)
+    status = status or cu.cuStreamWaitEvent(context.gpu.order.cu, context.copied, 0)
     context.uncovered = False
-    return status or publish(s)
+    return status or publish(s, context.gpu)
 
 
 cdef int cover_all_copies(Session *s) noexcept nogil:
     """Before there is a stream that does not wait for a legacy one: to the program they are done."""
     cdef Context *context = s.device.others
-    cdef int status = cover_copies(s, s.device.primary)
+    cdef int status = cover_copies(s, s.device.primary)    # of several devices none is uncovered
     while context != NULL:
         status = status or cover_copies(s, context)
         context = context.next
@@ -105,20 +154,21 @@ cdef void unlink_stream(Session *s, Stream *stream) noexcept nogil:
     pthread_mutex_unlock(&s.lock)
     leave_slot(s, stream)
     if stream.active:
-        join(s, stream, s.streams.reclaim)
+        join(s, stream, stream.base.context.gpu.reclaim)
     if stream.dirty:
-        join(s, stream, s.streams.order)
-        s.streams.unpublished = True
+        join(s, stream, stream.base.context.gpu.order)
+        stream.base.context.gpu.unpublished = True
 
 
 cdef inline int ready_stream(Session *s, Stream *stream) noexcept nogil:
     """Sees to the fences that a stream has not waited for. Its context is current."""
     cdef int status
-    if stream.epoch == s.streams.epoch:
+    cdef Gpu *gpu = stream.base.context.gpu
+    if stream.epoch == gpu.epoch:
         return cu.CUDA_SUCCESS
-    status = cu.cuStreamWaitEvent(stream.cu, s.streams.fence, 0)
+    status = cu.cuStreamWaitEvent(stream.cu, gpu.fence, 0)
     if status == cu.CUDA_SUCCESS:
-        stream.epoch = s.streams.epoch
+        stream.epoch = gpu.epoch
     return status
 
 
@@ -308,58 +358,67 @@ cdef int event_ages(Session *s, vector[uint64_t] *out) noexcept nogil:
     return status
 
 
-cdef void reserve_streams(Session *s) noexcept nogil:
-    s.streams.order = <Stream *>calloc(1, sizeof(Stream))
-    s.streams.reclaim = <Stream *>calloc(1, sizeof(Stream))
+cdef void reserve_order(Gpu *gpu) noexcept nogil:
+    gpu.order = <Stream *>calloc(1, sizeof(Stream))
+    gpu.reclaim = <Stream *>calloc(1, sizeof(Stream))
 
 
-cdef int furnish_streams(Session *s) noexcept nogil:
-    """Our own streams and the fence, in the primary context."""
+cdef int furnish_streams(Session *s, Gpu *gpu) noexcept nogil:
+    """Our own streams and the fence of a device, in its primary context."""
     cdef cu.CUstream made
-    cdef int status = cu.cuStreamCreate(&made, cu.CU_STREAM_NON_BLOCKING)
+    cdef int status = enter(s, gpu.primary) or cu.cuStreamCreate(&made, cu.CU_STREAM_NON_BLOCKING)
     if status != cu.CUDA_SUCCESS:
         return status
-    s.streams.order.cu = made
-    s.streams.order.base.context = s.device.primary
+    gpu.order.cu = made
+    gpu.order.base.context = gpu.primary
     status = cu.cuStreamCreate(&made, cu.CU_STREAM_NON_BLOCKING)
     if status != cu.CUDA_SUCCESS:
         return status
-    s.streams.reclaim.cu = made
-    s.streams.reclaim.base.context = s.device.primary
-    status = cu.cuStreamCreate(&s.streams.feed, cu.CU_STREAM_NON_BLOCKING)
-    if status != cu.CUDA_SUCCESS:
-        return status
-    return cu.cuEventCreate(&s.streams.fence, cu.CU_EVENT_DISABLE_TIMING)
+    gpu.reclaim.cu = made
+    gpu.reclaim.base.context = gpu.primary
+    return cu.cuEventCreate(&gpu.fence, cu.CU_EVENT_DISABLE_TIMING)
 
 
-cdef void forget_fences(Session *s) noexcept nogil:
-    """Those that were under way are past: the device was idle."""
+cdef int furnish_feed(Session *s) noexcept nogil:
+    return cu.cuStreamCreate(&s.streams.feed, cu.CU_STREAM_NON_BLOCKING)
+
+
+cdef void forget_fences(Session *s, Gpu *gpu) noexcept nogil:
+    """Those that were under way there are past: the device was idle."""
     cdef Stream *stream = s.streams.first
-    s.streams.epoch = 0
-    s.streams.unpublished = False
+    gpu.epoch = 0
+    gpu.unpublished = False
     while stream != NULL:
-        stream.epoch = 0
-        stream.dirty = False
-        stream.active = False
+        if stream.base.context.gpu == gpu:
+            stream.epoch = 0
+            stream.dirty = False
+            stream.active = False
         stream = stream.next
 
 
 cdef bint device_is_idle(Session *s) noexcept nogil:
     """Whether all work of the session is done, without waiting."""
     cdef Stream *stream = s.streams.first
+    cdef int i
     while stream != NULL:
+        enter(s, stream.base.context)
         if cu.cuStreamQuery(stream.cu) != cu.CUDA_SUCCESS:
             return False
         stream = stream.next
-    return (cu.cuStreamQuery(s.streams.order.cu) == cu.CUDA_SUCCESS
-            and cu.cuStreamQuery(s.streams.reclaim.cu) == cu.CUDA_SUCCESS)
+    for i in range(s.device.count):
+        enter(s, gpu_at_place(s, i).primary)
+        if (cu.cuStreamQuery(gpu_at_place(s, i).order.cu) != cu.CUDA_SUCCESS
+                or cu.cuStreamQuery(gpu_at_place(s, i).reclaim.cu) != cu.CUDA_SUCCESS):
+            return False
+    return True
 
 
 cdef int synchronize(Session *s) noexcept nogil:
     """Waits for all work of a session that is being restored."""
     cdef Stream *stream = s.streams.first
     cdef int status = enter(s, s.device.primary)
-    status = status or cu.cuStreamSynchronize(s.streams.order.cu)
+    for i in range(s.device.count):
+        status = status or cu.cuStreamSynchronize(gpu_at_place(s, i).order.cu)
     while stream != NULL and status == cu.CUDA_SUCCESS:
         status = enter(s, stream.base.context)
         status = status or cu.cuStreamSynchronize(stream.cu)
@@ -375,6 +434,8 @@ cdef int stream_state(Session *s) noexcept nogil:
         status = cu.cuCtxSetCurrent(stream.base.context.cu)
         status = status or cu.cuStreamQuery(stream.cu)
         stream = stream.next
-    status = status or cu.cuCtxSetCurrent(s.device.primary.cu)
-    status = status or cu.cuStreamQuery(s.streams.order.cu)
-    return status or cu.cuStreamQuery(s.streams.reclaim.cu)
+    for i in range(s.device.count):
+        status = status or cu.cuCtxSetCurrent(gpu_at_place(s, i).primary.cu)
+        status = status or cu.cuStreamQuery(gpu_at_place(s, i).order.cu)
+        status = status or cu.cuStreamQuery(gpu_at_place(s, i).reclaim.cu)
+    return status

@@ -67,8 +67,22 @@ cdef struct Object:             # first member of everything that a handle names
     Object *younger
     Kept *kept                  # frames that made and changed it; s.lock
 
+cdef struct Gpu:                # a device of this process, and what orders work there
+    cu.CUdevice cu
+    int place                   # among those of the process
+    bint shareable              # physical memory can be given to another process
+    Context *primary            # ours: retained for good
+    Stream *order               # carries fences and the clearing of new memory
+    Stream *reclaim             # what unmaps must wait for
+    cu.CUevent fence
+    uint64_t epoch
+    bint unpublished            # `order` carries work of streams that are gone, not yet behind a fence
+    uint32_t reached_by         # a bit for each device whose kernels may reach its memory
+    uint64_t admitted           # bytes of its quota that are taken, where there are several devices; book.lock
+
 cdef struct Context:
     Object base
+    Gpu *gpu
     cu.CUcontext cu
     Stream *legacy
     Stream *per_thread          # made when first used

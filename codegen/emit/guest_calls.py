@@ -43,7 +43,7 @@ from .guest_objects import struct
 LOCALS = {"request", "reply", "result", "behind", "parts"}
 CONSTANT = re.compile(r"(CU|GF_)\w+$")
 # What an expression may ask besides the arguments, and what stands for it in C.
-ROOTS = {"device": "gf_session.device", "session": "gf_session", "context": "gf_context_current()->"}
+ROOTS = {"device": "gf_device_here()->", "session": "gf_session", "context": "gf_context_current()->"}
 # An answer that is copied as it lies in memory.
 BYTES = re.compile(r"bytes\((.*)\)$")
 BEHIND = {Kind.OUT, Kind.IN, Kind.INOUT, Kind.STRING, Kind.HOST, Kind.IMAGE}
@@ -149,7 +149,7 @@ class Body:
         if path == ("context",):
             return "gf_context_current_handle()"
         if path[0] in ROOTS and len(path) > 1:
-            root = ROOTS[path[0]]
+            root = self.device() if path[0] == "device" else ROOTS[path[0]]
             if path[0] == "context" and self.spec.objects["context"].field(path[1]) is None:
                 raise self.fail(
                     where, f"a context has no {path[1]!r}", "Name one of its fields in objects.yaml"
@@ -161,6 +161,11 @@ class Body:
         raise self.fail(
             where, f"{'.'.join(path)!r} means nothing", f"Known: {known}, and constants of cuda.h"
         )
+
+    def device(self) -> str:
+        """What is known of the device that the call names, or else of the current one."""
+        named = [arg.name for arg in self.variant.args if arg.kind is Kind.DEVICE]
+        return f"gf_session.devices[{named[0]}]" if len(named) == 1 else ROOTS["device"]
 
     def value(self, text: str, where: Where) -> str:
         try:

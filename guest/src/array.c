@@ -2,6 +2,7 @@
 
 #include "calls.h"
 #include "codecs.h"
+#include "context.h"
 #include "functions.h"
 #include "session.h"
 #include "steps.h"
@@ -62,7 +63,7 @@ static enum shape shape_of(const CUDA_ARRAY3D_DESCRIPTOR *desc) {
 }
 
 static bool within(size_t extent, int attribute) {
-    return attribute == 0 ? extent == 0 : extent <= (size_t)gf_session.device.attributes[attribute];
+    return attribute == 0 ? extent == 0 : extent <= (size_t)gf_device_here()->attributes[attribute];
 }
 
 static bool has_a_form(const CUDA_ARRAY3D_DESCRIPTOR *desc, bool mipmapped) {
@@ -119,14 +120,15 @@ CUresult gf_cuArray3DCreate_v2_check(CUarray *handle, const CUDA_ARRAY3D_DESCRIP
                                    .depth = desc->Depth,
                                    .format = desc->Format,
                                    .channels = desc->NumChannels};
-    return gf_window_charge(gf_array_charge(gf_array_bytes(&array))) ? CUDA_SUCCESS
-                                                                     : CUDA_ERROR_OUT_OF_MEMORY;
+    return gf_window_charge(gf_device_number(), gf_array_charge(gf_array_bytes(&array)))
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 void gf_array_ended(struct gf_object *object) {
     const struct gf_array *array = (struct gf_array *)object;
     if (!array->part) {
-        gf_window_refund(gf_array_charge(gf_array_bytes(array)));
+        gf_window_refund(gf_context_device(array->object.owner), gf_array_charge(gf_array_bytes(array)));
     }
 }
 

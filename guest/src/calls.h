@@ -12,6 +12,7 @@
 /* Device memory of the window, at once or in the order of a stream. */
 CUresult gf_memory_alloc(CUdeviceptr *address, size_t size);
 CUresult gf_memory_free(CUdeviceptr address);
+/* pool: a handle; 0: the current one of the stream's device. */
 CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t pool, CUstream stream);
 CUresult gf_memory_free_async(CUdeviceptr address, CUstream stream);
 
@@ -78,6 +79,8 @@ CUresult gf_link_add_file(CUlinkState state, CUjitInputType type, const char *pa
                           CUjit_option *options, void **values);
 CUresult gf_link_complete(struct gf_link *link, void **image, size_t *size);
 
+/* The device of the context to which a stream belongs. */
+CUresult gf_stream_device(CUstream stream, CUdevice *device);
 /* A function of the program, in the order of a stream. */
 CUresult gf_host_function(CUstream stream, CUhostFn function, void *data, unsigned sync_mode);
 CUresult gf_host_callback(CUstream stream, CUstreamCallback callback, void *data, unsigned flags);

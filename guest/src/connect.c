@@ -10,7 +10,7 @@
 #include "channel.h"
 #include "context.h"
 #include "credential.h"
-#include "gpuferry/device_overrides.h"
+#include "devices.h"
 #include "gpuferry/messages.h"
 #include "handshake.h"
 #include "hello.h"
@@ -57,19 +57,24 @@ static bool take_welcome(const struct gf_header *header, const char *body) {
         return false;
     }
     size_t devices = welcome->device_count, hashes = welcome->image_hash_count;
-    size_t told = sizeof *welcome + devices * sizeof(struct gf_device) + hashes * GF_HASH_SIZE;
+    if (devices < 1 || devices > GF_DEVICES_MAX) {
+        return false;
+    }
+    size_t links = devices > 1 ? devices * devices : 0;
+    size_t told = sizeof *welcome + devices * sizeof(struct gf_device) +
+                  links * sizeof(struct gf_device_link) + hashes * GF_HASH_SIZE;
     size_t agreed = size < told ? 0 : gf_operations_size(body + told, size - told);
-    if (devices < 1 || size < told || !gf_operations_agree(body + told, agreed) ||
+    if (size < told || !gf_operations_agree(body + told, agreed) ||
         !gf_program_take(body + told + agreed, size - told - agreed)) {
         return false;
     }
-    memcpy(&gf_session.device, welcome + 1, sizeof gf_session.device);
-    if (gf_session.device.attribute_count != GF_ATTRIBUTE_COUNT || welcome->granularity == 0) {
+    if (!gf_devices_take(
+            (const struct gf_device *)(welcome + 1),
+            (const struct gf_device_link *)(body + sizeof *welcome + devices * sizeof(struct gf_device)),
+            (int)devices) ||
+        welcome->granularity == 0) {
         return false;
     }
-    gf_session.device.name[sizeof gf_session.device.name - 1] = '\0';
-#define OVERRIDE(attribute, value) gf_session.device.attributes[attribute] = (value);
-    GF_ATTRIBUTE_OVERRIDES(OVERRIDE)
     gf_session.id = welcome->session;
     gf_session.window_base = welcome->window_base;
     gf_session.window_size = welcome->window_size;
@@ -154,6 +159,9 @@ static CUresult shake_hands(struct gf_transport *transport, const char *address,
         return result;
     }
     extensions.size = 0;
+    if (hello.devices == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     if (!gf_operations_offer(&greeting, insist, hello.spec_hash, &extensions) ||
         !gf_hello_extend(&extensions, credential, queue)) {
         gf_error("not connecting: check GPUFERRY_LABELS, GPUFERRY_MAX_WAIT, GPUFERRY_WALL_LIMIT, "
@@ -209,29 +217,6 @@ static CUresult shake_hands(struct gf_transport *transport, const char *address,
     }
     free(body);
     return result;
-}
-
-/* The one device is ordinal 0; like the driver, the list ends at the first entry that names none. */
-static int visible_devices(void) {
-    const char *list = getenv("CUDA_VISIBLE_DEVICES");
-    if (list == NULL) {
-        return 1;
-    }
-    char uuid[48];
-    const uint8_t *u = gf_session.device.uuid;
-    snprintf(uuid, sizeof uuid, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
-             u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14],
-             u[15]);
-    while (*list == ' ') {
-        list++;
-    }
-    size_t size = strcspn(list, ",");
-    if (strncmp(list, "GPU-", 4) == 0) {
-        return size > 4 && strncmp(list, uuid, size) == 0;
-    }
-    char *end;
-    long ordinal = strtol(list, &end, 10);
-    return end != list && ordinal == 0;
 }
 
 /* From GPUFERRY_MONITOR to where the session is; `place` becomes its address. */
@@ -327,10 +312,11 @@ static CUresult connect_once(void) {
         gf_transport_close(&transport);
         return result;
     }
-    gf_session.device_count = visible_devices();
+    gf_devices_tell();
     gf_process_watch();
     gf_info("session %llu on %s: %s, %llu MiB, driver %u", (unsigned long long)gf_session.id, place,
-            gf_session.device.name, (unsigned long long)(gf_session.quota >> 20), gf_session.driver_version);
+            gf_session.devices[0].name, (unsigned long long)(gf_session.quota >> 20),
+            gf_session.driver_version);
     return CUDA_SUCCESS;
 }
 

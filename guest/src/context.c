@@ -13,8 +13,8 @@
 #include "stream.h"
 #include "window.h"
 
-static struct gf_context *primary;
-static uint32_t primary_flags;
+static struct gf_context *primaries[GF_DEVICES_MAX];
+static uint32_t primary_flags[GF_DEVICES_MAX];
 static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t thread_key;
 
@@ -30,24 +30,27 @@ static void end_thread(void *thread_) {
 
 static void take_limits(struct gf_context *context) {
     for (int i = 0; i < GF_LIMIT_COUNT; i++) {
-        atomic_store(&context->limits[i], gf_session.device.limits[i]);
+        atomic_store(&context->limits[i], gf_session.devices[context->device].limits[i]);
     }
 }
 
 bool gf_context_open(void) {
-    uint64_t handle;
-    primary = gf_context_new(&handle);
-    if (primary == NULL || pthread_key_create(&thread_key, end_thread) != 0) {
-        return false;
+    for (int device = 0; device < gf_session.device_count; device++) {
+        uint64_t handle;
+        struct gf_context *primary = primaries[device] = gf_context_new(&handle);
+        if (primary == NULL) {
+            return false;
+        }
+        primary->primary = true;
+        primary->device = device;
+        take_limits(primary);
+        gf_object_publish(primary, handle, NULL);
     }
-    primary->primary = true;
-    take_limits(primary);
-    gf_object_publish(primary, handle, NULL);
-    return true;
+    return pthread_key_create(&thread_key, end_thread) == 0;
 }
 
-uint64_t gf_context_primary(void) {
-    return atomic_load(&primary->object.handle);
+uint64_t gf_context_primary(CUdevice device) {
+    return atomic_load(&primaries[device]->object.handle);
 }
 
 /* NULL is the current context. */
@@ -137,6 +140,7 @@ CUresult gf_cuCtxCreate_v2(CUcontext *pctx, unsigned flags, CUdevice dev) {
     if (context == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    context->device = dev;
     take_limits(context);
     context->flags = flags;
     atomic_store(&context->active, true);
@@ -180,17 +184,19 @@ CUresult gf_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     pthread_mutex_lock(&primary_lock);
+    struct gf_context *primary = primaries[dev];
     primary->references++;
-    primary->flags = primary_flags;
+    primary->flags = primary_flags[dev];
     atomic_store_explicit(&primary->active, true, memory_order_release);
     pthread_mutex_unlock(&primary_lock);
-    *pctx = (CUcontext)gf_context_primary();
+    *pctx = (CUcontext)gf_context_primary(dev);
     return CUDA_SUCCESS;
 }
 
 /* Without primary_lock: what the runtime keeps in the context makes driver calls. */
 static CUresult empty_primary(CUdevice dev) {
-    struct gf_object *ended = end_contents(primary, gf_context_primary());
+    struct gf_context *primary = primaries[dev];
+    struct gf_object *ended = end_contents(primary, gf_context_primary(dev));
     atomic_store(&primary->active, false);
     atomic_store(&primary->sticky, CUDA_SUCCESS);
     take_limits(primary);
@@ -205,6 +211,7 @@ CUresult gf_cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     pthread_mutex_lock(&primary_lock);
+    struct gf_context *primary = primaries[dev];
     uint32_t before = primary->references;
     primary->references -= before > 0;
     pthread_mutex_unlock(&primary_lock);
@@ -219,9 +226,9 @@ CUresult gf_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     pthread_mutex_lock(&primary_lock);
-    primary->references = 0;
+    primaries[dev]->references = 0;
     pthread_mutex_unlock(&primary_lock);
-    return atomic_load(&primary->active) ? empty_primary(dev) : CUDA_SUCCESS;
+    return atomic_load(&primaries[dev]->active) ? empty_primary(dev) : CUDA_SUCCESS;
 }
 
 CUresult gf_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned flags) {
@@ -232,7 +239,7 @@ CUresult gf_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned flags) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     pthread_mutex_lock(&primary_lock);
-    primary_flags = primary->flags = flags;
+    primary_flags[dev] = primaries[dev]->flags = flags;
     pthread_mutex_unlock(&primary_lock);
     return CUDA_SUCCESS;
 }
@@ -245,8 +252,8 @@ CUresult gf_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned *flags, int *activ
         return CUDA_ERROR_INVALID_VALUE;
     }
     pthread_mutex_lock(&primary_lock);
-    *flags = primary_flags;
-    *active = atomic_load(&primary->active);
+    *flags = primary_flags[dev];
+    *active = atomic_load(&primaries[dev]->active);
     pthread_mutex_unlock(&primary_lock);
     return CUDA_SUCCESS;
 }

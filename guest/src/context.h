@@ -3,10 +3,12 @@
 #include "guest.h"
 #include "objects.h"
 
-/* Makes the primary context's object, which is inactive until it is retained. False: no memory. */
+/* Makes the object of each device's primary context, inactive until it is retained. False: no memory. */
 bool gf_context_open(void);
 /* Its handle. */
-uint64_t gf_context_primary(void);
+uint64_t gf_context_primary(CUdevice device);
+/* The device of a context that there is; else the first. */
+CUdevice gf_context_device(uint64_t handle);
 /* The context that is current and fine, after gf_context_check. */
 struct gf_context *gf_context_current(void);
 /* Its handle, whether or not it may be used; 0: none is current. */

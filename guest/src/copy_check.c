@@ -78,7 +78,7 @@ static CUresult volume_side(const struct gf_volume *v, const CUDA_MEMCPY3D *size
     side->pitch = v->pitch == 0 && one_row ? size->WidthInBytes + v->x : v->pitch;
     bool one_slice = size->Depth == 1 && v->z == 0;
     uint64_t height = v->height == 0 && one_slice ? size->Height + v->y : v->height;
-    int pitch_max = gf_session.device.attributes[CU_DEVICE_ATTRIBUTE_MAX_PITCH];
+    int pitch_max = gf_device_here()->attributes[CU_DEVICE_ATTRIBUTE_MAX_PITCH];
     if (side->pitch < size->WidthInBytes + v->x || height < size->Height + v->y ||
         v->pitch > (uint64_t)pitch_max || (side->device && side->pitch > (uint64_t)pitch_max)) {
         return CUDA_ERROR_INVALID_VALUE;

@@ -12,6 +12,21 @@ struct gf_context *gf_context_current(void) {
     return gf_context_find((CUcontext)gf_context_current_handle());
 }
 
+CUdevice gf_context_device(uint64_t handle) {
+    const struct gf_context *context =
+        gf_session.device_count > 1 ? gf_context_find((CUcontext)handle) : NULL;
+    return context == NULL ? 0 : context->device;
+}
+
+int gf_device_number(void) {
+    const struct gf_context *context = gf_session.device_count > 1 ? gf_context_current() : NULL;
+    return context == NULL ? 0 : context->device;
+}
+
+const struct gf_device *gf_device_here(void) {
+    return &gf_session.devices[gf_device_number()];
+}
+
 uint32_t gf_context_wire_id(void) {
     return gf_thread.context_id;
 }

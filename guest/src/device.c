@@ -6,8 +6,8 @@
 #include "functions.h"
 #include "guest.h"
 
-static int attribute(CUdevice_attribute attribute) {
-    return gf_session.device.attributes[attribute];
+static int attribute(CUdevice device, CUdevice_attribute attribute) {
+    return gf_session.devices[device].attributes[attribute];
 }
 
 static bool valid(CUdevice device) {
@@ -51,9 +51,10 @@ CUresult gf_cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev) {
     if (!valid(dev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    snprintf(text, sizeof text, "%04X:%02X:%02X.0", (unsigned)attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
-             (unsigned)attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
-             (unsigned)attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
+    snprintf(text, sizeof text, "%04X:%02X:%02X.0",
+             (unsigned)attribute(dev, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
+             (unsigned)attribute(dev, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
+             (unsigned)attribute(dev, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
     if ((size_t)len <= strlen(text)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -72,13 +73,15 @@ CUresult gf_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId) {
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
-    if (gf_session.device_count == 0 || domain != (unsigned)attribute(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID) ||
-        bus != (unsigned)attribute(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) ||
-        device != (unsigned)attribute(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)) {
-        return CUDA_ERROR_INVALID_DEVICE;
+    for (int i = 0; i < gf_session.device_count; i++) {
+        if (domain == (unsigned)attribute(i, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID) &&
+            bus == (unsigned)attribute(i, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) &&
+            device == (unsigned)attribute(i, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)) {
+            *dev = i;
+            return CUDA_SUCCESS;
+        }
     }
-    *dev = 0;
-    return CUDA_SUCCESS;
+    return CUDA_ERROR_INVALID_DEVICE;
 }
 
 /* Of none of them, for the host's memory is on another machine. */

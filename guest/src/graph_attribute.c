@@ -21,7 +21,7 @@ static CUresult check(const CUlaunchAttribute *attribute) {
     struct gf_launch_attribute travel[GF_LAUNCH_ATTRIBUTES_MAX];
     uint32_t count;
     if (attribute->id == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW) {
-        int most = gf_session.device.attributes[CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE];
+        int most = gf_device_here()->attributes[CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE];
         if (!(window->hitRatio >= 0 && window->hitRatio <= 1) || window->num_bytes > (size_t)most ||
             window->missProp == CU_ACCESS_PROPERTY_PERSISTING) {
             return CUDA_ERROR_INVALID_VALUE;

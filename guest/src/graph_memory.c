@@ -93,9 +93,10 @@ static CUresult allocate(struct gf_node *node) {
     struct gf_graph_memory *memory = calloc(1, sizeof *memory);
     node->memory_size = (uint32_t)(params->accessDescCount * sizeof *params->accessDescs);
     node->memory = malloc(node->memory_size + 1);
-    result = memory == NULL || node->memory == NULL
-                 ? CUDA_ERROR_OUT_OF_MEMORY
-                 : gf_window_alloc(params->bytesize, 0, 0, 0, &memory->address);
+    result =
+        memory == NULL || node->memory == NULL
+            ? CUDA_ERROR_OUT_OF_MEMORY
+            : gf_window_alloc(params->poolProps.location.id, params->bytesize, 0, 0, 0, &memory->address);
     if (result != CUDA_SUCCESS) {
         free(memory);
         return result;

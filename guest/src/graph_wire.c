@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "channel.h"
+#include "context.h"
 #include "copy.h"
 #include "gpuferry/messages.h"
 #include "graph_exec.h"
@@ -168,7 +169,7 @@ static CUresult stage(struct gf_exec *exec, struct gf_node *node) {
         return CUDA_SUCCESS;
     }
     uint64_t address;
-    CUresult result = gf_window_alloc(size, exec->context, 0, 0, &address);
+    CUresult result = gf_window_alloc(gf_context_device(exec->context), size, exec->context, 0, 0, &address);
     if (result == CUDA_SUCCESS) {
         if (node->staging != 0) {
             gf_window_free(node->staging, 0);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "devices.h"
 #include "handshake.h"
 #include "log.h"
 #include "operations.h"
@@ -42,7 +43,8 @@ static uint64_t parse_size(const char *text) {
 }
 
 bool gf_hello_fill(struct gf_hello *hello, const struct gf_credential *credential) {
-    *hello = (struct gf_hello){.version = GF_PROTOCOL_VERSION, .pid = (uint32_t)getpid(), .devices = 1};
+    *hello = (struct gf_hello){.version = GF_PROTOCOL_VERSION, .pid = (uint32_t)getpid()};
+    hello->devices = gf_devices_wanted();
     hello->flags = gf_resume_wanted() ? GF_HELLO_RESUMABLE : 0;
     hello->memory = parse_size(getenv("GPUFERRY_MEMORY"));
     bool named = credential->tenant[0] != '\0';

@@ -204,7 +204,7 @@ void gf_host_calls_settle(uint64_t context) {
 }
 
 static void settle_current(void) {
-    gf_host_calls_settle(gf_thread.depth > 0 ? gf_context_current_handle() : gf_context_primary());
+    gf_host_calls_settle(gf_thread.depth > 0 ? gf_context_current_handle() : gf_context_primary(0));
 }
 
 CUresult gf_host_call_add(struct gf_host_task *call) {

@@ -9,7 +9,7 @@ static CUresult primary_context(CUdevice device, CUcontext *context) {
     if (device < 0 || device >= gf_session.device_count) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    *context = (CUcontext)gf_context_primary();
+    *context = (CUcontext)gf_context_primary(device);
     return CUDA_SUCCESS;
 }
 
@@ -18,7 +18,7 @@ static int device_count(void) {
 }
 
 static CUresult device_identity(int ordinal, struct gf_interop_device *device) {
-    const int32_t *attributes = gf_session.device.attributes;
+    const int32_t *attributes = gf_session.devices[ordinal].attributes;
     device->pci_domain = attributes[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID];
     device->pci_bus = attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID];
     device->pci_device = attributes[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID];

@@ -112,7 +112,7 @@ static CUresult import(const struct gf_ipc_handle *handle, uint64_t owner, struc
     struct import *made = calloc(1, sizeof *made);
     CUresult result = made == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_ipc_find(handle, &found);
     if (result == CUDA_SUCCESS) {
-        result = gf_window_import(found.size, found.offset, found.bytes, owner, &base);
+        result = gf_window_import(gf_device_number(), found.size, found.offset, found.bytes, owner, &base);
     }
     if (result != CUDA_SUCCESS) {
         free(made);

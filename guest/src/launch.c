@@ -43,7 +43,7 @@ static CUresult check_cooperative(const CUlaunchConfig *c, CUfunction function,
         return result;
     }
     uint64_t most =
-        (uint64_t)blocks * (unsigned)gf_session.device.attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+        (uint64_t)blocks * (unsigned)gf_device_here()->attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
     uint64_t grid = (uint64_t)c->gridDimX * c->gridDimY; /* below 2^47 */
     return grid > most || grid * c->gridDimZ > most ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
 }

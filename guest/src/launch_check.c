@@ -7,7 +7,7 @@
 #include "module.h"
 
 static int limit(CUdevice_attribute attribute) {
-    return gf_session.device.attributes[attribute];
+    return gf_device_here()->attributes[attribute];
 }
 
 static bool in_grid(unsigned value, CUdevice_attribute attribute) {

@@ -12,7 +12,7 @@
 
 CUresult gf_cuMemGetInfo_v2(size_t *free, size_t *total) {
     uint64_t free_bytes, total_bytes;
-    CUresult result = gf_window_info(&free_bytes, &total_bytes);
+    CUresult result = gf_window_info(gf_device_number(), &free_bytes, &total_bytes);
     if (free != NULL) {
         *free = free_bytes;
     }
@@ -24,7 +24,7 @@ CUresult gf_cuMemGetInfo_v2(size_t *free, size_t *total) {
 
 CUresult gf_memory_alloc(CUdeviceptr *address, size_t size) {
     uint64_t found;
-    CUresult result = gf_window_alloc(size, gf_context_current_handle(), 0, 0, &found);
+    CUresult result = gf_window_alloc(gf_device_number(), size, gf_context_current_handle(), 0, 0, &found);
     if (result == CUDA_SUCCESS) {
         *address = found;
     }
@@ -63,7 +63,7 @@ CUresult gf_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthIn
         return CUDA_ERROR_INVALID_VALUE;
     }
     pitch = pitch / PITCH_ALIGN * PITCH_ALIGN;
-    if (pitch > (size_t)gf_session.device.attributes[CU_DEVICE_ATTRIBUTE_MAX_PITCH]) {
+    if (pitch > (size_t)gf_device_here()->attributes[CU_DEVICE_ATTRIBUTE_MAX_PITCH]) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (__builtin_mul_overflow(pitch, Height, &bytes)) {

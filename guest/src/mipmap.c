@@ -4,6 +4,7 @@
 
 #include "array.h"
 #include "channel.h"
+#include "context.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "steps.h"
@@ -66,11 +67,11 @@ CUresult gf_cuMipmappedArrayCreate_check(CUmipmappedArray *handle, const CUDA_AR
                                               .channels = desc->NumChannels,
                                               .flags = desc->Flags,
                                               .levels = levels};
-    return gf_window_charge(charge_of(&mipmap)) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return gf_window_charge(gf_device_number(), charge_of(&mipmap)) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 void gf_mipmapped_array_ended(struct gf_object *object) {
-    gf_window_refund(charge_of((struct gf_mipmapped_array *)object));
+    gf_window_refund(gf_context_device(object->owner), charge_of((struct gf_mipmapped_array *)object));
 }
 
 static CUresult make_level(struct gf_mipmapped_array *mipmap, CUmipmappedArray handle, unsigned number) {

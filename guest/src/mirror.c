@@ -38,7 +38,8 @@ CUresult gf_mirror_new(uint64_t host, uint64_t size, uint64_t *device) {
     struct gf_mirror *m = calloc(1, sizeof *m);
     char *agreed = m == NULL ? NULL : malloc(size);
     uint64_t owner = gf_context_current_handle();
-    CUresult result = agreed == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_window_alloc(size, owner, 0, 0, device);
+    CUresult result = agreed == NULL ? CUDA_ERROR_OUT_OF_MEMORY
+                                     : gf_window_alloc(gf_device_number(), size, owner, 0, 0, device);
     if (result != CUDA_SUCCESS) {
         free(agreed);
         free(m);

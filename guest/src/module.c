@@ -77,7 +77,7 @@ static CUresult load(const struct gf_image *image, uint64_t handle, const struct
 }
 
 CUresult gf_image_load(enum gf_handle_kind kind, const void *image, struct gf_jit_log *log, uint64_t *out) {
-    const int32_t *attributes = gf_session.device.attributes;
+    const int32_t *attributes = gf_device_here()->attributes;
     struct gf_target target = {
         .capability = (uint32_t)(attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR] * 10 +
                                  attributes[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR]),

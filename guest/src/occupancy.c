@@ -13,7 +13,7 @@ CUresult gf_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blo
                                                       size_t dynamicSMemSize, int blockSizeLimit,
                                                       unsigned flags) {
     struct gf_callable *callable = gf_callable_find((uint64_t)func);
-    const int32_t *device = gf_session.device.attributes;
+    const int32_t *device = gf_device_here()->attributes;
     if (minGridSize == NULL || blockSize == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -17,12 +17,21 @@ struct subject {
     bool device, host;
     bool shared; /* managed: reached by both at this address */
     uint64_t base, size, id, owner;
+    int place;                   /* the device's number */
     uint64_t on_host, on_device; /* where it is for each of them; 0: nowhere */
     uint64_t pool;
     bool sync_memops;
     bool exportable; /* by cuIpcGetMemHandle */
     CUmemAllocationHandleType handle_types;
 };
+
+/* Whose memory is at an address: what the program has mapped lies where its home does. */
+static int place_of(uint64_t address) {
+    struct gf_mapping mapping;
+    return gf_window_device(gf_mapping_find(address, &mapping)
+                                ? gf_memory_allocation_find(mapping.allocation)->address
+                                : address);
+}
 
 static struct subject look_up(uint64_t address) {
     struct gf_allocation allocation;
@@ -68,6 +77,10 @@ static struct subject look_up(uint64_t address) {
         s.shared = is_shared;
         s.owner = gf_context_current_handle();
     }
+    s.place = gf_context_device(s.owner);
+    if (s.device && s.owner == 0) {
+        s.place = place_of(address);
+    }
     if (s.device) {
         s.on_device = address;
         s.on_host = s.shared ? address : 0;
@@ -112,7 +125,7 @@ static CUresult get(const struct subject *s, uint64_t address, CUpointer_attribu
         put(data, s->id, sizeof(uint64_t));
         return only_known;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-        put(data, s->device || s->host ? 0 : (uint64_t)-2, sizeof(int));
+        put(data, s->device || s->host ? (uint64_t)s->place : (uint64_t)-2, sizeof(int));
         return only_known;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:

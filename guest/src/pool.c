@@ -8,39 +8,49 @@
 #include "window.h"
 
 bool gf_pool_open(void) {
-    uint64_t handle;
-    struct gf_memory_pool *pool = gf_memory_pool_new(&handle);
-    if (pool == NULL) {
-        return false;
+    for (int device = 0; device < gf_session.device_count; device++) {
+        uint64_t handle;
+        struct gf_memory_pool *pool = gf_memory_pool_new(&handle);
+        if (pool == NULL) {
+            return false;
+        }
+        pool->is_default = true;
+        pool->device = device;
+        gf_object_publish(pool, handle, NULL);
+        atomic_store(&gf_session.default_pools[device], handle);
+        atomic_store(&gf_session.current_pools[device], handle);
     }
-    pool->is_default = true;
-    gf_object_publish(pool, handle, NULL);
-    atomic_store(&gf_session.default_pool, handle);
-    atomic_store(&gf_session.current_pool, handle);
     return true;
 }
 
 CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t handle, CUstream cuda_stream) {
     uint64_t stream, found = 0;
+    CUdevice device;
+    CUresult result = gf_stream_device(cuda_stream, &device);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    handle = handle == 0 ? atomic_load(&gf_session.current_pools[device]) : handle;
     struct gf_memory_pool *pool = gf_memory_pool_find((CUmemoryPool)handle);
     if (pool == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = gf_wire_stream(cuda_stream, &stream);
+    result = gf_wire_stream(cuda_stream, &stream);
     if (result == CUDA_SUCCESS && pool->max_size > 0 &&
         (size > pool->max_size || atomic_load(&pool->used) > pool->max_size - size)) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUDA_MEM_ALLOC_NODE_PARAMS_v2 node = {.poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                                        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}},
-                                          .bytesize = size};
+    CUDA_MEM_ALLOC_NODE_PARAMS_v2 node = {
+        .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                      .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = pool->device}},
+        .bytesize = size};
     if (result == CUDA_SUCCESS && gf_capture_any() &&
         gf_capture_takes_telling(cuda_stream, GF_FORM_ALLOC, &node, &result)) {
         *address = result == CUDA_SUCCESS ? node.dptr : *address;
         return result;
     }
     if (result == CUDA_SUCCESS && size > 0) {
-        result = gf_window_alloc(size, gf_context_current_handle(), handle, stream, &found);
+        result = gf_window_alloc(pool->device, size, gf_context_current_handle(), handle, stream, &found);
     }
     if (result == CUDA_SUCCESS) {
         *address = found;

@@ -151,7 +151,7 @@ CUresult gf_reference_bind_mipmap(struct gf_texture_reference *reference, uint64
 CUresult gf_reference_bind_memory(struct gf_texture_reference *reference, uint64_t handle, size_t *offset,
                                   CUdeviceptr address, size_t bytes) {
     CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_LINEAR};
-    const uint64_t alignment = (uint64_t)gf_session.device.attributes[CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT];
+    const uint64_t alignment = (uint64_t)gf_device_here()->attributes[CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT];
     const uint64_t over = address % alignment;
     if (offset == NULL && over > 0) {
         return CUDA_ERROR_INVALID_VALUE;

@@ -1,4 +1,4 @@
-/* One process's use of a device: from cold over connected to lost or closed. */
+/* One process's use of its devices: from cold over connected to lost or closed. */
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -21,13 +21,14 @@ struct gf_session {
     uint64_t id;
     uint64_t window_base, window_size, quota;
     uint32_t granularity, driver_version, image_kinds;
-    uint32_t resume_ms; /* how long a lost connection may be resumed; 0: it may not */
-    int device_count;   /* as the program sees it, after CUDA_VISIBLE_DEVICES */
-    struct gf_device device;
+    uint32_t resume_ms;                       /* how long a lost connection may be resumed; 0: it may not */
+    int device_count;                         /* as the program sees it, after CUDA_VISIBLE_DEVICES */
+    struct gf_device devices[GF_DEVICES_MAX]; /* by the program's numbers */
+    struct gf_device_link links[GF_DEVICES_MAX][GF_DEVICES_MAX]; /* from, to; if there are several */
     uint8_t (*image_hashes)[GF_HASH_SIZE];
     uint32_t image_hash_count;
     _Atomic bool shared; /* other processes have the lease too: memory is claimed before it is allocated */
-    _Atomic uint64_t default_pool, current_pool; /* handles of memory pools */
+    _Atomic uint64_t default_pools[GF_DEVICES_MAX], current_pools[GF_DEVICES_MAX]; /* handles */
 };
 
 extern struct gf_session gf_session;
@@ -40,5 +41,9 @@ CUresult gf_session_error(void);
 void gf_session_lost(void);
 /* An asynchronous failure that destroys the context stays with it. */
 void gf_session_sticky(CUresult error);
+/* The device of the current context; the first one if none is current. */
+int gf_device_number(void);
+/* What is known of it. */
+const struct gf_device *gf_device_here(void);
 /* The context field of frames sent by this thread. */
 uint32_t gf_context_wire_id(void);

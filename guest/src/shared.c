@@ -222,7 +222,8 @@ static CUresult taken(uint64_t address) {
 
 CUresult gf_shared_alloc(uint64_t size, unsigned flags, bool managed, uint64_t *address) {
     uint64_t rounded = (size + GF_PAGE - 1) / GF_PAGE * GF_PAGE, owner = gf_context_current_handle();
-    CUresult result = rounded < size ? CUDA_ERROR_OUT_OF_MEMORY : gf_window_alloc_pages(size, owner, address);
+    CUresult result = rounded < size ? CUDA_ERROR_OUT_OF_MEMORY
+                                     : gf_window_alloc_pages(gf_device_number(), size, owner, address);
     if (result != CUDA_SUCCESS) {
         return result;
     }

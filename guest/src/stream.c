@@ -59,6 +59,14 @@ CUresult gf_stream_look_up(CUstream handle, struct gf_stream **object, uint64_t 
     return result == CUDA_SUCCESS && !is_default && *object == NULL ? CUDA_ERROR_INVALID_HANDLE : result;
 }
 
+CUresult gf_stream_device(CUstream stream, CUdevice *device) {
+    struct gf_stream *object;
+    uint64_t wire;
+    CUresult result = gf_stream_look_up(stream, &object, &wire);
+    *device = object == NULL ? gf_device_number() : gf_context_device(object->object.owner);
+    return result;
+}
+
 CUresult gf_wire_stream(CUstream stream, uint64_t *wire) {
     struct gf_stream *object;
     return gf_stream_look_up(stream, &object, wire);

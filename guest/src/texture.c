@@ -38,7 +38,7 @@ CUresult gf_texture_line_width(CUarray_format format, unsigned channels, size_t 
     if (gf_texel_bytes(format, channels) == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *width = (size_t)gf_session.device.attributes[CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH];
+    *width = (size_t)gf_device_here()->attributes[CU_DEVICE_ATTRIBUTE_MAXIMUM_TEXTURE1D_LINEAR_WIDTH];
     return CUDA_SUCCESS;
 }
 

@@ -47,7 +47,7 @@ static CUresult answer(struct question *question) {
 static CUresult adopt(struct gf_module *owner, const struct gf_rep_sessionGetManaged *found) {
     bool in_library = gf_handle_kind(atomic_load(&owner->object.handle)) == GF_HANDLE_LIBRARY;
     return gf_shared_adopt(found->base, found->extent,
-                           in_library ? gf_context_primary() : owner->object.owner);
+                           in_library ? gf_context_primary(gf_device_number()) : owner->object.owner);
 }
 
 static CUresult remember(struct gf_module *owner, const struct gf_global *found, struct gf_global **out) {
@@ -100,7 +100,7 @@ static CUresult find_managed(struct gf_module *owner, const char *name, struct g
     struct gf_rep_sessionGetManaged managed = {0};
     struct question where = {
         .call = {.op = GF_OP_sessionGetManaged, .reply = &managed, .reply_size = sizeof managed}};
-    gf_thread.context_id = current != 0 ? current : gf_handle_slot(gf_context_primary()) + 1;
+    gf_thread.context_id = current != 0 ? current : gf_handle_slot(gf_context_primary(0)) + 1;
     ask(&where, &handle, name);
     CUresult result = answer(&where);
     gf_thread.context_id = current;

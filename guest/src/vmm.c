@@ -150,8 +150,8 @@ CUresult gf_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const
     pthread_mutex_unlock(&lock);
     uint64_t found;
     struct gf_memory_allocation *allocation = gf_memory_allocation_new(&found);
-    CUresult result =
-        allocation == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_window_home(size, &allocation->address);
+    CUresult result = allocation == NULL ? CUDA_ERROR_OUT_OF_MEMORY
+                                         : gf_window_home(prop->location.id, size, &allocation->address);
     if (result != CUDA_SUCCESS) {
         if (allocation != NULL) {
             gf_object_discard(allocation);
@@ -231,7 +231,7 @@ static CUresult import(const struct gf_ipc_handle *told, CUmemGenericAllocationH
     if (allocation == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    result = gf_window_import(found.size, 0, found.size, 0, &allocation->address);
+    result = gf_window_import(gf_device_number(), found.size, 0, found.size, 0, &allocation->address);
     if (result == CUDA_SUCCESS && (result = gf_ipc_map(told, allocation->address)) != CUDA_SUCCESS) {
         gf_window_import_end(allocation->address, false);
     }

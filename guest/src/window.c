@@ -35,14 +35,24 @@ struct granule {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct gf_blocks blocks;
-static struct granule *granules;
-static uint64_t granule_count, granule_high; /* high: one past the last that ever was mapped */
-static uint64_t mapped, empty,
-    trimmable;             /* granules; empty: mapped, no allocation; trimmable: in empty runs */
-static uint64_t elsewhere; /* bytes of the quota that arrays have */
-static uint64_t credit;    /* bytes that this process may have, once it shares its lease */
-static bool claims;        /* it knows that it does */
+
+/* The part of the window in which one device has its memory. */
+struct area {
+    int device;
+    uint64_t base;
+    struct gf_blocks blocks;
+    struct granule *granules;
+    uint64_t granule_high;  /* one past the last that ever was mapped */
+    uint64_t mapped, empty; /* granules; empty: no allocation */
+    uint64_t trimmable;     /* of these: in empty runs */
+    uint64_t elsewhere;     /* bytes of the quota that arrays have */
+    uint64_t credit;        /* bytes that this process may have, once it shares its lease */
+};
+
+static struct area areas[GF_DEVICES_MAX];
+static int area_count;
+static uint64_t area_size;
+static bool claims; /* this process knows that it shares its lease */
 static uint64_t next_id = 1;
 static _Atomic uint64_t work;    /* device work enqueued so far */
 static _Atomic uint64_t settled; /* fenced or waited for up to here */
@@ -60,10 +70,30 @@ bool gf_window_open(void) {
             munmap(got, size);
         }
     }
-    granule_count = size / gf_session.granularity;
-    granules = mmap(NULL, granule_count * sizeof *granules, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return granules != MAP_FAILED && gf_blocks_init(&blocks, base, size);
+    uint64_t granularity = gf_session.granularity;
+    area_count = gf_session.device_count > 0 ? gf_session.device_count : 1;
+    area_size = size / (uint64_t)area_count / granularity * granularity;
+    for (int i = 0; i < area_count; i++) {
+        struct area *a = &areas[i];
+        a->device = i;
+        a->base = base + (uint64_t)i * area_size;
+        a->granules = mmap(NULL, area_size / granularity * sizeof *a->granules, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (a->granules == MAP_FAILED || !gf_blocks_init(&a->blocks, a->base, area_size)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+int gf_window_device(uint64_t address) {
+    uint64_t place = (address - gf_session.window_base) / area_size;
+    return place < (uint64_t)area_count ? (int)place : 0;
+}
+
+/* Where an address of the window lies. */
+static struct area *area_of(uint64_t address) {
+    return &areas[gf_window_device(address)];
 }
 
 void gf_window_copy_enqueued(void) {
@@ -85,31 +115,45 @@ void gf_window_synchronized(uint64_t through) {
     }
 }
 
-static uint64_t granule_at(uint64_t address) {
-    return (address - gf_session.window_base) / gf_session.granularity;
+static uint64_t granule_at(const struct area *a, uint64_t address) {
+    return (address - a->base) / gf_session.granularity;
 }
 
-static void send_range(uint16_t op, uint64_t first, uint64_t count) {
-    struct gf_req_sessionMemMap request = {.address = gf_session.window_base + first * gf_session.granularity,
-                                           .size = count * gf_session.granularity};
-    gf_send_struct(op, &request);
+static void send_unmap(const struct area *a, uint64_t first, uint64_t count) {
+    struct gf_req_sessionMemUnmap request = {.address = a->base + first * gf_session.granularity,
+                                             .size = count * gf_session.granularity};
+    gf_send_struct(GF_OP_sessionMemUnmap, &request);
 }
 
-static void unmap_run(uint64_t first) {
+static void send_map(const struct area *a, uint64_t first, uint64_t count) {
+    struct gf_req_sessionMemMapOn request = {.address = a->base + first * gf_session.granularity,
+                                             .size = count * gf_session.granularity,
+                                             .device = a->device};
+    struct gf_req_sessionMemMap plain = {request.address, request.size};
+    if (a->device == 0) {
+        gf_send_struct(GF_OP_sessionMemMap, &plain); /* which servers of every release know */
+    } else {
+        gf_send_struct(GF_OP_sessionMemMapOn, &request);
+    }
+}
+
+static void unmap_run(struct area *a, uint64_t first) {
+    struct granule *granules = a->granules;
     uint64_t length = granules[first].run_length;
-    send_range(GF_OP_sessionMemUnmap, first, length);
+    send_unmap(a, first, length);
     memset(&granules[first], 0, length * sizeof *granules);
-    mapped -= length;
-    empty -= length;
-    trimmable -= length;
+    a->mapped -= length;
+    a->empty -= length;
+    a->trimmable -= length;
 }
 
 /* Gives back empty runs until at most `keep` granules are trimmable. */
-static void trim(uint64_t keep) {
-    for (uint64_t i = 0; i < granule_high && trimmable > keep;) {
+static void trim(struct area *a, uint64_t keep) {
+    const struct granule *granules = a->granules;
+    for (uint64_t i = 0; i < a->granule_high && a->trimmable > keep;) {
         uint64_t length = granules[i].run == i + 1 ? granules[i].run_length : 1;
         if (granules[i].run == i + 1 && granules[i].run_live == 0) {
-            unmap_run(i);
+            unmap_run(a, i);
         }
         i += length;
     }
@@ -117,55 +161,59 @@ static void trim(uint64_t keep) {
 
 /* A large allocation's backing goes when it does, as the driver's does: a kernel that still uses it must
  * fail, and another session may need the memory. Small ones would ask the server for every pair of calls. */
-static void trim_between(uint64_t first, uint64_t last) {
+static void trim_between(struct area *a, uint64_t first, uint64_t last) {
+    const struct granule *granules = a->granules;
     if (gf_host_calls_pending()) {
         return; /* the server would have to wait for the device before the same pages are mapped again */
     }
     for (uint64_t i = first; i <= last; i++) {
         if (granules[i].run == i + 1 && granules[i].run_live == 0) {
-            unmap_run(i);
+            unmap_run(a, i);
         }
     }
 }
 
-static void set_live(uint64_t index, int change) {
-    struct granule *granule = &granules[index];
+static void set_live(struct area *a, uint64_t index, int change) {
+    struct granule *granule = &a->granules[index];
     bool was = granule->live > 0;
     granule->live = (uint16_t)(granule->live + change);
     if (granule->run == 0 || was == (granule->live > 0)) {
         return;
     }
-    struct granule *run = &granules[granule->run - 1];
+    struct granule *run = &a->granules[granule->run - 1];
     if (was) {
-        empty++;
-        trimmable += --run->run_live == 0 ? run->run_length : 0;
+        a->empty++;
+        a->trimmable += --run->run_live == 0 ? run->run_length : 0;
     } else {
-        empty--;
-        trimmable -= run->run_live++ == 0 ? run->run_length : 0;
+        a->empty--;
+        a->trimmable -= run->run_live++ == 0 ? run->run_length : 0;
     }
 }
 
-static void map_run(uint64_t first, uint64_t length) {
-    send_range(GF_OP_sessionMemMap, first, length);
+static void map_run(struct area *a, uint64_t first, uint64_t length) {
+    struct granule *granules = a->granules;
+    send_map(a, first, length);
     granules[first].run_length = (uint8_t)length;
     for (uint64_t i = first; i < first + length; i++) {
         granules[i].run = (uint32_t)first + 1;
     }
     granules[first].run_live = (uint8_t)length; /* only what an allocation touches is mapped */
-    mapped += length;
-    granule_high = first + length > granule_high ? first + length : granule_high;
+    a->mapped += length;
+    a->granule_high = first + length > a->granule_high ? first + length : a->granule_high;
 }
 
 /* Bytes of the quota that this process has. */
-static uint64_t held(void) {
-    return mapped * gf_session.granularity + elsewhere;
+static uint64_t held(const struct area *a) {
+    return a->mapped * gf_session.granularity + a->elsewhere;
 }
 
 /* Whether other processes have the lease too. What was mapped until this is noticed, the server claims. */
 static bool shared(void) {
     if (!claims && atomic_load_explicit(&gf_session.shared, memory_order_relaxed)) {
         claims = true;
-        credit = held();
+        for (int i = 0; i < area_count; i++) {
+            areas[i].credit = held(&areas[i]);
+        }
     }
     return claims;
 }
@@ -180,58 +228,59 @@ static bool shared_by_now(void) {
 
 /* So many bytes of the lease's memory for this process, in all. Whoever reads the answer takes no lock that
  * the caller may have. */
-static CUresult claim(uint64_t wanted, uint64_t *left) {
+static CUresult claim(struct area *a, uint64_t wanted, uint64_t *left) {
     struct gf_req_sessionMemoryClaim request = {.wanted = wanted};
     struct gf_rep_sessionMemoryClaim reply = {0};
     struct gf_call call = {.op = GF_OP_sessionMemoryClaim, .reply = &reply, .reply_size = sizeof reply};
     CUresult result = gf_call_parts(&call, &(struct iovec){&request, sizeof request}, 1);
     free(call.payload);
     if (call.done && call.status == CUDA_SUCCESS) {
-        credit = reply.credit;
+        a->credit = reply.credit;
         *left = reply.left;
     }
     return result;
 }
 
 /* Others may claim what this process does not have any more. */
-static void keep_what_is_held(void) {
-    if (claims && credit > held()) {
-        credit = held();
-        struct gf_req_sessionMemoryKeep request = {.credit = credit};
+static void keep_what_is_held(struct area *a) {
+    if (claims && a->credit > held(a)) {
+        a->credit = held(a);
+        struct gf_req_sessionMemoryKeep request = {.credit = a->credit};
         gf_send_struct(GF_OP_sessionMemoryKeep, &request);
     }
 }
 
 /* Room for so many bytes more, if need be in place of backing that nobody uses. */
-static CUresult make_room(uint64_t bytes) {
+static CUresult make_room(struct area *a, uint64_t bytes) {
     uint64_t limit = gf_session.quota, left;
     if (bytes > limit) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (shared_by_now()) {
-        CUresult result = held() + bytes <= credit ? CUDA_SUCCESS : claim(held() + bytes, &left);
+        CUresult result = held(a) + bytes <= a->credit ? CUDA_SUCCESS : claim(a, held(a) + bytes, &left);
         if (result != CUDA_ERROR_OUT_OF_MEMORY) {
             return result;
         }
-        limit = credit;
+        limit = a->credit;
     }
-    if (held() + bytes > limit) {
-        uint64_t excess = (held() + bytes - limit + gf_session.granularity - 1) / gf_session.granularity;
-        if (excess > trimmable) {
+    if (held(a) + bytes > limit) {
+        uint64_t excess = (held(a) + bytes - limit + gf_session.granularity - 1) / gf_session.granularity;
+        if (excess > a->trimmable) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        trim(trimmable - excess);
+        trim(a, a->trimmable - excess);
     }
     return CUDA_SUCCESS;
 }
 
 /* Backing for granules first…last, which are marked live. */
-static CUresult back(uint64_t first, uint64_t last) {
+static CUresult back(struct area *a, uint64_t first, uint64_t last) {
+    const struct granule *granules = a->granules;
     uint64_t missing = 0;
     for (uint64_t i = first; i <= last; i++) {
         missing += granules[i].run == 0;
     }
-    CUresult result = missing > 0 ? make_room(missing * gf_session.granularity) : CUDA_SUCCESS;
+    CUresult result = missing > 0 ? make_room(a, missing * gf_session.granularity) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -241,25 +290,27 @@ static CUresult back(uint64_t first, uint64_t last) {
             length++;
         }
         if (length > 0) {
-            map_run(i, length);
+            map_run(a, i, length);
             i += length - 1;
         }
     }
     return CUDA_SUCCESS;
 }
 
-bool gf_window_charge(uint64_t bytes) {
+bool gf_window_charge(int device, uint64_t bytes) {
+    struct area *a = &areas[device];
     pthread_mutex_lock(&lock);
-    bool fits = make_room(bytes) == CUDA_SUCCESS;
-    elsewhere += fits ? bytes : 0;
+    bool fits = make_room(a, bytes) == CUDA_SUCCESS;
+    a->elsewhere += fits ? bytes : 0;
     pthread_mutex_unlock(&lock);
     return fits;
 }
 
-void gf_window_refund(uint64_t bytes) {
+void gf_window_refund(int device, uint64_t bytes) {
+    struct area *a = &areas[device];
     pthread_mutex_lock(&lock);
-    elsewhere -= bytes;
-    keep_what_is_held();
+    a->elsewhere -= bytes;
+    keep_what_is_held(a);
     pthread_mutex_unlock(&lock);
 }
 
@@ -273,8 +324,9 @@ static void settle(uint64_t freed_at, uint64_t freed_stream, uint64_t stream) {
 }
 
 /* Whether the runs in a block lie in it; those that nobody uses are given back. */
-static bool runs_within(const struct gf_block *block) {
-    uint64_t first = granule_at(block->address), last = granule_at(block->address + block->size - 1);
+static bool runs_within(struct area *a, const struct gf_block *block) {
+    const struct granule *granules = a->granules;
+    uint64_t first = granule_at(a, block->address), last = granule_at(a, block->address + block->size - 1);
     for (uint64_t i = first; i <= last; i++) {
         uint64_t run = granules[i].run;
         if (run == 0 || (run - 1 >= first && run - 1 + granules[run - 1].run_length <= last + 1)) {
@@ -283,19 +335,19 @@ static bool runs_within(const struct gf_block *block) {
         if (granules[run - 1].run_live > 0) {
             return false;
         }
-        unmap_run(run - 1);
+        unmap_run(a, run - 1);
     }
     return true;
 }
 
 /* A block for the home of physical memory: those that share a run with another are passed over. */
-static struct gf_block *take_home(uint64_t size, uint64_t *freed_at, uint64_t *freed_stream) {
+static struct gf_block *take_home(struct area *a, uint64_t size, uint64_t *freed_at, uint64_t *freed_stream) {
     struct gf_block *passed[HOME_ATTEMPTS], *block = NULL;
     uint64_t at[HOME_ATTEMPTS], stream[HOME_ATTEMPTS];
     int count = 0;
     while (count < HOME_ATTEMPTS) {
-        block = gf_blocks_take(&blocks, size, gf_session.granularity, freed_at, freed_stream);
-        if (block == NULL || runs_within(block)) {
+        block = gf_blocks_take(&a->blocks, size, gf_session.granularity, freed_at, freed_stream);
+        if (block == NULL || runs_within(a, block)) {
             break;
         }
         at[count] = *freed_at;
@@ -304,7 +356,7 @@ static struct gf_block *take_home(uint64_t size, uint64_t *freed_at, uint64_t *f
         block = NULL;
     }
     while (count-- > 0) {
-        gf_blocks_give(&blocks, passed[count], at[count], stream[count]);
+        gf_blocks_give(&a->blocks, passed[count], at[count], stream[count]);
     }
     return block;
 }
@@ -314,10 +366,11 @@ static int64_t counted(const struct gf_block *block) {
     return (int64_t)((block->requested + GF_BLOCK_ALIGN - 1) / GF_BLOCK_ALIGN * GF_BLOCK_ALIGN);
 }
 
-static CUresult allocate(uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, bool home,
+static CUresult allocate(int device, uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, bool home,
                          uint64_t alignment, uint64_t *address) {
+    struct area *a = &areas[device];
     uint64_t granularity = gf_session.granularity, freed_at, freed_stream;
-    if (size > gf_session.quota || size > gf_session.window_size) {
+    if (size > gf_session.quota || size > area_size) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     bool large = size >= granularity / 2;
@@ -325,22 +378,22 @@ static CUresult allocate(uint64_t size, uint64_t owner, uint64_t pool, uint64_t 
                              : (size + alignment - 1) / alignment * alignment;
     pthread_mutex_lock(&lock);
     struct gf_block *block =
-        home ? take_home(rounded, &freed_at, &freed_stream)
-             : gf_blocks_take(&blocks, rounded, large ? granularity : alignment, &freed_at, &freed_stream);
+        home ? take_home(a, rounded, &freed_at, &freed_stream)
+             : gf_blocks_take(&a->blocks, rounded, large ? granularity : alignment, &freed_at, &freed_stream);
     if (block == NULL) {
         pthread_mutex_unlock(&lock);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    uint64_t first = granule_at(block->address), last = granule_at(block->address + block->size - 1);
+    uint64_t first = granule_at(a, block->address), last = granule_at(a, block->address + block->size - 1);
     for (uint64_t i = first; i <= last; i++) {
-        set_live(i, 1);
+        set_live(a, i, 1);
     }
-    CUresult result = back(first, last);
+    CUresult result = back(a, first, last);
     if (result != CUDA_SUCCESS) {
         for (uint64_t i = first; i <= last; i++) {
-            set_live(i, -1);
+            set_live(a, i, -1);
         }
-        gf_blocks_give(&blocks, block, freed_at, freed_stream);
+        gf_blocks_give(&a->blocks, block, freed_at, freed_stream);
         pthread_mutex_unlock(&lock);
         return result;
     }
@@ -358,33 +411,36 @@ static CUresult allocate(uint64_t size, uint64_t owner, uint64_t pool, uint64_t 
     return CUDA_SUCCESS;
 }
 
-CUresult gf_window_alloc(uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, uint64_t *address) {
-    return allocate(size, owner, pool, stream, false, GF_BLOCK_ALIGN, address);
+CUresult gf_window_alloc(int device, uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream,
+                         uint64_t *address) {
+    return allocate(device, size, owner, pool, stream, false, GF_BLOCK_ALIGN, address);
 }
 
-CUresult gf_window_alloc_pages(uint64_t size, uint64_t owner, uint64_t *address) {
-    return allocate(size, owner, 0, 0, false, HOST_PAGE, address);
+CUresult gf_window_alloc_pages(int device, uint64_t size, uint64_t owner, uint64_t *address) {
+    return allocate(device, size, owner, 0, 0, false, HOST_PAGE, address);
 }
 
-CUresult gf_window_home(uint64_t size, uint64_t *address) {
-    return allocate(size, 0, 0, 0, true, GF_BLOCK_ALIGN, address);
+CUresult gf_window_home(int device, uint64_t size, uint64_t *address) {
+    return allocate(device, size, 0, 0, 0, true, GF_BLOCK_ALIGN, address);
 }
 
 /* Addresses with nothing behind them. Lock held. */
-static struct gf_block *take_bare(uint64_t size, uint64_t alignment) {
+static struct gf_block *take_bare(struct area *a, uint64_t size, uint64_t alignment) {
+    const struct granule *granules = a->granules;
     uint64_t granularity = gf_session.granularity, freed_at, freed_stream;
     uint64_t least = alignment > granularity ? alignment : granularity;
-    if (size > gf_session.window_size || least > gf_session.window_size) {
+    if (size > area_size || least > area_size) {
         return NULL;
     }
     uint64_t rounded = (size + granularity - 1) / granularity * granularity;
-    struct gf_block *block = gf_blocks_take(&blocks, rounded, least, &freed_at, &freed_stream);
+    struct gf_block *block = gf_blocks_take(&a->blocks, rounded, least, &freed_at, &freed_stream);
     if (block != NULL) {
         /* Backing that was left behind these addresses would be in the way of what is mapped there. */
-        uint64_t first = granule_at(block->address), last = granule_at(block->address + block->size - 1);
-        for (uint64_t i = first; i <= last && i < granule_high; i++) {
+        uint64_t first = granule_at(a, block->address),
+                 last = granule_at(a, block->address + block->size - 1);
+        for (uint64_t i = first; i <= last && i < a->granule_high; i++) {
             if (granules[i].run != 0 && granules[granules[i].run - 1].run_live == 0) {
-                unmap_run(granules[i].run - 1);
+                unmap_run(a, granules[i].run - 1);
             }
         }
         block->requested = block->owner = block->pool = block->begins = 0;
@@ -397,7 +453,7 @@ static struct gf_block *take_bare(uint64_t size, uint64_t alignment) {
 
 CUresult gf_window_reserve(uint64_t size, uint64_t alignment, uint64_t *address) {
     pthread_mutex_lock(&lock);
-    struct gf_block *block = take_bare(size, alignment);
+    struct gf_block *block = take_bare(&areas[0], size, alignment);
     if (block != NULL) {
         block->reserved = true;
         *address = block->address;
@@ -406,9 +462,10 @@ CUresult gf_window_reserve(uint64_t size, uint64_t alignment, uint64_t *address)
     return block == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
-CUresult gf_window_import(uint64_t size, uint64_t offset, uint64_t bytes, uint64_t owner, uint64_t *address) {
+CUresult gf_window_import(int device, uint64_t size, uint64_t offset, uint64_t bytes, uint64_t owner,
+                          uint64_t *address) {
     pthread_mutex_lock(&lock);
-    struct gf_block *block = take_bare(size, 0);
+    struct gf_block *block = take_bare(&areas[device], size, 0);
     if (block != NULL) {
         gf_send(GF_OP_sessionFence, NULL, 0); /* what used these addresses may be under way */
         block->imported = true;
@@ -427,12 +484,12 @@ static void end_import(struct gf_block *block, bool mapped) {
     if (mapped) {
         gf_send_struct(GF_OP_sessionMemUnmap, &request);
     }
-    gf_blocks_give(&blocks, block, atomic_load(&work), 0);
+    gf_blocks_give(&area_of(block->address)->blocks, block, atomic_load(&work), 0);
 }
 
 void gf_window_import_end(uint64_t address, bool mapped) {
     pthread_mutex_lock(&lock);
-    struct gf_block *block = gf_blocks_find(&blocks, address);
+    struct gf_block *block = gf_blocks_find(&area_of(address)->blocks, address);
     if (block != NULL && block->imported) {
         end_import(block, mapped);
     }
@@ -458,7 +515,7 @@ static CUresult make_token(struct gf_block *block) {
 CUresult gf_window_export(uint64_t address, uint64_t id, uint8_t token[GF_TOKEN_SIZE]) {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&lock);
-    struct gf_block *block = gf_blocks_find(&blocks, address);
+    struct gf_block *block = gf_blocks_find(&area_of(address)->blocks, address);
     if (block != NULL && block->id == id) {
         result = block->token == NULL ? make_token(block) : CUDA_SUCCESS;
     }
@@ -482,7 +539,8 @@ static void end_export(struct gf_block *block) {
 
 /* The reserved block that holds a range. Lock held. */
 static struct gf_block *reserved(uint64_t address, uint64_t size) {
-    struct gf_block *block = gf_window_contains(address) ? gf_blocks_find(&blocks, address) : NULL;
+    struct gf_block *block =
+        gf_window_contains(address) ? gf_blocks_find(&area_of(address)->blocks, address) : NULL;
     bool within = block != NULL && block->reserved && size <= block->size - (address - block->address);
     return within ? block : NULL;
 }
@@ -495,7 +553,7 @@ CUresult gf_window_unreserve(uint64_t address, uint64_t size) {
                  block->size == (size + granularity - 1) / granularity * granularity;
     if (found) {
         block->reserved = false;
-        gf_blocks_give(&blocks, block, atomic_load(&work), 0);
+        gf_blocks_give(&area_of(address)->blocks, block, atomic_load(&work), 0);
     }
     pthread_mutex_unlock(&lock);
     return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -514,29 +572,30 @@ static void give(struct gf_block *block, uint64_t stream) {
         return;
     }
     end_export(block);
-    uint64_t first = granule_at(block->address), last = granule_at(block->address + block->size - 1);
+    struct area *a = area_of(block->address);
+    uint64_t first = granule_at(a, block->address), last = granule_at(a, block->address + block->size - 1);
     uint64_t block_size = block->size;
     gf_pool_count(block->pool, -counted(block));
-    gf_blocks_give(&blocks, block, atomic_load(&work), stream);
+    gf_blocks_give(&a->blocks, block, atomic_load(&work), stream);
     for (uint64_t i = first; i <= last; i++) {
-        set_live(i, -1);
+        set_live(a, i, -1);
     }
     if (block_size >= gf_session.granularity) {
-        trim_between(first, last);
+        trim_between(a, first, last);
     }
     uint64_t cache = gf_session.quota / 4 > CACHE_MINIMUM ? gf_session.quota / 4 : CACHE_MINIMUM;
     if (shared() && cache > CACHE_MINIMUM) {
         cache = CACHE_MINIMUM; /* others need it */
     }
-    if (trimmable * gf_session.granularity > cache) {
-        trim(cache / gf_session.granularity / 2);
+    if (a->trimmable * gf_session.granularity > cache) {
+        trim(a, cache / gf_session.granularity / 2);
     }
-    keep_what_is_held();
+    keep_what_is_held(a);
 }
 
 CUresult gf_window_free(uint64_t address, uint64_t stream) {
     pthread_mutex_lock(&lock);
-    struct gf_block *block = gf_blocks_find(&blocks, address);
+    struct gf_block *block = gf_blocks_find(&area_of(address)->blocks, address);
     bool found = block != NULL && block->address == address && !block->reserved && !block->imported;
     if (found) {
         give(block, stream);
@@ -545,18 +604,29 @@ CUresult gf_window_free(uint64_t address, uint64_t stream) {
     return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-void gf_window_free_context(uint64_t owner) {
-    pthread_mutex_lock(&lock);
-    for (struct gf_block *block = blocks.first; block != NULL;) {
+/* Lock held. */
+static void free_owned(struct area *a, uint64_t owner) {
+    bool any = false;
+    for (struct gf_block *block = a->blocks.first; block != NULL;) {
         if (block->used && block->owner == owner) {
             /* What follows may be joined with it; what is before it stays before it. */
             struct gf_block *before = block->before;
             give(block, 0);
-            block = before != NULL ? before : blocks.first;
+            block = before != NULL ? before : a->blocks.first;
+            any = true;
         }
         block = block->after;
     }
-    trim(0);
+    if (any || area_count == 1) {
+        trim(a, 0);
+    }
+}
+
+void gf_window_free_context(uint64_t owner) {
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < area_count; i++) {
+        free_owned(&areas[i], owner);
+    }
     pthread_mutex_unlock(&lock);
 }
 
@@ -565,7 +635,7 @@ bool gf_window_find(uint64_t address, struct gf_allocation *allocation) {
         return false;
     }
     pthread_mutex_lock(&lock);
-    struct gf_block *block = gf_blocks_find(&blocks, address);
+    struct gf_block *block = gf_blocks_find(&area_of(address)->blocks, address);
     bool found = block != NULL && address - block->address - block->begins < block->requested;
     if (found) {
         *allocation = (struct gf_allocation){.address = block->address + block->begins,
@@ -586,7 +656,7 @@ bool gf_window_synchronous(uint64_t address, bool synchronous) {
         return false;
     }
     pthread_mutex_lock(&lock);
-    struct gf_block *block = gf_blocks_find(&blocks, address);
+    struct gf_block *block = gf_blocks_find(&area_of(address)->blocks, address);
     bool found = block != NULL && address - block->address < block->requested;
     if (found) {
         block->synchronous = synchronous;
@@ -599,14 +669,15 @@ bool gf_window_contains(uint64_t address) {
     return address - gf_session.window_base < gf_session.window_size;
 }
 
-CUresult gf_window_info(uint64_t *free, uint64_t *total) {
-    uint64_t limit =
-        gf_session.quota < gf_session.device.total_memory ? gf_session.quota : gf_session.device.total_memory;
+CUresult gf_window_info(int device, uint64_t *free, uint64_t *total) {
+    struct area *a = &areas[device];
+    uint64_t limit = gf_session.devices[device].total_memory;
+    limit = gf_session.quota < limit ? gf_session.quota : limit;
     uint64_t left = 0;
     pthread_mutex_lock(&lock);
-    CUresult result = shared_by_now() ? claim(0, &left) : CUDA_SUCCESS;
-    uint64_t used = (mapped - empty) * gf_session.granularity + elsewhere;
-    uint64_t usable = claims ? credit + left : limit;
+    CUresult result = shared_by_now() ? claim(a, 0, &left) : CUDA_SUCCESS;
+    uint64_t used = (a->mapped - a->empty) * gf_session.granularity + a->elsewhere;
+    uint64_t usable = claims ? a->credit + left : limit;
     pthread_mutex_unlock(&lock);
     *total = limit;
     *free = used < usable ? usable - used : 0;

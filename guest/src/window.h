@@ -19,12 +19,13 @@ struct gf_allocation {
 /* Reserves the window's addresses in this process, once the session is known. False: no memory. */
 bool gf_window_open(void);
 /* pool: handle, or 0. stream: for stream-ordered memory, the wire id of its stream; 0: the whole session. */
-CUresult gf_window_alloc(uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream, uint64_t *address);
+CUresult gf_window_alloc(int device, uint64_t size, uint64_t owner, uint64_t pool, uint64_t stream,
+                         uint64_t *address);
 CUresult gf_window_free(uint64_t address, uint64_t stream);
 /* Backing of its own for physical memory that is mapped elsewhere too: no run of it reaches beyond it. */
-CUresult gf_window_home(uint64_t size, uint64_t *address);
+CUresult gf_window_home(int device, uint64_t size, uint64_t *address);
 /* Memory that begins and ends with a page of the host. */
-CUresult gf_window_alloc_pages(uint64_t size, uint64_t owner, uint64_t *address);
+CUresult gf_window_alloc_pages(int device, uint64_t size, uint64_t owner, uint64_t *address);
 /* Addresses without anything behind them. */
 CUresult gf_window_reserve(uint64_t size, uint64_t alignment, uint64_t *address);
 CUresult gf_window_unreserve(uint64_t address, uint64_t size);
@@ -34,7 +35,8 @@ bool gf_window_is_reserved(uint64_t address, uint64_t size);
  * another one by now. */
 CUresult gf_window_export(uint64_t address, uint64_t id, uint8_t token[GF_TOKEN_SIZE]);
 /* Addresses for another process's memory; the allocation is `bytes` of it. */
-CUresult gf_window_import(uint64_t size, uint64_t offset, uint64_t bytes, uint64_t owner, uint64_t *address);
+CUresult gf_window_import(int device, uint64_t size, uint64_t offset, uint64_t bytes, uint64_t owner,
+                          uint64_t *address);
 /* They are not used any more. `mapped`: the memory is there, and goes. */
 void gf_window_import_end(uint64_t address, bool mapped);
 /* Frees all device memory that a context owns. */
@@ -45,13 +47,16 @@ bool gf_window_find(uint64_t address, struct gf_allocation *allocation);
 bool gf_window_synchronous(uint64_t address, bool synchronous);
 /* Whether a range is within the window at all: what tells a device pointer from a host pointer. */
 bool gf_window_contains(uint64_t address);
-/* Bytes of the quota that are free, and all of it. */
-CUresult gf_window_info(uint64_t *free, uint64_t *total);
+/* Whose memory lies at an address of the window; of addresses that are only reserved, nobody's: the first
+ * device. */
+int gf_window_device(uint64_t address);
+/* Bytes of the device's quota that are free, and all of it. */
+CUresult gf_window_info(int device, uint64_t *free, uint64_t *total);
 
-/* Takes from the quota what lies elsewhere than in the window (arrays), and gives it back. False: there is
- * not so much. */
-bool gf_window_charge(uint64_t bytes);
-void gf_window_refund(uint64_t bytes);
+/* Takes from the device's quota what lies elsewhere than in the window (arrays), and gives it back. False:
+ * there is not so much. */
+bool gf_window_charge(int device, uint64_t bytes);
+void gf_window_refund(int device, uint64_t bytes);
 
 /* Counts device work, so that memory freed behind it is not reused before it is done. */
 void gf_window_work_enqueued(void);

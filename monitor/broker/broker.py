@@ -37,6 +37,7 @@ from .admission import Admission
 from .exchange import Exchange
 from .handover import HandOver
 from .programs import Programs
+from .several import Several
 from .waiting import WaitingRoom
 
 GRANULARITY = 2 << 20
@@ -88,6 +89,7 @@ class Broker(PoolListener):
         self._tenancy = tenancy
         self._programs = Programs(self.sessions, placer, pool, self.custody, tenancy, books, config.processes)
         self._exchange = Exchange(self.sessions)
+        self._several = Several(placer, pool)
         self._admission = Admission(placer, tenancy, queue_most, self._programs.more)
         self._waiting = WaitingRoom(
             placer, self.sessions, config.max_wait, self._give_up, self._spoke_while_waiting
@@ -207,6 +209,7 @@ class Broker(PoolListener):
             first=first,
             function=hello.function,
             tenant=hello.tenant,
+            devices=hello.devices,
         )
 
     def _match_new(self, sessions: Iterable[Session]) -> None:
@@ -217,8 +220,9 @@ class Broker(PoolListener):
                 self._let_wait(session)
 
     def _let_wait(self, session: Session) -> None:
-        if not session.founds:  # its API server is on the way
-            self._waiting.enter(session, told=False)
+        if not session.founds or self._several.is_starting(session):  # its API server is on the way
+            if not session.timer:
+                self._waiting.enter(session, told=False)
             return
         why_not = self._admission.why_not_wait(session.hello.tenant)
         if why_not and not session.welcome:  # else it was promised a session already
@@ -239,7 +243,10 @@ class Broker(PoolListener):
 
     def _withdraw(self, session: Session) -> Guest:
         guest = self._waiting.leave(session)
-        self._placer.on_leave(session.id)
+        if self._several.withdraw(session):
+            self._placer.on_complete(session.id, time.monotonic())
+        else:
+            self._placer.on_leave(session.id)
         self._forget(session)
         self._announcer.tell(Event(Kind.LEFT, session.id))
         self.dispatch()
@@ -262,6 +269,11 @@ class Broker(PoolListener):
         return over
 
     def _give_up(self, session: Session) -> None:
+        if self._several.is_starting(session):
+            waited = self._waiting.patience(session)
+            text = f"no API server for {session.hello.devices} GPUs was ready within {waited:g} s"
+            self._refuse(self._withdraw(session), Reason.NO_CAPACITY, text)
+            return
         if not session.founds:
             waited = self._waiting.patience(session)
             text = f"no API server for one more process of the program within {waited:g} s"
@@ -303,7 +315,7 @@ class Broker(PoolListener):
             self._turn_out(session, Reason.NO_CAPACITY, why_not)
         while not self._closing and (decision := self._placer.next()):
             if isinstance(decision, Placement):
-                self._grant(self.sessions[decision.session], decision)
+                self._place(self.sessions[decision.session], decision)
             elif isinstance(decision, Impossible):
                 self._reject(self.sessions[decision.session], decision)
             else:
@@ -319,6 +331,16 @@ class Broker(PoolListener):
         self._forget(session)
         error = CudaError.OUT_OF_MEMORY if why.memory else None
         self._refuse(guest, Reason.NO_CAPACITY, why.reason, error)
+
+    def _place(self, session: Session, placement: Placement) -> None:
+        """On one device an API server is idle for the session; for several, one is started."""
+        if not placement.devices:
+            self._grant(session, placement)
+        elif why_not := self._several.begin(session, placement):
+            self._placer.on_complete(session.id, time.monotonic())
+            guest = self._waiting.leave(session)
+            self._forget(session)
+            self._refuse(guest, Reason.NO_CAPACITY, why_not)
 
     def _grant(self, session: Session, placement: Placement) -> None:
         """The guest hears of it at once, for WELCOME is known here; its API server a little later."""
@@ -355,6 +377,14 @@ class Broker(PoolListener):
 
     def server_ready(self, server: ApiServer) -> None:
         """The API server is idle: whoever moves to its device, or waits, may get it."""
+        if server.several:
+            self._servers[server.key] = server
+            if found := self._several.ready(server):
+                self._grant(*found)
+                self.dispatch()
+            else:
+                server.dismiss("its session does not wait any more")
+            return
         self._know(server)
         self._placer.on_idle(server.device, server.key)
         self._orders.server_ready(server.device)
@@ -367,23 +397,25 @@ class Broker(PoolListener):
         self._placer.withhold(device, size)
         self.dispatch()
 
-    def _know(self, server: ApiServer) -> None:
+    def _know(self, server: ApiServer, device: int | None = None) -> None:
         """The first API server of a device says how much memory there is."""
+        device = server.device if device is None else device
         assert server.ready
         self._servers[server.key] = server
         config = self._config
         grantable = max(server.ready.device_memory - config.reserved, 0)
         usual = config.memory or grantable // config.pool // GRANULARITY * GRANULARITY
-        labels = frozenset((f"gpu={server.device}", f"name={server.ready.device_name}"))
-        if self._placer.add_device(server.device, grantable, min(usual, grantable), labels, config.pool):
+        labels = frozenset((f"gpu={device}", f"name={server.ready.device_name}"))
+        if self._placer.add_device(device, grantable, min(usual, grantable), labels, config.pool):
             self._placer.let_in_early(time.monotonic())
-            self._announcer.tell(Event(Kind.DEVICE_BACK, device=server.device))
+            self._announcer.tell(Event(Kind.DEVICE_BACK, device=device))
 
     def server_returned(self, server: ApiServer, returned: node_pb2.Returned) -> None:
         """Take over a session that an earlier monitor granted."""
         grant = returned.grant
         if not server.is_keeper:
-            self._know(server)
+            for device in server.devices:
+                self._know(server, device)
         if session := self.sessions.get(grant.session):
             self._reunion.another(session, server, returned)
             return
@@ -404,9 +436,10 @@ class Broker(PoolListener):
         self.sessions[session.id] = session
         first = self._programs.returned(session, grant)
         if not server.is_keeper:
-            session.placement = Placement(session.id, server.device, server.key, grant.memory_quota)
+            devices = server.devices if server.several else ()
+            session.placement = Placement(session.id, server.device, server.key, grant.memory_quota, devices)
             if first:
-                self._placer.adopt(session.lease.number, server.device, grant.memory_quota, **session.names)
+                self._placer.adopt(session.lease.number, server.devices, grant.memory_quota, **session.names)
         self._reunion.first(session, server, returned)
         log.info("session adopted", session=session.id, gpu=server.device, server=server.pid)
         self._announcer.tell(Event(Kind.ADOPTED, session.id, server.device, server.pid))
@@ -497,6 +530,9 @@ class Broker(PoolListener):
         self._announcer.tell(
             Event(Kind.SERVER_LOST, device=server.device, server=server.pid, reason=server.end_reason)
         )
+        if unlucky := self._several.lost(server):
+            self._placer.on_complete(unlucky.id, time.monotonic())
+            self._enter_queue(unlucky, first=True)
         session = self.sessions.get(server.session)
         if session and session.server is server:
             if session.phase is Phase.GRANTED and not self._closing:
@@ -516,11 +552,13 @@ class Broker(PoolListener):
     def device_lost(self, device: int, reason: str) -> None:
         """End the device's sessions, and place nothing there until an API server is ready there again."""
         if not self._placer.remove_device(device):
+            self._placer.let_in_early(time.monotonic())
+            self.dispatch()
             return
         self._announcer.tell(Event(Kind.DEVICE_LOST, device=device, reason=reason))
         self.custody.device_lost(device)
         for session in self.running():
-            if session.server and session.server.device == device:
+            if session.server and device in session.server.devices:
                 self.end_session(session, f"GPU {device} failed: {reason}")
         self.dispatch()
 
@@ -632,7 +670,7 @@ class Broker(PoolListener):
     async def drain(self, grace: float) -> None:
         """Take no new sessions, and give running ones `grace` seconds before they are ended."""
         self._closing = True
-        for session in [*self._programs.joining, *self.queue()]:
+        for session in [*self._programs.joining, *self._several.sessions(), *self.queue()]:
             self._turn_out(session, Reason.SHUTTING_DOWN, "the monitor is shutting down")
         if not await self._sessions_over(grace):
             for session in self.running():

@@ -60,6 +60,8 @@ class Programs:
         lease = self._leases.get(session.hello.program_id) if session.hello.program_id else None
         if lease is None:
             return None
+        if session.hello.devices > 1 or self._has_several(lease):
+            return "the program has several GPUs, and then only one of its processes may use CUDA"
         if lease.processes >= self._most:
             return (
                 f"the program has {lease.processes} processes that use CUDA, of {self._most} that it may "
@@ -74,6 +76,9 @@ class Programs:
                 f"operator for more (`gpuferry tenant set {tenant} --processes`)"
             )
         return None
+
+    def _has_several(self, lease: Lease) -> bool:
+        return any(self._sessions[one].hello.devices > 1 for one in lease.members if one in self._sessions)
 
     def enter(self, session: Session) -> bool:
         """Whether the session joins a lease; else it founds one, for which it has to queue."""

@@ -10,6 +10,7 @@ from gpuferry.guest import launch, paths
 
 from . import reach
 from .errors import Exit
+from .run import add_gpus_option
 
 
 def main(arguments: list[str]) -> int:
@@ -21,6 +22,7 @@ def main(arguments: list[str]) -> int:
     options.add_argument(
         "--token-file", metavar="FILE", help="the token [GPUFERRY_TOKEN, GPUFERRY_TOKEN_FILE]"
     )
+    add_gpus_option(options)
     reach.add_tls_option(options)
     form = options.add_mutually_exclusive_group()
     form.add_argument("--preload", action="store_true", help="only the path for LD_PRELOAD")
@@ -31,7 +33,7 @@ def main(arguments: list[str]) -> int:
         print(library)
         return Exit.OK
     reach.take_tls_option(chosen)
-    settings = launch.guest_settings(reach.locate(chosen.monitor, chosen.token_file))
+    settings = launch.guest_settings(reach.locate(chosen.monitor, chosen.token_file), gpus=chosen.gpus)
     paths_here = {name: os.environ[name] for name in launch.SEARCHED if name in os.environ}
     injected = launch.inject(paths_here, library) | settings
     if chosen.json:

@@ -85,13 +85,17 @@ def _monitor_command(folder: Path, descriptor: int, device: str | None) -> list[
 
 
 @contextlib.contextmanager
-def _monitor(folder: Path, device: str | None) -> Iterator[Endpoint]:
+def _monitor(folder: Path, device: str | None, gpus: int) -> Iterator[Endpoint]:
     """Runs while the program does. If this process dies, the monitor sees its end of the socket close."""
     ours, theirs = socket.socketpair()
     environment = launch.clean_environment() | {"GPUFERRY_RUNTIME_DIR": str(folder)}
     for name in list(environment):  # it makes up a token of its own, and its settings are what we say
         if name in _NOT_FOR_IT or name.startswith("GPUFERRY_MONITOR_"):
             del environment[name]
+    asked = environment.get("GPUFERRY_GPUS", "")
+    wanted = gpus or (int(asked) if asked.isdecimal() else 1)
+    if wanted > 1:  # of a simulated device there are as many as one asks for
+        environment.setdefault("GPUFERRY_SIM_DEVICES", str(wanted))
     environment["GPUFERRY_STATE_DIR"] = str(folder / "state")
     with theirs:
         process = subprocess.Popen(
@@ -168,8 +172,10 @@ def _die_by(number: int) -> None:
 
 def run_local(command: list[str], options: argparse.Namespace) -> int:
     """Run the command with a monitor of its own. Returns its exit status, or dies of its signal."""
-    with _private_folder() as folder, _monitor(folder, options.device) as found:
-        settings = launch.guest_settings(found, options.memory, options.function, options.stats)
+    with _private_folder() as folder, _monitor(folder, options.device, options.gpus) as found:
+        settings = launch.guest_settings(
+            found, options.memory, options.function, options.stats, gpus=options.gpus
+        )
         status = _run_program(command, launch.guest_environment(settings))
     if status < 0:
         _die_by(-status)

@@ -34,6 +34,23 @@ def _seconds(text: str) -> str:
     return text
 
 
+def _gpus(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= launch.GPUS_MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of GPUs from 1 to {launch.GPUS_MOST}")
+    return int(text)
+
+
+def add_gpus_option(options: argparse.ArgumentParser) -> None:
+    """Add `--gpus`, how many devices the program gets."""
+    options.add_argument(
+        "--gpus",
+        metavar="N",
+        type=_gpus,
+        default=0,
+        help="how many GPUs of one GPU server the program gets [GPUFERRY_GPUS]",
+    )
+
+
 def parser() -> argparse.ArgumentParser:
     """The options of `gpuferry run`, which end where the program begins."""
     options = argparse.ArgumentParser(
@@ -49,6 +66,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--memory", metavar="SIZE", type=_size, default=0, help="device memory to ask for, as 2GiB"
     )
+    add_gpus_option(options)
     options.add_argument("--function", metavar="NAME", help="how this work is called in `gpuferry status`")
     options.add_argument(
         "--label",
@@ -108,7 +126,7 @@ def main(arguments: list[str]) -> int:
         # Not the end: a program may never touch the device, and one that does tries again at its first call.
         say(error.what, error.hint, "warning: ")
     settings = launch.guest_settings(
-        found, chosen.memory, chosen.function, chosen.stats, ",".join(chosen.label)
+        found, chosen.memory, chosen.function, chosen.stats, ",".join(chosen.label), chosen.gpus
     )
     for name in (*(variable for _, variable, _ in LIMITS), "GPUFERRY_ON_LOSS"):
         if value := getattr(chosen, name):

@@ -115,6 +115,7 @@ class Hello(NamedTuple):
     tenant: str
     function: str
     program: str
+    devices: int = 1
     labels: Labels = ()
     max_wait: float = 0.0  # seconds in the queue; 0: as long as the monitor allows
     wall_limit: float = 0.0  # seconds; 0: as the monitor has it
@@ -409,8 +410,11 @@ def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
             f"the guest was built from spec {theirs}, which is of no release that this server, "
             f"{operations.VERSION}, knows: it cannot tell what both understand{ADVICE}",
         )
-    if said.devices > 1:
-        raise Refusal(Reason.BAD_REQUEST, f"{said.devices} devices asked for: a session has one")
+    if said.devices > frames.DEVICES_MAX:
+        text = f"{said.devices} devices asked for: a session has at most {frames.DEVICES_MAX}"
+        raise Refusal(Reason.BAD_REQUEST, text)
+    if said.devices > 1 and Extension.RESTORE in claim.extensions:
+        raise Refusal(Reason.BAD_REQUEST, "a session of several devices cannot move")
     hello = Hello(
         said.nonce,
         said.pid,
@@ -420,6 +424,7 @@ def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
         _text(said.program, "program"),
         resumable=bool(said.flags & HelloFlag.RESUMABLE),
         agreement=agreement,
+        devices=max(said.devices, 1),
         proven=proven.tenant is not None,
     )
     return _extended(hello, claim, proven) if claim.extensions else hello

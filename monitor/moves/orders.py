@@ -80,6 +80,9 @@ class Orders:
             raise CannotMove(f"session {session.id} waits for a GPU: there is nothing to move yet")
         if not session.running:
             raise CannotMove(f"session {session.id} is just beginning: try again")
+        if session.server.several:
+            count = len(session.server.devices)
+            raise CannotMove(f"session {session.id} has {count} GPUs, and only sessions of one can move")
         if agree(session.server.spec_hash, {}) is None:
             raise CannotMove(
                 f"session {session.id} is served by a gpuferry that is no release this one "

@@ -90,7 +90,7 @@ class Reunion:
             self._placer.adopt_move(migration.session.id, server.device)
         else:
             session = migration.session
-            self._placer.adopt(session.id, server.device, session.quota, **session.names)
+            self._placer.adopt(session.id, server.devices, session.quota, **session.names)
 
     def _enter_source(self, migration: Migration, source: ApiServer) -> None:
         """The destination was entered already, as if the session had always been there."""
@@ -100,7 +100,7 @@ class Reunion:
         migration.destination_holds = not destination.is_keeper
         if migration.destination_holds:
             self._placer.on_complete(session.id, time.monotonic())
-        self._placer.adopt(session.id, source.device, session.quota, **session.names)
+        self._placer.adopt(session.id, source.devices, session.quota, **session.names)
         if migration.destination_holds:
             self._placer.adopt_move(session.id, destination.device)
 

@@ -109,7 +109,7 @@ class Policy(Protocol):
 
     # What happens to a request or session besides its arrival and its end.
 
-    def adopt(self, request: Request, gpu: int) -> None:
+    def adopt(self, request: Request, *gpus: int) -> None:
         """A session that is there already, placed by whoever was here before; it may exceed the room."""
 
     def on_leave(self, request: int) -> None:

@@ -90,12 +90,13 @@ class Scheduler:
             heappush(self._deadlines, (request.deadline, request.id))
         self._refuse_if_hopeless(request)
 
-    def adopt(self, request: Request, gpu: int) -> None:
-        home = self._gpus[gpu]
-        home.busy += 1
-        home.free -= request.memory
-        self._holdings.begin(request, [home])
-        self._sessions[request.id] = Session(request, [home], self._now)
+    def adopt(self, request: Request, *gpus: int) -> None:
+        homes = [self._gpus[gpu] for gpu in gpus]
+        for home in homes:
+            home.busy += 1
+            home.free -= request.memory
+        self._holdings.begin(request, homes)
+        self._sessions[request.id] = Session(request, homes, self._now)
 
     def on_leave(self, request: int) -> None:
         self._queue.drop(request)

@@ -102,7 +102,7 @@ class ApiServer:
 
     def __init__(
         self,
-        device: int,
+        devices: Sequence[int],
         health: Health,
         replenish: Callable[[int], None],
         events: PoolListener,
@@ -111,7 +111,7 @@ class ApiServer:
         self._neighbourhood = neighbourhood
         self._apart = False  # started since tenants come
         self.key = next(_keys)
-        self.device = device
+        self.devices = tuple(devices)  # ordinals
         self.state = State.STARTING
         self.started = time.monotonic()
         self.served = False
@@ -145,6 +145,16 @@ class ApiServer:
         return self._process.pid if self._process else 0
 
     @property
+    def device(self) -> int:
+        """The ordinal of its device; of several, of the first."""
+        return self.devices[0]
+
+    @property
+    def several(self) -> bool:
+        """Whether it was started for one session, which has several devices."""
+        return len(self.devices) > 1
+
+    @property
     def is_keeper(self) -> bool:
         """Whether it has no device: it holds a guest whose session is in a file or on another machine."""
         return self.device == NOWHERE
@@ -167,7 +177,7 @@ class ApiServer:
         self._channel, theirs = channel_pair()
         try:
             with theirs:
-                which = () if self.is_keeper else ("--device", str(self.device))
+                which = () if self.is_keeper else ("--device", ",".join(map(str, self.devices)))
                 self._apart = self._neighbourhood.tenants
                 self._process = await launch.start(which, theirs, self._apart)
             if returns:
@@ -366,6 +376,9 @@ class ApiServer:
             return
         if self._neighbourhood.tenants and not (self._apart and not self._given):
             self.dismiss("tenants come: none gets the process that another had")
+            return
+        if self.several and self._given:
+            self.dismiss("its session of several GPUs is over")
             return
         self.state = State.IDLE
         assert self.ready

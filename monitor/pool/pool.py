@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 
 import structlog
 from gpuferry.specs._generated import node_pb2
@@ -85,13 +85,13 @@ class Pool:
         ready = record.description or returned.ready
         process = Adopted(record.pid, record.began, record.group, self._stay(record))
         if ready.keeper:
-            keeper = ApiServer(NOWHERE, Health(), lambda _: None, self._events, self.neighbourhood)
+            keeper = ApiServer((NOWHERE,), Health(), lambda _: None, self._events, self.neighbourhood)
             log.info("keeper adopted", keeper=record.pid, session=returned.grant.session)
             life = keeper.adopt(channel, process, record, returned, told, returns)
             self._attend_to(self._attend_keeper(keeper, life))
             return
         server = ApiServer(
-            ready.device,
+            ready.devices or (ready.device,),
             self._health.setdefault(ready.device, Health()),
             self._fill,
             self._events,
@@ -116,7 +116,7 @@ class Pool:
 
     def start_keeper(self) -> ApiServer:
         """Start a process without a device; its `ready_or_gone` says when it can be given a session."""
-        keeper = ApiServer(NOWHERE, Health(), lambda _: None, self._events, self.neighbourhood)
+        keeper = ApiServer((NOWHERE,), Health(), lambda _: None, self._events, self.neighbourhood)
         life = keeper.run(self._keeper_launch, self._returns, self._turns)
         self._attend_to(self._attend_keeper(keeper, life))
         return keeper
@@ -149,6 +149,14 @@ class Pool:
         self._min_idle = max(self._config.min_idle, several)
         for device in range(self._config.devices):
             self._fill(device)
+
+    def start_several(self, devices: Sequence[int]) -> ApiServer:
+        """Start an API server on all of these devices, for one session; the pool does not replace it."""
+        server = ApiServer(
+            devices, self._health[devices[0]], lambda _: None, self._events, self.neighbourhood
+        )
+        self._keep(server, server.run(self._server_launch, self._returns, self._turns))
+        return server
 
     def want_server(self, device: int) -> None:
         """A session shall move to the device while no API server is idle there: have one more."""
@@ -193,18 +201,26 @@ class Pool:
         self._to_fill.discard(device)
         if not self._filling or device >= self._config.devices or self._health[device].resting:
             return
-        here = [s for s in self.servers.values() if s.device == device and s.state is not State.STOPPING]
+        here = self._here(device)
         wanted = self._wanted(device, here)
         if len(here) > wanted:
             asyncio.get_running_loop().call_later(SURPLUS_SECONDS, self._trim, device)
         for _ in range(wanted - len(here)):
             server = ApiServer(
-                device, self._health[device], self._fill_soon, self._events, self.neighbourhood
+                (device,), self._health[device], self._fill_soon, self._events, self.neighbourhood
             )
             self._keep(
                 server,
                 server.run(self._server_launch, self._returns, self._turns),
             )
+
+    def _here(self, device: int) -> list[ApiServer]:
+        """Those that the device has for whoever comes."""
+        return [
+            server
+            for server in self.servers.values()
+            if server.device == device and not server.several and server.state is not State.STOPPING
+        ]
 
     def _wanted(self, device: int, here: list[ApiServer]) -> int:
         """How many there should be: more than the pool while too few are idle and memory is to spare."""
@@ -223,19 +239,20 @@ class Pool:
 
     def _trim(self, device: int) -> None:
         """Those that were started when many were busy are not kept for ever."""
-        here = [s for s in self.servers.values() if s.device == device and s.state is not State.STOPPING]
+        here = self._here(device)
         idle = [s for s in here if s.state is State.IDLE]
         for server in idle[: max(len(here) - self._wanted(device, here), 0)]:
             server.dismiss("not needed any more")
 
     def _keep(self, server: ApiServer, life: Coroutine[None, None, None]) -> None:
         self.servers[server.key] = server
-        self._withhold_contexts(server.device)
+        for device in server.devices:
+            self._withhold_contexts(device)
         self._attend_to(self._attend(server, life))
 
     def _withhold_contexts(self, device: int) -> None:
         """Those of more API servers than the headroom is meant for."""
-        more = sum(s.device == device for s in self.servers.values()) - self._config.pool
+        more = sum(device in s.devices for s in self.servers.values()) - self._config.pool
         self._events.contexts_withheld(device, max(more, 0) * self._config.context_cost)
 
     def _attend_to(self, life: Coroutine[None, None, None]) -> None:
@@ -264,13 +281,15 @@ class Pool:
             server.end_reason = str(error)
         finally:
             del self.servers[server.key]
-            self._withhold_contexts(server.device)
+            for device in server.devices:
+                self._withhold_contexts(device)
             if not server.ready:
                 self.failures += 1
                 self.last_failure = server.end_reason
             self._events.server_lost(server)
         log.warning("server ended", server=server.pid, gpu=server.device, reason=server.end_reason)
-        self._replace(server)
+        if not server.several:
+            self._replace(server)
 
     def _replace(self, server: ApiServer) -> None:
         device, health = server.device, self._health[server.device]
@@ -288,7 +307,7 @@ class Pool:
     def lose(self, device: int, reason: str) -> None:
         """The device failed, as somebody else found out: its sessions are told, and its API servers end."""
         self._take_out(device, reason)
-        for server in [s for s in self.servers.values() if s.device == device and s.state is not State.BUSY]:
+        for server in [s for s in self.servers.values() if device in s.devices and s.state is not State.BUSY]:
             server.end_reason = reason
             server.kill()
         self._rest(device, PAUSE_MOST)

@@ -38,9 +38,11 @@ class Placement(NamedTuple):
     """The decision that a session gets an API server."""
 
     session: int
-    device: int
+    device: int  # of several, the first
     server: int
-    quota: int
+    quota: int  # on each device
+    devices: tuple[int, ...] = ()  # where they are several: all of them, ascending,
+    servers: tuple[int, ...] = ()  # and an idle API server of each
 
 
 class Impossible(NamedTuple):
@@ -54,9 +56,12 @@ class Impossible(NamedTuple):
 class Placer:
     """The devices and the queue, driven by events; `next` is asked until it has nothing."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, expected: int = 0) -> None:
+        """`expected`: how many devices this machine has, known or not yet."""
         self._policy = policy
-        self._early: dict[int, Request] = {}  # came before any device was known
+        self._expected = expected
+        self._absent: set[int] = set()  # devices that failed before they were known
+        self._early: dict[int, Request] = {}  # came before as many devices were known as they ask for
         self._usual = 0  # the smallest of the devices' default quotas
         self.devices: dict[int, DeviceRoom] = {}
 
@@ -76,12 +81,15 @@ class Placer:
             room = self.devices[ordinal] = DeviceRoom(gpu, default_quota)
             self._usual = min(one.default_quota for one in self.devices.values())
         room.out = False
+        self._absent.discard(ordinal)
         self._policy.add_gpu(room.gpu)
         return True
 
     def remove_device(self, ordinal: int) -> bool:
         """The device failed: nothing is placed there any more. Returns whether it was in service."""
         room = self.devices.get(ordinal)
+        if not room:
+            self._absent.add(ordinal)
         if not room or room.out:
             return False
         room.out = True
@@ -115,24 +123,32 @@ class Placer:
         first: bool = False,
         function: str = "",
         tenant: str = "",
+        devices: int = 1,
     ) -> None:
         """A session joins the queue; `first` if it was placed before and lost its API server at once."""
-        request = Request(session, memory, function, labels=labels, arrival=now, tenant=tenant)
-        if not self.devices:
+        request = Request(session, memory, function, devices, labels, now, tenant=tenant)
+        if self._is_early(request):
             self._early[session] = request
             return
         self._policy.on_arrival(request._replace(memory=memory or self._usual), now, first=first)
 
+    def _is_early(self, request: Request) -> bool:
+        """Whether more devices are needed than are known, and more may be known soon."""
+        to_come = self._expected - len(self.devices) - len(self._absent)
+        return not self.devices or (to_come > 0 and request.devices > len(self.devices))
+
     def let_in_early(self, now: float) -> None:
-        """The first device is known: enter those who came before it."""
-        early, self._early = self._early, {}
-        for request in early.values():
+        """One more device is known, or will not be: enter those for whom that is enough."""
+        for request in [one for one in self._early.values() if not self._is_early(one)]:
+            del self._early[request.id]
             usual = request._replace(memory=request.memory or self._usual, arrival=now)
             self._policy.on_arrival(usual, now)
 
-    def adopt(self, session: int, device: int, quota: int, function: str = "", tenant: str = "") -> None:
+    def adopt(
+        self, session: int, devices: Sequence[int], quota: int, function: str = "", tenant: str = ""
+    ) -> None:
         """Enter a session that an earlier monitor granted, whether there is room or not."""
-        self._policy.adopt(Request(session, quota, function, tenant=tenant), device)
+        self._policy.adopt(Request(session, quota, function, len(devices), tenant=tenant), *devices)
 
     def standing(self, tenant: str) -> Standing:
         """What the tenant has here: waiting, sessions, memory."""
@@ -208,8 +224,11 @@ class Placer:
         """The next decision, entered in the policy's books already; None: there is none now."""
         decision = self._policy.next()
         if isinstance(decision, Place):
-            request, (seat,) = decision
-            return Placement(request.id, seat.gpu, seat.worker, request.memory)
+            request, seats = decision.request, sorted(decision.seats)
+            if len(seats) == 1:
+                return Placement(request.id, decision.gpu, decision.worker, request.memory)
+            devices, servers = zip(*seats, strict=True)
+            return Placement(request.id, devices[0], servers[0], request.memory, devices, servers)
         if decision is None or isinstance(decision, Migrate):
             return decision
         return Impossible(decision.request.id, decision.reason, decision.memory)

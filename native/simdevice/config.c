@@ -1,4 +1,5 @@
 #include "config.h"
+#include "driver_interop/visible.h"
 #include "log.h"
 #include "variance.h"
 #include <errno.h>
@@ -101,63 +102,18 @@ void sim_device_uuid(int machine_ordinal, CUuuid *uuid) {
 void sim_device_uuid_text(int machine_ordinal, char text[SIM_UUID_TEXT]) {
     CUuuid uuid;
     sim_device_uuid(machine_ordinal, &uuid);
-    const unsigned char *b = (const unsigned char *)uuid.bytes;
-    snprintf(text, SIM_UUID_TEXT, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
-             b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14],
-             b[15]);
-}
-
-/* The machine's ordinal that one element of CUDA_VISIBLE_DEVICES names, or -1. A UUID prefix must name one
- * device. */
-static int parse_visible(const char *text, size_t length, int device_count) {
-    while (length && *text == ' ') {
-        text++;
-        length--;
-    }
-    while (length && text[length - 1] == ' ')
-        length--;
-    if (length >= 4 && strncasecmp(text, "GPU-", 4) == 0) {
-        int found = -1;
-        for (int ordinal = 0; ordinal < device_count; ordinal++) {
-            char uuid[SIM_UUID_TEXT];
-            sim_device_uuid_text(ordinal, uuid);
-            if (length > strlen(uuid) || strncasecmp(text, uuid, length) != 0)
-                continue;
-            if (found >= 0)
-                return -1;
-            found = ordinal;
-        }
-        return found;
-    }
-    long value = 0;
-    for (size_t i = 0; i < length; i++) {
-        if (text[i] < '0' || text[i] > '9' || value > SIM_MAX_DEVICES)
-            return -1;
-        value = value * 10 + (text[i] - '0');
-    }
-    return length && value < device_count ? (int)value : -1;
+    gf_uuid_text((const uint8_t *)uuid.bytes, text);
 }
 
 static void read_visible_devices(int device_count) {
-    const char *text = getenv("CUDA_VISIBLE_DEVICES");
-    if (!text) {
-        for (int i = 0; i < device_count; i++)
-            config.visible[config.visible_count++] = i;
-        return;
+    struct gf_visible_device devices[SIM_MAX_DEVICES];
+    for (int i = 0; i < device_count; i++) {
+        CUuuid uuid;
+        sim_device_uuid(i, &uuid);
+        devices[i] = (struct gf_visible_device){.pci_bus = i + 1};
+        memcpy(devices[i].uuid, uuid.bytes, sizeof devices[i].uuid);
     }
-    for (;;) {
-        size_t length = strcspn(text, ",");
-        int ordinal = parse_visible(text, length, device_count);
-        for (int i = 0; i < config.visible_count; i++)
-            if (config.visible[i] == ordinal)
-                ordinal = -1;
-        if (ordinal < 0) /* the first element that names no (further) device ends the list */
-            return;
-        config.visible[config.visible_count++] = ordinal;
-        if (!text[length])
-            return;
-        text += length + 1;
-    }
+    config.visible_count = gf_visible_devices(devices, device_count, config.visible);
 }
 
 static void read_turns(void) {

@@ -91,7 +91,7 @@ def test_one_that_is_gone_when_a_launch_is_told(tmp_path: Path, monkeypatch: pyt
     with door, guest:
         door.bind(os.path.relpath(tmp_path / "door"))
         door.listen()
-        running = server.Server(0, theirs.detach())
+        running = server.Server([0], theirs.detach())
         status: list[int] = []
         thread = threading.Thread(target=lambda: status.append(running.run()))
         thread.start()

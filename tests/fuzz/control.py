@@ -64,7 +64,7 @@ class World:
 
     def _server(self, device: int) -> ApiServer:
         pool = self._monitor.pool
-        server = ApiServer(device, Health(), lambda _: None, pool._events, pool.neighbourhood)
+        server = ApiServer((device,), Health(), lambda _: None, pool._events, pool.neighbourhood)
         server.ready = node_pb2.Ready(device=device, device_memory=4096 * MIB, device_name="a device")
         server._channel = Said(iter(()))  # type: ignore[assignment]
         pool.servers[server.key] = server

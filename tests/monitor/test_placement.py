@@ -102,8 +102,8 @@ def test_a_device_that_failed_gets_nothing_until_it_is_back() -> None:
 
 def test_adopted_sessions_count_even_beyond_the_room() -> None:
     made = placer()
-    made.adopt(1, 0, 80)
-    made.adopt(2, 0, 80)
+    made.adopt(1, (0,), 80)
+    made.adopt(2, (0,), 80)
     assert made.devices[0].granted == 160
     arrive(made, 3, 10)
     assert made.next() is None

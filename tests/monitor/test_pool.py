@@ -54,7 +54,7 @@ def test_contexts_beyond_the_headroom_are_withheld(tmp_path: Path) -> None:
 async def one_that_exits() -> ApiServer:
     """With status 9, without a word; when it is gone."""
     command = ("sh", "-c", "exit 9")
-    server = ApiServer(0, Health(), lambda _: None, PoolListener(), Neighbourhood(False))
+    server = ApiServer((0,), Health(), lambda _: None, PoolListener(), Neighbourhood(False))
     await server.run(Launch(command, os.environ, 60.0), None, asyncio.Semaphore(1))
     return server
 
@@ -88,7 +88,7 @@ def test_what_one_says_itself_stands_whatever_the_words(monkeypatch: pytest.Monk
     """Once, these words of its own were taken for the monitor's, and replaced by how it exited."""
 
     async def life() -> ApiServer:
-        server = ApiServer(0, Health(), lambda _: None, PoolListener(), Neighbourhood(False))
+        server = ApiServer((0,), Health(), lambda _: None, PoolListener(), Neighbourhood(False))
         monkeypatch.setattr(server, "kill", lambda: None)  # it exits by itself
         await server.run(
             Launch((sys.executable, "-c", SAYS_WHY), os.environ, 120.0), None, asyncio.Semaphore(1)

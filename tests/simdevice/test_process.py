@@ -145,7 +145,8 @@ def test_visible_devices() -> None:
     assert visible("1,9,2") == [1]
     assert visible("3,-1,2") == [3]
     assert visible("0,x") == [0]
-    assert visible("1,1") == [1]
+    assert visible("1,1") == visible("0,2,0") == [-100]
+    assert visible("0,9,0") == [0]
     assert visible(" 1 , 2") == [1, 2]
     assert visible(f"{uuid(everything[3])},{uuid(everything[1])[:9]}") == [3, 1]
     assert visible("GPU-,1") == [-100]  # names more than one

@@ -4,7 +4,7 @@
 # Home: handles
 # Changed by: journal scrub
 # Read by: _core
-# Offers: context_in find find_any first_owned forget next_elder put put_primary put_under reserve_tables youngest
+# Offers: context_in find find_any first_owned forget next_elder put put_primaries put_under reserve_tables youngest
 
 cdef struct Entry:
     Object *object              # NULL: free

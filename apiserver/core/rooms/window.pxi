@@ -4,7 +4,7 @@
 # Home: memory
 # Changed by: -
 # Read by: _core aliases aside book context_ops journal restore_ops scrub sharing
-# Offers: all_marked allow_access begin_window check_unmapped in_window is_backed is_mapped map_memory mark mark_pages may_read
+# Offers: all_marked allow_access begin_window check_unmapped gpu_at in_window is_backed is_mapped map_memory mark mark_pages may_read
 #   may_touch may_write note_touched on_pages page_of place reserve_window run_unmap unmap_all unmap_behind_work
 #   unmap_memory wait_for_unmaps
 
@@ -16,6 +16,7 @@ cdef struct Window:
     uint64_t used               # bytes that are mapped
     uint32_t *pages             # per page of the window: length of the mapping that starts there
     uint64_t *handles
+    uint8_t *devices            # whose memory that is: places
     uint64_t *serials           # which of the mappings that began there
     uint64_t serial
     uint64_t *mapped            # bitmap of pages

@@ -1,0 +1,71 @@
+#include "devices.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "channel.h"
+#include "driver_interop/visible.h"
+#include "gpuferry/device_overrides.h"
+#include "gpuferry/messages.h"
+#include "log.h"
+#include "session.h"
+
+static int granted;                 /* devices that the session has */
+static int visible[GF_VISIBLE_MAX]; /* of them, by the program's numbers */
+
+uint32_t gf_devices_wanted(void) {
+    const char *text = getenv("GPUFERRY_GPUS");
+    if (text == NULL || *text == '\0') {
+        return 1;
+    }
+    char *end;
+    long value = strtol(text, &end, 10);
+    if (*end != '\0' || value < 1 || value > GF_DEVICES_MAX) {
+        gf_error("GPUFERRY_GPUS=%s is not a number of GPUs from 1 to %d", text, GF_DEVICES_MAX);
+        return 0;
+    }
+    return (uint32_t)value;
+}
+
+static void show(int number, const struct gf_device *device) {
+    struct gf_device *shown = &gf_session.devices[number];
+    *shown = *device;
+    shown->name[sizeof shown->name - 1] = '\0';
+#define OVERRIDE(attribute, value) shown->attributes[attribute] = (value);
+    GF_ATTRIBUTE_OVERRIDES(OVERRIDE)
+}
+
+bool gf_devices_take(const struct gf_device *devices, const struct gf_device_link *links, int count) {
+    struct gf_visible_device named[GF_DEVICES_MAX];
+    for (int i = 0; i < count; i++) {
+        if (devices[i].attribute_count != GF_ATTRIBUTE_COUNT) {
+            return false;
+        }
+        const int32_t *attributes = devices[i].attributes;
+        named[i] = (struct gf_visible_device){.pci_domain = attributes[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID],
+                                              .pci_bus = attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID],
+                                              .pci_device = attributes[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID]};
+        memcpy(named[i].uuid, devices[i].uuid, sizeof named[i].uuid);
+    }
+    granted = count;
+    gf_session.device_count = gf_visible_devices(named, count, visible);
+    for (int i = 0; i < gf_session.device_count; i++) {
+        show(i, &devices[visible[i]]);
+        for (int j = 0; count > 1 && j < gf_session.device_count; j++) {
+            gf_session.links[i][j] = links[visible[i] * count + visible[j]];
+        }
+    }
+    return true;
+}
+
+void gf_devices_tell(void) {
+    struct gf_req_sessionDevices request = {.count = (uint32_t)gf_session.device_count};
+    bool otherwise = gf_session.device_count != granted;
+    for (int i = 0; i < gf_session.device_count; i++) {
+        request.order[i] = (uint8_t)visible[i];
+        otherwise = otherwise || visible[i] != i;
+    }
+    if (otherwise && request.count > 0) {
+        gf_send_struct(GF_OP_sessionDevices, &request);
+    }
+}

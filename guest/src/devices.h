@@ -1,0 +1,13 @@
+/* The devices of the session, as the program sees them. */
+#pragma once
+#include <stdbool.h>
+
+#include "gpuferry/frames.h"
+
+/* How many the program wants (GPUFERRY_GPUS). 0: what is set is no number of devices, and that was said. */
+uint32_t gf_devices_wanted(void);
+/* What WELCOME says of them; CUDA_VISIBLE_DEVICES chooses which of them the program sees. False: malformed.
+ */
+bool gf_devices_take(const struct gf_device *devices, const struct gf_device_link *links, int count);
+/* Tells the server by which numbers the program calls them, unless that is how it counts them itself. */
+void gf_devices_tell(void);

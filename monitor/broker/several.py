@@ -1,0 +1,80 @@
+"""Sessions of several devices: each gets an API server of its own, which is started for it on all of them."""
+
+from __future__ import annotations
+
+import structlog
+
+from ..pool.api_server import ApiServer
+from ..pool.pool import Pool
+from ..sessions.placement import Placement, Placer
+from ..sessions.session import Session
+
+ATTEMPTS = 3  # API servers that may fail to start before the guest is told so
+
+log = structlog.get_logger()
+
+
+def named(devices: tuple[int, ...]) -> str:
+    """The devices as people call them: `GPU 1`, `GPUs 0, 2`."""
+    return f"GPU{'s' * (len(devices) > 1)} {', '.join(map(str, devices))}"
+
+
+class Several:
+    """The sessions that were placed on several devices, and whose API server is being started. The policy's
+    books have them already, so that all of their devices are theirs, or none is.
+    """
+
+    def __init__(self, placer: Placer, pool: Pool) -> None:
+        self._placer = placer
+        self._pool = pool
+        self._starting: dict[int, tuple[Session, Placement]] = {}  # by API server
+        self._failures: dict[int, int] = {}  # by session
+
+    def begin(self, session: Session, placement: Placement) -> str | None:
+        """Start an API server on the placement's devices for the session. Returns why that cannot be; None:
+        it is under way. The idle API servers that the policy chose are idle again.
+        """
+        for device, idle in zip(placement.devices, placement.servers, strict=True):
+            self._placer.on_idle(device, idle)
+        full = tuple(device for device in placement.devices if not self._pool.can_start(device))
+        if full:
+            return f"{named(full)}: no memory for the context of another API server"
+        failures = self._failures.get(session.id, 0)
+        if failures >= ATTEMPTS:
+            return f"no API server starts on {named(placement.devices)}: {self._pool.last_failure}"
+        server = self._pool.start_several(placement.devices)
+        self._starting[server.key] = session, placement
+        return None
+
+    def ready(self, server: ApiServer) -> tuple[Session, Placement] | None:
+        """Whose API server this is that has become ready; None: its session does not wait any more."""
+        session, placement = self._starting.pop(server.key, (None, None))
+        if session is None or placement is None:
+            return None
+        self._failures.pop(session.id, None)
+        return session, placement._replace(server=server.key)
+
+    def lost(self, server: ApiServer) -> Session | None:
+        """The session for which the API server was started that is gone, if it was."""
+        session, _ = self._starting.pop(server.key, (None, None))
+        if session is not None:
+            self._failures[session.id] = self._failures.get(session.id, 0) + 1
+        return session
+
+    def is_starting(self, session: Session) -> bool:
+        """Whether the session has its devices, and waits for its API server."""
+        return any(one is session for one, _ in self._starting.values())
+
+    def withdraw(self, session: Session) -> bool:
+        """The session does not wait any more. Whether it had its devices."""
+        self._failures.pop(session.id, None)
+        for key, (one, _) in self._starting.items():
+            if one is session:
+                del self._starting[key]
+                self._pool.servers[key].kill()
+                return True
+        return False
+
+    def sessions(self) -> list[Session]:
+        """Those whose API server is being started."""
+        return [session for session, _ in self._starting.values()]
