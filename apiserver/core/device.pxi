@@ -101,6 +101,11 @@ cdef int choose_devices(Session *s, const uint8_t *order, uint32_t count) noexce
     """Once, and before the guest has contexts of its own: from then on its numbers mean these."""
     cdef uint32_t i
     cdef uint64_t seen = 0
+    cdef bint same = count == <uint32_t>s.device.visible
+    for i in range(count):
+        same = same and i < GF_DEVICES_MAX and order[i] == s.device.shown[i].place
+    if same:
+        return cu.CUDA_SUCCESS
     if s.device.chosen or count == 0 or count > <uint32_t>s.device.count or s.device.contexts > 0:
         return cu.CUDA_ERROR_INVALID_VALUE
     for i in range(count):
