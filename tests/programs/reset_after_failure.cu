@@ -1,5 +1,5 @@
-// cudaDeviceReset after a kernel wrote to a null pointer: asking about the context is no failure, and the next call
-// has a new context.
+// cudaDeviceReset after a kernel wrote to a null pointer: asking about the context is no failure, and the
+// next call has a new context.
 #include "check.h"
 
 __global__ void put(int *where, int value) {
