@@ -15,16 +15,6 @@ struct wrapper {
     const void *rest;
 };
 
-static CUresult copy_image(const void *data, size_t size, struct gf_image *picked) {
-    picked->size = size;
-    picked->data = malloc(size);
-    if (picked->data == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    memcpy(picked->data, data, size);
-    return CUDA_SUCCESS;
-}
-
 /* How well an entry suits the device; 0: not at all. Machine code for this very chip, then for an older one
  * of the same generation, then the newest text that can still be compiled for it. */
 static uint32_t suitability(const struct gf_fatbin_entry *entry, const struct gf_target *target) {
@@ -80,13 +70,13 @@ static CUresult pick_entry(const char *data, const struct gf_target *target, str
         return CUDA_ERROR_NO_BINARY_FOR_GPU;
     }
     struct gf_fatbin single = {GF_FATBIN_MAGIC, container.version, sizeof single, best_size};
-    picked->size = sizeof single + best_size;
-    picked->data = malloc(picked->size);
-    if (picked->data == NULL) {
+    char *made = malloc(sizeof single + best_size);
+    if (made == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    memcpy(picked->data, &single, sizeof single);
-    memcpy((char *)picked->data + sizeof single, best, best_size);
+    memcpy(made, &single, sizeof single);
+    memcpy(made + sizeof single, best, best_size);
+    *picked = (struct gf_image){made, sizeof single + best_size, made};
     return CUDA_SUCCESS;
 }
 
@@ -105,7 +95,7 @@ static int extend(const char *data, uint64_t *end, uint64_t offset, uint64_t siz
 
 /* An ELF image comes without its size: it ends where the last of its parts does. Whether it holds machine
  * code for the device, or is what cuLinkComplete made there, only the server's driver knows. */
-static CUresult copy_elf(const char *data, struct gf_image *picked) {
+static CUresult pick_elf(const char *data, struct gf_image *picked) {
     Elf64_Ehdr header;
     if (!gf_readable(data, sizeof header)) {
         return CUDA_ERROR_INVALID_IMAGE;
@@ -131,7 +121,8 @@ static CUresult copy_elf(const char *data, struct gf_image *picked) {
             return CUDA_ERROR_INVALID_IMAGE;
         }
     }
-    return copy_image(data, end, picked);
+    *picked = (struct gf_image){data, end, NULL};
+    return CUDA_SUCCESS;
 }
 
 static int is_text(const char *data) {
@@ -174,7 +165,7 @@ static CUresult pick_link_set(const void *const *list, const struct gf_target *t
                 memcpy(all + offset, set.data, set.size);
                 size = offset + set.size;
             }
-            free(set.data);
+            free(set.made);
         }
     }
     if (all == NULL || result != CUDA_SUCCESS) {
@@ -182,7 +173,7 @@ static CUresult pick_link_set(const void *const *list, const struct gf_target *t
         return all == NULL ? CUDA_ERROR_OUT_OF_MEMORY : result;
     }
     memcpy(all, &head, sizeof head);
-    *picked = (struct gf_image){all, size};
+    *picked = (struct gf_image){all, size, all};
     return CUDA_SUCCESS;
 }
 
@@ -199,7 +190,8 @@ static CUresult pick_wrapped(const struct wrapper *wrapper, const struct gf_targ
 CUresult gf_image_pick(const void *image, const struct gf_target *target, struct gf_image *picked) {
     uint32_t magic;
     if (is_text(image)) {
-        return copy_image(image, strlen(image) + 1, picked);
+        *picked = (struct gf_image){image, strlen(image) + 1, NULL};
+        return CUDA_SUCCESS;
     }
     memcpy(&magic, image, sizeof magic);
     if (magic == GF_WRAPPER_MAGIC) {
@@ -210,7 +202,7 @@ CUresult gf_image_pick(const void *image, const struct gf_target *target, struct
     if (magic == GF_FATBIN_MAGIC) {
         return pick_entry(image, target, picked);
     }
-    return memcmp(image, ELFMAG, SELFMAG) == 0 ? copy_elf(image, picked) : CUDA_ERROR_INVALID_IMAGE;
+    return memcmp(image, ELFMAG, SELFMAG) == 0 ? pick_elf(image, picked) : CUDA_ERROR_INVALID_IMAGE;
 }
 
 const void *gf_image_unwrap(const void *image, size_t *size) {

@@ -7,8 +7,9 @@
 #include "gpuferry/frames.h"
 
 struct gf_image {
-    void *data; /* malloc */
+    const void *data; /* the program's own memory, or `made` */
     size_t size;
+    void *made; /* malloc: where what is shipped is not in one piece in the program's memory; else NULL */
 };
 
 struct gf_target {
@@ -16,7 +17,8 @@ struct gf_target {
     uint32_t kinds;      /* enum gf_image_kind that the server takes */
 };
 
-/* Looks inside a fatbin wrapper, fatbin, ELF or PTX text, and copies what suits the device best. */
+/* Looks inside a fatbin wrapper, fatbin, ELF or PTX text for what suits the device best. Valid until the load
+ * call that it is for returns; the caller frees `made`. */
 CUresult gf_image_pick(const void *image, const struct gf_target *target, struct gf_image *picked);
 
 /* A fatbin that a wrapper names, and how long it is; other images as they are. NULL: the wrapper holds none.

@@ -96,7 +96,7 @@ CUresult gf_image_load(enum gf_handle_kind kind, const void *image, struct gf_ji
     bool is_module = kind == GF_HANDLE_MODULE;
     struct gf_module *module = is_module ? gf_module_new(&handle) : gf_library_new(&handle);
     result = module == NULL ? CUDA_ERROR_OUT_OF_MEMORY : load(&picked, handle, log, module);
-    free(picked.data);
+    free(picked.made);
     if (result != CUDA_SUCCESS) {
         if (module != NULL) {
             gf_object_discard(module);

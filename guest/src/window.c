@@ -40,6 +40,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 struct area {
     int device;
     uint64_t base;
+    uint64_t untouched; /* the address from which on nothing was ever handed out */
     struct gf_blocks blocks;
     struct granule *granules;
     uint64_t granule_high;  /* one past the last that ever was mapped */
@@ -76,7 +77,7 @@ bool gf_window_open(void) {
     for (int i = 0; i < area_count; i++) {
         struct area *a = &areas[i];
         a->device = i;
-        a->base = base + (uint64_t)i * area_size;
+        a->base = a->untouched = base + (uint64_t)i * area_size;
         a->granules = mmap(NULL, area_size / granularity * sizeof *a->granules, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (a->granules == MAP_FAILED || !gf_blocks_init(&a->blocks, a->base, area_size)) {
@@ -314,9 +315,14 @@ void gf_window_refund(int device, uint64_t bytes) {
     pthread_mutex_unlock(&lock);
 }
 
-static void settle(uint64_t freed_at, uint64_t freed_stream, uint64_t stream) {
+/* Whether work that is under way may still use what was freed, for all that the stream knows. */
+static bool in_use(uint64_t freed_at, uint64_t freed_stream, uint64_t stream) {
     bool same_stream = stream != 0 && freed_stream == stream;
-    if (freed_at > atomic_load(&settled) && !same_stream) {
+    return freed_at > atomic_load(&settled) && !same_stream;
+}
+
+static void settle(uint64_t freed_at, uint64_t freed_stream, uint64_t stream) {
+    if (in_use(freed_at, freed_stream, stream)) {
         uint64_t through = atomic_load(&work);
         gf_send(GF_OP_sessionFence, NULL, 0);
         gf_window_synchronized(through);
@@ -346,7 +352,7 @@ static struct gf_block *take_home(struct area *a, uint64_t size, uint64_t *freed
     uint64_t at[HOME_ATTEMPTS], stream[HOME_ATTEMPTS];
     int count = 0;
     while (count < HOME_ATTEMPTS) {
-        block = gf_blocks_take(&a->blocks, size, gf_session.granularity, freed_at, freed_stream);
+        block = gf_blocks_take(&a->blocks, size, gf_session.granularity, 0, freed_at, freed_stream);
         if (block == NULL || runs_within(a, block)) {
             break;
         }
@@ -357,6 +363,28 @@ static struct gf_block *take_home(struct area *a, uint64_t size, uint64_t *freed
     }
     while (count-- > 0) {
         gf_blocks_give(&a->blocks, passed[count], at[count], stream[count]);
+    }
+    return block;
+}
+
+static void touch(struct area *a, const struct gf_block *block) {
+    uint64_t end = block->address + block->size;
+    a->untouched = end > a->untouched ? end : a->untouched;
+}
+
+/* A block for an allocation. Where its pool allows no wait for another stream, one that nobody has had. */
+static struct gf_block *take(struct area *a, uint64_t size, uint64_t align, uint64_t pool, uint64_t stream,
+                             uint64_t *freed_at, uint64_t *freed_stream) {
+    struct gf_block *block = gf_blocks_take(&a->blocks, size, align, 0, freed_at, freed_stream);
+    if (block == NULL || !in_use(*freed_at, *freed_stream, stream) || gf_pool_may_depend(pool)) {
+        return block;
+    }
+    uint64_t before, stream_before;
+    struct gf_block *fresh = gf_blocks_take(&a->blocks, size, align, a->untouched, &before, &stream_before);
+    if (fresh != NULL) {
+        gf_blocks_give(&a->blocks, block, *freed_at, *freed_stream);
+        *freed_at = *freed_stream = 0;
+        block = fresh;
     }
     return block;
 }
@@ -379,7 +407,7 @@ static CUresult allocate(int device, uint64_t size, uint64_t owner, uint64_t poo
     pthread_mutex_lock(&lock);
     struct gf_block *block =
         home ? take_home(a, rounded, &freed_at, &freed_stream)
-             : gf_blocks_take(&a->blocks, rounded, large ? granularity : alignment, &freed_at, &freed_stream);
+             : take(a, rounded, large ? granularity : alignment, pool, stream, &freed_at, &freed_stream);
     if (block == NULL) {
         pthread_mutex_unlock(&lock);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -397,6 +425,7 @@ static CUresult allocate(int device, uint64_t size, uint64_t owner, uint64_t poo
         pthread_mutex_unlock(&lock);
         return result;
     }
+    touch(a, block);
     settle(freed_at, freed_stream, stream);
     block->requested = size;
     block->owner = owner;
@@ -433,8 +462,9 @@ static struct gf_block *take_bare(struct area *a, uint64_t size, uint64_t alignm
         return NULL;
     }
     uint64_t rounded = (size + granularity - 1) / granularity * granularity;
-    struct gf_block *block = gf_blocks_take(&a->blocks, rounded, least, &freed_at, &freed_stream);
+    struct gf_block *block = gf_blocks_take(&a->blocks, rounded, least, 0, &freed_at, &freed_stream);
     if (block != NULL) {
+        touch(a, block);
         /* Backing that was left behind these addresses would be in the way of what is mapped there. */
         uint64_t first = granule_at(a, block->address),
                  last = granule_at(a, block->address + block->size - 1);

@@ -97,6 +97,7 @@ def _monitor(folder: Path, device: str | None, gpus: int) -> Iterator[Endpoint]:
     if wanted > 1:  # of a simulated device there are as many as one asks for
         environment.setdefault("GPUFERRY_SIM_DEVICES", str(wanted))
     environment["GPUFERRY_STATE_DIR"] = str(folder / "state")
+    environment["GPUFERRY_SIM_STDERR"] = "0"  # the program says what its kernels did
     with theirs:
         process = subprocess.Popen(
             _monitor_command(folder, theirs.fileno(), device),

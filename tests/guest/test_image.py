@@ -23,7 +23,7 @@ class Target(ctypes.Structure):
 
 
 class Image(ctypes.Structure):
-    _fields_ = (("data", ctypes.c_void_p), ("size", ctypes.c_size_t))
+    _fields_ = (("data", ctypes.c_void_p), ("size", ctypes.c_size_t), ("made", ctypes.c_void_p))
 
 
 class Wrapper(ctypes.Structure):
@@ -54,7 +54,7 @@ def pick(image: bytes | Wrapped, capability: int = 80, kinds: int = TAKES_PTX | 
     if result != 0:
         return result
     data = ctypes.string_at(picked.data or 0, picked.size)
-    LIBC.free(ctypes.c_void_p(picked.data))
+    LIBC.free(ctypes.c_void_p(picked.made))
     return data
 
 
