@@ -32,6 +32,7 @@ FIRST_FUNCTION = min(v.id for v in SPEC.driver.variants)
 # Where a valid value does not follow from the check of one argument alone.
 VALID: dict[str, dict[str, Any]] = {
     "sessionMemMap": {"size": PAGE},
+    "sessionMemMapOn": {"size": PAGE},
     "sessionMemUnmap": {"size": PAGE},
     "sessionMemAlias": {"size": PAGE},
     "sessionUnsupported": {"function": FIRST_FUNCTION},
