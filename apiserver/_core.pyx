@@ -380,6 +380,11 @@ cdef class Core:
             "busy_nanoseconds": stats.busy_nanoseconds,
         }
 
+    def mapped_on(self) -> list[int]:
+        """Of several devices, the bytes that the session has on each; else nothing."""
+        count = self.s.device.count if self.s.device.count > 1 else 0
+        return [gpu_at_place(self.s, place).admitted for place in range(count)]
+
     def calls(self) -> list[tuple[int, int, int, int, int]]:
         """Of every operation that was called: its id, calls that succeeded and failed, calls timed and their
         nanoseconds."""

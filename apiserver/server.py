@@ -663,6 +663,7 @@ class Server:
         stats = node_pb2.Stats(session=self._session.id, busy_seconds=busy, rss=rss(), disconnected=away)
         for name, value in values.items():
             setattr(stats, name, value)
+        stats.mapped_on.extend(self._core.mapped_on())
         for operation, succeeded, failed, timed, nanoseconds in self._core.calls():
             stats.calls.add(
                 operation=operation,

@@ -7,7 +7,7 @@ cdef int prepare_aliases(Session *s) noexcept nogil:
     cdef uint64_t pages = s.window.size >> PAGE_BITS
     if a.pages == NULL:
         a.homes = <uint32_t *>reserve(pages * sizeof(uint32_t))
-        a.access = <uint8_t *>reserve(pages)
+        a.access = <uint64_t *>reserve(pages * sizeof(uint64_t))
         a.shown = <uint32_t *>reserve(pages * sizeof(uint32_t))
         a.taken = <uint64_t *>reserve(pages >> 3)
         a.pages = <uint32_t *>reserve(pages * sizeof(uint32_t))
@@ -124,8 +124,9 @@ cdef bint whole_aliases(Session *s, uint64_t address, uint64_t size) noexcept no
     return page == end
 
 
-cdef int permit(Session *s, uint64_t address, uint64_t size, uint32_t access) noexcept nogil:
-    """What the device may do with whole aliases."""
+cdef int permit(Session *s, Gpu *gpu, uint64_t address, uint64_t size, uint32_t access) noexcept nogil:
+    """What a device may do with whole aliases; NULL: the one whose memory each shows."""
+    cdef Gpu *who
     cdef cu.CUmemAccessDesc wanted
     cdef uint64_t page, end, length, at
     cdef int status = cu.CUDA_SUCCESS
@@ -142,11 +143,13 @@ cdef int permit(Session *s, uint64_t address, uint64_t size, uint32_t access) no
     while status == cu.CUDA_SUCCESS and page < end:
         length = alias_at(s, page)
         at = s.window.base + (page << PAGE_BITS)
-        wanted.location.id = alias_gpu(s, page).cu
+        who = gpu if gpu != NULL else alias_gpu(s, page)
+        wanted.location.id = who.cu
         status = cu.cuMemSetAccess(at, length << PAGE_BITS, &wanted, 1)
         if status == cu.CUDA_SUCCESS:
-            s.aliases.access[page] = <uint8_t>access
-            mark_pages(s, at, length << PAGE_BITS, access != cu.CU_MEM_ACCESS_FLAGS_PROT_NONE)
+            s.aliases.access[page] &= ~(<uint64_t>3 << 2 * who.place)
+            s.aliases.access[page] |= <uint64_t>access << 2 * who.place
+            mark_pages(s, at, length << PAGE_BITS, s.aliases.access[page] != 0)
         page += length
     return status
 
@@ -206,7 +209,7 @@ cdef void write_aliases(Session *s, vector[uint8_t] *out) noexcept nogil:
         write_frame(out, GF_OP_sessionMemAlias, &alias, sizeof(alias))
         access.address = alias.address
         access.size = alias.size
-        access.access = s.aliases.access[page]
+        access.access = s.aliases.access[page] & 3      # of the first device: sessions of several do not move
         if access.access != 0:
             write_frame(out, GF_OP_sessionMemAccess, &access, sizeof(access))
         page += alias_at(s, page)

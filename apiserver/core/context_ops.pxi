@@ -99,8 +99,73 @@ cdef int drop_context(Session *s, Context *context) noexcept nogil:
     cdef int status = cu.cuCtxDestroy(context.cu)
     s.device.current = NULL
     enter(s, s.device.primary)
+    if context.peers != 0:
+        status = review_reach(s, context.gpu) or status
     free_context(context)
     return status
+
+
+cdef int find_context(Session *s, Frame *f, uint64_t handle, Context **found) noexcept nogil:
+    found[0] = <Context *>find(s, handle, CONTEXT)
+    return cu.CUDA_ERROR_INVALID_CONTEXT if found[0] == NULL else cu.CUDA_SUCCESS
+
+
+cdef uint32_t peers_of(Session *s, Gpu *gpu) noexcept nogil:
+    """What contexts of a device may reach: memory is opened to a device, not to one of its contexts."""
+    cdef uint32_t peers = gpu.primary.peers
+    cdef Context *context = s.device.others
+    while context != NULL:
+        if context.gpu == gpu:
+            peers |= context.peers
+        context = context.next
+    return peers
+
+
+cdef int review_reach(Session *s, Gpu *gpu) noexcept nogil:
+    """After what contexts of the device may reach has changed."""
+    cdef uint32_t peers = peers_of(s, gpu)
+    cdef uint32_t bit = <uint32_t>1 << gpu.place
+    cdef uint32_t before
+    cdef Gpu *peer
+    cdef int i
+    cdef int status = cu.CUDA_SUCCESS
+    for i in range(s.device.count):
+        peer = gpu_at_place(s, i)
+        before = peer.reached_by
+        if peers >> i & 1:
+            peer.reached_by |= bit
+        else:
+            peer.reached_by &= ~(bit & ~peer.pools_reached_by)
+        if peer.reached_by != before:
+            status = open_memory(s, peer, gpu) or status
+    return status
+
+
+cdef int sessionPeerAccess_call(Session *s, Frame *f, gf_req_sessionPeerAccess *q, Context *peer) noexcept nogil:
+    """The driver judges, and opens what is its own: variables. Memory of the window is opened here."""
+    cdef uint32_t bit = <uint32_t>1 << peer.gpu.place
+    cdef int status
+    if q.enable:
+        status = cu.cuCtxEnablePeerAccess(peer.cu, 0)
+    else:
+        status = cu.cuCtxDisablePeerAccess(peer.cu)
+    if status != cu.CUDA_SUCCESS:
+        return status
+    if q.enable:
+        f.context.peers |= bit
+    else:
+        f.context.peers &= ~bit
+    return review_reach(s, f.context.gpu)
+
+
+cdef int reach_pools(Session *s, Gpu *gpu, Gpu *owner) noexcept nogil:
+    """For as long as the session lives: pools share their pages with what lies beside them."""
+    cdef uint32_t bit = <uint32_t>1 << gpu.place
+    if gpu == owner or owner.pools_reached_by & bit:
+        return cu.CUDA_SUCCESS
+    owner.pools_reached_by |= bit
+    owner.reached_by |= bit
+    return open_memory(s, owner, gpu)
 
 
 cdef int cuCtxSetLimit_call(Session *s, Frame *f, gf_req_cuCtxSetLimit *q) noexcept nogil:
@@ -203,6 +268,9 @@ cdef int reset_primary(Session *s, Gpu *gpu, bint discard_staging) noexcept nogi
     if first:
         unpin_staging(s)
         forget_registration(s)
+    if primary.peers != 0:
+        primary.peers = 0
+        review_reach(s, gpu)    # to take away what a device may reach that is being reset cannot hurt it
     primary.events.clear()
     forget_own_events(primary)
     if first and discard_staging:

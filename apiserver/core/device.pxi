@@ -125,6 +125,7 @@ cdef int describe_links(Session *s, vector[gf_device_link] *out) noexcept nogil:
     for i in range(s.device.count if s.device.count > 1 else 0):
         for j in range(s.device.count):
             memset(&link, 0, sizeof(link))
+            link.attributes[0] = -1
             if i != j:
                 value = 0
                 status = status or cu.cuDeviceCanAccessPeer(&value, gpu_at_place(s, i).cu, gpu_at_place(s, j).cu)
@@ -134,6 +135,8 @@ cdef int describe_links(Session *s, vector[gf_device_link] *out) noexcept nogil:
                 if cu.cuDeviceGetP2PAttribute(&value, <cu.CUdevice_P2PAttribute>attribute, gpu_at_place(s, i).cu,
                                               gpu_at_place(s, j).cu) == cu.CUDA_SUCCESS:
                     link.attributes[attribute] = value
+                else:
+                    link.attributes[attribute] = -1
             out.push_back(link)
     return status
 

@@ -93,6 +93,11 @@ cdef bint on_pages(Session *s, uint64_t address, uint64_t size) noexcept nogil:
     return size > 0 and in_window(s, address, size) and ((address | size) & (PAGE - 1)) == 0
 
 
+cdef inline Gpu *gpu_at(Session *s, uint64_t page) noexcept nogil:
+    """Whose memory the mapping is that begins at the page."""
+    return gpu_at_place(s, s.window.devices[page])
+
+
 cdef int allow_access(Session *s, Gpu *gpu, uint64_t address, uint64_t size) noexcept nogil:
     """A mapped range becomes readable and writable by its device, and by those that may reach what that has."""
     cdef cu.CUmemAccessDesc access[GF_DEVICES_MAX]
@@ -106,6 +111,30 @@ cdef int allow_access(Session *s, Gpu *gpu, uint64_t address, uint64_t size) noe
             access[count].flags = cu.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
             count += 1
     return cu.cuMemSetAccess(address, size, access, count)
+
+
+cdef int open_memory(Session *s, Gpu *owner, Gpu *gpu) noexcept nogil:
+    """What is mapped of one device's memory becomes another's to reach, or is so no more."""
+    cdef cu.CUmemAccessDesc access
+    cdef uint64_t page = 0
+    cdef uint64_t left = s.window.used
+    cdef uint64_t bytes
+    cdef int status = cu.CUDA_SUCCESS
+    memset(&access, 0, sizeof(access))
+    access.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
+    access.location.id = gpu.cu
+    if owner.reached_by >> gpu.place & 1:
+        access.flags = cu.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    while left > 0 and status == cu.CUDA_SUCCESS:
+        if not is_backed(s, page):
+            page += 1
+            continue
+        bytes = <uint64_t>s.window.pages[page] << PAGE_BITS
+        if gpu_at(s, page) == owner:
+            status = cu.cuMemSetAccess(s.window.base + (page << PAGE_BITS), bytes, &access, 1)
+        page += s.window.pages[page]
+        left -= bytes
+    return status
 
 
 cdef int back(Session *s, Gpu *gpu, uint64_t address, uint64_t size) noexcept nogil:
@@ -191,11 +220,6 @@ cdef int check_unmapped(Session *s, uint64_t address, uint64_t size) noexcept no
             return cu.CUDA_ERROR_ALREADY_MAPPED
         page += 1
     return cu.CUDA_SUCCESS
-
-
-cdef inline Gpu *gpu_at(Session *s, uint64_t page) noexcept nogil:
-    """Whose memory the mapping is that begins at the page."""
-    return gpu_at_place(s, s.window.devices[page])
 
 
 cdef bint is_of_one_device(Session *s, uint64_t address, uint64_t size) noexcept nogil:

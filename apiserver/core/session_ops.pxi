@@ -25,6 +25,14 @@ cdef int sessionMemMapOn_call(Session *s, Frame *f, gf_req_sessionMemMapOn *q) n
     return map_memory(s, s.device.shown[q.device], q.address, q.size)
 
 
+cdef int sessionMemAccessOn_call(Session *s, Frame *f, gf_req_sessionMemAccessOn *q) noexcept nogil:
+    return permit(s, s.device.shown[q.device], q.address, q.size, q.access)
+
+
+cdef int sessionReach_call(Session *s, Frame *f, gf_req_sessionReach *q) noexcept nogil:
+    return reach_pools(s, s.device.shown[q.device], s.device.shown[q.owner])
+
+
 cdef int sessionDevices_call(Session *s, Frame *f, gf_req_sessionDevices *q) noexcept nogil:
     return choose_devices(s, q.order, q.count)
 
@@ -61,7 +69,7 @@ cdef int sessionMemUnalias_call(Session *s, Frame *f, gf_req_sessionMemUnalias *
 
 
 cdef int sessionMemAccess_call(Session *s, Frame *f, gf_req_sessionMemAccess *q) noexcept nogil:
-    cdef int status = permit(s, q.address, q.size, q.access)
+    cdef int status = permit(s, NULL, q.address, q.size, q.access)
     if status == cu.CUDA_SUCCESS:
         follow(s, f)
     return status

@@ -78,11 +78,13 @@ cdef struct Gpu:                # a device of this process, and what orders work
     uint64_t epoch
     bint unpublished            # `order` carries work of streams that are gone, not yet behind a fence
     uint32_t reached_by         # a bit for each device whose kernels may reach its memory
+    uint32_t pools_reached_by   # likewise, because its pools say so
     uint64_t admitted           # bytes of its quota that are taken, where there are several devices; book.lock
 
 cdef struct Context:
     Object base
     Gpu *gpu
+    uint32_t peers              # a bit for each device whose memory its kernels may reach
     cu.CUcontext cu
     Stream *legacy
     Stream *per_thread          # made when first used

@@ -22,7 +22,7 @@ CUresult gf_copy_on_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstre
 /* Either side may be host memory: the address says so. */
 CUresult gf_copy_unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream, bool behind);
 CUresult gf_copy_between(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
-                         size_t size, CUstream stream);
+                         size_t size, CUstream stream, bool behind);
 CUresult gf_copy_plane(const CUDA_MEMCPY2D *plane, CUstream stream, bool behind);
 CUresult gf_copy_volume(const CUDA_MEMCPY3D *volume, CUstream stream, bool behind);
 CUresult gf_copy_volume_between(const CUDA_MEMCPY3D_PEER *volume, CUstream stream, bool behind);

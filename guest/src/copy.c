@@ -8,6 +8,7 @@
 #include "capture.h"
 #include "channel.h"
 #include "context.h"
+#include "functions.h"
 #include "gpuferry/messages.h"
 #include "host_call.h"
 #include "hooks.h"
@@ -338,10 +339,27 @@ static CUresult check_peers(CUcontext to, CUcontext from) {
     return result != CUDA_SUCCESS ? result : check_peer(from);
 }
 
+/* Whether a copy concerns more than the current context: streams of others do not wait for it. */
+static bool is_foreign(CUcontext to, CUcontext from) {
+    CUcontext current = (CUcontext)gf_context_current_handle();
+    return to != current || from != current;
+}
+
+/* A copy between contexts comes behind all that both were given. */
+static CUresult settle(CUcontext to, CUcontext from) {
+    CUresult result = gf_cuCtxSynchronize_v2(to);
+    return result == CUDA_SUCCESS && to != from ? gf_cuCtxSynchronize_v2(from) : result;
+}
+
 CUresult gf_copy_between(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
-                         size_t size, CUstream stream) {
+                         size_t size, CUstream stream, bool behind) {
+    bool waits = !behind && is_foreign(to_context, from_context);
     CUresult result = check_peers(to_context, from_context);
-    return result != CUDA_SUCCESS ? result : gf_copy_on_device(to, from, size, stream);
+    if (result == CUDA_SUCCESS && waits) {
+        result = settle(to_context, from_context);
+    }
+    result = result != CUDA_SUCCESS ? result : gf_copy_on_device(to, from, size, stream);
+    return result == CUDA_SUCCESS && waits ? gf_cuStreamSynchronize(stream) : result;
 }
 
 CUresult gf_copy_staged(const struct gf_row_copy *c, uint64_t stream) {
@@ -452,6 +470,11 @@ CUresult gf_copy_volume_between(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bo
         .Height = p->Height,
         .Depth = p->Depth,
     };
+    bool waits = !behind && is_foreign(p->dstContext, p->srcContext);
     CUresult result = check_peers(p->dstContext, p->srcContext);
-    return result != CUDA_SUCCESS ? result : gf_copy_volume(&volume, stream, behind);
+    if (result == CUDA_SUCCESS && waits) {
+        result = settle(p->dstContext, p->srcContext);
+    }
+    result = result != CUDA_SUCCESS ? result : gf_copy_volume(&volume, stream, behind);
+    return result == CUDA_SUCCESS && waits ? gf_cuStreamSynchronize(stream) : result;
 }

@@ -2,8 +2,10 @@
 
 #include "calls.h"
 #include "capture.h"
+#include "channel.h"
 #include "context.h"
 #include "functions.h"
+#include "gpuferry/messages.h"
 #include "stream.h"
 #include "window.h"
 
@@ -71,18 +73,31 @@ CUresult gf_memory_free_async(CUdeviceptr address, CUstream cuda_stream) {
     return of_pool ? gf_window_free(address, stream) : CUDA_ERROR_INVALID_VALUE;
 }
 
+static CUresult set_access(struct gf_memory_pool *pool, const CUmemAccessDesc *one) {
+    int device = one->location.id;
+    bool none = one->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    if (one->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        (!none && one->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (device < 0 || device >= gf_session.device_count || (none && device == pool->device)) {
+        return CUDA_ERROR_INVALID_DEVICE; /* its own device's access cannot be taken away */
+    }
+    struct gf_req_sessionReach request = {.device = device, .owner = pool->device};
+    bool opens = !none && gf_session.links[device][pool->device].can_access;
+    CUresult result = opens ? gf_send_struct(GF_OP_sessionReach, &request) : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS) {
+        atomic_store(&pool->access[device], (uint8_t)one->flags);
+    }
+    return result;
+}
+
 CUresult gf_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
     CUresult result = (map == NULL && count > 0) || gf_memory_pool_find(pool) == NULL
                           ? CUDA_ERROR_INVALID_VALUE
                           : CUDA_SUCCESS;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        bool here = map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && map[i].location.id >= 0 &&
-                    map[i].location.id < gf_session.device_count;
-        if (!here || map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
-            result = CUDA_ERROR_INVALID_DEVICE; /* its own device's access cannot be taken away */
-        } else if (map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
-            result = CUDA_ERROR_INVALID_VALUE;
-        }
+        result = set_access(gf_memory_pool_find(pool), &map[i]);
     }
     return result;
 }

@@ -49,13 +49,22 @@ bool gf_mapping_find(uint64_t address, struct gf_mapping *mapping) {
     return found;
 }
 
+/* What the device may do with it that may do most. */
+static CUmemAccess_flags most_access(const struct gf_mapping *mapping) {
+    uint8_t most = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    for (int i = 0; i < gf_session.device_count; i++) {
+        most = mapping->access[i] > most ? mapping->access[i] : most;
+    }
+    return most;
+}
+
 bool gf_mapping_allows(uint64_t address, uint64_t size, bool write) {
     CUmemAccess_flags least = write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
     pthread_mutex_lock(&lock);
     size_t at = position(address);
     uint64_t end = address + size;
     while (at < mapping_count && mappings[at].address <= address && address < end &&
-           mappings[at].access >= least) {
+           most_access(&mappings[at]) >= least) {
         address = mappings[at].address + mappings[at].size;
         at++;
     }
@@ -354,7 +363,7 @@ CUresult gf_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAl
     }
     if (result == CUDA_SUCCESS) {
         memmove(&mappings[at + 1], &mappings[at], (mapping_count - at) * sizeof *mappings);
-        mappings[at] = (struct gf_mapping){ptr, size, handle, CU_MEM_ACCESS_FLAGS_PROT_NONE};
+        mappings[at] = (struct gf_mapping){.address = ptr, .size = size, .allocation = handle};
         atomic_store(&mapped_ranges, ++mapping_count);
         allocation->mappings++;
     }
@@ -392,7 +401,44 @@ static bool valid_access(const CUmemAccessDesc *desc) {
             desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
 
-/* Of several rights for the one device the last counts. */
+/* The device whose memory is mapped there. */
+static int device_of(const struct gf_mapping *mapping) {
+    return gf_window_device(gf_memory_allocation_find(mapping->allocation)->address);
+}
+
+/* Whether that device could use mappings. Lock held. */
+static bool reaches(int device, size_t first, size_t count) {
+    for (size_t i = first; i < first + count; i++) {
+        int owner = device_of(&mappings[i]);
+        if (owner != device && !gf_session.links[device][owner].can_access) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Where there is one device, as servers of every release know it. */
+static CUresult send_access(CUdeviceptr ptr, size_t size, CUmemAccess_flags access, int device) {
+    struct gf_req_sessionMemAccess request = {.address = ptr, .size = size, .access = access};
+    struct gf_req_sessionMemAccessOn on = {.address = ptr, .size = size, .access = access, .device = device};
+    return gf_session.device_count == 1 ? gf_send_struct(GF_OP_sessionMemAccess, &request)
+                                        : gf_send_struct(GF_OP_sessionMemAccessOn, &on);
+}
+
+/* Lock held. */
+static CUresult set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t first,
+                           size_t changed) {
+    int device = desc->location.id;
+    if (desc->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && !reaches(device, first, changed)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    CUresult result = send_access(ptr, size, desc->flags, device);
+    for (size_t i = first; result == CUDA_SUCCESS && i < first + changed; i++) {
+        mappings[i].access[device] = (uint8_t)desc->flags;
+    }
+    return result;
+}
+
 CUresult gf_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count) {
     size_t first;
     if (desc == NULL || count == 0) {
@@ -403,16 +449,11 @@ CUresult gf_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
-    CUmemAccess_flags access = desc[count - 1].flags;
     pthread_mutex_lock(&lock);
     size_t changed = whole(ptr, size, &first);
     CUresult result = changed == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-    if (result == CUDA_SUCCESS) {
-        struct gf_req_sessionMemAccess request = {.address = ptr, .size = size, .access = access};
-        result = gf_send_struct(GF_OP_sessionMemAccess, &request);
-    }
-    for (size_t i = first; result == CUDA_SUCCESS && i < first + changed; i++) {
-        mappings[i].access = access;
+    for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++) {
+        result = set_access(ptr, size, &desc[i], first, changed);
     }
     pthread_mutex_unlock(&lock);
     return result;
@@ -424,6 +465,6 @@ CUresult gf_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *locat
         location->id < 0 || location->id >= gf_session.device_count || !gf_mapping_find(ptr, &mapping)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *flags = mapping.access;
+    *flags = mapping.access[location->id];
     return CUDA_SUCCESS;
 }

@@ -5,10 +5,12 @@
 
 #include "driver_interop/cuda_driver.h"
 
+#include "gpuferry/frames.h"
+
 struct gf_mapping {
     uint64_t address, size;
-    uint64_t allocation; /* handle of the physical memory */
-    CUmemAccess_flags access;
+    uint64_t allocation;            /* handle of the physical memory */
+    uint8_t access[GF_DEVICES_MAX]; /* CUmemAccess_flags, by device */
 };
 
 /* The mapping that holds an address; false: none does. */

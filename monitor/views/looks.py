@@ -96,15 +96,16 @@ class Looks(Reception):
         welcomes = {server.device: server.welcome for server in self._pool.servers.values() if server.welcome}
         for session in mine:
             if session.server and not session.server.is_keeper:
-                placed.setdefault(session.server.device, []).append(session)
+                for device in session.server.devices:
+                    placed.setdefault(device, []).append(session)
         # What it has, else what it would be given.
-        shown = sorted(placed.keys() & welcomes.keys()) or sorted(welcomes)[:1]
+        shown = sorted(placed.keys() & welcomes.keys()) or sorted(welcomes)[: guest.hello.devices]
         parts = [
             self._device(ordinal, welcomes[ordinal], guest.hello, placed.get(ordinal, ())).pack()
             for ordinal in shown
         ]
         processes = [
-            frames.LookProcess(place, mapped(session), session.hello.pid).pack()
+            frames.LookProcess(place, mapped(session, ordinal), session.hello.pid).pack()
             for place, ordinal in enumerate(shown)
             for session in placed.get(ordinal, ())
         ]
@@ -127,7 +128,7 @@ class Looks(Reception):
             pci="{:08X}:{:02X}:{:02X}.0".format(*place).encode(),
             uuid=told.uuid,
             memory_total=min(quota, told.total_memory),
-            memory_used=sum(map(mapped, here)),
+            memory_used=sum(mapped(session, ordinal) for session in here),
             major=attributes[MAJOR],
             minor=attributes[MINOR],
             utilization=min(100, sum(map(self._utilization, here))),
@@ -148,7 +149,10 @@ class Looks(Reception):
         return self._busy[session.id][2]
 
 
-def mapped(session: Session) -> int:
-    """Bytes of device memory that the session has, as its API server last said."""
-    stats = session.server.stats if session.server else None
-    return stats.memory_mapped if stats and stats.session == session.id else 0
+def mapped(session: Session, device: int) -> int:
+    """Bytes of the device's memory that the session has, as its API server last said."""
+    server = session.server
+    if not server or server.stats.session != session.id:
+        return 0
+    on_each = dict(zip(server.devices, server.stats.mapped_on, strict=False))
+    return on_each.get(device, 0) if server.several else server.stats.memory_mapped

@@ -176,6 +176,7 @@ class StatusReporter:
         )
         if not session.server.is_keeper:
             described.device = session.server.device
+            described.devices.extend(session.server.devices if session.server.several else ())
         return described
 
     def _session_state(self, session: Session) -> control_pb2.SessionState:

@@ -245,10 +245,21 @@ static CUresult check_peers(CUcontext to, CUcontext from, bool wait) {
     return CUDA_SUCCESS;
 }
 
+/* What other contexts are given from now on must find it done. */
+static CUresult finish_between(CUcontext to, CUcontext from) {
+    struct sim_context *current;
+    SIM_TRY(sim_context_current(&current));
+    if (sim_context_of(to) == current && sim_context_of(from) == current)
+        return CUDA_SUCCESS;
+    sim_context_drain(current);
+    return sim_context_check(current);
+}
+
 CUresult sim_cuMemcpyPeer(CUstream stream, CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                           CUcontext from_context, size_t size) {
     SIM_TRY(check_peers(to_context, from_context, true));
-    return copy(stream, CU_MEMORYTYPE_DEVICE, to, CU_MEMORYTYPE_DEVICE, from, size, true);
+    SIM_TRY(copy(stream, CU_MEMORYTYPE_DEVICE, to, CU_MEMORYTYPE_DEVICE, from, size, true));
+    return finish_between(to_context, from_context);
 }
 
 CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
@@ -428,7 +439,8 @@ static CUresult copy_3d_peer(CUstream stream, const CUDA_MEMCPY3D_PEER *c, bool 
 }
 
 CUresult sim_cuMemcpy3DPeer(CUstream stream, const CUDA_MEMCPY3D_PEER *c) {
-    return copy_3d_peer(stream, c, true);
+    SIM_TRY(copy_3d_peer(stream, c, true));
+    return finish_between(c->dstContext, c->srcContext);
 }
 
 CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *c, CUstream stream) {

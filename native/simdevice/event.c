@@ -300,6 +300,8 @@ CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start_handle, CUeven
         CUresult first = finished_at(start, &from), second = finished_at(end, &to);
         /* an event that cannot be timed at all matters more than one that is not ready */
         result = first == CUDA_ERROR_INVALID_HANDLE || second == CUDA_SUCCESS ? first : second;
+        if (start->context->device != end->context->device)
+            result = CUDA_ERROR_INVALID_HANDLE; /* they keep no time in common */
         if (result == CUDA_SUCCESS)
             *milliseconds = (float)((double)(int64_t)(to - from) * 1e-6);
         sim_release(end);

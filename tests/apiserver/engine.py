@@ -44,14 +44,15 @@ def receive(connection: socket.socket) -> tuple[Any, list[int]]:
 class Engine:
     """Use as a context manager. What Core raises is raised here as RuntimeError, with its type's name."""
 
-    def __init__(self, log: Path, device: int = 0, **environment: str) -> None:
+    def __init__(self, log: Path, device: int | tuple[int, ...] = 0, **environment: str) -> None:
         self._control, theirs = socket.socketpair()
         self._control.settimeout(DEADLINE)
         preload = f"{os.environ.get('LD_PRELOAD', '')}:{paths.simulated_driver()}".lstrip(":")
         defaults = {"GPUFERRY_SIM_DIRTY": "1", "GPUFERRY_SIM_MEMORY": "256MiB"}
+        devices = [device] if isinstance(device, int) else device
         with theirs, log.open("ab") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.apiserver.engine", str(theirs.fileno()), str(device)],
+                [sys.executable, "-m", "tests.apiserver.engine", str(theirs.fileno()), *map(str, devices)],
                 pass_fds=[theirs.fileno()],
                 env=os.environ | {"LD_PRELOAD": preload} | defaults | environment,
                 stderr=stderr,
@@ -117,11 +118,11 @@ class Engine:
 class Host:
     """In the process of the engine."""
 
-    def __init__(self, control: socket.socket, device: int) -> None:
+    def __init__(self, control: socket.socket, *devices: int) -> None:
         from gpuferry.apiserver._core import Core
 
         self._control = control
-        self._core = Core(device)
+        self._core = Core(*devices)
         self._socket: socket.socket | None = None
         self._dispatcher: threading.Thread | None = None
         self._end = ("", False)
@@ -208,6 +209,6 @@ class Host:
 
 if __name__ == "__main__":
     try:
-        Host(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])).run()
+        Host(socket.socket(fileno=int(sys.argv[1])), *map(int, sys.argv[2:])).run()
     except EOFError:
         os._exit(0)

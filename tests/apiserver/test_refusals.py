@@ -32,6 +32,8 @@ INCOMPLETE = {
     "sessionMemUnmap": "nothing is mapped there",
     "sessionMemUnalias": "nothing is mapped there a second time",
     "sessionMemAccess": "nothing is mapped there a second time",
+    "sessionMemAccessOn": "nothing is mapped there a second time",
+    "sessionPeerAccess": "a device is no peer of its own",
     "sessionExportEvent": "the event is one that no other process may open",
     "sessionImportEvent": "nothing was found by that name",
 }

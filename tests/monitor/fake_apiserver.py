@@ -7,7 +7,7 @@
     meddles       says that the session before its own is over
 
 GPUFERRY_FAKE=fail|mute|exit: what it does at its start instead of getting ready
-(GPUFERRY_FAKE_1: only on device 1).
+(GPUFERRY_FAKE_1: only on device 1; GPUFERRY_FAKE_SEVERAL: only one of several devices).
 GPUFERRY_FAKE_TERMS=1: its WELCOME is like no other API server's.
 GPUFERRY_FAKE_OLDER=SECONDS: by which its session is older, says it to another monitor, than it is.
 GPUFERRY_FAKE_CLAIMS=NUMBER: says to another monitor that it has this session.
@@ -35,8 +35,8 @@ OLDER = float(os.environ.get("GPUFERRY_FAKE_OLDER", "0"))
 
 
 class FakeServer:
-    def __init__(self, device: int, control: socket.socket) -> None:
-        self.device = device
+    def __init__(self, devices: list[int], control: socket.socket) -> None:
+        self.devices, self.device = devices, devices[0]
         self.control = control
         self.session = 0
         self.quota = 0
@@ -60,6 +60,7 @@ class FakeServer:
             pid=os.getpid(),
             seals=True,
             device=self.device,
+            devices=self.devices if len(self.devices) > 1 else (),
             device_uuid=bytes([self.device]) * 16,
             device_name=f"Fake {self.device}",
             device_memory=MEMORY,
@@ -182,14 +183,16 @@ def claim_crash() -> bool:
 
 def main() -> None:
     options = argparse.ArgumentParser()
-    options.add_argument("--device", type=int, required=True)
+    options.add_argument("--device", required=True)
     options.add_argument("--control-fd", type=int, required=True)
     chosen = options.parse_args()
     control = socket.socket(fileno=chosen.control_fd)
     control.set_inheritable(False)
     assert "GPUFERRY_TOKEN" not in os.environ
-    server = FakeServer(chosen.device, control)
-    behaviour = os.environ.get(f"GPUFERRY_FAKE_{chosen.device}", os.environ.get("GPUFERRY_FAKE"))
+    devices = [int(device) for device in chosen.device.split(",")]
+    server = FakeServer(devices, control)
+    which = "SEVERAL" if len(devices) > 1 else devices[0]
+    behaviour = os.environ.get(f"GPUFERRY_FAKE_{which}", os.environ.get("GPUFERRY_FAKE"))
     if os.environ.get("GPUFERRY_FAKE_CHILD"):
         subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     if behaviour == "exit":

@@ -117,7 +117,8 @@ def test_wrong_spec_names_both(monitor: harness.Monitor) -> None:
 
 
 def test_more_than_one_device(monitor: harness.Monitor) -> None:
-    assert refused(monitor, devices=2).reason == REASON.BAD_REQUEST
+    assert refused(monitor, devices=frames.DEVICES_MAX + 1).reason == REASON.BAD_REQUEST
+    assert refused(monitor, devices=2).reason == REASON.NO_CAPACITY
 
 
 def test_names_are_text(monitor: harness.Monitor) -> None:

@@ -9,7 +9,7 @@
 cdef struct Aliases:
     uint32_t *pages             # per page of the window: length of the alias that starts there; NULL: there never was one
     uint32_t *homes             # the page where its physical memory is at home
-    uint8_t *access             # CUmemAccess_flags
+    uint64_t *access            # CUmemAccess_flags of each device, two bits for its place
     uint32_t *shown             # per page: aliases of the mapping that starts there
     uint64_t *taken             # bitmap of pages, whether they may be touched or not
     uint64_t count

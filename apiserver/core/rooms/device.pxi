@@ -6,8 +6,8 @@
 # Read by: _core aliases arrays aside book codec handles host_calls images links journal memory records restore_ops scrub
 #   session_ops sharing state streams waiters
 # Offers: adopt_context begin_device describe_device drop_context drop_own_events empty_context enter forget_current
-#   describe_links device_of choose_devices gpu_at_place gpu_in gpu_of has_device is_simulated note_configured note_status
-#   reserve reset_primary retire_context start_devices
+#   choose_devices describe_links device_of find_context gpu_at_place gpu_in gpu_of has_device is_simulated
+#   note_configured note_status reach_pools reserve reset_primary retire_context start_devices
 
 cdef struct Device:
     Gpu gpus[GF_DEVICES_MAX]    # of this process; the first is where what belongs to none is done

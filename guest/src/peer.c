@@ -1,0 +1,89 @@
+/* What one device is to another. */
+#include "channel.h"
+#include "context.h"
+#include "functions.h"
+#include "gpuferry/messages.h"
+
+static bool there_is(CUdevice device) {
+    return device >= 0 && device < gf_session.device_count;
+}
+
+CUresult gf_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev) {
+    if (!there_is(dev) || !there_is(peerDev)) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (canAccessPeer == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *canAccessPeer = (int)gf_session.links[dev][peerDev].can_access;
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
+                                    CUdevice dstDevice) {
+    if (value == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!there_is(srcDevice) || !there_is(dstDevice) || srcDevice == dstDevice) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if ((unsigned)attrib >= GF_LINK_ATTRIBUTE_COUNT) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    int32_t known = gf_session.links[srcDevice][dstDevice].attributes[attrib];
+    if (known < 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *value = known;
+    return CUDA_SUCCESS;
+}
+
+CUresult gf_cuDeviceGetP2PAtomicCapabilities(unsigned *capabilities, const CUatomicOperation *operations,
+                                             unsigned count, CUdevice srcDevice, CUdevice dstDevice) {
+    if (capabilities == NULL || operations == NULL || count == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!there_is(srcDevice) || !there_is(dstDevice) || srcDevice == dstDevice) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if ((unsigned)operations[i] >= CU_ATOMIC_OPERATION_MAX) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    const int32_t *attributes = gf_session.links[srcDevice][dstDevice].attributes;
+    bool native = attributes[CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED] > 0;
+    for (unsigned i = 0; i < count; i++) {
+        capabilities[i] = native ? CU_ATOMIC_CAPABILITY_SIGNED | CU_ATOMIC_CAPABILITY_UNSIGNED |
+                                       CU_ATOMIC_CAPABILITY_REDUCTION | CU_ATOMIC_CAPABILITY_SCALAR_32 |
+                                       CU_ATOMIC_CAPABILITY_SCALAR_64
+                                 : 0;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* The driver knows what is enabled, and says what is wrong with it. */
+static CUresult ask(const struct gf_context *peer, CUcontext handle, bool enable) {
+    const struct gf_context *current = gf_context_current();
+    struct gf_req_sessionPeerAccess request = {.peer = (uint64_t)handle, .enable = enable};
+    if (peer->device == current->device) {
+        return enable ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+    }
+    return gf_call_struct(GF_OP_sessionPeerAccess, &request, sizeof request, NULL, 0);
+}
+
+CUresult gf_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned Flags) {
+    const struct gf_context *peer = gf_context_find(peerContext);
+    if (Flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (peer == NULL || peer == gf_context_current()) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    return ask(peer, peerContext, true);
+}
+
+CUresult gf_cuCtxDisablePeerAccess(CUcontext peerContext) {
+    const struct gf_context *peer = gf_context_find(peerContext);
+    return peer == NULL ? CUDA_ERROR_INVALID_CONTEXT : ask(peer, peerContext, false);
+}

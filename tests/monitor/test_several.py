@@ -1,0 +1,130 @@
+"""Sessions of several devices: all of them or none, an API server of their own, and everything back at the end."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from gpuferry.monitor.door import handshake
+from gpuferry.specs._generated import frames
+
+from tests.monitor import harness
+from tests.monitor.fake_guest import FakeGuest, Refused, connect, hello_frame, read_greeting
+from tests.monitor.test_sessions import waiting_guest
+
+TWO = {"GPUFERRY_SIM_DEVICES": "2"}
+NO_CAPACITY = handshake.Reason.NO_CAPACITY
+PROGRAM = handshake.Extension.PROGRAM
+
+
+@pytest.fixture(scope="module")
+def shared_monitor() -> Iterator[harness.Monitor]:
+    with harness.monitor("--pool", "1", **TWO) as running:
+        yield running
+
+
+@pytest.fixture
+def monitor(shared_monitor: harness.Monitor) -> Iterator[harness.Monitor]:
+    """Two devices with one API server each, whole before and after each test."""
+    shared_monitor.wait_idle(2)
+    yield shared_monitor
+    shared_monitor.wait_for(is_whole, "all as it was")
+
+
+def is_whole(status: Any) -> bool:
+    idle = [device.pool_idle for device in status.devices]
+    return not (status.sessions or status.queue or any(granted(status))) and idle == [1, 1]
+
+
+def granted(status: Any) -> list[int]:
+    return [device.memory_granted for device in status.devices]
+
+
+def guest(monitor: harness.Monitor, devices: int = 2, **changes: Any) -> FakeGuest:
+    return FakeGuest(monitor.address, monitor.token, devices=devices, **changes)
+
+
+def test_one_lease_of_two_devices(monitor: harness.Monitor) -> None:
+    with guest(monitor) as pair:
+        assert pair.echo(b"works") == b"works"
+        status = monitor.status()
+        (session,) = status.sessions
+        assert list(session.devices) == [0, 1]
+        assert granted(status) == [pair.quota] * 2
+        assert len({server.pid for server in status.servers}) == 3  # the pool stays, for others
+    # nobody else gets its API server
+    monitor.wait_for(lambda status: is_whole(status) and len(status.servers) == 2, "both are free")
+
+
+def test_all_devices_or_none(monitor: harness.Monitor) -> None:
+    """Who waits for two has none meanwhile, and gets both when the second one is free."""
+    with guest(monitor, 1) as first:
+        thread, result = waiting_guest(monitor, devices=2)
+        assert sum(granted(monitor.status())) == first.quota
+    thread.join(harness.DEADLINE)
+    (pair,) = result
+    assert isinstance(pair, FakeGuest)
+    with pair:
+        assert [list(session.devices) for session in monitor.status().sessions] == [[0, 1]]
+
+
+def test_more_than_there_are(monitor: harness.Monitor) -> None:
+    with pytest.raises(Refused, match="3 GPUs asked for, there are 2") as refused:
+        guest(monitor, 3)
+    assert refused.value.reason == NO_CAPACITY
+
+
+def test_an_api_server_that_dies_gives_all_back(monitor: harness.Monitor) -> None:
+    with guest(monitor) as pair:
+        os.kill(pair.server_pid, signal.SIGKILL)
+        assert pair.connection.recv(1) == b""
+        monitor.wait_for(is_whole, "both are free")
+
+
+def test_it_does_not_move(monitor: harness.Monitor) -> None:
+    with guest(monitor) as pair:
+        for target in ("gpu:1", "any"):
+            refused = monitor.run("migrate", str(pair.number), "--to", target)
+            assert refused.returncode != 0
+            assert "has 2 GPUs, and only sessions of one can move" in refused.stderr
+        assert pair.echo(b"works") == b"works"
+
+
+def test_a_program_of_several_devices_is_one_process(monitor: harness.Monitor) -> None:
+    program = {PROGRAM: secrets.token_bytes(frames.PROGRAM_SIZE)}
+    with guest(monitor, extensions=program) as pair:
+        for devices in (1, 2):
+            with pytest.raises(Refused, match="only one of its processes may use CUDA"):
+                guest(monitor, devices, extensions=program)
+        assert pair.echo(b"works") == b"works"
+
+
+def test_one_that_does_not_start() -> None:
+    """The guest is told why, once a few have failed."""
+    with harness.monitor("--pool", "1", **TWO, GPUFERRY_FAKE_SEVERAL="fail") as monitor:
+        monitor.wait_idle(2)
+        with pytest.raises(Refused, match="no API server starts on GPUs 0, 1: no driver to be found"):
+            guest(monitor)
+        monitor.wait_for(is_whole, "both are free")
+
+
+def test_a_guest_that_leaves_meanwhile() -> None:
+    """Its devices are free, and the API server that was being started for it is gone."""
+    with harness.monitor("--pool", "1", **TWO, GPUFERRY_FAKE_SEVERAL="mute") as monitor:
+        monitor.wait_idle(2)
+        with connect(monitor.address) as connection:
+            connection.sendall(hello_frame(read_greeting(connection), monitor.token, devices=2))
+            monitor.wait_for(lambda status: all(granted(status)), "it has both")
+        monitor.wait_for(lambda status: is_whole(status) and len(status.servers) == 2, "both are free")
+
+
+def test_single_sessions_go_on_beside_it(monitor: harness.Monitor) -> None:
+    """Of a device with memory for both, nobody has to wait for the other."""
+    half = frames.DEVICES_MAX << 20
+    with guest(monitor, memory=half) as pair, guest(monitor, 1, memory=half) as single:
+        assert (pair.echo(b"1"), single.echo(b"2")) == (b"1", b"2")
+        assert sum(granted(monitor.status())) == 3 * half
