@@ -46,10 +46,14 @@ class Monitor:
         return settings | ({"GPUFERRY_TLS_CA": str(self.authority)} if self.authority else {})
 
     def run(
-        self, command: Command, transport: str = "tcp", extra: Mapping[str, str] | None = None
+        self,
+        command: Command,
+        transport: str = "tcp",
+        extra: Mapping[str, str] | None = None,
+        timeout: float = TIMEOUT,
     ) -> Outcome:
         """A program through this monitor."""
-        return run(command, guest_environment({**self.settings(transport), **(extra or {})}))
+        return run(command, guest_environment({**self.settings(transport), **(extra or {})}), timeout)
 
     def status(self) -> dict[str, Any]:
         """What `gpuferry status --json` says."""
