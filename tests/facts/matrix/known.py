@@ -27,11 +27,6 @@ KNOWN: tuple[Known, ...] = (
     ),
     Known(
         r"with a context|in another context|of a destroyed context|after a reset|in a capture",
-        r"cuMemPoolSetAccess.*",
-        "which of two wrong arguments is told",
-    ),
-    Known(
-        r"with a context|in another context|of a destroyed context|after a reset|in a capture",
         r"cuMemcpy[23]D(Unaligned|Async)?(_v2)?( pCopy (null|zeros)| hStream .*)?",
         "a copy of nothing, between kinds of memory that there are not",
     ),
