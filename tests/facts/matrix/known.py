@@ -166,11 +166,6 @@ KNOWN: tuple[Known, ...] = (
         "the simulated device asks for a context where a node is made",
     ),
     Known(
-        r"after a sticky error",
-        r"cuLibraryLoadData",
-        "it says the failure of the context",
-    ),
-    Known(
         r"of a destroyed context|after a reset|in a capture",
         r"cuMemcpy(HtoD|DtoH|DtoD|DtoA|AtoD|HtoA|AtoH|AtoA|2D|2DUnaligned|3D|Peer)_v2|cuMemcpy(Peer|3DPeer)?",
         "what a capture forbids, for which of two reasons",
