@@ -1,4 +1,4 @@
-"""Sessions of several devices: all of them or none, an API server of their own, and everything back at the end."""
+"""Sessions of several devices: all of them or none, an API server of their own, and all back at the end."""
 
 from __future__ import annotations
 
