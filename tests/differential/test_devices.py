@@ -142,7 +142,7 @@ def test_one_command_gives_two_devices() -> None:
     """`gpuferry run --local --device sim --gpus 2`, on a machine that was told of no simulated devices."""
     environment = {name: value for name, value in os.environ.items() if name != "GPUFERRY_SIM_DEVICES"}
     program = programs.program("visible_devices")
-    command = [*CLI, "run", "--local", "--device", "sim", "--gpus", "2", "--", built(program)]
+    command = [*CLI, "run", "--local", "--device", "sim", "--gpus", "2", "--", str(built(program))]
     outcome = run(command, environment)
     assert outcome.status == 0, outcome.stderr
     assert "\n2 devices\n" in outcome.stdout

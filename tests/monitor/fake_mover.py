@@ -41,7 +41,7 @@ class FakeMover(FakeServer):
     """Echoes, until the session is elsewhere."""
 
     def __init__(self, device: int, control: socket.socket) -> None:
-        super().__init__(device, control)
+        super().__init__([device], control)
         self.wake, self.woken = socket.socketpair()
         self.idle = threading.Event()
         self.reason = ""  # why the session ends

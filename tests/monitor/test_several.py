@@ -16,14 +16,13 @@ from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest, Refused, connect, hello_frame, read_greeting
 from tests.monitor.test_sessions import waiting_guest
 
-TWO = {"GPUFERRY_SIM_DEVICES": "2"}
 NO_CAPACITY = handshake.Reason.NO_CAPACITY
 PROGRAM = handshake.Extension.PROGRAM
 
 
 @pytest.fixture(scope="module")
 def shared_monitor() -> Iterator[harness.Monitor]:
-    with harness.monitor("--pool", "1", **TWO) as running:
+    with harness.monitor("--pool", "1", GPUFERRY_SIM_DEVICES="2") as running:
         yield running
 
 
@@ -105,7 +104,7 @@ def test_a_program_of_several_devices_is_one_process(monitor: harness.Monitor) -
 
 def test_one_that_does_not_start() -> None:
     """The guest is told why, once a few have failed."""
-    with harness.monitor("--pool", "1", **TWO, GPUFERRY_FAKE_SEVERAL="fail") as monitor:
+    with harness.monitor("--pool", "1", GPUFERRY_SIM_DEVICES="2", GPUFERRY_FAKE_SEVERAL="fail") as monitor:
         monitor.wait_idle(2)
         with pytest.raises(Refused, match="no API server starts on GPUs 0, 1: no driver to be found"):
             guest(monitor)
@@ -114,7 +113,7 @@ def test_one_that_does_not_start() -> None:
 
 def test_a_guest_that_leaves_meanwhile() -> None:
     """Its devices are free, and the API server that was being started for it is gone."""
-    with harness.monitor("--pool", "1", **TWO, GPUFERRY_FAKE_SEVERAL="mute") as monitor:
+    with harness.monitor("--pool", "1", GPUFERRY_SIM_DEVICES="2", GPUFERRY_FAKE_SEVERAL="mute") as monitor:
         monitor.wait_idle(2)
         with connect(monitor.address) as connection:
             connection.sendall(hello_frame(read_greeting(connection), monitor.token, devices=2))
