@@ -127,16 +127,22 @@ bool gf_blocks_init(struct gf_blocks *blocks, uint64_t base, uint64_t size) {
     return true;
 }
 
-static uint64_t aligned_in(const struct gf_block *block, uint64_t align) {
-    return (block->address + align - 1) / align * align;
+/* What is asked for. */
+struct wish {
+    uint64_t size, align, from;
+};
+
+static uint64_t aligned_in(const struct gf_block *block, const struct wish *wish) {
+    uint64_t least = block->address > wish->from ? block->address : wish->from;
+    return (least + wish->align - 1) / wish->align * wish->align;
 }
 
-static bool fits(const struct gf_block *block, uint64_t size, uint64_t align) {
-    uint64_t skipped = aligned_in(block, align) - block->address;
-    return skipped <= block->size && block->size - skipped >= size;
+static bool fits(const struct gf_block *block, const struct wish *wish) {
+    uint64_t skipped = aligned_in(block, wish) - block->address;
+    return skipped <= block->size && block->size - skipped >= wish->size;
 }
 
-static struct gf_block *fit_in_bins(struct gf_blocks *blocks, unsigned from, uint64_t size, uint64_t align,
+static struct gf_block *fit_in_bins(struct gf_blocks *blocks, unsigned from, const struct wish *wish,
                                     int tries) {
     for (unsigned word = from / 64; word < GF_BLOCK_BINS / 64; word++) {
         uint64_t bits = blocks->occupied[word];
@@ -146,7 +152,7 @@ static struct gf_block *fit_in_bins(struct gf_blocks *blocks, unsigned from, uin
         for (; bits != 0; bits &= bits - 1) {
             struct gf_block *block = blocks->bins[64 * word + (unsigned)__builtin_ctzll(bits)];
             for (int i = 0; block != NULL && i != tries; i++, block = block->next) {
-                if (fits(block, size, align)) {
+                if (fits(block, wish)) {
                     return block;
                 }
             }
@@ -179,18 +185,19 @@ static bool split(struct gf_blocks *blocks, struct gf_block *block, uint64_t siz
     return true;
 }
 
-struct gf_block *gf_blocks_take(struct gf_blocks *blocks, uint64_t size, uint64_t align, uint64_t *freed_at,
-                                uint64_t *freed_stream) {
+struct gf_block *gf_blocks_take(struct gf_blocks *blocks, uint64_t size, uint64_t align, uint64_t from,
+                                uint64_t *freed_at, uint64_t *freed_stream) {
     size = (size + GF_BLOCK_ALIGN - 1) / GF_BLOCK_ALIGN * GF_BLOCK_ALIGN;
-    struct gf_block *block = fit_in_bins(blocks, bin_of(size), size, align, TRIES_IN_BIN);
+    struct wish wish = {.size = size, .align = align, .from = from};
+    struct gf_block *block = fit_in_bins(blocks, bin_of(size), &wish, TRIES_IN_BIN);
     if (block == NULL) {
-        block = fit_in_bins(blocks, bin_of(size), size, align, -1);
+        block = fit_in_bins(blocks, bin_of(size), &wish, -1);
     }
     if (block == NULL) {
         return NULL;
     }
     bin_remove(blocks, block);
-    uint64_t skipped = aligned_in(block, align) - block->address;
+    uint64_t skipped = aligned_in(block, &wish) - block->address;
     if (skipped > 0) {
         struct gf_block *front = block;
         if (!split(blocks, front, skipped)) {

@@ -43,10 +43,10 @@ struct gf_blocks {
 
 /* Begins with the whole range free; false: no memory. */
 bool gf_blocks_init(struct gf_blocks *blocks, uint64_t base, uint64_t size);
-/* A used block of at least `size` bytes, aligned; NULL: no room. *freed_at and *freed_stream say who may
- * still use it. */
-struct gf_block *gf_blocks_take(struct gf_blocks *blocks, uint64_t size, uint64_t align, uint64_t *freed_at,
-                                uint64_t *freed_stream);
+/* A used block of at least `size` bytes, aligned, at no address below `from`; NULL: no room. *freed_at and
+ * *freed_stream say who may still use it. */
+struct gf_block *gf_blocks_take(struct gf_blocks *blocks, uint64_t size, uint64_t align, uint64_t from,
+                                uint64_t *freed_at, uint64_t *freed_stream);
 /* Makes a used block free again. */
 void gf_blocks_give(struct gf_blocks *blocks, struct gf_block *block, uint64_t freed_at,
                     uint64_t freed_stream);

@@ -50,19 +50,22 @@ uint64_t gf_context_primary(void) {
     return atomic_load(&primary->object.handle);
 }
 
-/* NULL is the current context. */
+/* NULL is the current context. A sticky error is no obstacle to asking about a context. */
 CUresult gf_context_look_up(CUcontext handle, struct gf_context **context, uint64_t *wire) {
-    CUresult result = CUDA_SUCCESS;
+    CUresult gone = CUDA_ERROR_INVALID_CONTEXT;
     if (handle == NULL) {
-        result = gf_context_check();
+        if (gf_thread.depth == 0) {
+            return CUDA_ERROR_INVALID_CONTEXT;
+        }
         handle = (CUcontext)gf_context_current_handle();
+        gone = CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }
     *wire = (uint64_t)handle;
     *context = gf_context_find(handle);
-    if (result == CUDA_SUCCESS) {
-        result = *context == NULL ? CUDA_ERROR_INVALID_CONTEXT : gf_context_usable(*context);
+    if (*context == NULL) {
+        return gone;
     }
-    return result;
+    return atomic_load(&(*context)->active) ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 static void set_top(uint64_t handle) {
@@ -304,6 +307,9 @@ CUresult gf_cuCtxSynchronize_v2(CUcontext ctx) {
     struct gf_context *context;
     uint64_t wire;
     CUresult error = gf_context_look_up(ctx, &context, &wire);
+    if (error == CUDA_SUCCESS) {
+        error = gf_context_usable(context);
+    }
     if (error != CUDA_SUCCESS) {
         return error;
     }

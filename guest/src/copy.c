@@ -328,14 +328,14 @@ CUresult gf_copy_unified(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream
                 behind);
 }
 
+static CUresult check_peer(CUcontext handle) {
+    struct gf_context *context = gf_context_find(handle);
+    return context == NULL ? CUDA_ERROR_INVALID_CONTEXT : gf_context_usable(context);
+}
+
 static CUresult check_peers(CUcontext to, CUcontext from) {
-    struct gf_context *context;
-    uint64_t wire;
-    if (to == NULL || from == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    CUresult result = gf_context_look_up(to, &context, &wire);
-    return result != CUDA_SUCCESS ? result : gf_context_look_up(from, &context, &wire);
+    CUresult result = check_peer(to);
+    return result != CUDA_SUCCESS ? result : check_peer(from);
 }
 
 CUresult gf_copy_between(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,

@@ -2,6 +2,11 @@
 
 #include "objects.h"
 
+bool gf_pool_may_depend(uint64_t handle) {
+    struct gf_memory_pool *pool = handle == 0 ? NULL : gf_memory_pool_find((CUmemoryPool)handle);
+    return pool == NULL || pool->reuse[2];
+}
+
 void gf_pool_count(uint64_t handle, int64_t bytes) {
     struct gf_memory_pool *pool = handle == 0 ? NULL : gf_memory_pool_find((CUmemoryPool)handle);
     if (pool == NULL) {

@@ -44,6 +44,7 @@ static uint64_t elsewhere; /* bytes of the quota that arrays have */
 static uint64_t credit;    /* bytes that this process may have, once it shares its lease */
 static bool claims;        /* it knows that it does */
 static uint64_t next_id = 1;
+static uint64_t untouched;       /* the address from which on nothing was ever handed out */
 static _Atomic uint64_t work;    /* device work enqueued so far */
 static _Atomic uint64_t settled; /* fenced or waited for up to here */
 
@@ -63,6 +64,7 @@ bool gf_window_open(void) {
     granule_count = size / gf_session.granularity;
     granules = mmap(NULL, granule_count * sizeof *granules, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    untouched = base;
     return granules != MAP_FAILED && gf_blocks_init(&blocks, base, size);
 }
 
@@ -263,9 +265,14 @@ void gf_window_refund(uint64_t bytes) {
     pthread_mutex_unlock(&lock);
 }
 
-static void settle(uint64_t freed_at, uint64_t freed_stream, uint64_t stream) {
+/* Whether work that is under way may still use what was freed, for all that the stream knows. */
+static bool in_use(uint64_t freed_at, uint64_t freed_stream, uint64_t stream) {
     bool same_stream = stream != 0 && freed_stream == stream;
-    if (freed_at > atomic_load(&settled) && !same_stream) {
+    return freed_at > atomic_load(&settled) && !same_stream;
+}
+
+static void settle(uint64_t freed_at, uint64_t freed_stream, uint64_t stream) {
+    if (in_use(freed_at, freed_stream, stream)) {
         uint64_t through = atomic_load(&work);
         gf_send(GF_OP_sessionFence, NULL, 0);
         gf_window_synchronized(through);
@@ -294,7 +301,7 @@ static struct gf_block *take_home(uint64_t size, uint64_t *freed_at, uint64_t *f
     uint64_t at[HOME_ATTEMPTS], stream[HOME_ATTEMPTS];
     int count = 0;
     while (count < HOME_ATTEMPTS) {
-        block = gf_blocks_take(&blocks, size, gf_session.granularity, freed_at, freed_stream);
+        block = gf_blocks_take(&blocks, size, gf_session.granularity, 0, freed_at, freed_stream);
         if (block == NULL || runs_within(block)) {
             break;
         }
@@ -305,6 +312,28 @@ static struct gf_block *take_home(uint64_t size, uint64_t *freed_at, uint64_t *f
     }
     while (count-- > 0) {
         gf_blocks_give(&blocks, passed[count], at[count], stream[count]);
+    }
+    return block;
+}
+
+static void touch(const struct gf_block *block) {
+    uint64_t end = block->address + block->size;
+    untouched = end > untouched ? end : untouched;
+}
+
+/* A block for an allocation. Where its pool allows no wait for another stream, one that nobody has had. */
+static struct gf_block *take(uint64_t size, uint64_t align, uint64_t pool, uint64_t stream,
+                             uint64_t *freed_at, uint64_t *freed_stream) {
+    struct gf_block *block = gf_blocks_take(&blocks, size, align, 0, freed_at, freed_stream);
+    if (block == NULL || !in_use(*freed_at, *freed_stream, stream) || gf_pool_may_depend(pool)) {
+        return block;
+    }
+    uint64_t before, stream_before;
+    struct gf_block *fresh = gf_blocks_take(&blocks, size, align, untouched, &before, &stream_before);
+    if (fresh != NULL) {
+        gf_blocks_give(&blocks, block, *freed_at, *freed_stream);
+        *freed_at = *freed_stream = 0;
+        block = fresh;
     }
     return block;
 }
@@ -326,7 +355,7 @@ static CUresult allocate(uint64_t size, uint64_t owner, uint64_t pool, uint64_t 
     pthread_mutex_lock(&lock);
     struct gf_block *block =
         home ? take_home(rounded, &freed_at, &freed_stream)
-             : gf_blocks_take(&blocks, rounded, large ? granularity : alignment, &freed_at, &freed_stream);
+             : take(rounded, large ? granularity : alignment, pool, stream, &freed_at, &freed_stream);
     if (block == NULL) {
         pthread_mutex_unlock(&lock);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -344,6 +373,7 @@ static CUresult allocate(uint64_t size, uint64_t owner, uint64_t pool, uint64_t 
         pthread_mutex_unlock(&lock);
         return result;
     }
+    touch(block);
     settle(freed_at, freed_stream, stream);
     block->requested = size;
     block->owner = owner;
@@ -378,8 +408,9 @@ static struct gf_block *take_bare(uint64_t size, uint64_t alignment) {
         return NULL;
     }
     uint64_t rounded = (size + granularity - 1) / granularity * granularity;
-    struct gf_block *block = gf_blocks_take(&blocks, rounded, least, &freed_at, &freed_stream);
+    struct gf_block *block = gf_blocks_take(&blocks, rounded, least, 0, &freed_at, &freed_stream);
     if (block != NULL) {
+        touch(block);
         /* Backing that was left behind these addresses would be in the way of what is mapped there. */
         uint64_t first = granule_at(block->address), last = granule_at(block->address + block->size - 1);
         for (uint64_t i = first; i <= last && i < granule_high; i++) {
@@ -521,7 +552,9 @@ static void give(struct gf_block *block, uint64_t stream) {
     for (uint64_t i = first; i <= last; i++) {
         set_live(i, -1);
     }
-    if (block_size >= gf_session.granularity) {
+    /* What a stream frees is taken again while it works, and the server would have to wait for the device
+     * before it maps the same pages once more. */
+    if (block_size >= gf_session.granularity && stream == 0) {
         trim_between(first, last);
     }
     uint64_t cache = gf_session.quota / 4 > CACHE_MINIMUM ? gf_session.quota / 4 : CACHE_MINIMUM;

@@ -93,6 +93,7 @@ def _monitor(folder: Path, device: str | None) -> Iterator[Endpoint]:
         if name in _NOT_FOR_IT or name.startswith("GPUFERRY_MONITOR_"):
             del environment[name]
     environment["GPUFERRY_STATE_DIR"] = str(folder / "state")
+    environment["GPUFERRY_SIM_STDERR"] = "0"  # the program says what its kernels did
     with theirs:
         process = subprocess.Popen(
             _monitor_command(folder, theirs.fileno(), device),

@@ -179,6 +179,8 @@ static void read_all(void) {
     else if (level && *level && strcmp(level, "0") != 0)
         refuse("GPUFERRY_SIM_LOG", level, "0, info or debug");
     sim_message_set_copy((int)read_integer("GPUFERRY_SIM_MESSAGES", 0, 1 << 20, -1, "an open descriptor"));
+    if (!read_integer("GPUFERRY_SIM_STDERR", 0, 1, 1, "0 or 1"))
+        sim_message_only_copy();
     sim_variance_set(
         (uint64_t)read_integer("GPUFERRY_SIM_VARIANCE", 0, INT32_MAX, 0, "a seed, or 0 for none"));
     const long apart = (long)sim_choice(SIM_OPEN_PEERS, 2), soiled = (long)sim_choice(SIM_OPEN_CONTENT, 2);

@@ -87,11 +87,9 @@ CUresult cuCtxGetId(CUcontext handle, unsigned long long *id) {
 }
 
 CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int *version) {
-    SIM_TRY(sim_enter());
+    struct sim_context *context;
+    SIM_TRY(find(handle, &context));
     SIM_REQUIRE(version);
-    struct sim_context *context = handle ? sim_context_of(handle) : sim_thread_current();
-    if (!context)
-        return CUDA_ERROR_INVALID_CONTEXT;
     *version = context->api_version;
     return CUDA_SUCCESS;
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 static _Atomic int current_level = SIM_LOG_ERROR, copy = -1;
+static _Atomic bool only_copy;
 
 void sim_message_set_copy(int fd) {
     atomic_store(&copy, fd);
@@ -15,6 +16,10 @@ void sim_message_set_copy(int fd) {
 
 void sim_message_set_level(enum sim_log_level level) {
     atomic_store_explicit(&current_level, level, memory_order_relaxed);
+}
+
+void sim_message_only_copy(void) {
+    atomic_store(&only_copy, true);
 }
 
 /* So many errors at once, and so many more in a second: a kernel that fails is launched as often as one
@@ -58,7 +63,9 @@ static void put_line(const char *prefix, const char *format, va_list arguments) 
     blot(line, (size_t)length);
     line[length++] = '\n';
     int fd = atomic_load(&copy);
-    ssize_t written = write(STDERR_FILENO, line, (size_t)length);
+    ssize_t written = 0;
+    if (fd < 0 || !atomic_load(&only_copy))
+        written = write(STDERR_FILENO, line, (size_t)length);
     if (fd >= 0)
         written = write(fd, line, (size_t)length);
     (void)written;

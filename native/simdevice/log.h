@@ -10,6 +10,8 @@ void sim_message_set_level(enum sim_log_level level);
 /* What is said goes to this descriptor too: to whoever runs the program, where that is not who runs the
  * driver. */
 void sim_message_set_copy(int fd);
+/* It goes there alone: both are the same person. */
+void sim_message_only_copy(void);
 void sim_message(enum sim_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A line of a program's kernel, as CUDA says it. */
 void sim_say(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -26,6 +26,7 @@ pytestmark = [
 # Together these two make each choice otherwise than without a seed (tests/simdevice/test_variance.py).
 FEW_SEEDS = (1, 8)
 SEEDS = range(1, 11)
+PATIENCE = 600.0  # for a program whose every operation may begin late
 FEW = ("capture_streams", "event_ordering", "globals_driver", "memory_facts", "pinned_pipeline", "pools_own")
 
 
@@ -39,11 +40,11 @@ class Varied:
     def assert_passes(self, program: Program) -> None:
         """The program passes natively, and remotely it prints the same."""
         built = toolchain.program(program.source, program.flags)
-        native = run([built], {**native_environment(), **self.settings})
+        native = run([built], {**native_environment(), **self.settings}, PATIENCE)
         assert native.status == 0, native.stdout + native.stderr
         if not program.remote:
             return
-        remote = self.monitor.run([built])
+        remote = self.monitor.run([built], timeout=PATIENCE)
         there, here = (
             comparable(program.name, outcome.stdout, in_any_order=program.sorted_output)
             for outcome in (remote, native)
@@ -65,6 +66,7 @@ def test_a_few(varied: Varied, name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(2 * PATIENCE + 60)
 @pytest.mark.parametrize("varied", SEEDS, indirect=True)
 @pytest.mark.parametrize("program", programs.programs(), ids=lambda program: program.name)
 def test_all(varied: Varied, program: Program) -> None:

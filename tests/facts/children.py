@@ -9,8 +9,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-SECONDS = 60  # then it hangs
+SECONDS = 60  # for one item; then it hangs
 DIED = "the process died"
+HUNG = "the process hung"
 
 Item = TypeVar("Item")
 Items = list[tuple[int, Item]]
@@ -20,28 +21,29 @@ Say = Callable[[int, Any], None]  # of an item by its number: None when it begin
 def each(
     items: list[tuple[int, Item]], work: Callable[[list[tuple[int, Item]], Say], None]
 ) -> dict[int, Any]:
-    """What `work` says of each item. Where its process dies, another goes on behind that item."""
+    """What `work` says of each item. Where its process dies or hangs, another goes on behind that item."""
     results: dict[int, Any] = {}
     while items:
-        found, died = _forked(items, work)
+        found, died, how = _forked(items, work)
         results.update(found)
         if died is None:
             break
-        results[died] = DIED
+        results[died] = how
         items = items[[number for number, _ in items].index(died) + 1 :]
     return results
 
 
 def _forked(
     items: Items[Item], work: Callable[[Items[Item], Say], None]
-) -> tuple[dict[int, Any], int | None]:
-    """What was said, and the item in which the process died."""
+) -> tuple[dict[int, Any], int | None, str]:
+    """What was said, and the item in which the process died or hung."""
     here, there = os.pipe()
     process = os.fork()
     if process == 0:
         os.close(here)
 
         def say(number: int, what: Any) -> None:
+            signal.alarm(SECONDS)
             os.write(there, (json.dumps([number, what]) + "\n").encode())
 
         signal.alarm(SECONDS)
@@ -62,5 +64,6 @@ def _forked(
             began = number if what is None else None
             if what is not None:
                 found[number] = what
-    os.waitpid(process, 0)
-    return found, began
+    _, status = os.waitpid(process, 0)
+    hung = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM
+    return found, began, HUNG if hung else DIED

@@ -34,17 +34,17 @@ class Blocks(RuleBasedStateMachine):
         self.clock = 0
         assert LIBRARY.gf_blocks_init(self.state, ctypes.c_uint64(BASE), ctypes.c_uint64(SIZE))
 
-    def take(self, size: int, align: int) -> int | None:
+    def take(self, size: int, align: int, least: int = 0) -> int | None:
         at, stream = ctypes.c_uint64(), ctypes.c_uint64()
         block = LIBRARY.gf_blocks_take(
-            self.state, ctypes.c_uint64(size), ctypes.c_uint64(align), ctypes.byref(at), ctypes.byref(stream)
+            self.state, *map(ctypes.c_uint64, (size, align, least)), ctypes.byref(at), ctypes.byref(stream)
         )
         if not block:
             return None
         address, taken = block.contents.address, block.contents.size
         assert address % align == 0
         assert taken >= size
-        assert address >= BASE
+        assert address >= max(BASE, least)
         assert address + taken <= BASE + SIZE
         assert all(
             other + length <= address or address + taken <= other for other, (length, _) in self.live.items()
@@ -57,6 +57,10 @@ class Blocks(RuleBasedStateMachine):
     @rule(target=used, size=st.integers(1, 4 << 20), align=st.sampled_from([512, 4096, 2 << 20]))
     def alloc(self, size: int, align: int) -> int | None:
         return self.take(size, align)
+
+    @rule(target=used, size=st.integers(1, 4 << 20), offset=st.integers(0, SIZE))
+    def alloc_behind(self, size: int, offset: int) -> int | None:
+        return self.take(size, 512, BASE + offset)
 
     @rule(address=consumes(used))
     def free(self, address: int | None) -> None:

@@ -21,6 +21,8 @@ from .running import TIMEOUT, Command, Outcome, guest_environment, run, server_e
 from .warm import CLI, Popen
 
 READY_SECONDS = 120.0
+# What few tests look at: they ask for it.
+QUIET = ("--http", "none", "--sample", "0")
 STOP_SECONDS = 60.0
 
 
@@ -46,10 +48,14 @@ class Monitor:
         return settings | ({"GPUFERRY_TLS_CA": str(self.authority)} if self.authority else {})
 
     def run(
-        self, command: Command, transport: str = "tcp", extra: Mapping[str, str] | None = None
+        self,
+        command: Command,
+        transport: str = "tcp",
+        extra: Mapping[str, str] | None = None,
+        timeout: float = TIMEOUT,
     ) -> Outcome:
         """A program through this monitor."""
-        return run(command, guest_environment({**self.settings(transport), **(extra or {})}))
+        return run(command, guest_environment({**self.settings(transport), **(extra or {})}), timeout)
 
     def status(self) -> dict[str, Any]:
         """What `gpuferry status --json` says."""
@@ -92,8 +98,8 @@ def monitor(
             "--control",
             f"unix:{folder / 'c'}",
         ]
-        command += ["--parent-fd", str(theirs.fileno()), *options]
-        process = subprocess.Popen(
+        command += ["--parent-fd", str(theirs.fileno()), *QUIET, *options]
+        process = Popen(
             command,
             env={
                 **server_environment(),

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.programs import ROUND_TRIP
+from tests.helpers import toolchain
+from tests.helpers.programs import ROUND_TRIP, program
 from tests.monitor import harness
 
 PROGRAM = ROUND_TRIP + "sys.exit(42)\n"
@@ -60,3 +61,12 @@ def test_doctor_finds_nothing_wrong(monitor: harness.Monitor) -> None:
     assert completed.returncode == 0, report
     assert report["ok"]
     assert {check["result"] for check in report["checks"]} <= {"ok", "note"}
+
+
+def test_a_failure_is_told_once(monitor: harness.Monitor) -> None:
+    """Program and server share a terminal, and what a kernel did wrong is said by the program."""
+    trap = program("trap")
+    built = str(toolchain.program(trap.source, trap.flags))
+    done = monitor.run("run", "--local", "--device", "sim", "--", built, XDG_RUNTIME_DIR=monitor.runtime)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr.count("gpuferry sim[") == 1, done.stderr

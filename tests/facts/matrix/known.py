@@ -21,14 +21,14 @@ KNOWN: tuple[Known, ...] = (
         "the guest checks arguments before it says that there are no affinities",
     ),
     Known(
+        r"with a context|after a sticky error",
+        r"cuGraphConditionalHandleCreate.*",
+        "the values of a graph are in the context that is current when the first of them is made",
+    ),
+    Known(
         r"with a context|in another context|in a capture",
         r"cuCtxEnablePeerAccess",
         "the devices' own check of peers comes first natively",
-    ),
-    Known(
-        r"with a context|in another context|of a destroyed context|after a reset|in a capture",
-        r"cuMemPoolSetAccess.*",
-        "which of two wrong arguments is told",
     ),
     Known(
         r"with a context|in another context|of a destroyed context|after a reset|in a capture",
@@ -164,11 +164,6 @@ KNOWN: tuple[Known, ...] = (
         r"without a context|after a sticky error",
         r"cuGraph(AddKernel|KernelNodeSet|AddMemcpy|AddMemset|EventRecordNodeSet|EventWaitNodeSet).*",
         "the simulated device asks for a context where a node is made",
-    ),
-    Known(
-        r"after a sticky error",
-        r"cuLibraryLoadData",
-        "it says the failure of the context",
     ),
     Known(
         r"of a destroyed context|after a reset|in a capture",
