@@ -166,6 +166,11 @@ KNOWN: tuple[Known, ...] = (
         "the simulated device asks for a context where a node is made",
     ),
     Known(
+        r"with a context",
+        r"cuGraphConditionalHandleCreate ctx null",
+        "the graph has a value of another context",
+    ),
+    Known(
         r"after a sticky error",
         r"cuLibraryLoadData",
         "it says the failure of the context",
@@ -182,9 +187,13 @@ KNOWN: tuple[Known, ...] = (
     ),
     Known(
         r"in a capture",
-        r"cuMem(Alloc(Pitch|Host|Managed)?|FreeAsync|Alloc(FromPool)?Async"
-        r"|Prefetch(Batch)?Async(_v2)?|Discard(AndPrefetch)?BatchAsync)",
+        r"cuMem(Alloc(Pitch|Host|Managed)?|FreeAsync|Alloc(FromPool)?Async)",
         "what is carried in a capture",
+    ),
+    Known(
+        r"in a capture",
+        r"cuMem(Prefetch(Batch)?Async(_v2)?|Discard(AndPrefetch)?BatchAsync)",
+        "which is told first: that the memory is not managed, or that the stream is captured",
     ),
     Known(
         r"in a capture",
