@@ -70,12 +70,13 @@ CUresult gf_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, si
                           ? CUDA_ERROR_INVALID_VALUE
                           : CUDA_SUCCESS;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        bool here = map[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && map[i].location.id >= 0 &&
-                    map[i].location.id < gf_session.device_count;
-        if (!here || map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
-            result = CUDA_ERROR_INVALID_DEVICE; /* its own device's access cannot be taken away */
-        } else if (map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
+        CUmemAccess_flags flags = map[i].flags;
+        if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+            (flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
             result = CUDA_ERROR_INVALID_VALUE;
+        } else if (map[i].location.id < 0 || map[i].location.id >= gf_session.device_count ||
+                   flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+            result = CUDA_ERROR_INVALID_DEVICE; /* its own device's access cannot be taken away */
         }
     }
     return result;

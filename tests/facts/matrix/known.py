@@ -21,14 +21,14 @@ KNOWN: tuple[Known, ...] = (
         "the guest checks arguments before it says that there are no affinities",
     ),
     Known(
+        r"with a context|after a sticky error",
+        r"cuGraphConditionalHandleCreate.*",
+        "the values of a graph are in the context that is current when the first of them is made",
+    ),
+    Known(
         r"with a context|in another context|in a capture",
         r"cuCtxEnablePeerAccess",
         "the devices' own check of peers comes first natively",
-    ),
-    Known(
-        r"with a context|in another context|of a destroyed context|after a reset|in a capture",
-        r"cuMemPoolSetAccess.*",
-        "which of two wrong arguments is told",
     ),
     Known(
         r"with a context|in another context|of a destroyed context|after a reset|in a capture",
@@ -171,11 +171,6 @@ KNOWN: tuple[Known, ...] = (
         "the graph has a value of another context",
     ),
     Known(
-        r"after a sticky error",
-        r"cuLibraryLoadData",
-        "it says the failure of the context",
-    ),
-    Known(
         r"of a destroyed context|after a reset|in a capture",
         r"cuMemcpy(HtoD|DtoH|DtoD|DtoA|AtoD|HtoA|AtoH|AtoA|2D|2DUnaligned|3D|Peer)_v2|cuMemcpy(Peer|3DPeer)?",
         "what a capture forbids, for which of two reasons",
@@ -187,13 +182,9 @@ KNOWN: tuple[Known, ...] = (
     ),
     Known(
         r"in a capture",
-        r"cuMem(Alloc(Pitch|Host|Managed)?|FreeAsync|Alloc(FromPool)?Async)",
+        r"cuMem(Alloc(Pitch|Host|Managed)?|FreeAsync|Alloc(FromPool)?Async"
+        r"|Prefetch(Batch)?Async(_v2)?|Discard(AndPrefetch)?BatchAsync)",
         "what is carried in a capture",
-    ),
-    Known(
-        r"in a capture",
-        r"cuMem(Prefetch(Batch)?Async(_v2)?|Discard(AndPrefetch)?BatchAsync)",
-        "which is told first: that the memory is not managed, or that the stream is captured",
     ),
     Known(
         r"in a capture",
