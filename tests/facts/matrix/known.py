@@ -21,11 +21,6 @@ KNOWN: tuple[Known, ...] = (
         "the guest checks arguments before it says that there are no affinities",
     ),
     Known(
-        r"with a context|after a sticky error",
-        r"cuGraphConditionalHandleCreate.*",
-        "the values of a graph are in the context that is current when the first of them is made",
-    ),
-    Known(
         r"with a context|in another context|in a capture",
         r"cuCtxEnablePeerAccess",
         "the devices' own check of peers comes first natively",
