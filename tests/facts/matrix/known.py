@@ -21,11 +21,6 @@ KNOWN: tuple[Known, ...] = (
         "the guest checks arguments before it says that there are no affinities",
     ),
     Known(
-        r"with a context|after a sticky error",
-        r"cuGraphConditionalHandleCreate.*",
-        "the values of a graph are in the context that is current when the first of them is made",
-    ),
-    Known(
         r"with a context|in another context|in a capture",
         r"cuCtxEnablePeerAccess",
         "the devices' own check of peers comes first natively",
@@ -164,6 +159,11 @@ KNOWN: tuple[Known, ...] = (
         r"without a context|after a sticky error",
         r"cuGraph(AddKernel|KernelNodeSet|AddMemcpy|AddMemset|EventRecordNodeSet|EventWaitNodeSet).*",
         "the simulated device asks for a context where a node is made",
+    ),
+    Known(
+        r"with a context",
+        r"cuGraphConditionalHandleCreate ctx null",
+        "the graph has a value of another context",
     ),
     Known(
         r"of a destroyed context|after a reset|in a capture",
