@@ -386,10 +386,15 @@ static CUresult enqueue_slice(void *data, const struct gf_row_copy *c) {
     return copy(to, from, (struct gf_extent){c->width, c->rows}, e->stream, e->behind);
 }
 
+static bool is_memory_type(CUmemorytype type) {
+    return type >= CU_MEMORYTYPE_HOST && type <= CU_MEMORYTYPE_UNIFIED;
+}
+
 CUresult gf_copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool behind) {
     bool some = p->WidthInBytes > 0 && p->Height > 0 && p->Depth > 0;
     CUresult result;
-    if (p->srcLOD != 0 || p->dstLOD != 0) {
+    if (p->srcLOD != 0 || p->dstLOD != 0 || !is_memory_type(p->srcMemoryType) ||
+        !is_memory_type(p->dstMemoryType)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (some && gf_capture_any() && gf_capture_takes(stream, GF_FORM_MEMCPY, p, &result)) {
@@ -400,7 +405,8 @@ CUresult gf_copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool behind) {
         return gf_copy_boxes(&target, &source, p, stream);
     }
     if (!some) {
-        return CUDA_SUCCESS;
+        uint64_t wire;
+        return gf_wire_stream(stream, &wire);
     }
     return gf_copy_each(p, enqueue_slice, &(struct enqueued){stream, behind});
 }

@@ -51,8 +51,11 @@ static CUresult do_one(CUstream stream, const CUstreamBatchMemOpParams *one) {
 
 CUresult gf_cuStreamBatchMemOp_v2(CUstream stream, unsigned count, CUstreamBatchMemOpParams *paramArray,
                                   unsigned flags) {
-    CUresult result =
-        paramArray == NULL || count > GF_BATCH_MAX || flags != 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    uint64_t wire;
+    CUresult result = gf_wire_stream(stream, &wire);
+    if (result == CUDA_SUCCESS && (paramArray == NULL || count > GF_BATCH_MAX || flags != 0)) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
         result = gf_word_check(&paramArray[i]);
     }
