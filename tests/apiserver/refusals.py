@@ -26,7 +26,8 @@ from tests.apiserver.guest import PRIMARY, Guest, handle, operations
 PAGE = 2 << 20
 LIMITS = {What.MIN, What.MAX}
 NOBODY = 0x7FFF_FF00  # no enumerator of any enum
-FIRST_FUNCTION = min(v.id for v in load().driver.variants)
+SPEC = load()
+FIRST_FUNCTION = min(v.id for v in SPEC.driver.variants)
 
 # Where a valid value does not follow from the check of one argument alone.
 VALID: dict[str, dict[str, Any]] = {
@@ -259,7 +260,7 @@ def allowed(op: str, arg: Arg) -> tuple[str, ...]:
 
 @cache
 def checks(op: str) -> tuple[Check, ...]:
-    return stated(load(), operations()[op])
+    return stated(SPEC, operations()[op])
 
 
 def framing(op: str) -> bool:
