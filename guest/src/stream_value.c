@@ -6,6 +6,7 @@
 #include "gpuferry/messages.h"
 #include "guest.h"
 #include "stream.h"
+#include "window.h"
 
 /* Whether the operation became a node of its stream's graph, or must not be made. */
 static bool captured(CUstream stream, CUstreamBatchMemOpParams *operations, unsigned count,
@@ -19,6 +20,7 @@ static bool captured(CUstream stream, CUstreamBatchMemOpParams *operations, unsi
         CUstreamBatchMemOpParams one = {                                                                     \
             .waitValue = {.operation = operation_, .address = addr, .member = value, .flags = flags}};       \
         struct gf_req_##function request = {.addr = addr, .value = value, .flags = flags};                   \
+        gf_window_stream_may_wait();                                                                         \
         CUresult result = gf_wire_stream(stream, &request.stream);                                           \
         return result != CUDA_SUCCESS || captured(stream, &one, 1, &result)                                  \
                    ? result                                                                                  \

@@ -44,7 +44,8 @@ static uint64_t elsewhere; /* bytes of the quota that arrays have */
 static uint64_t credit;    /* bytes that this process may have, once it shares its lease */
 static bool claims;        /* it knows that it does */
 static uint64_t next_id = 1;
-static uint64_t untouched;       /* the address from which on nothing was ever handed out */
+static uint64_t untouched; /* the address from which on nothing was ever handed out */
+static _Atomic bool streams_may_wait;
 static _Atomic uint64_t work;    /* device work enqueued so far */
 static _Atomic uint64_t settled; /* fenced or waited for up to here */
 
@@ -321,11 +322,21 @@ static void touch(const struct gf_block *block) {
     untouched = end > untouched ? end : untouched;
 }
 
-/* A block for an allocation. Where its pool allows no wait for another stream, one that nobody has had. */
+void gf_window_stream_may_wait(void) {
+    atomic_store_explicit(&streams_may_wait, true, memory_order_relaxed);
+}
+
+/* Whether whoever takes what that stream freed may be made to wait for it. */
+static bool may_depend(uint64_t pool, uint64_t freed_stream) {
+    bool endless = freed_stream != 0 && atomic_load_explicit(&streams_may_wait, memory_order_relaxed);
+    return gf_pool_may_depend(pool) && !endless;
+}
+
+/* A block for an allocation. Where it may not wait for the stream that freed it, one that nobody has had. */
 static struct gf_block *take(uint64_t size, uint64_t align, uint64_t pool, uint64_t stream,
                              uint64_t *freed_at, uint64_t *freed_stream) {
     struct gf_block *block = gf_blocks_take(&blocks, size, align, 0, freed_at, freed_stream);
-    if (block == NULL || !in_use(*freed_at, *freed_stream, stream) || gf_pool_may_depend(pool)) {
+    if (block == NULL || !in_use(*freed_at, *freed_stream, stream) || may_depend(pool, *freed_stream)) {
         return block;
     }
     uint64_t before, stream_before;

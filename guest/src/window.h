@@ -53,6 +53,10 @@ CUresult gf_window_info(uint64_t *free, uint64_t *total);
 bool gf_window_charge(uint64_t bytes);
 void gf_window_refund(uint64_t bytes);
 
+/* From here on a stream may wait for what the program does (a value, a function, a word that a kernel reads):
+ * memory that a stream freed is not taken while it may be in use, as long as there is other. */
+void gf_window_stream_may_wait(void);
+
 /* Counts device work, so that memory freed behind it is not reused before it is done. */
 void gf_window_work_enqueued(void);
 /* The same for a copy of memory that the program does not share with the device. */

@@ -83,7 +83,7 @@ KNOWN: tuple[Known, ...] = (
     Known(
         r"of a destroyed context|after a reset",
         r"cuMemFree_v2",
-        "the address is that of an allocation which an earlier case made: the window's are used again at once",
+        "an earlier case's allocation has the address: those of the window are used again at once",
     ),
     Known(
         r"after a sticky error",
