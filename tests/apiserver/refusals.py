@@ -142,6 +142,19 @@ class World:
         )  # it does not run
         return ready
 
+    def condition(self, graph: int) -> int:
+        """A value that a conditional node of the graph may decide by."""
+        reply = self.guest.call("sessionGraphCondition", exec=graph, wanted=0, graph=0, initial=0, flags=0)
+        assert reply.status == 0, reply
+        value: int = reply.values["value"]
+        return value
+
+    def conditional(self, graph: int) -> None:
+        """A conditional node with one body."""
+        value = self.condition(graph)
+        node = {"graph": 0, "type": 0, "size": 1}
+        assert self.guest.call("sessionGraphConditional", exec=graph, value=value, **node).status == 0
+
     def make(self, kind: str) -> int:
         """One more."""
         self.slots += 1
@@ -234,6 +247,10 @@ def valid(world: World, op: str) -> dict[str, Any]:
         values |= {name: value for name, value in at.items() if name in values}
     elif op.startswith("sessionGraph") and "exec" in values and op != "sessionGraphBegin":
         values["exec"] = world.make("graph_exec")
+    if op == "sessionGraphConditional":
+        values["value"] = world.condition(values["exec"])
+    elif op in ("sessionGraphPlace", "sessionGraphDropConditional"):
+        world.conditional(values["exec"])
     if "home" in values:
         values["home"] = world.address
     return values | {"payload": payload(op, values)}
