@@ -337,7 +337,8 @@ def load_override(name: str, value: Value) -> Override:
     return override
 
 
-@lru_cache(maxsize=32)
+# Far more than the spec has files: with one too few, each load pushes out what the next one asks for first.
+@lru_cache(maxsize=512)
 def once(load_file: Callable[[Mapping], T], shown: str, text: str) -> T:
     """What a file's text means: who loads the spec again reads again only what changed."""
     return load_file(parse(text, shown))

@@ -11,6 +11,8 @@ cdef enum:
 
 cdef void begin_graphs(Session *s) noexcept nogil:
     s.graphs.nodes = 0
+    if s.graphs.fillers == NULL:
+        s.graphs.fillers = new vector[ConditionFiller]()
 
 
 cdef struct WireEdge:
@@ -27,15 +29,22 @@ cdef int find_graph_exec(Session *s, Frame *f, uint64_t handle, GraphExec **foun
 cdef void free_graph(GraphExec *g) noexcept nogil:
     del g.nodes
     del g.records
+    del g.graphs
+    del g.conditions
+    del g.conditionals
     free(g)
 
 
 cdef int on_sessionGraphBegin(Session *s, Frame *f, gf_req_sessionGraphBegin *q) noexcept nogil:
     cdef GraphExec *g = <GraphExec *>calloc(1, sizeof(GraphExec))
     cdef int status
-    g.nodes = new vector[cu.CUgraphNode]()
+    g.nodes = new vector[Place]()
     g.records = new vector[uint64_t]()
+    g.graphs = new vector[cu.CUgraph]()
+    g.conditions = new vector[Condition]()
+    g.conditionals = new vector[Conditional]()
     status = cu.cuGraphCreate(&g.graph, 0)
+    g.graphs.push_back(g.graph)
     if status == cu.CUDA_SUCCESS:
         status = put(s, q.exec, GRAPH_EXEC, &g.base, f.context)
         if status != cu.CUDA_SUCCESS:
@@ -48,8 +57,7 @@ cdef int on_sessionGraphBegin(Session *s, Frame *f, gf_req_sessionGraphBegin *q)
 cdef int drop_graph_exec(Session *s, GraphExec *g) noexcept nogil:
     cdef int status
     forget(s, &g.base)
-    spend_apart(s, -<int64_t>(g.nodes.size() * NODE_COST))
-    s.graphs.nodes -= g.nodes.size()
+    charge_nodes(s, g, -<int64_t>g.charged)
     status = enter(s, g.base.context)
     if g.exec != NULL:
         status = cu.cuGraphExecDestroy(g.exec) or status
@@ -63,10 +71,23 @@ cdef int retire_graph_exec(Session *s, Frame *f, uint64_t handle) noexcept nogil
     return cu.CUDA_ERROR_INVALID_VALUE if g == NULL else drop_graph_exec(s, g)
 
 
+cdef void charge_nodes(Session *s, GraphExec *g, int64_t count) noexcept nogil:
+    g.charged += count
+    s.graphs.nodes += count
+    spend_apart(s, count * NODE_COST)
+
+
 cdef int may_add(Session *s, GraphExec *g, uint64_t cost) noexcept nogil:
+    return cu.CUDA_ERROR_INVALID_VALUE if g.exec != NULL or into(g) == NULL else may_hold(s, cost)
+
+
+cdef inline cu.CUgraph into(GraphExec *g) noexcept nogil:
+    """The graph that nodes are added to."""
+    return g.graphs[0][g.current]
+
+
+cdef int may_hold(Session *s, uint64_t cost) noexcept nogil:
     cdef bint granted
-    if g.exec != NULL:
-        return cu.CUDA_ERROR_INVALID_VALUE
     pthread_mutex_lock(&s.lock)
     granted = s.graphs.nodes < NODE_LIMIT and affords(s, cost)
     pthread_mutex_unlock(&s.lock)
@@ -75,12 +96,15 @@ cdef int may_add(Session *s, GraphExec *g, uint64_t cost) noexcept nogil:
 
 cdef int added(Session *s, GraphExec *g, int status, cu.CUgraphNode node) noexcept nogil:
     """Enters a new node, or, in place of one that cannot be any more, an empty one."""
+    cdef Place place
     if status != cu.CUDA_SUCCESS and s.arrival.restoring:
-        status = cu.cuGraphAddEmptyNode(&node, g.graph, NULL, 0)
+        status = cu.cuGraphAddEmptyNode(&node, into(g), NULL, 0)
     if status == cu.CUDA_SUCCESS:
-        g.nodes.push_back(node)
-        s.graphs.nodes += 1
-        spend_apart(s, NODE_COST)
+        place.node = node
+        place.graph = g.current
+        place.conditional = False
+        g.nodes.push_back(place)
+        charge_nodes(s, g, 1)
     return status
 
 
@@ -90,9 +114,9 @@ cdef inline int changed(Session *s, int status) noexcept nogil:
 
 
 cdef int node_of(GraphExec *g, uint32_t place, cu.CUgraphNode *node) noexcept nogil:
-    if g.exec == NULL or place >= g.nodes.size():
+    if g.exec == NULL or place >= g.nodes.size() or g.nodes[0][place].conditional or g.nodes[0][place].node == NULL:
         return cu.CUDA_ERROR_INVALID_VALUE
-    node[0] = g.nodes[0][place]
+    node[0] = g.nodes[0][place].node
     return cu.CUDA_SUCCESS
 
 
@@ -140,7 +164,7 @@ cdef int sessionGraphKernel_call(Session *s, Frame *f, gf_req_sessionGraphKernel
     if status == ENDED:
         return status
     status = status or kernel_params(s, f, q.function, q.grid, q.block, q.shared, &size, packed, extra, &params)
-    status = status or cu.cuGraphAddKernelNode(&node, g.graph, NULL, 0, &params)
+    status = status or cu.cuGraphAddKernelNode(&node, into(g), NULL, 0, &params)
     for i in range(q.attributes):
         status = status or cu.cuGraphKernelNodeSetAttribute(node, attributes[i].id, &attributes[i].value)
     return added(s, g, status, node)
@@ -224,10 +248,10 @@ cdef int sessionGraphRows_call(Session *s, Frame *f, gf_req_sessionGraphRows *q,
     status = check_rows(s, &rows)
     if status == cu.CUDA_SUCCESS and rows.source != 0:
         copy_params(&rows, &copy)
-        status = cu.cuGraphAddMemcpyNode(&node, g.graph, NULL, 0, &copy, f.context.cu)
+        status = cu.cuGraphAddMemcpyNode(&node, into(g), NULL, 0, &copy, f.context.cu)
     elif status == cu.CUDA_SUCCESS:
         fill_params(&rows, &fill)
-        status = cu.cuGraphAddMemsetNode(&node, g.graph, NULL, 0, &fill, f.context.cu)
+        status = cu.cuGraphAddMemsetNode(&node, into(g), NULL, 0, &fill, f.context.cu)
     return added(s, g, status, node)
 
 
@@ -260,16 +284,16 @@ cdef int sessionGraphNode_call(Session *s, Frame *f, gf_req_sessionGraphNode *q,
     if status != cu.CUDA_SUCCESS:
         return status
     if q.kind == GF_GRAPH_NODE_EMPTY:
-        return added(s, g, cu.cuGraphAddEmptyNode(&node, g.graph, NULL, 0), node)
+        return added(s, g, cu.cuGraphAddEmptyNode(&node, into(g), NULL, 0), node)
     if q.kind == GF_GRAPH_NODE_HOST:
         host_params(q.subject, &host)
-        return added(s, g, cu.cuGraphAddHostNode(&node, g.graph, NULL, 0, &host), node)
+        return added(s, g, cu.cuGraphAddHostNode(&node, into(g), NULL, 0, &host), node)
     status = find_plain_event(s, f, q.subject, &event)
     if status == cu.CUDA_SUCCESS and q.kind == GF_GRAPH_NODE_RECORD:
-        status = cu.cuGraphAddEventRecordNode(&node, g.graph, NULL, 0, event.cu)
+        status = cu.cuGraphAddEventRecordNode(&node, into(g), NULL, 0, event.cu)
         g.records.push_back(q.subject)
     elif status == cu.CUDA_SUCCESS:
-        status = cu.cuGraphAddEventWaitNode(&node, g.graph, NULL, 0, event.cu)
+        status = cu.cuGraphAddEventWaitNode(&node, into(g), NULL, 0, event.cu)
     return added(s, g, status, node)
 
 
@@ -332,7 +356,7 @@ cdef int sessionGraphBatch_call(Session *s, Frame *f, gf_req_sessionGraphBatch *
     if status != cu.CUDA_SUCCESS:
         return status
     status = batch_params(s, f, operations, q.count, words, &params)
-    return added(s, g, status or cu.cuGraphAddBatchMemOpNode(&node, g.graph, NULL, 0, &params), node)
+    return added(s, g, status or cu.cuGraphAddBatchMemOpNode(&node, into(g), NULL, 0, &params), node)
 
 
 cdef int sessionGraphSetBatch_call(Session *s, Frame *f, gf_req_sessionGraphSetBatch *q, GraphExec *g,
@@ -351,6 +375,7 @@ cdef int sessionGraphEdges_call(Session *s, Frame *f, gf_req_sessionGraphEdges *
                                 const uint8_t *edges) noexcept nogil:
     cdef WireEdge edge
     cdef cu.CUgraphNode source, target
+    cdef cu.CUgraph graph
     cdef uint32_t i
     cdef int status = may_add(s, g, <uint64_t>q.count * EDGE_COST)
     for i in range(q.count):
@@ -359,9 +384,12 @@ cdef int sessionGraphEdges_call(Session *s, Frame *f, gf_req_sessionGraphEdges *
             status = status or cu.CUDA_ERROR_INVALID_VALUE
         if status != cu.CUDA_SUCCESS:
             return status
-        source = g.nodes[0][edge.source]
-        target = g.nodes[0][edge.target]
-        status = cu.cuGraphAddDependencies(g.graph, &source, &target, &edge.data, 1)
+        source = g.nodes[0][edge.source].node
+        target = g.nodes[0][edge.target].node
+        graph = g.graphs[0][g.nodes[0][edge.source].graph]
+        if g.nodes[0][edge.source].graph != g.nodes[0][edge.target].graph or graph == NULL or source == NULL or target == NULL:
+            return cu.CUDA_ERROR_INVALID_VALUE
+        status = cu.cuGraphAddDependencies(graph, &source, &target, &edge.data, 1)
     return status
 
 

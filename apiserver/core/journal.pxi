@@ -90,6 +90,20 @@ cdef void drop_kept(Session *s, Kept **list) noexcept nogil:
         detach_kept(s, list[0])
 
 
+cdef void forget_kept(Session *s, Object *object, bint (*stays)(uint16_t op) noexcept nogil) noexcept nogil:
+    """What was done to an object and is undone, but for operations that stay."""
+    cdef Kept *kept
+    cdef Kept *following
+    pthread_mutex_lock(&s.lock)
+    following = object.kept
+    while following != NULL:
+        kept = following
+        following = kept.next
+        if not stays(header_of(kept).op):
+            detach_kept(s, kept)
+    pthread_mutex_unlock(&s.lock)
+
+
 cdef void drop_tail(Session *s) noexcept nogil:
     """s.lock is held."""
     cdef Kept *kept

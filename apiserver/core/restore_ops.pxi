@@ -403,6 +403,7 @@ cdef void end_restore(Session *s) noexcept nogil:
     drop_aside(s)
     drop_hasher(s)
     drop_fillers(s)
+    drop_condition_fillers(s)
     for i in range(s.arrival.descriptors.size()):
         close(s.arrival.descriptors[0][i])
     s.arrival.descriptors.clear()

@@ -113,6 +113,9 @@ CUresult gf_node_dependencies(const struct gf_node *node, CUgraphNode *nodes, CU
                               size_t *count);
 CUresult gf_node_dependents(const struct gf_node *node, CUgraphNode *nodes, CUgraphEdgeData *data,
                             size_t *count);
+/* A value that conditional nodes of the graph decide by, in that context. */
+CUresult gf_condition_create(struct gf_model *model, uint64_t context, unsigned initial, unsigned flags,
+                             CUgraphConditionalHandle *value);
 CUresult gf_graph_instantiate(CUgraphExec *handle, struct gf_model *model, uint64_t flags);
 CUresult gf_graph_instantiate_with(CUgraphExec *handle, struct gf_model *model,
                                    CUDA_GRAPH_INSTANTIATE_PARAMS *params);

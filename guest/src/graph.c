@@ -177,9 +177,9 @@ static CUresult disconnect(struct gf_node *from, struct gf_node *to) {
 CUresult gf_graph_disconnect(struct gf_model *model, const CUgraphNode *from, const CUgraphNode *to,
                              size_t count) {
     gf_graphs_lock();
-    CUresult result = model->captured                          ? CUDA_ERROR_INVALID_VALUE
-                      : count > 0 && gf_model_is_single(model) ? CUDA_ERROR_NOT_SUPPORTED
-                                                               : CUDA_SUCCESS;
+    CUresult result = model->captured                           ? CUDA_ERROR_INVALID_VALUE
+                      : count > 0 && gf_model_has_memory(model) ? CUDA_ERROR_NOT_SUPPORTED
+                                                                : CUDA_SUCCESS;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         struct gf_node *ends[2];
         const CUgraphNode handles[2] = {from[i], to[i]};

@@ -18,10 +18,13 @@ struct gf_model {
     struct gf_node *first, *last; /* in the order in which they were added */
     unsigned count, next_id;
     uint64_t handle;        /* 0: no program knows it */
-    struct gf_node *parent; /* whose child graph it is */
+    struct gf_node *parent; /* whose child graph or body it is */
     struct gf_retained *retained;
-    bool captured;      /* a stream is being captured into it */
-    unsigned instances; /* executable graphs made from it that there are */
+    struct gf_condition *conditions; /* values that were made for it (graph_condition.c) */
+    struct gf_graph_home *home;      /* of one with such, or with a body that has such */
+    uint32_t wire_graph;             /* of a conditional node's body: its number on the wire */
+    bool captured;                   /* a stream is being captured into it */
+    unsigned instances;              /* executable graphs made from it that there are */
 };
 
 struct gf_node {
@@ -38,7 +41,10 @@ struct gf_node {
     unsigned attribute_count;
     struct gf_edge *edges; /* what it depends on */
     unsigned edge_count, edge_room;
-    struct gf_model *child;
+    struct gf_model **bodies; /* a child graph, or those of a conditional node */
+    CUgraph *body_handles;
+    unsigned body_count;
+    uint32_t conditional;               /* of a conditional node: its number on the wire */
     struct gf_graph_memory *allocation; /* that it makes or frees */
     /* Of a walk over the model. */
     unsigned mark, walked;
@@ -118,8 +124,25 @@ bool gf_params_reads_host(const struct gf_node *node);
 bool gf_params_writes_host(const struct gf_node *node);
 /* Whether a graph, or one within it, has such a node. */
 bool gf_model_has(const struct gf_model *model, CUgraphNodeType type);
+/* Whether its memory is there once only. */
+bool gf_model_has_memory(const struct gf_model *model);
 /* Whether there is but one of it: what it allocates or decides by cannot be copied. */
 bool gf_model_is_single(const struct gf_model *model);
+
+/* Graphs within a node, which takes them, also when it fails. */
+CUresult gf_node_keep_bodies(struct gf_node *node, struct gf_model **bodies, unsigned count);
+
+/* Conditional nodes (graph_condition.c). */
+/* Gives a node its value, the server its place, and itself its bodies, if the parameters are right. */
+CUresult gf_condition_take(struct gf_node *node);
+/* The node ends, and with it its place on the server. */
+void gf_condition_clear(struct gf_node *node);
+/* The model ends: the server is told as soon as nothing that was made of it runs any more. */
+void gf_condition_forget(struct gf_model *model);
+/* Whether a graph may become executable, as far as conditional nodes are concerned. */
+CUresult gf_condition_check(const struct gf_model *model, CUgraphInstantiateResult *why);
+/* Whether a node is part of a conditional node's body. */
+bool gf_node_is_in_body(const struct gf_node *node);
 
 /* Memory of nodes (graph_memory.c): it has its address from the node on, and is there for the program from a
  * launch until it is freed. */

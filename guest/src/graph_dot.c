@@ -31,8 +31,8 @@ static void print_graph(FILE *file, const void *pointer, unsigned flags) {
         for (unsigned i = 0; i < n->edge_count; i++) {
             dot_edge(file, id, n->edges[i].from->id, n->id);
         }
-        if (n->child != NULL) {
-            print_graph(file, n->child, flags);
+        for (unsigned i = 0; i < n->body_count; i++) {
+            print_graph(file, n->bodies[i], flags);
         }
     }
     fprintf(file, "}\n");

@@ -28,23 +28,48 @@ static void free_exec(struct gf_exec *exec) {
             gf_window_free(exec->attended[i]->staging, 0);
         }
     }
+    if (exec->home != NULL) {
+        gf_graph_home_leave(exec->home);
+    }
     gf_model_free(exec->model);
     free(exec->attended);
     free(exec);
 }
 
 void gf_graph_exec_ended(struct gf_object *object) {
-    gf_graphs_lock();
-    free_exec(((struct gf_graph_exec *)object)->exec);
-    gf_graphs_unlock();
+    struct gf_exec *exec = ((struct gf_graph_exec *)object)->exec;
+    if (exec != NULL) { /* else a home, which knows who needs it */
+        gf_graphs_lock();
+        free_exec(exec);
+        gf_graphs_unlock();
+    }
 }
 
-/* Appends what a launch must look at to the list, child graphs included; without a list it only counts. */
+CUresult gf_cuGraphExecDestroy(CUgraphExec handle) {
+    struct gf_graph_exec *object;
+    uint64_t wire;
+    CUresult result = gf_graph_exec_look_up(handle, &object, &wire);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    bool has_home = object->exec->home != NULL;
+    struct gf_object *ended = gf_object_end(object, wire);
+    if (ended == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct gf_req_cuGraphExecDestroy request = {.hGraphExec = wire};
+    result = has_home ? CUDA_SUCCESS : gf_send_struct(GF_OP_cuGraphExecDestroy, &request);
+    gf_objects_release(ended);
+    return result;
+}
+
+/* Appends what a launch must look at to the list, child graphs included; without a list it only counts.
+ * Bodies of conditional nodes have nothing of it. */
 static unsigned attend(struct gf_model *model, struct gf_node **list) {
     unsigned count = 0;
     for (struct gf_node *n = model->first; n != NULL; n = n->next) {
-        if (n->child != NULL) {
-            count += attend(n->child, list == NULL ? NULL : list + count);
+        if (n->params.type == CU_GRAPH_NODE_TYPE_GRAPH) {
+            count += attend(n->bodies[0], list == NULL ? NULL : list + count);
         } else if (n->params.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD ||
                    n->params.type == CU_GRAPH_NODE_TYPE_HOST || gf_params_reads_host(n) ||
                    gf_params_writes_host(n)) {
@@ -76,7 +101,7 @@ static struct gf_exec *new_exec(struct gf_model *model, uint64_t flags) {
     }
     attend(copy, exec->attended);
     exec->calls = gf_exec_needs_calls(exec);
-    exec->memory = gf_model_is_single(copy);
+    exec->memory = gf_model_has_memory(copy);
     exec->source = model->handle;
     model->instances++;
     return exec;
@@ -86,7 +111,7 @@ static CUresult send_exec(struct gf_exec *exec) {
     struct gf_req_sessionGraphBegin begin = {.exec = exec->handle};
     struct gf_req_sessionGraphReady ready = {.exec = exec->handle, .flags = exec->flags};
     struct gf_req_cuGraphExecDestroy destroy = {.hGraphExec = exec->handle};
-    CUresult result = gf_send_struct(GF_OP_sessionGraphBegin, &begin);
+    CUresult result = exec->home == NULL ? gf_send_struct(GF_OP_sessionGraphBegin, &begin) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -94,19 +119,20 @@ static CUresult send_exec(struct gf_exec *exec) {
     if (result == CUDA_SUCCESS) {
         result = gf_call_struct(GF_OP_sessionGraphReady, &ready, sizeof ready, NULL, 0);
     }
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS && exec->home == NULL) {
         gf_send_struct(GF_OP_cuGraphExecDestroy, &destroy);
     }
     return result;
 }
 
-static CUresult may_instantiate(const struct gf_model *model) {
+static CUresult may_instantiate(const struct gf_model *model, CUgraphInstantiateResult *why) {
     return model->parent != NULL || model->captured            ? CUDA_ERROR_INVALID_VALUE
            : model->instances > 0 && gf_model_is_single(model) ? CUDA_ERROR_NOT_SUPPORTED
-                                                               : CUDA_SUCCESS;
+                                                               : gf_condition_check(model, why);
 }
 
-CUresult gf_graph_instantiate(CUgraphExec *handle, struct gf_model *model, uint64_t flags) {
+static CUresult instantiate(CUgraphExec *handle, struct gf_model *model, uint64_t flags,
+                            CUgraphInstantiateResult *why) {
     const uint64_t known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
                            CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
     if ((flags & ~(known | CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)) != 0) {
@@ -117,7 +143,7 @@ CUresult gf_graph_instantiate(CUgraphExec *handle, struct gf_model *model, uint6
     }
     uint64_t made;
     gf_graphs_lock();
-    CUresult result = may_instantiate(model);
+    CUresult result = may_instantiate(model, why);
     struct gf_exec *exec = result == CUDA_SUCCESS ? new_exec(model, flags) : NULL;
     struct gf_graph_exec *object = exec == NULL ? NULL : gf_graph_exec_new(&made);
     if (result == CUDA_SUCCESS && object == NULL) {
@@ -125,7 +151,8 @@ CUresult gf_graph_instantiate(CUgraphExec *handle, struct gf_model *model, uint6
     } else if (result == CUDA_SUCCESS) {
         object->exec = exec;
         object->flags = flags;
-        exec->handle = made;
+        exec->home = model->home;
+        exec->handle = exec->home == NULL ? made : gf_graph_home_enter(exec->home);
         result = send_exec(exec);
     }
     if (result == CUDA_SUCCESS) {
@@ -141,16 +168,22 @@ CUresult gf_graph_instantiate(CUgraphExec *handle, struct gf_model *model, uint6
     return result;
 }
 
+CUresult gf_graph_instantiate(CUgraphExec *handle, struct gf_model *model, uint64_t flags) {
+    CUgraphInstantiateResult why;
+    return instantiate(handle, model, flags, &why);
+}
+
 CUresult gf_graph_instantiate_with(CUgraphExec *handle, struct gf_model *model,
                                    CUDA_GRAPH_INSTANTIATE_PARAMS *params) {
+    /* With flags that are known, a cycle is all else that may be invalid. */
+    CUgraphInstantiateResult why =
+        params->flags < 16 ? CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE : CUDA_GRAPH_INSTANTIATE_ERROR;
     CUresult result =
-        gf_graph_instantiate(handle, model, params->flags & ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
+        instantiate(handle, model, params->flags & ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD, &why);
     params->hErrNode_out = NULL;
-    /* With flags that are known, a cycle is all that may be invalid. */
-    params->result_out = result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS
-                         : result == CUDA_ERROR_INVALID_VALUE && params->flags < 16
-                             ? CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE
-                             : CUDA_GRAPH_INSTANTIATE_ERROR;
+    params->result_out = result == CUDA_SUCCESS               ? CUDA_GRAPH_INSTANTIATE_SUCCESS
+                         : result == CUDA_ERROR_INVALID_VALUE ? why
+                                                              : CUDA_GRAPH_INSTANTIATE_ERROR;
     return result;
 }
 

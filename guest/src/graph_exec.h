@@ -7,15 +7,20 @@ struct gf_exec {
     struct gf_model
         *model; /* a copy of what it was made from, with later updates; `origin` names the originals */
     uint64_t handle, flags;
-    uint64_t source;      /* handle of the graph that it was made from */
-    bool calls;           /* this process does something while it runs: see gf_exec_needs_calls */
-    bool memory;          /* it allocates or frees */
-    uint64_t last_stream; /* of the last launch, if host memory is involved */
-    uint32_t nodes;       /* on the wire */
+    struct gf_graph_home *home; /* of one with conditional nodes: what it is on the server */
+    uint64_t source;            /* handle of the graph that it was made from */
+    bool calls;                 /* this process does something while it runs: see gf_exec_needs_calls */
+    bool memory;                /* it allocates or frees */
+    uint64_t last_stream;       /* of the last launch, if host memory is involved */
+    uint32_t nodes;             /* on the wire */
     uint64_t context;
     struct gf_node **attended; /* nodes that a launch must look at: host memory, events */
     unsigned attended_count;
 };
+
+/* What was made executable uses the home, and lets go of it (graph_condition.c): its handle on the wire. */
+uint64_t gf_graph_home_enter(struct gf_graph_home *home);
+void gf_graph_home_leave(struct gf_graph_home *home);
 
 /* Sends nodes and edges of a graph, or one node's new parameters (graph_wire.c). */
 CUresult gf_exec_send(struct gf_exec *exec);

@@ -36,6 +36,7 @@ static void free_node(struct gf_node *node) {
 }
 
 void gf_model_free(struct gf_model *model) {
+    gf_condition_forget(model);
     while (model->first != NULL) {
         struct gf_node *node = model->first;
         unlink_node(node);
@@ -149,6 +150,7 @@ struct gf_model *gf_model_copy(const struct gf_model *model) {
         }
     }
     copy->next_id = model->next_id;
+    copy->wire_graph = model->wire_graph;
     if (result == CUDA_SUCCESS) {
         result = gf_retained_copy(&copy->retained, model->retained);
     }
@@ -224,9 +226,11 @@ struct gf_node *gf_model_find(struct gf_model *model, uint64_t origin) {
         if (n->origin == origin) {
             return n;
         }
-        struct gf_node *within = n->child != NULL ? gf_model_find(n->child, origin) : NULL;
-        if (within != NULL) {
-            return within;
+        for (unsigned i = 0; i < n->body_count; i++) {
+            struct gf_node *within = gf_model_find(n->bodies[i], origin);
+            if (within != NULL) {
+                return within;
+            }
         }
     }
     return NULL;
@@ -234,16 +238,24 @@ struct gf_node *gf_model_find(struct gf_model *model, uint64_t origin) {
 
 bool gf_model_has(const struct gf_model *model, CUgraphNodeType type) {
     for (const struct gf_node *n = model->first; n != NULL; n = n->next) {
-        if (n->params.type == type || (n->child != NULL && gf_model_has(n->child, type))) {
+        bool has = n->params.type == type;
+        for (unsigned i = 0; i < n->body_count && !has; i++) {
+            has = gf_model_has(n->bodies[i], type);
+        }
+        if (has) {
             return true;
         }
     }
     return false;
 }
 
-bool gf_model_is_single(const struct gf_model *model) {
+bool gf_model_has_memory(const struct gf_model *model) {
     return gf_model_has(model, CU_GRAPH_NODE_TYPE_MEM_ALLOC) ||
            gf_model_has(model, CU_GRAPH_NODE_TYPE_MEM_FREE);
+}
+
+bool gf_model_is_single(const struct gf_model *model) {
+    return gf_model_has_memory(model) || gf_model_has(model, CU_GRAPH_NODE_TYPE_CONDITIONAL);
 }
 
 /* Handles */
@@ -265,10 +277,14 @@ CUresult gf_node_publish(struct gf_node *node, CUgraphNode *handle) {
     if (handle != NULL) {
         *handle = (CUgraphNode)made;
     }
-    if (node->child == NULL) {
-        return CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < node->body_count && result == CUDA_SUCCESS; i++) {
+        result = gf_model_publish(node->bodies[i], object, &node->body_handles[i]);
     }
-    return gf_model_publish(node->child, object, &node->params.graph.graph);
+    if (node->params.type == CU_GRAPH_NODE_TYPE_GRAPH) {
+        node->params.graph.graph = node->body_handles[0];
+    }
+    return result;
 }
 
 CUresult gf_model_publish(struct gf_model *model, void *owner, CUgraph *handle) {
@@ -290,7 +306,7 @@ CUresult gf_model_publish(struct gf_model *model, void *owner, CUgraph *handle) 
 
 void gf_graph_ended(struct gf_object *object) {
     struct gf_model *model = ((struct gf_graph *)object)->model;
-    /* A child graph's goes with its node. */
+    /* A child graph's, or a body's, goes with its node. */
     if (model->parent == NULL) {
         gf_model_free(model);
     } else {

@@ -40,11 +40,35 @@ CUgraphNodeType gf_form_type(enum gf_form form, const void *params) {
 void gf_params_free(struct gf_node *node) {
     gf_graph_memory_clear(node);
     free(node->memory);
-    if (node->child != NULL) {
-        gf_model_free(node->child);
+    for (unsigned i = 0; i < node->body_count; i++) {
+        gf_model_free(node->bodies[i]);
     }
+    gf_condition_clear(node);
+    free(node->bodies);
+    free(node->body_handles);
     node->memory = NULL;
-    node->child = NULL;
+    node->bodies = NULL;
+    node->body_handles = NULL;
+    node->body_count = 0;
+}
+
+CUresult gf_node_keep_bodies(struct gf_node *node, struct gf_model **bodies, unsigned count) {
+    node->bodies = calloc(count, sizeof(struct gf_model *));
+    node->body_handles = calloc(count, sizeof(CUgraph));
+    bool all = node->bodies != NULL && node->body_handles != NULL;
+    for (unsigned i = 0; i < count; i++) {
+        all = all && bodies[i] != NULL;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if (all) {
+            node->bodies[i] = bodies[i];
+            bodies[i]->parent = node;
+        } else if (bodies[i] != NULL) {
+            gf_model_free(bodies[i]);
+        }
+    }
+    node->body_count = all ? count : 0;
+    return all ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* What a node holds, exchanged for another's. */
@@ -54,10 +78,13 @@ static void give(struct gf_node *to, struct gf_node *from) {
     to->memory = from->memory;
     to->memory_size = from->memory_size;
     to->value_bytes = from->value_bytes;
-    to->child = from->child;
+    to->bodies = from->bodies;
+    to->body_handles = from->body_handles;
+    to->body_count = from->body_count;
+    to->conditional = from->conditional;
     to->allocation = from->allocation;
-    if (to->child != NULL) {
-        to->child->parent = to;
+    for (unsigned i = 0; i < to->body_count; i++) {
+        to->bodies[i]->parent = to;
     }
 }
 
@@ -77,23 +104,33 @@ static CUresult take_child(struct gf_node *node) {
     if (gf_model_is_single(graph->model)) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    node->child = gf_model_copy(graph->model);
-    if (node->child == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct gf_model *copy = gf_model_copy(graph->model);
+    return gf_node_keep_bodies(node, &copy, 1);
+}
+
+static CUresult take(struct gf_node *node) {
+    switch ((int)node->params.type) {
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+        return take_child(node);
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return gf_condition_take(node);
+    default:
+        return gf_params_take(node);
     }
-    node->child->parent = node;
-    return CUDA_SUCCESS;
 }
 
 CUresult gf_params_set(struct gf_node *node, enum gf_form form, const void *params) {
     struct gf_node made = {.model = node->model};
     if (form == GF_FORM_MODEL) {
+        struct gf_model *copy = gf_model_copy(*(struct gf_model *const *)params);
         made.params.type = CU_GRAPH_NODE_TYPE_GRAPH;
-        if ((made.child = gf_model_copy(*(struct gf_model *const *)params)) == NULL) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
+        CUresult result = gf_node_keep_bodies(&made, &copy, 1);
+        if (result == CUDA_SUCCESS) {
+            give(node, &made);
+        } else {
+            gf_params_free(&made);
         }
-        give(node, &made);
-        return CUDA_SUCCESS;
+        return result;
     }
     if (form == GF_FORM_ANY) {
         made.params = *(const CUgraphNodeParams *)params;
@@ -101,8 +138,7 @@ CUresult gf_params_set(struct gf_node *node, enum gf_form form, const void *para
         made.params.type = forms[form].type;
         memcpy((char *)&made.params + forms[form].offset, params, forms[form].size);
     }
-    CUresult result =
-        made.params.type == CU_GRAPH_NODE_TYPE_GRAPH ? take_child(&made) : gf_params_take(&made);
+    CUresult result = take(&made);
     if (result == CUDA_SUCCESS) {
         give(node, &made);
     } else {
@@ -147,13 +183,30 @@ static CUresult copy_memory(struct gf_node *node, const struct gf_node *from) {
     return CUDA_SUCCESS;
 }
 
-CUresult gf_params_copy(struct gf_node *node, const struct gf_node *from) {
-    struct gf_node made = {
-        .params = from->params, .memory_size = from->memory_size, .value_bytes = from->value_bytes};
-    CUresult result = copy_memory(&made, from);
-    if (result == CUDA_SUCCESS && from->child != NULL && (made.child = gf_model_copy(from->child)) == NULL) {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
+static CUresult copy_bodies(struct gf_node *node, const struct gf_node *from) {
+    if (from->body_count == 0) {
+        return CUDA_SUCCESS;
     }
+    struct gf_model **copies = calloc(from->body_count, sizeof(struct gf_model *));
+    for (unsigned i = 0; copies != NULL && i < from->body_count; i++) {
+        copies[i] = gf_model_copy(from->bodies[i]);
+    }
+    CUresult result =
+        copies == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_node_keep_bodies(node, copies, from->body_count);
+    free(copies);
+    if (from->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+        node->params.conditional.phGraph_out = node->body_handles;
+    }
+    return result;
+}
+
+CUresult gf_params_copy(struct gf_node *node, const struct gf_node *from) {
+    struct gf_node made = {.params = from->params,
+                           .memory_size = from->memory_size,
+                           .value_bytes = from->value_bytes,
+                           .conditional = from->conditional};
+    CUresult result = copy_memory(&made, from);
+    result = result == CUDA_SUCCESS ? copy_bodies(&made, from) : result;
     if (result != CUDA_SUCCESS) {
         gf_params_free(&made);
         return result;
@@ -195,10 +248,13 @@ void gf_params_tell(const struct gf_node *node, enum gf_form form, void *params)
                                                    : &((CUDA_MEM_ALLOC_NODE_PARAMS_v2 *)params)->dptr;
         *address = node->params.alloc.dptr;
     }
+    if (node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+        ((CUgraphNodeParams *)params)->conditional.phGraph_out = node->body_handles;
+    }
 }
 
 bool gf_params_is_fixed(const struct gf_node *node) {
-    return node->allocation != NULL || node->child != NULL;
+    return node->allocation != NULL || node->body_count > 0;
 }
 
 static bool is_host(CUmemorytype type, uint64_t address) {
@@ -252,6 +308,10 @@ CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const 
     }
     if (node->params.type == CU_GRAPH_NODE_TYPE_KERNEL && is_cooperative(node) != is_cooperative(by)) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;
+    }
+    if (node->params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL &&
+        node->params.conditional.handle != by->params.conditional.handle) {
+        return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     }
     if (node->params.type == CU_GRAPH_NODE_TYPE_MEMSET &&
         !fills_alike(&node->params.memset, &by->params.memset)) {

@@ -106,7 +106,7 @@ static CUresult take_empty(struct gf_node *node) {
     return CUDA_SUCCESS;
 }
 
-/* By CUgraphNodeType; what is not here, nor a child graph, is not carried. */
+/* By CUgraphNodeType; what is not here, and holds no graphs, is not carried. */
 static CUresult (*const take[])(struct gf_node *node) = {
     [CU_GRAPH_NODE_TYPE_KERNEL] = take_kernel,
     [CU_GRAPH_NODE_TYPE_MEMCPY] = take_memcpy,

@@ -115,8 +115,8 @@ static CUgraphExecUpdateResult compare(struct gf_model *have, struct gf_model *w
     for (struct gf_node *w = want->first; w != NULL && result == CU_GRAPH_EXEC_UPDATE_SUCCESS; w = w->next) {
         info->errorNode = (CUgraphNode)w->handle;
         result = gf_params_may_replace(w->below, w);
-        if (result == CU_GRAPH_EXEC_UPDATE_SUCCESS && w->child != NULL) {
-            result = compare(w->below->child, w->child, info);
+        for (unsigned i = 0; i < w->body_count && result == CU_GRAPH_EXEC_UPDATE_SUCCESS; i++) {
+            result = compare(w->below->bodies[i], w->bodies[i], info);
         }
     }
     if (result == CU_GRAPH_EXEC_UPDATE_SUCCESS) {
@@ -130,10 +130,14 @@ static CUresult adopt(struct gf_exec *exec, struct gf_model *want) {
     CUresult result = CUDA_SUCCESS;
     for (struct gf_node *w = want->first; w != NULL && result == CUDA_SUCCESS; w = w->next) {
         struct gf_node *have = w->below;
-        if (w->child != NULL) {
-            result = adopt(exec, w->child);
-        } else if (!gf_params_equal(have, w) || have->attribute_count != w->attribute_count ||
-                   w->attribute_count > 0) {
+        for (unsigned i = 0; i < w->body_count && result == CUDA_SUCCESS; i++) {
+            result = adopt(exec, w->bodies[i]);
+        }
+        if (w->body_count > 0) {
+            continue;
+        }
+        if (!gf_params_equal(have, w) || have->attribute_count != w->attribute_count ||
+            w->attribute_count > 0) {
             result = gf_params_copy(have, w);
             result = result == CUDA_SUCCESS ? gf_exec_send_node(exec, have) : result;
         }
@@ -147,9 +151,9 @@ static CUresult replace(struct gf_exec *exec, struct gf_node *node, const struct
     if (gf_params_may_replace(node, given) != CU_GRAPH_EXEC_UPDATE_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (given->child != NULL) {
-        bool same = compare(node->child, given->child, &info) == CU_GRAPH_EXEC_UPDATE_SUCCESS;
-        return same ? adopt(exec, given->child) : CUDA_ERROR_INVALID_VALUE;
+    if (given->body_count > 0) {
+        bool same = compare(node->bodies[0], given->bodies[0], &info) == CU_GRAPH_EXEC_UPDATE_SUCCESS;
+        return same ? adopt(exec, given->bodies[0]) : CUDA_ERROR_INVALID_VALUE;
     }
     CUresult result = gf_params_set(node, form, params);
     return result == CUDA_SUCCESS ? gf_exec_send_node(exec, node) : result;

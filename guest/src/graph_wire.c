@@ -6,6 +6,7 @@
 
 #include "channel.h"
 #include "copy.h"
+#include "functions.h"
 #include "gpuferry/messages.h"
 #include "graph_exec.h"
 #include "host_memory.h"
@@ -23,6 +24,7 @@ struct build {
     struct gf_exec *exec;
     int64_t set; /* this node on the wire is given new parameters; -1: nodes are added */
     uint32_t next;
+    uint32_t graph; /* that nodes are added to */
     struct wire_edge *edges;
     unsigned edge_count;
     CUresult result;
@@ -128,21 +130,22 @@ struct slices {
     struct build *build;
     struct gf_node *node;
     uint64_t staged;
-    bool more;
+    bool more, direct; /* behind another one; between memory that the device reaches */
 };
 
 static CUresult send_slice(void *data, const struct gf_row_copy *c) {
     struct slices *s = data;
     uint64_t staging = s->node->staging + s->staged;
     s->staged += c->width * c->rows;
-    uint32_t at = send_rows(
-        s->build, &(struct gf_req_sessionGraphRows){.target = c->to_device ? c->to : staging,
-                                                    .target_pitch = c->to_device ? c->to_pitch : c->width,
-                                                    .source = c->from_device ? c->from : staging,
-                                                    .source_pitch = c->from_device ? c->from_pitch : c->width,
-                                                    .width = c->width,
-                                                    .rows = c->rows,
-                                                    .element = 1});
+    bool to = c->to_device || s->direct, from = c->from_device || s->direct;
+    uint32_t at =
+        send_rows(s->build, &(struct gf_req_sessionGraphRows){.target = to ? c->to : staging,
+                                                              .target_pitch = to ? c->to_pitch : c->width,
+                                                              .source = from ? c->from : staging,
+                                                              .source_pitch = from ? c->from_pitch : c->width,
+                                                              .width = c->width,
+                                                              .rows = c->rows,
+                                                              .element = 1});
     if (s->more && s->build->set < 0) {
         send_edge(s->build, at - 1, at, NULL);
     }
@@ -185,7 +188,32 @@ static uint32_t send_call(struct build *b, struct gf_node *node) {
     return send_plain(b, GF_GRAPH_NODE_HOST, node->call);
 }
 
+/* Page-locked memory, which the device reaches from now on. */
+static CUresult share(CUmemorytype *type, CUdeviceptr *device, const void *host) {
+    uint64_t address = *type == CU_MEMORYTYPE_UNIFIED ? *device : (uint64_t)host;
+    CUresult result = gf_cuMemHostGetDevicePointer_v2(device, (void *)address, 0);
+    *type = CU_MEMORYTYPE_DEVICE;
+    return result == CUDA_ERROR_INVALID_VALUE ? CUDA_ERROR_NOT_SUPPORTED : result;
+}
+
+/* A body runs as often as the device decides, so its copies are made within the memory of the device. */
+static void send_copy_in_body(struct build *b, struct gf_node *node) {
+    CUDA_MEMCPY3D copy = node->params.memcpy.copyParams;
+    struct slices slices = {.build = b, .node = node, .direct = true};
+    if (gf_params_reads_host(node)) {
+        fail(b, share(&copy.srcMemoryType, &copy.srcDevice, copy.srcHost));
+    }
+    if (gf_params_writes_host(node)) {
+        fail(b, share(&copy.dstMemoryType, &copy.dstDevice, copy.dstHost));
+    }
+    fail(b, b->result == CUDA_SUCCESS ? gf_copy_each(&copy, send_slice, &slices) : CUDA_SUCCESS);
+}
+
 static void send_copy(struct build *b, struct gf_node *node) {
+    if (gf_node_is_in_body(node)) {
+        send_copy_in_body(b, node);
+        return;
+    }
     bool calls = b->exec->calls, reads = gf_params_reads_host(node);
     struct slices slices = {.build = b, .node = node, .more = calls && reads};
     fail(b, stage(b->exec, node));
@@ -224,6 +252,32 @@ static void send_batch(struct build *b, const struct gf_node *node) {
 
 static void send_model(struct build *b, struct gf_model *model, uint32_t *first, uint32_t *last);
 
+static void send_nodes(struct build *b, struct gf_model *model);
+
+/* What follows is part of that graph. */
+static void enter(struct build *b, uint32_t graph) {
+    struct gf_req_sessionGraphEnter request = {b->exec->handle, graph};
+    b->graph = graph;
+    if (b->result == CUDA_SUCCESS) {
+        fail(b, gf_send_struct(GF_OP_sessionGraphEnter, &request));
+    }
+}
+
+/* The node is there since the program has added it. */
+static void send_conditional(struct build *b, struct gf_node *node) {
+    struct gf_req_sessionGraphPlace request = {b->exec->handle, node->conditional - 1};
+    uint32_t outer = b->graph;
+    place(b);
+    if (b->result == CUDA_SUCCESS) {
+        fail(b, gf_send_struct(GF_OP_sessionGraphPlace, &request));
+    }
+    for (unsigned i = 0; i < node->body_count; i++) {
+        enter(b, node->bodies[i]->wire_graph);
+        send_nodes(b, node->bodies[i]);
+    }
+    enter(b, outer);
+}
+
 static void send_node(struct build *b, struct gf_node *node) {
     node->wire_first = b->set >= 0 ? (uint32_t)b->set : b->next;
     switch ((int)node->params.type) {
@@ -237,7 +291,11 @@ static void send_node(struct build *b, struct gf_node *node) {
         send_fill(b, &node->params.memset);
         break;
     case CU_GRAPH_NODE_TYPE_GRAPH:
-        send_model(b, node->child, &node->wire_first, &node->wire_last);
+        send_model(b, node->bodies[0], &node->wire_first, &node->wire_last);
+        return;
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        send_conditional(b, node);
+        node->wire_last = node->wire_first;
         return;
     case CU_GRAPH_NODE_TYPE_HOST:
         send_call(b, node);

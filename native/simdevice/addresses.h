@@ -9,11 +9,13 @@
 #define SIM_DEVICE_END    UINT64_C(0x400000000000) /* far below what the system places */
 #define SIM_DEVICE_MARGIN (UINT64_C(1) << 40)
 
-/* Within it: variables of modules (placement.c), the heap of device code (exec/heap.c), all else (pages.c).
- */
-#define SIM_VARIABLES_BEGIN UINT64_C(0x110000000000)
-#define SIM_VARIABLES_END   UINT64_C(0x190000000000)
-#define SIM_HEAP_BEGIN      UINT64_C(0x1a0000000000)
-#define SIM_HEAP_END        UINT64_C(0x200000000000)
-#define SIM_PAGES_BEGIN     UINT64_C(0x200000000000)
-#define SIM_PAGES_END       UINT64_C(0x400000000000)
+/* Within it: variables of modules (placement.c), conditional values of graphs (condition.c), the heap of
+ * device code (exec/heap.c), all else (pages.c). */
+#define SIM_VARIABLES_BEGIN  UINT64_C(0x110000000000)
+#define SIM_VARIABLES_END    UINT64_C(0x190000000000)
+#define SIM_CONDITIONS_BEGIN UINT64_C(0x190000000000)
+#define SIM_CONDITIONS_END   UINT64_C(0x190010000000)
+#define SIM_HEAP_BEGIN       UINT64_C(0x1a0000000000)
+#define SIM_HEAP_END         UINT64_C(0x200000000000)
+#define SIM_PAGES_BEGIN      UINT64_C(0x200000000000)
+#define SIM_PAGES_END        UINT64_C(0x400000000000)

@@ -1,12 +1,53 @@
 /* The values of conditional nodes. */
 #include "condition.h"
+#include "addresses.h"
 #include "memory.h"
+#include "pages.h"
 #include <stdlib.h>
+
+/* Each value has a page of its own: the lowest one that is free, so the same calls give the same handles in
+ * every process. */
+enum { PLACES = (SIM_CONDITIONS_END - SIM_CONDITIONS_BEGIN) / SIM_PAGE };
+
+static bool taken[PLACES];
+static unsigned lowest; /* below it all are taken */
+
+static uint64_t place_of(unsigned number) {
+    return SIM_CONDITIONS_BEGIN + (uint64_t)number * SIM_PAGE;
+}
+
+static bool take_place(uint64_t *address) {
+    while (lowest < PLACES && (taken[lowest] || !sim_pages_new_at(place_of(lowest), SIM_PAGE)))
+        taken[lowest++] = true;
+    if (lowest == PLACES)
+        return false;
+    *address = place_of(lowest);
+    taken[lowest++] = true;
+    return true;
+}
+
+static void give_place(uint64_t address) {
+    unsigned number = (unsigned)((address - SIM_CONDITIONS_BEGIN) / SIM_PAGE);
+    sim_pages_free(address, SIM_PAGE);
+    taken[number] = false;
+    if (number < lowest)
+        lowest = number;
+}
+
+static CUresult make_word(struct sim_device *device, uint64_t *address) {
+    if (!take_place(address))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = sim_memory_place(SIM_RANGE_GLOBAL, device, sizeof(uint32_t), *address);
+    if (result != CUDA_SUCCESS)
+        give_place(*address);
+    return result;
+}
 
 static void release(struct sim_condition *condition) {
     if (--condition->references)
         return;
     sim_memory_delete((uint64_t)condition->word);
+    give_place((uint64_t)condition->word);
     free(condition);
 }
 
@@ -29,7 +70,7 @@ CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *out, CUgraph h
     struct sim_condition *condition = calloc(1, sizeof *condition);
     if (!condition)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = sim_memory_new(SIM_RANGE_GLOBAL, context->device, NULL, sizeof initial, 0, &word);
+    CUresult result = make_word(context->device, &word);
     if (result != CUDA_SUCCESS) {
         free(condition);
         return result;

@@ -1,15 +1,32 @@
 #include "conditional.h"
 #include "condition.h"
 #include "graph_exec.h"
+#include "memory.h"
 #include <stdlib.h>
 
 /* ---- instantiating ---- */
 
+/* Memory that the device reaches without the host's help. */
+static bool reaches(CUmemorytype type, CUdeviceptr device, const void *host) {
+    struct sim_range range;
+    return type == CU_MEMORYTYPE_ARRAY || type == CU_MEMORYTYPE_DEVICE ||
+           sim_ranges_find(&sim_memory, type == CU_MEMORYTYPE_HOST ? (uint64_t)host : device, &range);
+}
+
+static CUresult check_copy(const CUDA_MEMCPY3D *copy) {
+    return reaches(copy->srcMemoryType, copy->srcDevice, copy->srcHost) &&
+                   reaches(copy->dstMemoryType, copy->dstDevice, copy->dstHost)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_NOT_SUPPORTED;
+}
+
 static CUresult check_body(const struct sim_graph *body) {
     for (size_t i = 0; i < body->node_count; i++)
         switch ((int)body->nodes[i]->params.type) {
-        case CU_GRAPH_NODE_TYPE_KERNEL:
         case CU_GRAPH_NODE_TYPE_MEMCPY:
+            SIM_TRY(check_copy(&body->nodes[i]->params.memcpy.copyParams));
+            break;
+        case CU_GRAPH_NODE_TYPE_KERNEL:
         case CU_GRAPH_NODE_TYPE_MEMSET:
         case CU_GRAPH_NODE_TYPE_EMPTY:
         case CU_GRAPH_NODE_TYPE_CONDITIONAL:
@@ -47,13 +64,23 @@ static CUresult plan_all(struct sim_graph *graph, struct sim_exec *exec) {
     return CUDA_SUCCESS;
 }
 
+static bool all_used(const struct sim_graph *graph) {
+    for (struct sim_condition *each = graph->conditions; each; each = each->next)
+        if (!each->used)
+            return false;
+    for (size_t i = 0; i < graph->node_count; i++)
+        for (unsigned j = 0; j < graph->nodes[i]->body_count; j++)
+            if (!all_used(graph->nodes[i]->bodies[j]))
+                return false;
+    return true;
+}
+
 CUresult sim_conditional_prepare(const struct sim_graph *graph, struct sim_exec *exec,
                                  CUgraphInstantiateResult *why) {
-    for (struct sim_condition *each = graph->conditions; each; each = each->next)
-        if (!each->used) {
-            *why = CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED;
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+    if (!all_used(graph)) {
+        *why = CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED;
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     return plan_all(exec->graph, exec);
 }
 

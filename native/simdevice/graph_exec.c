@@ -11,9 +11,6 @@ static void destroy(void *pointer) {
     if (exec->last)
         sim_op_release(exec->last);
     sim_graphs_lock();
-    struct sim_graph *source = sim_graph_find((CUgraph)(uintptr_t)exec->source);
-    if (source)
-        source->instances--;
     sim_graph_free(exec->graph);
     sim_graphs_unlock();
     sim_plan_free(&exec->plan);
@@ -149,6 +146,11 @@ CUresult cuGraphExecDestroy(CUgraphExec handle) {
     pthread_mutex_unlock(&exec->lock);
     if (last)
         sim_op_release(last);
+    sim_graphs_lock();
+    struct sim_graph *source = sim_graph_find((CUgraph)(uintptr_t)exec->source);
+    if (source)
+        source->instances--;
+    sim_graphs_unlock();
     sim_release(exec);
     return CUDA_SUCCESS;
 }

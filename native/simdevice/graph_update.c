@@ -62,6 +62,9 @@ static CUgraphExecUpdateResult compare(const struct sim_node *before, const stru
         return before->context == after->context && fills_alike(&b->memset, &a->memset)
                    ? CU_GRAPH_EXEC_UPDATE_SUCCESS
                    : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return b->conditional.handle == a->conditional.handle ? CU_GRAPH_EXEC_UPDATE_SUCCESS
+                                                              : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
         return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;

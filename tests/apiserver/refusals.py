@@ -26,7 +26,8 @@ from tests.apiserver.guest import PRIMARY, Guest, handle, operations
 PAGE = 2 << 20
 LIMITS = {What.MIN, What.MAX}
 NOBODY = 0x7FFF_FF00  # no enumerator of any enum
-FIRST_FUNCTION = min(v.id for v in load().driver.variants)
+SPEC = load()
+FIRST_FUNCTION = min(v.id for v in SPEC.driver.variants)
 
 # Where a valid value does not follow from the check of one argument alone.
 VALID: dict[str, dict[str, Any]] = {
@@ -141,6 +142,19 @@ class World:
         )  # it does not run
         return ready
 
+    def condition(self, graph: int) -> int:
+        """A value that a conditional node of the graph may decide by."""
+        reply = self.guest.call("sessionGraphCondition", exec=graph, wanted=0, graph=0, initial=0, flags=0)
+        assert reply.status == 0, reply
+        value: int = reply.values["value"]
+        return value
+
+    def conditional(self, graph: int) -> None:
+        """A conditional node with one body."""
+        value = self.condition(graph)
+        node = {"graph": 0, "type": 0, "size": 1}
+        assert self.guest.call("sessionGraphConditional", exec=graph, value=value, **node).status == 0
+
     def make(self, kind: str) -> int:
         """One more."""
         self.slots += 1
@@ -233,6 +247,10 @@ def valid(world: World, op: str) -> dict[str, Any]:
         values |= {name: value for name, value in at.items() if name in values}
     elif op.startswith("sessionGraph") and "exec" in values and op != "sessionGraphBegin":
         values["exec"] = world.make("graph_exec")
+    if op == "sessionGraphConditional":
+        values["value"] = world.condition(values["exec"])
+    elif op in ("sessionGraphPlace", "sessionGraphDropConditional"):
+        world.conditional(values["exec"])
     if "home" in values:
         values["home"] = world.address
     return values | {"payload": payload(op, values)}
@@ -259,7 +277,7 @@ def allowed(op: str, arg: Arg) -> tuple[str, ...]:
 
 @cache
 def checks(op: str) -> tuple[Check, ...]:
-    return stated(load(), operations()[op])
+    return stated(SPEC, operations()[op])
 
 
 def framing(op: str) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from codegen import compare, generate, header
 from codegen.__main__ import main
-from codegen.load import load
+from codegen.load import load, once
 from codegen.model import Class
 
 INCLUDE = header.find(None)
@@ -18,6 +18,13 @@ INCLUDE = header.find(None)
 
 def test_spec_agrees_with_the_header() -> None:
     assert compare.check(load(), INCLUDE) == []
+
+
+def test_what_did_not_change_is_not_read_again() -> None:
+    load()
+    before = once.cache_info().misses
+    load()
+    assert once.cache_info().misses == before
 
 
 def test_every_function_of_the_header_is_found() -> None:

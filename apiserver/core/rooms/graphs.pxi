@@ -1,17 +1,43 @@
 # Room: graphs
 # Holds: how many nodes the executable graphs of the session have; the graphs themselves are objects.
 # Lock: none; the dispatcher's
-# Home: graphs
+# Home: graphs conditionals
 # Changed by: -
 # Read by: -
-# Offers: begin_graphs drop_graph_exec find_graph_exec retire_graph_exec
+# Offers: begin_graphs drop_condition_fillers drop_graph_exec find_graph_exec retire_graph_exec
+
+cdef struct Place:
+    cu.CUgraphNode node         # NULL: it went with the conditional node that it was within
+    uint32_t graph
+    bint conditional
+
+cdef struct Condition:
+    cu.CUgraphConditionalHandle value
+    bint used                   # by a node
+
+cdef struct Conditional:
+    cu.CUgraphNode node
+    uint32_t graph              # that it is in
+    uint32_t first              # of its bodies
+    uint32_t bodies
+    uint32_t depth              # of conditional nodes within one another
 
 cdef struct GraphExec:
     Object base
     cu.CUgraph graph            # its nodes are named by later updates
     cu.CUgraphExec exec         # NULL: it is not ready
-    vector[cu.CUgraphNode] *nodes
+    vector[Place] *nodes
     vector[uint64_t] *records   # handles of the events that a launch records
+    vector[cu.CUgraph] *graphs  # itself, then bodies of conditional nodes; NULL: it is there no more
+    vector[Condition] *conditions
+    vector[Conditional] *conditionals
+    uint32_t current            # the graph that nodes are added to
+    uint64_t charged            # nodes, bodies and values that count
+
+cdef struct ConditionFiller:
+    cu.CUgraphConditionalHandle value
+    cu.CUgraph graph            # made for it alone
 
 cdef struct Graphs:
     uint64_t nodes
+    vector[ConditionFiller] *fillers    # values that are kept from being given, in a session that comes from another server

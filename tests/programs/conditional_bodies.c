@@ -1,0 +1,224 @@
+// What stands in the bodies of conditional nodes: further conditional nodes, child graphs, copies, what a
+// stream was given while it was captured; and what may be changed of it, before and after it is made
+// executable.
+#include "conditional.h"
+
+static CUfunction set, count_up;
+static CUdeviceptr counter, other, value, inner_value;
+static CUstream stream;
+
+static unsigned launched(CUgraphExec exec, CUdeviceptr where, unsigned from, unsigned inner) {
+    unsigned raised = 0;
+    QUIET(cuMemsetD32(counter, 0, 1));
+    QUIET(cuMemsetD32(other, 0, 1));
+    QUIET(cuMemsetD32(value, from, 1));
+    QUIET(cuMemsetD32(inner_value, inner, 1));
+    QUIET(cuStreamSynchronize(NULL));
+    QUIET(cuGraphLaunch(exec, stream));
+    QUIET(cuStreamSynchronize(stream));
+    QUIET(cuMemcpyDtoH(&raised, where, 4));
+    return raised;
+}
+
+// A loop that counts `value` down, in which a condition that its kernel counts down decides what is counted.
+static void nested(void) {
+    CUgraph graph;
+    CUgraphExec exec;
+    CUgraphNode loop, choice, node;
+    OK(cuGraphCreate(&graph, 0));
+    CUgraphConditionalHandle outer = add_condition(graph, 1);
+    CUgraph body = *add_conditional(graph, NULL, outer, CU_GRAPH_COND_TYPE_WHILE, 1, &loop);
+    CUgraphConditionalHandle inner = add_condition(body, 0);
+    CUgraphNode sets = add_kernel(body, NULL, set, (void *[]){&outer, &value});
+    CUgraphNode decides = add_kernel(body, sets, set, (void *[]){&inner, &inner_value});
+    CUgraph *bodies = add_conditional(body, decides, inner, CU_GRAPH_COND_TYPE_IF, 2, &choice);
+    CUgraph then = bodies[0], otherwise = bodies[1];
+    CUgraphNode counts = add_kernel(then, NULL, count_up, (void *[]){&counter});
+    add_kernel(otherwise, NULL, count_up, (void *[]){&other});
+
+    CUgraph child;
+    CUgraphNode inside;
+    OK(cuGraphCreate(&child, 0));
+    add_kernel(child, NULL, count_up, (void *[]){&other});
+    OK(cuGraphAddChildGraphNode(&inside, otherwise, NULL, 0, child));
+    OK(cuGraphDestroy(child));
+
+    size_t count = 0;
+    OK(cuGraphGetNodes(body, NULL, &count));
+    EXPECT(count == 3);
+    CUgraph found;
+    OK(cuGraphNodeGetContainingGraph(choice, &found));
+    EXPECT(found == body);
+    CUgraphNodeParams params = {0};
+    OK(cuGraphNodeGetParams(choice, &params));
+    EXPECT(params.conditional.handle == inner && params.conditional.size == 2 &&
+           params.conditional.phGraph_out[1] == otherwise);
+
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    // counts of `value` 4, 3, 2, 1, 0: five rounds, of which `inner_value` 2, 1 count and 0 does not, and
+    // then it is large
+    EXPECT(launched(exec, counter, 4, 2) == 4);
+    EXPECT(launched(exec, other, 4, 2) == 2);
+    EXPECT(launched(exec, other, 0, 0) == 2); // again from the defaults
+    EXPECT(launched(exec, counter, 2, 100) == 3);
+
+    // One node of a body, then all of them by the graph itself.
+    CUDA_KERNEL_NODE_PARAMS launch = {
+        .func = count_up, 1, 1, 1, 1, 1, 1, 0, (void *[]){&other}, NULL, NULL, NULL};
+    OK(cuGraphExecKernelNodeSetParams(exec, counts, &launch));
+    EXPECT(launched(exec, counter, 4, 9) == 0);
+    EXPECT(launched(exec, other, 4, 9) == 5);
+    CUgraphExecUpdateResultInfo info;
+    OK(cuGraphExecUpdate(exec, graph, &info));
+    EXPECT(launched(exec, counter, 4, 9) == 5);
+
+    // What cannot be changed, copied or shared.
+    CALL(cuGraphNodeSetParams(choice, &params));
+    CALL(cuGraphExecNodeSetParams(exec, choice, &params));
+    CALL(cuGraphNodeSetEnabled(exec, choice, 0));
+    CUgraph copy;
+    CUgraphExec second;
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphClone(&copy, graph));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphInstantiate(&second, graph, 0));
+    OK(cuGraphCreate(&copy, 0));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphAddChildGraphNode(&node, copy, NULL, 0, graph));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphDestroy(body));
+    // Another graph of the same shape decides by other values.
+    CUgraphConditionalHandle foreign = add_condition(copy, 1);
+    CUgraphNode alike;
+    add_kernel(*add_conditional(copy, NULL, foreign, CU_GRAPH_COND_TYPE_WHILE, 1, &alike), NULL, set,
+               (void *[]){&foreign, &value});
+    FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cuGraphExecUpdate(exec, copy, &info));
+    EXPECT(info.result == CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED && info.errorNode == alike);
+    OK(cuGraphDestroy(copy));
+
+    // It goes on without its graph.
+    OK(cuGraphDestroy(graph));
+    EXPECT(launched(exec, counter, 3, 100) == 4);
+    OK(cuGraphExecDestroy(exec));
+}
+
+// Made executable again, with other nodes than before.
+static void again(void) {
+    CUgraph graph;
+    CUgraphExec exec;
+    CUgraphNode first, second, before;
+    OK(cuGraphCreate(&graph, 0));
+    CUgraphConditionalHandle one = add_condition(graph, 1), two = add_condition(graph, 1);
+    before = add_kernel(graph, NULL, count_up, (void *[]){&other});
+    CUgraph body = *add_conditional(graph, before, one, CU_GRAPH_COND_TYPE_IF, 1, &first);
+    add_kernel(body, NULL, count_up, (void *[]){&counter});
+    CUgraph last = *add_conditional(graph, first, two, CU_GRAPH_COND_TYPE_IF, 1, &second);
+    CUgraphNode counts = add_kernel(last, NULL, count_up, (void *[]){&counter});
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    EXPECT(launched(exec, counter, 0, 0) == 2);
+    EXPECT(launched(exec, other, 0, 0) == 1);
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuGraphExecDestroy(exec)); // while it may still run
+    OK(cuStreamSynchronize(stream));
+
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    EXPECT(launched(exec, counter, 0, 0) == 2);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroyNode(first));
+    OK(cuGraphDestroyNode(counts));
+    add_kernel(last, NULL, count_up, (void *[]){&other});
+    OK(cuGraphAddDependencies(graph, &before, &second, NULL, 1));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    EXPECT(launched(exec, counter, 0, 0) == 0);
+    EXPECT(launched(exec, other, 0, 0) == 2);
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphExecDestroy(exec));
+}
+
+static void captured(void) {
+    CUgraph graph, same;
+    CUgraphExec exec;
+    CUgraphNode node;
+    CUstream side;
+    unsigned *pinned, pageable[4] = {0};
+    OK(cuMemHostAlloc((void **)&pinned, 16, 0));
+    OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
+    OK(cuGraphCreate(&graph, 0));
+    CUgraphConditionalHandle handle = add_condition(graph, 1);
+    CUgraph body = *add_conditional(graph, NULL, handle, CU_GRAPH_COND_TYPE_WHILE, 1, &node);
+    OK(cuStreamBeginCaptureToGraph(side, body, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuMemcpyHtoDAsync(other, pinned, 4, side));
+    OK(LAUNCH(count_up, 1, 1, side, &counter));
+    OK(LAUNCH(count_up, 1, 1, side, &other));
+    OK(cuMemcpyDtoHAsync(pinned, other, 4, side));
+    OK(LAUNCH(set, 1, 1, side, &handle, &value));
+    OK(cuStreamEndCapture(side, &same));
+    EXPECT(same == body);
+    *pinned = 40;
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    EXPECT(launched(exec, counter, 4, 0) == 5);
+    EXPECT(*pinned == 45);
+    EXPECT(launched(exec, other, 1, 0) == 47);
+    EXPECT(*pinned == 47);
+    OK(cuGraphExecDestroy(exec));
+
+    // What a body may not hold is told when it is made executable.
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = counter,
+                          .dstMemoryType = CU_MEMORYTYPE_HOST,
+                          .dstHost = pageable,
+                          .WidthInBytes = 4,
+                          .Height = 1,
+                          .Depth = 1};
+    CUgraphNode wrong;
+    OK(cuGraphAddMemcpyNode(&wrong, body, NULL, 0, &copy, context));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphDestroyNode(wrong));
+    CUevent event;
+    OK(cuEventCreate(&event, 0));
+    OK(cuGraphAddEventRecordNode(&wrong, body, NULL, 0, event));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphDestroyNode(wrong));
+    CUgraphConditionalHandle unused = add_condition(body, 1);
+    EXPECT(unused != handle);
+    CUDA_GRAPH_INSTANTIATE_PARAMS instantiate = {0};
+    CALL(cuGraphInstantiateWithParams(&exec, graph, &instantiate));
+    EXPECT(instantiate.result_out == CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED);
+    OK(cuGraphDestroy(graph));
+    OK(cuMemFreeHost(pinned));
+    OK(cuStreamDestroy(side));
+    OK(cuEventDestroy(event));
+}
+
+// Values are of a context, and of no use when it is gone.
+static void other_contexts(void) {
+    CUcontext own;
+    CUgraph graph;
+    CUgraphConditionalHandle handle;
+    OK(cuCtxCreate(&own, NULL, 0, device));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphConditionalHandleCreate(&handle, graph, NULL, 0, 0));
+    CUgraphNode node;
+    CUgraphNodeParams params = {
+        .type = CU_GRAPH_NODE_TYPE_CONDITIONAL,
+        .conditional = {.handle = handle, .type = CU_GRAPH_COND_TYPE_IF, .size = 1, .ctx = context}};
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddNode(&node, graph, NULL, NULL, 0, &params));
+    params.conditional.ctx = NULL;
+    OK(cuGraphAddNode(&node, graph, NULL, NULL, 0, &params));
+    OK(cuCtxDestroy(own));
+    OK(cuCtxSetCurrent(context));
+    OK(cuGraphDestroy(graph));
+    OK(cuCtxSynchronize());
+}
+
+int main(void) {
+    start();
+    set = set_kernel();
+    count_up = kernel("count_up");
+    counter = allocate(4);
+    other = allocate(4);
+    value = allocate(4);
+    inner_value = allocate(4);
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    nested();
+    again();
+    captured();
+    other_contexts();
+    return check_failed;
+}
