@@ -234,14 +234,15 @@ static void join_rows(struct gf_side *to, struct gf_side *from, struct gf_extent
     }
 }
 
-/* What the program shares with the device is copied as memory of the device, whatever the program calls it;
- * other page-locked memory as the program's. */
+/* What the program shares with the device is copied as memory of the device, whatever the program calls it,
+ * and so is what can be nothing else; other page-locked memory as the program's. */
 static bool is_shared(struct gf_side *side) {
     struct gf_shared found;
     struct gf_host_range range;
     struct gf_mirror mirror;
     bool shared = gf_shared_find(side->address, &found);
-    side->device = shared || (side->device && !gf_host_find(side->address, &range));
+    bool device = side->device || gf_window_owns(side->address);
+    side->device = shared || (device && !gf_host_find(side->address, &range));
     return shared || gf_mirror_find(side->address, false, &mirror);
 }
 

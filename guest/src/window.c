@@ -45,6 +45,7 @@ static uint64_t credit;    /* bytes that this process may have, once it shares i
 static bool claims;        /* it knows that it does */
 static uint64_t next_id = 1;
 static uint64_t untouched; /* the address from which on nothing was ever handed out */
+static bool is_reserved;   /* in this process: there is nothing else at its addresses */
 static _Atomic bool streams_may_wait;
 static _Atomic uint64_t work;    /* device work enqueued so far */
 static _Atomic uint64_t settled; /* fenced or waited for up to here */
@@ -54,7 +55,8 @@ bool gf_window_open(void) {
     void *wanted = (void *)base;
     void *got = mmap(wanted, size, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-    if (got != wanted) {
+    is_reserved = got == wanted;
+    if (!is_reserved) {
         /* Not fatal: host memory there would only be taken for device memory where an address says which. */
         gf_info("the window %p+%llu cannot be reserved in this process: %s", wanted, (unsigned long long)size,
                 got == MAP_FAILED ? strerror(errno) : "the kernel chose another place");
@@ -637,6 +639,10 @@ bool gf_window_synchronous(uint64_t address, bool synchronous) {
     }
     pthread_mutex_unlock(&lock);
     return found;
+}
+
+bool gf_window_owns(uint64_t address) {
+    return is_reserved && gf_window_contains(address);
 }
 
 bool gf_window_contains(uint64_t address) {

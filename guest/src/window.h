@@ -45,6 +45,8 @@ bool gf_window_find(uint64_t address, struct gf_allocation *allocation);
 bool gf_window_synchronous(uint64_t address, bool synchronous);
 /* Whether a range is within the window at all: what tells a device pointer from a host pointer. */
 bool gf_window_contains(uint64_t address);
+/* The same, and the program can have no other memory there, whatever it calls it. */
+bool gf_window_owns(uint64_t address);
 /* Bytes of the quota that are free, and all of it. */
 CUresult gf_window_info(uint64_t *free, uint64_t *total);
 

@@ -96,11 +96,6 @@ KNOWN: tuple[Known, ...] = (
         "a graph is a description, which the guest takes without asking a context that has failed",
     ),
     Known(
-        r"after a sticky error",
-        r"cuLibraryLoadData",
-        "an answer of the server tells that the context has failed",
-    ),
-    Known(
         r"in a capture",
         r"cuMemcpy(DtoA|AtoD|HtoA|AtoH|AtoA)_v2|cuGraphInstantiateWithParams|cuMemFreeHost|cuMemAllocManaged"
         r"|cuMem(Prefetch|Discard|DiscardAndPrefetch)(Batch)?Async(_v2)?|cuStreamAttachMemAsync",
