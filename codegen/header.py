@@ -17,8 +17,8 @@ from pycparser import CParser, c_ast, c_generator
 from .model import PER_THREAD_SUFFIX, Where
 from .signature import spell
 
-HEADERS = "#include <cudaTypedefs.h>\n#include <cudaProfilerTypedefs.h>\n"
-# What the toolkit's runtime ships without: cudaProfiler.h.
+HEADERS = "".join(f"#include <cuda{name}Typedefs.h>\n" for name in ("", "Profiler", "GL", "EGL", "VDPAU"))
+# What the toolkit ships without: cudaProfiler.h, and what its headers need of graphics libraries.
 SHIPPED_APART = Path(__file__).resolve().parent.parent / "native" / "driver_interop"
 # GNU words of the C library's headers that pycparser does not read.
 PLAIN_C = ["-D__attribute__(x)=", "-D__extension__=", "-D__inline=", "-D__restrict=", "-D__asm__(x)="]
@@ -78,9 +78,13 @@ def run(command: list[str], text: str = "") -> subprocess.CompletedProcess[str]:
     )
 
 
+def folders(include: Path) -> list[str]:
+    """The compiler's options that find cuda.h, and what the headers beside it ask for."""
+    return [f"-isystem{include}", f"-idirafter{SHIPPED_APART}"]
+
+
 def preprocess(include: Path, text: str, *options: str) -> str:
-    folders = [f"-I{include}", f"-idirafter{SHIPPED_APART}"]
-    command = [compiler(), "-E", "-xc", *folders, "-D__CUDA_API_VERSION_INTERNAL", *options, "-"]
+    command = [compiler(), "-E", "-xc", *folders(include), "-D__CUDA_API_VERSION_INTERNAL", *options, "-"]
     done = run(command, text)
     if done.returncode:
         raise HeaderError(

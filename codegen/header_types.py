@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pycparser import c_ast
 
-from .header import HEADERS, SHIPPED_APART, Header, HeaderError, compiler, problem, resolve, run
+from .header import HEADERS, Header, HeaderError, compiler, folders, problem, resolve, run
 from .model import Spec, Where
 from .nesting import Kind, Member, Nesting
 from .scalars import WIRE_SIZES
@@ -238,8 +238,7 @@ def check_layouts(header: Header, spec: Spec) -> list[str]:
             compiler(),
             "-fsyntax-only",
             "-std=gnu11",
-            f"-I{header.include}",
-            f"-idirafter{SHIPPED_APART}",
+            *folders(header.include),
             "-D__CUDA_API_VERSION_INTERNAL",
             str(source),
         ]

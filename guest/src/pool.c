@@ -23,7 +23,7 @@ bool gf_pool_open(void) {
 CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t handle, CUstream cuda_stream) {
     uint64_t stream, found = 0;
     struct gf_memory_pool *pool = gf_memory_pool_find((CUmemoryPool)handle);
-    if (pool == NULL || size == 0) {
+    if (pool == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult result = gf_wire_stream(cuda_stream, &stream);
@@ -39,7 +39,7 @@ CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t handl
         *address = result == CUDA_SUCCESS ? node.dptr : *address;
         return result;
     }
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS && size > 0) {
         result = gf_window_alloc(size, gf_context_current_handle(), handle, stream, &found);
     }
     if (result == CUDA_SUCCESS) {
@@ -66,13 +66,13 @@ CUresult gf_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, si
                           ? CUDA_ERROR_INVALID_VALUE
                           : CUDA_SUCCESS;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        bool here = map[i].location.id >= 0 && map[i].location.id < gf_session.device_count;
-        if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+        CUmemAccess_flags flags = map[i].flags;
+        if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+            (flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
             result = CUDA_ERROR_INVALID_VALUE;
-        } else if (!here || map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
+        } else if (map[i].location.id < 0 || map[i].location.id >= gf_session.device_count ||
+                   flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) {
             result = CUDA_ERROR_INVALID_DEVICE; /* its own device's access cannot be taken away */
-        } else if (map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) {
-            result = CUDA_ERROR_INVALID_VALUE;
         }
     }
     return result;

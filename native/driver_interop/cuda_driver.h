@@ -10,5 +10,10 @@
 #endif
 #pragma GCC visibility push(default)
 #include <cuda.h>
+#include <cudaEGL.h>
+#include <cudaGL.h>
+#include <vdpau/vdpau.h> /* which cudaVDPAU.h does not include itself */
+
+#include <cudaVDPAU.h>
 #include "driver_interop/cudaProfiler.h"
 #pragma GCC visibility pop

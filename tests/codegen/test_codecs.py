@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from codegen.emit.codecs import Needed, codecs
 from codegen.generate import ROOT, outputs
-from codegen.header import compiler, find
+from codegen.header import compiler, find, folders
 from codegen.load import load
 from codegen.model import Spec
 
@@ -86,7 +86,7 @@ def sources(folder: Path) -> list[str]:
         f"-I{folder}",
         f"-I{HERE}",
         f"-I{interop}",
-        f"-isystem{find(None)}",
+        *folders(find(None)),
         f"-include{HERE / 'codec_types.h'}",
         f"-include{folder / 'codec_tables.h'}",
         str(folder / "codec_guest.c"),
@@ -382,8 +382,8 @@ def test_hooks_of_all_types_compile(tmp_path: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     made = tmp_path / "guest/_generated"
-    folders = [made, tmp_path / "native/_generated", ROOT / "guest/src", ROOT / "native"]
-    includes = [f"-I{folder}" for folder in folders] + [f"-isystem{find(None)}"]
+    ours = [made, tmp_path / "native/_generated", ROOT / "guest/src", ROOT / "native"]
+    includes = [*(f"-I{folder}" for folder in ours), *folders(find(None))]
     for name in ("codec_hooks.c", "codecs.c"):
         types = f"-include{HERE / 'codec_types.h'}"
         build = [compiler(), *FLAGS, *includes, types, "-fsyntax-only", str(made / name)]

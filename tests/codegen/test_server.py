@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from codegen.generate import ROOT, outputs
-from codegen.header import compiler, find
+from codegen.header import compiler, find, folders
 from codegen.load import load
 from codegen.model import Spec, SpecError
 from tests.helpers.spec_text import entry
@@ -160,8 +160,8 @@ def test_what_it_makes_compiles(tmp_path: Path) -> None:
     done = subprocess.run([*command, "-o", "core.cpp"], cwd=engine, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     made = tmp_path / "guest" / "_generated"
-    folders = (made, tmp_path / "native" / "_generated", ROOT / "guest" / "src", ROOT / "native")
-    options = [*(f"-I{folder}" for folder in folders), f"-isystem{find(None)}"]
+    ours = (made, tmp_path / "native" / "_generated", ROOT / "guest" / "src", ROOT / "native")
+    options = [*(f"-I{folder}" for folder in ours), *folders(find(None))]
     for source in sorted(made.glob("*.c")):
         command = [compiler(), "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter", *options]
         done = subprocess.run([*command, "-fsyntax-only", source], capture_output=True, text=True)

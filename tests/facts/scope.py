@@ -6,6 +6,7 @@ A variable that was written `&name` is eight bytes of memory, zero at first; its
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import re
 import struct
@@ -17,16 +18,18 @@ from typing import Any
 HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 STREAM_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_int, ctypes.c_void_p)
 SIZE_MAX = 2**64 - 1
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
+@functools.cache
 def constants(*headers: Path) -> dict[str, int]:
-    """Enumerators and macros that are given as plain numbers."""
+    """Enumerators and macros that are given as plain numbers; read once, also for processes forked later."""
     found = re.compile(
         r"\b(c?u?d?a?[A-Za-z]\w+)\s*=\s*(-?(?:0x[0-9a-fA-F]+|\d+))\b|#define\s+(\w+)\s+(0x\w+|\d+)\s"
     )
     values: dict[str, int] = {}
     for header in headers:
-        for name, number, macro, value in found.findall(header.read_text()):
+        for name, number, macro, value in found.findall(COMMENT.sub("", header.read_text())):
             values.setdefault(name or macro, int(number or value, 0))
     return values
 

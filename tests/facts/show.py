@@ -43,6 +43,11 @@ def runtime() -> Any:
     return ctypes.CDLL(str(next((toolkit() / "lib").glob("libcudart.so.*"))))
 
 
+def constants() -> dict[str, int]:
+    headers = toolkit() / "include"
+    return scope.constants(headers / "cuda.h", headers / "driver_types.h")
+
+
 def wrong(step: str, names: scope.Scope) -> str | None:
     """What is not as the step says."""
     code = VARIABLE.sub(r'at("\1")', step)
@@ -68,8 +73,7 @@ def first_wrong(steps: list[str], names: scope.Scope) -> str | None:
 
 def together(start: list[str], rows: list[tuple[int, language.Row]], say: children.Say) -> None:
     """Rows in one process, behind `start`."""
-    headers = toolkit() / "include"
-    names = scope.Scope([driver, runtime], scope.constants(headers / "cuda.h", headers / "driver_types.h"))
+    names = scope.Scope([driver, runtime], constants())
     names["PTX"] = (language.FOLDER / "kernels.ptx").read_bytes()
     if found := first_wrong(start, names):
         raise RuntimeError(f"@start: {found}")
@@ -80,6 +84,7 @@ def together(start: list[str], rows: list[tuple[int, language.Row]], say: childr
 
 def main() -> None:
     section = language.read(Path(sys.argv[1]))
+    constants()  # once for all processes
     shown = [(row.number, row) for row in section.rows if row.steps]
     apart = [(number, row) for number, row in shown if row.marks.keys() & {"alone", "fresh"}]
     rest = [item for item in shown if item not in apart]

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from codegen.header import folders
 from tests.helpers.paths import BUILD, ROOT
 
 HERE = Path(__file__).parent
@@ -109,7 +110,7 @@ def _object(job: Job, change: tuple[str, str] | None) -> Path:
         text = text.replace(before, after)
     defines = [f"-D{name}={other}" for name, other in names.items()]
     command = ["gcc", *FLAGS, *SANITIZERS, *filter(None, [coverage]), *defines, *includes]
-    command += ["-isystem", str(CUDA)]
+    command += folders(CUDA)
     told = hashlib.sha256(" ".join(command).encode() + text.encode() + _headers()).hexdigest()[:24]
     found = FOLDER / f"{path.stem}-{told}.o"
     if change and not found.exists():

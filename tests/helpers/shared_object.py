@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
+from codegen import header
+
 from .paths import ROOT
 from .toolkits import toolkit
 
@@ -29,7 +31,7 @@ def shared_object(sources: Sequence[str]) -> ctypes.CDLL:
     includes = [f"-I{ROOT / folder}" for folder in ("native", "native/_generated", "guest/src")]
     subprocess.run(
         ["gcc", "-std=gnu11", "-g", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-pthread"]
-        + [*includes, "-isystem", str(toolkit().include)]
+        + [*includes, *header.folders(toolkit().include)]
         + [str(ROOT / source) for source in sources]
         + ["-o", str(output)],
         check=True,

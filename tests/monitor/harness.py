@@ -23,6 +23,7 @@ from gpuferry.monitor.service.dial import dial
 from gpuferry.specs._generated import control_pb2, control_pb2_grpc
 
 from tests.helpers.logs import shown_on_failure
+from tests.helpers.monitor import QUIET
 from tests.helpers.points import Points
 from tests.helpers.ports import lasting_ports
 from tests.helpers.warm import CLI, Popen
@@ -33,8 +34,6 @@ FAKE_SERVER = f"{sys.executable} {HERE / 'fake_apiserver.py'}"
 PATIENT = {"gpuferry.monitor.daemon:RETURN_SECONDS": 3600.0}
 NONE: Mapping[str, float] = {}
 DEADLINE = 120.0
-# What few tests look at: they ask for it.
-QUIET = ("--http", "none", "--sample", "0")
 # A busy machine is no reason to give anybody up.
 LIVENESS = ("--handshake-timeout", "60", "--start-timeout", "60", "--ready-timeout", "120")
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.helpers.warm import CLI
+from tests.monitor.harness import run
+
 
 def simulate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gpuferry.monitor.cli.main", "simulate", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    return run([*CLI, "simulate", *map(str, arguments)], dict(os.environ))
 
 
 def report(*arguments: str | Path) -> Any:

@@ -37,6 +37,8 @@ def assert_works(sends: Registry, library: Path, environment: dict[str, Any]) ->
         there = run([built(PROGRAM)], guest_environment({**settings, "LD_PRELOAD": str(library)}))
         assert (there.status, there.stdout) == (0, native(PROGRAM).stdout), there.stderr
         sends.on("Drain", server.tcp)
+        server.wait_for(lambda status: not status.sessions, "the end of the session")
+        sends.wait_for(server.tcp, sessions=0)
         sends.on("Remove", server.tcp)
 
 

@@ -16,6 +16,11 @@ class Known:
 
 KNOWN: tuple[Known, ...] = (
     Known(
+        r"with a context|after a sticky error",
+        r"cuGraphConditionalHandleCreate.*",
+        "the values of a graph are in the context that is current when the first of them is made",
+    ),
+    Known(
         r"with a context|in another context|in a capture",
         r"cuCtxEnablePeerAccess",
         "a session has one device: a context of its own device is no peer, for which of two reasons",
