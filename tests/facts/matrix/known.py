@@ -16,7 +16,7 @@ class Known:
 
 KNOWN: tuple[Known, ...] = (
     Known(
-        r"with a context|after a sticky error",
+        r"with a context|of a destroyed context|after a reset|after a sticky error",
         r"cuGraphConditionalHandleCreate.*",
         "the values of a graph are in the context that is current when the first of them is made",
     ),
