@@ -2,6 +2,10 @@
 // context.
 #include "check.h"
 
+__global__ void put(int *where, int value) {
+    *where = value;
+}
+
 int main() {
     cudaMemPool_t pool, own;
     cudaMemPoolProps properties = {};
@@ -18,5 +22,12 @@ int main() {
     RT_OK(cudaMemPoolTrimTo(pool, 0));
     RT_OK(cudaMemPoolCreate(&own, &properties));
     RT_OK(cudaMemPoolDestroy(own));
+
+    int *memory, value = 0;
+    RT_OK(cudaMallocAsync((void **)&memory, sizeof *memory, 0));
+    put<<<1, 1>>>(memory, 9);
+    RT_OK(cudaMemcpy(&value, memory, sizeof value, cudaMemcpyDeviceToHost));
+    EXPECT(value == 9);
+    RT_OK(cudaFreeAsync(memory, 0));
     return check_failed;
 }
