@@ -62,7 +62,9 @@ def check_ids(spec: Spec) -> None:
 
 def next_id(library: Library) -> int:
     """The lowest wire id in the library's range that no entry ever had."""
-    return max([library.ids[0] - 1, *library.retired, *(v.id for v in library.variants)]) + 1
+    taken = {*library.retired, *(v.id for v in library.variants)}
+    first, last = library.ids
+    return next((number for number in range(first, last + 1) if number not in taken), last + 1)
 
 
 def check_class(variant: Variant, exported: bool) -> None:

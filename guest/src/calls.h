@@ -113,6 +113,13 @@ CUresult gf_node_dependencies(const struct gf_node *node, CUgraphNode *nodes, CU
                               size_t *count);
 CUresult gf_node_dependents(const struct gf_node *node, CUgraphNode *nodes, CUgraphEdgeData *data,
                             size_t *count);
+struct gf_memory_pool;
+/* A pool as a descriptor for other processes, and back; an allocation in it as 64 bytes, and back. */
+CUresult gf_pool_export(void *descriptor, const struct gf_memory_pool *pool, CUmemAllocationHandleType type);
+CUresult gf_pool_import(CUmemoryPool *pool, const void *descriptor, CUmemAllocationHandleType type);
+CUresult gf_pool_export_pointer(CUmemPoolPtrExportData *data, CUdeviceptr address);
+CUresult gf_pool_import_pointer(CUdeviceptr *address, const struct gf_memory_pool *pool,
+                                const CUmemPoolPtrExportData *data);
 /* A value that conditional nodes of the graph decide by, in that context. */
 CUresult gf_condition_create(struct gf_model *model, uint64_t context, unsigned initial, unsigned flags,
                              CUgraphConditionalHandle *value);

@@ -52,7 +52,11 @@ static struct gf_graph_home *new_home(uint64_t context) {
         return NULL;
     }
     struct gf_req_sessionGraphBegin begin = {.exec = home->handle};
-    if (gf_send_struct(GF_OP_sessionGraphBegin, &begin) != CUDA_SUCCESS) {
+    uint32_t current = gf_thread.context_id;
+    gf_thread.context_id = gf_handle_slot(context) + 1; /* it is that context's */
+    CUresult result = gf_send_struct(GF_OP_sessionGraphBegin, &begin);
+    gf_thread.context_id = current;
+    if (result != CUDA_SUCCESS) {
         gf_object_discard(home->object);
         free(home);
         return NULL;
@@ -60,7 +64,7 @@ static struct gf_graph_home *new_home(uint64_t context) {
     home->context = context;
     home->graphs = 1;
     home->in_graph = true;
-    gf_object_publish(home->object, home->handle, gf_context_current());
+    gf_object_publish(home->object, home->handle, gf_context_find((CUcontext)context));
     return home;
 }
 
@@ -133,7 +137,7 @@ bool gf_node_is_in_body(const struct gf_node *node) {
 static CUresult create(struct gf_model *model, uint64_t context, unsigned initial, unsigned flags,
                        CUgraphConditionalHandle *value) {
     struct gf_model *root = root_of(model);
-    if (context != (root->home == NULL ? gf_context_current_handle() : root->home->context)) {
+    if (root->home != NULL && root->home->context != context) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     struct gf_condition *condition = calloc(1, sizeof *condition);

@@ -3,6 +3,7 @@
 #include "ipc.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@ _Static_assert(sizeof(struct gf_ipc_handle) == CU_IPC_HANDLE_SIZE, "CUDA says ho
 struct import {
     struct import *next;
     uint8_t token[GF_TOKEN_SIZE];
+    enum gf_ipc_kind kind;
     uint64_t address, id, context; /* of the allocation */
     unsigned opened;
 };
@@ -30,6 +32,7 @@ struct import {
 /* Held while the server is asked, so that nobody opens the same twice. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct import *imports;
+static _Atomic bool any; /* was ever opened: spares a look at the lock where nothing was */
 
 struct gf_ipc_handle gf_ipc_handle(enum gf_ipc_kind kind) {
     return (struct gf_ipc_handle){.magic = MAGIC, .kind = kind, .session = gf_session.id};
@@ -66,19 +69,24 @@ bool gf_ipc_exportable(const struct gf_allocation *allocation) {
            !gf_shared_find(allocation->address, &shared);
 }
 
-CUresult gf_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
-    struct gf_ipc_handle handle = gf_ipc_handle(GF_IPC_MEMORY);
-    struct gf_allocation allocation;
+CUresult gf_ipc_offer(const struct gf_allocation *allocation, struct gf_ipc_handle *handle) {
     uint64_t stream;
-    if (pHandle == NULL || !gf_window_find(dptr, &allocation) || !gf_ipc_exportable(&allocation)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUresult result = gf_window_export(allocation.address, allocation.id, handle.token);
+    CUresult result = gf_window_export(allocation->address, allocation->id, handle->token);
     if (result == CUDA_SUCCESS &&
-        !allocation.open) { /* what blocking copies have brought may be on its way */
+        !allocation->open) { /* what blocking copies have brought may be on its way */
         result = gf_wire_stream(NULL, &stream);
         result = result == CUDA_SUCCESS ? gf_wait_for_stream(stream) : result;
     }
+    return result;
+}
+
+CUresult gf_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr) {
+    struct gf_ipc_handle handle = gf_ipc_handle(GF_IPC_MEMORY);
+    struct gf_allocation allocation;
+    if (pHandle == NULL || !gf_window_find(dptr, &allocation) || !gf_ipc_exportable(&allocation)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = gf_ipc_offer(&allocation, &handle);
     if (result == CUDA_SUCCESS) {
         memcpy(pHandle, &handle, sizeof handle);
     }
@@ -124,10 +132,14 @@ static CUresult import(const struct gf_ipc_handle *handle, uint64_t owner, struc
         return result;
     }
     gf_window_find(base + found.offset, &allocation);
-    *made = (struct import){
-        .next = imports, .address = allocation.address, .id = allocation.id, .context = owner};
+    *made = (struct import){.next = imports,
+                            .kind = handle->kind,
+                            .address = allocation.address,
+                            .id = allocation.id,
+                            .context = owner};
     memcpy(made->token, handle->token, GF_TOKEN_SIZE);
     imports = *out = made;
+    atomic_store(&any, true);
     return CUDA_SUCCESS;
 }
 
@@ -146,9 +158,15 @@ CUresult gf_ipc_open(const struct gf_ipc_handle *handle, uint64_t owner, uint64_
     return result;
 }
 
-bool gf_ipc_close(uint64_t address) {
+bool gf_ipc_close(uint64_t address, enum gf_ipc_kind kind) {
+    if (!atomic_load_explicit(&any, memory_order_relaxed)) {
+        return false;
+    }
     pthread_mutex_lock(&lock);
     struct import **link = find(NULL, address), *found = *link;
+    if (found != NULL && found->kind != kind) {
+        found = NULL;
+    }
     if (found != NULL && --found->opened == 0) {
         *link = found->next;
         gf_window_import_end(address, true);
@@ -174,5 +192,5 @@ CUresult gf_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, uns
 }
 
 CUresult gf_cuIpcCloseMemHandle(CUdeviceptr dptr) {
-    return gf_ipc_close(dptr) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return gf_ipc_close(dptr, GF_IPC_MEMORY) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -29,7 +29,9 @@ bool gf_ipc_exportable(const struct gf_allocation *allocation);
 CUresult gf_ipc_find(const struct gf_ipc_handle *handle, struct gf_rep_sessionImportFind *found);
 /* What was found becomes the backing of these addresses. */
 CUresult gf_ipc_map(const struct gf_ipc_handle *handle, uint64_t address);
+/* A handle of an allocation; what blocking copies have brought there is there when it returns. */
+CUresult gf_ipc_offer(const struct gf_allocation *allocation, struct gf_ipc_handle *handle);
 /* Opens memory for a context, or counts that it is opened once more. */
 CUresult gf_ipc_open(const struct gf_ipc_handle *handle, uint64_t owner, uint64_t *address);
-/* Takes back one opening of the memory at this address; false: none is opened there. */
-bool gf_ipc_close(uint64_t address);
+/* Takes back one opening of the memory of that kind at this address; false: none is opened there. */
+bool gf_ipc_close(uint64_t address, enum gf_ipc_kind kind);

@@ -1,6 +1,7 @@
 #include "calls.h"
 #include "context.h"
 #include "functions.h"
+#include "ipc.h"
 #include "graph.h"
 #include "host_memory.h"
 #include "module.h"
@@ -38,6 +39,9 @@ CUresult gf_memory_free(CUdeviceptr address) {
     }
     if (gf_graph_memory_free(address, &result)) {
         return result;
+    }
+    if (gf_ipc_close(address, GF_IPC_POOLED)) {
+        return CUDA_SUCCESS;
     }
     if (gf_shared_find(address, &shared)) { /* the device may be at work on it, as CUDA says */
         if (shared.address != address || !shared.managed) {

@@ -4,6 +4,7 @@
 #include "capture.h"
 #include "context.h"
 #include "functions.h"
+#include "ipc.h"
 #include "stream.h"
 #include "window.h"
 
@@ -23,7 +24,7 @@ bool gf_pool_open(void) {
 CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t handle, CUstream cuda_stream) {
     uint64_t stream, found = 0;
     struct gf_memory_pool *pool = gf_memory_pool_find((CUmemoryPool)handle);
-    if (pool == NULL || size == 0) {
+    if (pool == NULL || pool->exporter != 0 || size == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult result = gf_wire_stream(cuda_stream, &stream);
@@ -56,6 +57,9 @@ CUresult gf_memory_free_async(CUdeviceptr address, CUstream cuda_stream) {
         (gf_capture_any() && gf_capture_takes(cuda_stream, GF_FORM_FREE, &address, &result)) ||
         gf_graph_memory_free(address, &result)) {
         return result;
+    }
+    if (gf_ipc_close(address, GF_IPC_POOLED)) {
+        return CUDA_SUCCESS;
     }
     bool of_pool = gf_window_find(address, &allocation) && allocation.pool != 0;
     return of_pool ? gf_window_free(address, stream) : CUDA_ERROR_INVALID_VALUE;

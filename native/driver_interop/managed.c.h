@@ -359,3 +359,20 @@ CUresult DRIVER(cuMemRangeGetAttribute)(void *data, size_t dataSize, CUmem_range
                                         CUdeviceptr devPtr, size_t count) {
     return DRIVER(cuMemRangeGetAttributes)(&data, &dataSize, &attribute, 1, devPtr, count);
 }
+
+/* Pages follow whoever touches them: they are where they were last asked for, or nowhere in particular. */
+CUresult DRIVER(cuMemGetLocationInfo)(CUdeviceptr ptr, size_t size, size_t summaryGranularity,
+                                      size_t samplingGranularity, CUmemLocation *location_out) {
+    struct managed_memory memory;
+    ENTER;
+    if (location_out == NULL || summaryGranularity == 0 || summaryGranularity > size ||
+        samplingGranularity > summaryGranularity) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = managed_range(ptr, size, &memory);
+    for (size_t at = 0; at < size && result == CUDA_SUCCESS; at += summaryGranularity) {
+        size_t part = size - at < summaryGranularity ? size - at : summaryGranularity;
+        location_out[at / summaryGranularity] = managed_common(&memory, ptr + at, part).prefetched;
+    }
+    return result;
+}

@@ -55,7 +55,9 @@ CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *out, CUgraph h
                                         CUcontext context_handle, unsigned int initial, unsigned int flags) {
     struct sim_context *context;
     SIM_TRY(sim_enter());
-    SIM_REQUIRE(out && (flags & ~(unsigned)CU_GRAPH_COND_ASSIGN_DEFAULT) == 0);
+    SIM_GRAPHS_LOCKED();
+    struct sim_graph *graph = sim_graph_find(handle);
+    SIM_REQUIRE(out && graph);
     if (context_handle)
         context = sim_context_of(context_handle);
     else
@@ -63,9 +65,7 @@ CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *out, CUgraph h
     if (!context)
         return CUDA_ERROR_INVALID_CONTEXT;
     SIM_TRY(sim_context_check(context));
-    SIM_GRAPHS_LOCKED();
-    struct sim_graph *graph = sim_graph_find(handle);
-    SIM_REQUIRE(graph);
+    SIM_REQUIRE((flags & ~(unsigned)CU_GRAPH_COND_ASSIGN_DEFAULT) == 0);
     uint64_t word;
     struct sim_condition *condition = calloc(1, sizeof *condition);
     if (!condition)

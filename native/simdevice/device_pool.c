@@ -32,7 +32,7 @@ CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle) {
     struct sim_pool *pool;
     SIM_TRY(find_device(ordinal, &device));
     SIM_TRY(sim_pool_acquire(handle, &pool));
-    bool ours = pool->device == device;
+    bool ours = pool->device == device && !pool->imported;
     sim_release(pool);
     SIM_REQUIRE(ours);
     atomic_store(&device->current_pool, SIM_HANDLE(handle));

@@ -20,6 +20,7 @@ struct offer {
 struct import {
     struct import *next;
     uint64_t base, secret;
+    enum sim_ipc_kind kind;
     struct sim_context *context;
     unsigned opened;
 };
@@ -111,14 +112,20 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr pointer) {
     return CUDA_SUCCESS;
 }
 
+/* Memory of a pool is freed as such, not closed. */
+static CUresult free_pooled(uint64_t pointer) {
+    return sim_ipc_close(pointer, SIM_IPC_POOLED) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 /* The file's memory as a range of this process, which has the file from then on. */
-static CUresult map(int file, uint64_t size, struct sim_device *device, struct sim_context *context,
-                    uint64_t *base) {
+static CUresult map(int file, uint64_t size, enum sim_ipc_kind kind, struct sim_device *device,
+                    struct sim_context *context, uint64_t *base) {
     struct sim_range *range = sim_memory_range(SIM_RANGE_IMPORTED, device, context, size, 0);
     if (!range)
         return CUDA_ERROR_OUT_OF_MEMORY;
     range->base = sim_pages_reserve(size, SIM_GRANULARITY, 0);
     range->file = file;
+    range->free_it = kind == SIM_IPC_POOLED ? free_pooled : NULL;
     if (range->base &&
         mmap((void *)range->base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) !=
             MAP_FAILED &&
@@ -168,9 +175,9 @@ CUresult sim_ipc_import(const struct sim_ipc_handle *handle, enum sim_ipc_kind k
         return import->context == context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
     }
     import = calloc(1, sizeof *import);
-    CUresult result = import ? map(file, size, device, context, base) : CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = import ? map(file, size, kind, device, context, base) : CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_SUCCESS) {
-        *import = (struct import){imports, *base, handle->secret, context, 1};
+        *import = (struct import){imports, *base, handle->secret, kind, context, 1};
         imports = import;
     } else {
         close(file);
@@ -192,12 +199,14 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *pointer, CUipcMemHandle opaque, unsi
     return CUDA_SUCCESS;
 }
 
-bool sim_ipc_close(uint64_t pointer) {
+bool sim_ipc_close(uint64_t pointer, enum sim_ipc_kind kind) {
     struct sim_range range;
     if (sim_ranges_find(&sim_memory, pointer, &range))
         sim_device_drain(range.device); /* what runs may use it */
     pthread_mutex_lock(&lock);
     struct import **link = find(0, pointer), *import = *link;
+    if (import && import->kind != kind)
+        import = NULL;
     if (import && --import->opened == 0) {
         *link = import->next;
         sim_memory_delete(pointer);
@@ -210,5 +219,5 @@ bool sim_ipc_close(uint64_t pointer) {
 CUresult cuIpcCloseMemHandle(CUdeviceptr pointer) {
     struct sim_context *context;
     SIM_TRY(sim_context_current(&context));
-    return sim_ipc_close(pointer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return sim_ipc_close(pointer, SIM_IPC_MEMORY) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

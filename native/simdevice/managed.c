@@ -1,3 +1,4 @@
+#include "capture.h"
 #include "memory.h"
 #include "stream.h"
 
@@ -7,8 +8,9 @@ static bool find(uint64_t address, struct managed_memory *found);
 static CUresult check_stream(CUstream handle) {
     struct sim_stream *stream;
     SIM_TRY(sim_stream_acquire(handle, &stream));
+    CUresult result = sim_capture_check_stream(stream);
     sim_release(stream);
-    return CUDA_SUCCESS;
+    return result;
 }
 
 #define DRIVER(name)            name
@@ -25,18 +27,4 @@ static bool find(uint64_t address, struct managed_memory *found) {
         return false;
     *found = (struct managed_memory){range.base, range.size, range.id};
     return true;
-}
-
-/* Host and device have the same pages: they are where they were last asked for, or nowhere in particular. */
-CUresult cuMemGetLocationInfo(CUdeviceptr address, size_t size, size_t summary, size_t sampling,
-                              CUmemLocation *locations) {
-    struct managed_memory memory;
-    SIM_TRY(sim_enter());
-    SIM_REQUIRE(locations && summary && summary <= size && sampling <= summary);
-    SIM_TRY(managed_range(address, size, &memory));
-    for (size_t at = 0; at < size; at += summary) {
-        size_t part = size - at < summary ? size - at : summary;
-        locations[at / summary] = managed_common(&memory, address + at, part).prefetched;
-    }
-    return CUDA_SUCCESS;
 }

@@ -14,7 +14,7 @@ static void destroy(void *pointer) {
     free(pool);
 }
 
-static struct sim_pool *pool_new(struct sim_device *device, const CUmemPoolProps *properties) {
+struct sim_pool *sim_pool_new(struct sim_device *device, const CUmemPoolProps *properties) {
     struct sim_pool *pool = calloc(1, sizeof *pool);
     if (!pool)
         return NULL;
@@ -40,7 +40,7 @@ CUresult sim_pool_create_default(struct sim_device *device) {
         .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->ordinal},
     };
-    device->default_pool = pool_new(device, &properties);
+    device->default_pool = sim_pool_new(device, &properties);
     if (!device->default_pool)
         return CUDA_ERROR_OUT_OF_MEMORY;
     atomic_store(&device->current_pool, device->default_pool->object.handle);
@@ -63,7 +63,7 @@ uint64_t sim_pool_reserved(const struct sim_pool *pool) {
 
 bool sim_pool_keep(struct sim_pool *pool, struct sim_range *range) {
     uint64_t bytes = sim_round_up(range->size, SIM_PAGE);
-    if (pool->closed || !sim_pages_allow(range->base, bytes, false))
+    if (pool->closed || range->file || !sim_pages_allow(range->base, bytes, false))
         return false;
     range->left = pool->kept;
     pool->kept = range;
@@ -152,9 +152,10 @@ CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *properties) {
     SIM_REQUIRE(properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE);
     struct sim_device *device = sim_device_at(properties->location.id);
     SIM_REQUIRE(device);
-    if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+    if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE &&
+        properties->handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_NOT_SUPPORTED;
-    struct sim_pool *pool = pool_new(device, properties);
+    struct sim_pool *pool = sim_pool_new(device, properties);
     if (!pool)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *out = SIM_POINTER(CUmemoryPool, pool);

@@ -17,10 +17,13 @@ struct sim_pool {
     uint64_t reachable;    /* bit per device that cuMemPoolSetAccess let in */
     int reuse[3];          /* FOLLOW_EVENT_DEPENDENCIES, ALLOW_OPPORTUNISTIC, ALLOW_INTERNAL_DEPENDENCIES */
     bool closed;           /* keeps nothing any more */
+    uint64_t secret;       /* of one that processes share; 0: it is not */
+    bool imported;         /* another process's: nothing is allocated from it here */
     struct sim_pool *next; /* of all that are open */
 };
 
 CUresult sim_pool_create_default(struct sim_device *device);
+struct sim_pool *sim_pool_new(struct sim_device *device, const CUmemPoolProps *properties);
 uint64_t sim_pool_handle(const struct sim_pool *pool);
 /* The pool of a handle, with a reference: else NOT_INITIALIZED or INVALID_VALUE. */
 CUresult sim_pool_acquire(CUmemoryPool handle, struct sim_pool **pool);

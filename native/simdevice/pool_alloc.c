@@ -104,7 +104,10 @@ static CUresult allocate_async(CUdeviceptr *pointer, size_t size, CUmemoryPool h
     struct sim_device *device = stream->context->device;
     CUresult result = sim_pool_acquire(
         handle ? handle : (CUmemoryPool)(uintptr_t)atomic_load(&device->current_pool), &pool);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS && pool->imported) {
+        result = CUDA_ERROR_INVALID_VALUE;
+        sim_release(pool);
+    } else if (result == CUDA_SUCCESS) {
         if (!captured(stream, pool, size, pointer, &result))
             result = allocate_from(pool, stream->context, size, pointer);
         sim_release(pool);

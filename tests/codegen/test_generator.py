@@ -90,6 +90,9 @@ def test_next_id(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["next-id"]) == 0
     free = int(capsys.readouterr().out)
     assert free == max(v.id for v in load().driver.variants) + 1
+    assert main(["next-id", "session"]) == 0
+    taken = {v.id for v in load().library("session").variants}
+    assert int(capsys.readouterr().out) == min(set(range(1, 256)) - taken)
     assert main(["next-id", "cublas"]) == 1
     assert "no library 'cublas'; known: cuda, session" in capsys.readouterr().err
 

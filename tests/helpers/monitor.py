@@ -73,12 +73,15 @@ class Monitor:
 
 @contextmanager
 def monitor(
-    *options: str, environment: Mapping[str, str] | None = None, python: str | Path = sys.executable
+    *options: str,
+    environment: Mapping[str, str] | None = None,
+    python: str | Path = sys.executable,
+    in_clear: bool = False,
 ) -> Iterator[Monitor]:
     """Starts one, waits until an API server is ready, and ends it with everything it started. `python` is of
     the environment where gpuferry is installed. With GPUFERRY_TEST_TLS=1 in the test's own environment its
-    TCP port speaks TLS."""
-    if os.environ.get("GPUFERRY_TEST_TLS") == "1" and "--tls-cert" not in options:
+    TCP port speaks TLS, but not where the test itself speaks to it, or counts what passes (`in_clear`)."""
+    if os.environ.get("GPUFERRY_TEST_TLS") == "1" and "--tls-cert" not in options and not in_clear:
         options = (*options, *certificates().flags())
     # Not below pytest's own folder: the path of a Unix socket may have 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="gpuferry-test-", dir="/tmp"))

@@ -201,8 +201,13 @@ static void other_contexts(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphAddNode(&node, graph, NULL, NULL, 0, &params));
     params.conditional.ctx = NULL;
     OK(cuGraphAddNode(&node, graph, NULL, NULL, 0, &params));
+    CUgraph elsewhere;
+    OK(cuGraphCreate(&elsewhere, 0));
+    OK(cuCtxSetCurrent(context));
+    OK(cuGraphConditionalHandleCreate(&handle, elsewhere, own, 0, 0)); // of one that is not current
     OK(cuCtxDestroy(own));
     OK(cuCtxSetCurrent(context));
+    OK(cuGraphDestroy(elsewhere));
     OK(cuGraphDestroy(graph));
     OK(cuCtxSynchronize());
 }

@@ -92,6 +92,32 @@ int main(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuDeviceGetHostAtomicCapabilities(&able, NULL, 1, device));
     FAILS(CUDA_ERROR_INVALID_DEVICE, cuDeviceGetP2PAtomicCapabilities(&able, &add, 1, device, device));
 
+    // Nor has it other devices' buffers, an engine that decompresses, or graphics to work beside.
+    int descriptor = -1;
+    size_t failed = 0;
+    CUmemDecompressParams packed = {0};
+    CUstreamCigCaptureParams beside = {0};
+    FAILS(CUDA_ERROR_NOT_SUPPORTED,
+          cuMemGetHandleForAddressRange(&descriptor, 0, 4096, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cuMemGetHandleForAddressRange(NULL, 0, 4096, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuMemBatchDecompressAsync(&packed, 1, 0, &failed, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemBatchDecompressAsync(NULL, 1, 0, &failed, NULL));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuStreamBeginCaptureToCig(NULL, &beside));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuStreamEndCaptureToCig(NULL));
+    // No semaphore can be imported, so no node of a graph has one.
+    CUgraph graph;
+    CUgraphNode node;
+    CUDA_EXT_SEM_SIGNAL_NODE_PARAMS signal = {0};
+    CUDA_EXT_SEM_WAIT_NODE_PARAMS wait = {0};
+    OK(cuGraphCreate(&graph, 0));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, cuGraphAddExternalSemaphoresSignalNode(&node, graph, NULL, 0, &signal));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, cuGraphAddExternalSemaphoresWaitNode(&node, graph, NULL, 0, &wait));
+    OK(cuGraphAddEmptyNode(&node, graph, NULL, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExternalSemaphoresSignalNodeGetParams(node, &signal));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuGraphExternalSemaphoresWaitNodeSetParams(node, &wait));
+    OK(cuGraphDestroy(graph));
+
     CUdeviceptr counter = allocate(4);
     unsigned seen = 0;
     OK(cuMemsetD32(counter, 0, 1));

@@ -107,6 +107,41 @@ static void batches(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemDiscardBatchAsync(where, sizes, 3, 1, stream));
 }
 
+// A stream that is captured is not waited for by pages, so the capture fails.
+static void captured(void) {
+    CUstream stream;
+    CUgraph graph;
+    CUdeviceptr where[] = {memory};
+    size_t sizes[] = {HALF}, firsts[] = {0};
+    CUmemLocation to[] = {host};
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuMemPrefetchAsync_v2(memory, HALF, first, 0, stream));
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &graph));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cuMemDiscardBatchAsync(where, sizes, 1, 0, stream));
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &graph));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+          cuMemPrefetchBatchAsync(where, sizes, 1, to, firsts, 1, 0, stream));
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cuStreamEndCapture(stream, &graph));
+}
+
+// Where pages are, summed up for parts of a range.
+static void locations(void) {
+    CUmemLocation found[4] = {{0}};
+    OK(cuMemPrefetchAsync_v2(memory, HALF, first, 0, NULL));
+    OK(cuMemPrefetchAsync_v2(memory + HALF, HALF, host, 0, NULL));
+    OK(cuMemGetLocationInfo(memory, 2 * HALF, HALF, 4096, found));
+    EXPECT(found[0].type == CU_MEM_LOCATION_TYPE_DEVICE && found[1].type == CU_MEM_LOCATION_TYPE_HOST);
+    OK(cuMemGetLocationInfo(memory, 2 * HALF, 2 * HALF, 4096, found));
+    EXPECT(found[0].type == CU_MEM_LOCATION_TYPE_INVALID);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemGetLocationInfo(memory, HALF, 0, 0, found));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemGetLocationInfo(memory, HALF, HALF, HALF + 1, found));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemGetLocationInfo(memory, HALF, HALF, 0, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemGetLocationInfo(allocate(64), 64, 64, 0, found));
+}
+
 int main(void) {
     start();
     OK(cuMemAllocManaged(&memory, SIZE, CU_MEM_ATTACH_GLOBAL));
@@ -114,6 +149,8 @@ int main(void) {
     several();
     errors();
     batches();
+    captured();
+    locations();
     OK(cuMemFree(memory));
     return check_failed;
 }

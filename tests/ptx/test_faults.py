@@ -169,6 +169,18 @@ def test_printf(capfd: pytest.CaptureFixture[str]) -> None:
     assert list(out) == [6, 6, 6]
 
 
+def test_printf_declared_without_a_result(capfd: pytest.CaptureFixture[str]) -> None:
+    """As Taichi's compiler does it."""
+    body = (
+        CALL_VPRINTF.replace(" .param .b32 r;", "")
+        .replace("(r), ", "")
+        .replace("ld.param.b32 %r11, [r];", "")
+    )
+    module = module_with("%u %lld").replace("(.param .b32 result) ", "")
+    driver.run(kernel(body, pointers=1, module=module), "k", np.zeros(1, np.uint32), block=(1,))
+    assert capfd.readouterr().out == "0 -5000000000"
+
+
 ASSERTION = """
     mov.u64 %x10, format;
     cvta.global.u64 %x10, %x10;

@@ -11,5 +11,5 @@ from tests.helpers.monitor import Monitor, monitor
 
 @pytest.fixture(scope="package")
 def shared() -> Iterator[Monitor]:
-    with monitor("--pool", "1") as running:
+    with monitor("--pool", "1", in_clear=True) as running:
         yield running

@@ -30,7 +30,7 @@ PAGE = 2 << 20
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Monitor]:
-    with monitor("--pool", "1", "--resume-grace", str(GRACE)) as started:
+    with monitor("--pool", "1", "--resume-grace", str(GRACE), in_clear=True) as started:
         yield started
 
 
@@ -286,7 +286,10 @@ def test_who_is_away_is_shown_and_keeps_its_memory(running: Monitor) -> None:
 
 def test_who_stays_away_loses_the_session() -> None:
     """Then everything is free."""
-    with monitor("--pool", "1", "--resume-grace", "0.2") as impatient, held(impatient) as session:
+    with (
+        monitor("--pool", "1", "--resume-grace", "0.2", in_clear=True) as impatient,
+        held(impatient) as session,
+    ):
         session.guest.map(2)
         session.guest.sync()
         session.guest.socket.shutdown(socket.SHUT_RDWR)

@@ -16,9 +16,9 @@ class Known:
 
 KNOWN: tuple[Known, ...] = (
     Known(
-        r"with a context|of a destroyed context|after a reset|after a sticky error",
-        r"cuGraphConditionalHandleCreate.*",
-        "the values of a graph are in the context that is current when the first of them is made",
+        r"with a context",
+        r"cuGraphConditionalHandleCreate ctx null",
+        "the graph has a value of another context",
     ),
     Known(
         r"with a context|in another context|in a capture",

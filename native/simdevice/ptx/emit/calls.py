@@ -142,7 +142,7 @@ def _collect(e: FunctionEmitter, finish: list[tuple[Operand, Parameter, str]]) -
 
 # Bytes of what they return and take.
 _RUNTIME = {
-    "vprintf": (([4], [8, 8]),),
+    "vprintf": (([4], [8, 8]), ([], [8, 8])),  # Taichi declares it without a result
     "malloc": (([8], [8]),),
     "free": (([], [8]),),
     "__assertfail": (([], [8, 8, 4, 8, 8]), ([], [8, 8, 4, 8])),
