@@ -35,7 +35,7 @@ CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t handl
     }
     handle = handle == 0 ? atomic_load(&gf_session.current_pools[device]) : handle;
     struct gf_memory_pool *pool = gf_memory_pool_find((CUmemoryPool)handle);
-    if (pool == NULL || pool->exporter != 0) {
+    if (pool == NULL || pool->exporter != 0 || size == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     result = gf_wire_stream(cuda_stream, &stream);
@@ -52,7 +52,7 @@ CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t handl
         *address = result == CUDA_SUCCESS ? node.dptr : *address;
         return result;
     }
-    if (result == CUDA_SUCCESS && size > 0) {
+    if (result == CUDA_SUCCESS) {
         result = gf_window_alloc(pool->device, size, gf_context_current_handle(), handle, stream, &found);
     }
     if (result == CUDA_SUCCESS) {
