@@ -12,6 +12,8 @@ quiet="-q"
 echo "Setting up $venv (one download of about 300 MB)"
 # shellcheck disable=SC2086
 "$venv/bin/python" -m pip install $quiet --disable-pip-version-check --upgrade "pip>=25.1"
-# All of it, at the versions of the lock (.ci/lock.sh).
+# All of it, at the versions of the lock (.ci/lock.sh). Pip would compile it on one core.
 # shellcheck disable=SC2086
-"$venv/bin/python" -m pip install $quiet --disable-pip-version-check -r .ci/lock.txt
+"$venv/bin/python" -m pip install $quiet --disable-pip-version-check --no-compile -r .ci/lock.txt
+# A few files are for other Pythons, or templates: they do not compile, and nobody imports them.
+"$venv/bin/python" -m compileall -qq -j 0 "$venv"/lib/python*/site-packages || true

@@ -231,11 +231,15 @@ CUresult gf_capture_stream(CUstream handle) {
 }
 
 CUresult gf_capture_context(void) {
+    return gf_capture_context_of(gf_context_current_handle());
+}
+
+CUresult gf_capture_context_of(uint64_t context) {
     CUresult result = CUDA_SUCCESS;
     gf_graphs_lock();
     for (struct gf_capture *c = captures; c != NULL; c = c->next) {
         for (struct gf_captured *s = c->streams; s != NULL; s = s->next) {
-            if (s->stream->object.owner == gf_context_current_handle()) {
+            if (s->stream->object.owner == context) {
                 result = invalidate(c, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
             }
         }

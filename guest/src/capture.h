@@ -33,6 +33,8 @@ CUresult gf_capture_unsafe(void);
 CUresult gf_capture_copy(CUstream stream);
 CUresult gf_capture_stream(CUstream stream);
 CUresult gf_capture_context(void);
+/* The same for a context that need not be current. */
+CUresult gf_capture_context_of(uint64_t context);
 CUresult gf_capture_event(CUevent event);
 /* A stream has ended: it leaves its capture, which then fails. */
 void gf_capture_forget(struct gf_stream *stream);

@@ -92,6 +92,15 @@ static bool wait_writable(void) {
     }
 }
 
+/* The program gave memory that it does not have: it is told so as any program is, by its own fault. */
+static void touch(const struct iovec *parts, int count) {
+    for (int i = 0; i < count; i++) {
+        for (size_t at = 0; at < parts[i].iov_len; at += GF_SMALLEST_PAGE) {
+            (void)*((const volatile char *)parts[i].iov_base + at);
+        }
+    }
+}
+
 /* Writes all of it; the caller has the writer's role and no lock. False: lost, or the connection was replaced
  * or has to be, which changes what is to be written. */
 static bool write_all(struct iovec *parts, int count) {
@@ -104,6 +113,10 @@ static bool write_all(struct iovec *parts, int count) {
                 if (atomic_load(&ch.connection) != connection) {
                     return false;
                 }
+                continue;
+            }
+            if (errno == EFAULT) {
+                touch(parts, count);
                 continue;
             }
             if (ch.resumable && !gf_channel_lost()) {

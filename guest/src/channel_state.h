@@ -13,6 +13,7 @@
 #define GF_RESUMABLE_RING_SIZE (16u << 20)
 #define GF_INPUT_SIZE          (64u << 10)
 #define GF_CALL_SLOTS          64
+#define GF_SMALLEST_PAGE       4096
 
 /* A session that is elsewhere now (WIRE.md 10). */
 enum gf_moving {

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture.h"
 #include "channel.h"
 #include "driver_interop/interop.h"
 #include "functions.h"
@@ -214,16 +215,13 @@ CUresult gf_cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
     if (before == 0) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    return before == 1 ? empty_primary(dev) : CUDA_SUCCESS;
+    return before == 1 && atomic_load(&primary->active) ? empty_primary(dev) : CUDA_SUCCESS;
 }
 
 CUresult gf_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
     if (!valid_device(dev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    pthread_mutex_lock(&primary_lock);
-    primary->references = 0;
-    pthread_mutex_unlock(&primary_lock);
     return atomic_load(&primary->active) ? empty_primary(dev) : CUDA_SUCCESS;
 }
 
@@ -309,6 +307,9 @@ CUresult gf_cuCtxSynchronize_v2(CUcontext ctx) {
     CUresult error = gf_context_look_up(ctx, &context, &wire);
     if (error == CUDA_SUCCESS) {
         error = gf_context_usable(context);
+    }
+    if (error == CUDA_SUCCESS && gf_capture_any()) {
+        error = gf_capture_context_of(wire);
     }
     if (error != CUDA_SUCCESS) {
         return error;

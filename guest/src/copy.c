@@ -234,14 +234,15 @@ static void join_rows(struct gf_side *to, struct gf_side *from, struct gf_extent
     }
 }
 
-/* What the program shares with the device is copied as memory of the device, whatever the program calls it;
- * other page-locked memory as the program's. */
+/* What the program shares with the device is copied as memory of the device, whatever the program calls it,
+ * and so is what can be nothing else; other page-locked memory as the program's. */
 static bool is_shared(struct gf_side *side) {
     struct gf_shared found;
     struct gf_host_range range;
     struct gf_mirror mirror;
     bool shared = gf_shared_find(side->address, &found);
-    side->device = shared || (side->device && !gf_host_find(side->address, &range));
+    bool device = side->device || gf_window_owns(side->address);
+    side->device = shared || (device && !gf_host_find(side->address, &range));
     return shared || gf_mirror_find(side->address, false, &mirror);
 }
 
@@ -386,10 +387,15 @@ static CUresult enqueue_slice(void *data, const struct gf_row_copy *c) {
     return copy(to, from, (struct gf_extent){c->width, c->rows}, e->stream, e->behind);
 }
 
+static bool is_memory_type(CUmemorytype type) {
+    return type >= CU_MEMORYTYPE_HOST && type <= CU_MEMORYTYPE_UNIFIED;
+}
+
 CUresult gf_copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool behind) {
     bool some = p->WidthInBytes > 0 && p->Height > 0 && p->Depth > 0;
     CUresult result;
-    if (p->srcLOD != 0 || p->dstLOD != 0) {
+    if (p->srcLOD != 0 || p->dstLOD != 0 || !is_memory_type(p->srcMemoryType) ||
+        !is_memory_type(p->dstMemoryType)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (some && gf_capture_any() && gf_capture_takes(stream, GF_FORM_MEMCPY, p, &result)) {
@@ -400,7 +406,8 @@ CUresult gf_copy_volume(const CUDA_MEMCPY3D *p, CUstream stream, bool behind) {
         return gf_copy_boxes(&target, &source, p, stream);
     }
     if (!some) {
-        return CUDA_SUCCESS;
+        uint64_t wire;
+        return gf_wire_stream(stream, &wire);
     }
     return gf_copy_each(p, enqueue_slice, &(struct enqueued){stream, behind});
 }

@@ -59,7 +59,7 @@ static CUresult volume_side(const struct gf_volume *v, const CUDA_MEMCPY3D *size
     switch ((int)v->type) {
     case CU_MEMORYTYPE_HOST:
         base = (uint64_t)v->host;
-        side->device = false;
+        side->device = gf_window_owns(base) && !gf_host_find(base, &range);
         break;
     case CU_MEMORYTYPE_DEVICE:
         base = v->device;

@@ -273,6 +273,9 @@ CUresult gf_graph_edges(struct gf_model *model, CUgraphNode *from, CUgraphNode *
 CUresult gf_node_dependencies(const struct gf_node *node, CUgraphNode *nodes, CUgraphEdgeData *data,
                               size_t *count) {
     struct list list = {.one = nodes, .data = data, .room = nodes == NULL ? 0 : *count};
+    if (nodes == NULL && data != NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     gf_graphs_lock();
     for (unsigned i = 0; i < node->edge_count; i++) {
         list_one(&list, node->edges[i].from, NULL, &node->edges[i].data);
@@ -284,6 +287,9 @@ CUresult gf_node_dependencies(const struct gf_node *node, CUgraphNode *nodes, CU
 CUresult gf_node_dependents(const struct gf_node *node, CUgraphNode *nodes, CUgraphEdgeData *data,
                             size_t *count) {
     struct list list = {.one = nodes, .data = data, .room = nodes == NULL ? 0 : *count};
+    if (nodes == NULL && data != NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     gf_graphs_lock();
     for (struct gf_node *n = node->model->first; n != NULL; n = n->next) {
         for (unsigned i = 0; i < n->edge_count; i++) {

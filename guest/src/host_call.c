@@ -8,6 +8,7 @@
 #include "context.h"
 #include "gpuferry/messages.h"
 #include "hooks.h"
+#include "window.h"
 
 #define TABLE_SIZE 256
 
@@ -227,6 +228,7 @@ CUresult gf_host_call_add(struct gf_host_task *call) {
 }
 
 CUresult gf_host_call_enqueue(struct gf_host_task *call, uint64_t stream, bool always) {
+    gf_window_stream_may_wait();
     struct gf_req_sessionHostCall request = {.stream = stream, .call = call->id, .always = always};
     CUresult result = gf_send_struct(GF_OP_sessionHostCall, &request);
     if (result != CUDA_SUCCESS) {

@@ -121,12 +121,13 @@ CUresult gf_cuMemFreeHost(void *p) {
 }
 
 CUresult gf_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned Flags) {
-    const unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
-    const unsigned others = CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
-    if (p == NULL || bytesize == 0 || (Flags & ~(known | others)) != 0) {
+    /* Memory that the device only reads needs nothing else: what it has not changed is never written here. */
+    const unsigned known =
+        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
+    if (p == NULL || bytesize == 0 || (Flags & ~(known | CU_MEMHOSTREGISTER_IOMEMORY)) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if ((Flags & others) != 0) {
+    if ((Flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     return gf_host_add(

@@ -81,12 +81,15 @@ static CUresult launch(const CUlaunchConfig *config, CUfunction function, void *
     if (result != CUDA_SUCCESS) {
         return result;
     }
+    char packed[info->param_bytes <= PARAMS_ON_STACK ? PARAMS_ON_STACK : PARAMS_MAX];
+    result = gf_launch_pack(info, kernelParams, extra, packed);
+    if (result != CUDA_SUCCESS) {
+        return result; /* and a capture goes on */
+    }
     if (gf_capture_any() && gf_capture_takes_launch(config, function, kernelParams, extra, &result)) {
         return result;
     }
-    char packed[info->param_bytes <= PARAMS_ON_STACK ? PARAMS_ON_STACK : PARAMS_MAX];
-    result = gf_launch_pack(info, kernelParams, extra, packed);
-    result = result == CUDA_SUCCESS ? gf_host_share_params(packed, info->param_bytes) : result;
+    result = gf_host_share_params(packed, info->param_bytes);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -107,7 +110,12 @@ CUresult gf_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **
     if (config == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = gf_launch_attributes(config, attributes, &count);
+    uint64_t stream;
+    CUresult result = gf_wire_stream(config->hStream, &stream);
+    if (result == CUDA_SUCCESS && gf_callable_find((uint64_t)f) == NULL) {
+        result = CUDA_ERROR_INVALID_HANDLE; /* before what the program wrote beside them is read */
+    }
+    result = result == CUDA_SUCCESS ? gf_launch_attributes(config, attributes, &count) : result;
     return result != CUDA_SUCCESS ? result : launch(config, f, kernelParams, extra, attributes, count);
 }
 

@@ -13,13 +13,12 @@
 
 CUresult gf_cuMemGetInfo_v2(size_t *free, size_t *total) {
     uint64_t free_bytes, total_bytes;
+    if (free == NULL || total == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     CUresult result = gf_window_info(&free_bytes, &total_bytes);
-    if (free != NULL) {
-        *free = free_bytes;
-    }
-    if (total != NULL) {
-        *total = total_bytes;
-    }
+    *free = free_bytes;
+    *total = total_bytes;
     return result;
 }
 

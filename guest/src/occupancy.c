@@ -14,7 +14,7 @@ CUresult gf_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blo
                                                       unsigned flags) {
     struct gf_callable *callable = gf_callable_find((uint64_t)func);
     const int32_t *device = gf_session.device.attributes;
-    if (minGridSize == NULL || blockSize == NULL) {
+    if (minGridSize == NULL || blockSize == NULL || blockSizeLimit < 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (callable == NULL) {
@@ -61,11 +61,11 @@ CUresult gf_occupancy_clusters(int *result, CUfunction func, const CUlaunchConfi
         .largest_size = largest_size,
     };
     uint32_t count;
-    CUresult status = gf_launch_attributes(config, attributes, &count);
-    status = status == CUDA_SUCCESS ? gf_wire_stream(config->hStream, &request.stream) : status;
+    CUresult status = gf_wire_stream(config->hStream, &request.stream);
     if (status == CUDA_SUCCESS && gf_callable_find((uint64_t)func) == NULL) {
         status = CUDA_ERROR_INVALID_HANDLE;
     }
+    status = status == CUDA_SUCCESS ? gf_launch_attributes(config, attributes, &count) : status;
     if (status != CUDA_SUCCESS) {
         return status;
     }

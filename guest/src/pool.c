@@ -24,7 +24,7 @@ bool gf_pool_open(void) {
 CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t handle, CUstream cuda_stream) {
     uint64_t stream, found = 0;
     struct gf_memory_pool *pool = gf_memory_pool_find((CUmemoryPool)handle);
-    if (pool == NULL || pool->exporter != 0) {
+    if (pool == NULL || pool->exporter != 0 || size == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult result = gf_wire_stream(cuda_stream, &stream);
@@ -40,7 +40,7 @@ CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t handl
         *address = result == CUDA_SUCCESS ? node.dptr : *address;
         return result;
     }
-    if (result == CUDA_SUCCESS && size > 0) {
+    if (result == CUDA_SUCCESS) {
         result = gf_window_alloc(size, gf_context_current_handle(), handle, stream, &found);
     }
     if (result == CUDA_SUCCESS) {

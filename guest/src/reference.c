@@ -37,9 +37,10 @@ static CUresult adopt(struct named *object, uint64_t handle, uint16_t op, struct
     struct gf_call call = {.op = op};
     const struct iovec parts[] = {{&request, sizeof request}, {(char *)name, strlen(name)}};
     object->name = strlen(name) <= UINT16_MAX ? strdup(name) : NULL;
-    CUresult result = strlen(name) > UINT16_MAX ? CUDA_ERROR_NOT_FOUND
-                      : object->name == NULL    ? CUDA_ERROR_OUT_OF_MEMORY
-                                                : gf_call_parts(&call, parts, 2);
+    CUresult result = *name == '\0'               ? CUDA_ERROR_INVALID_VALUE
+                      : strlen(name) > UINT16_MAX ? CUDA_ERROR_NOT_FOUND
+                      : object->name == NULL      ? CUDA_ERROR_OUT_OF_MEMORY
+                                                  : gf_call_parts(&call, parts, 2);
     free(call.payload);
     if (result != CUDA_SUCCESS) {
         free(object->name);

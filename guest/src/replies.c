@@ -78,6 +78,12 @@ static ssize_t receive(void *data, size_t size) {
     do {
         got = gf_transport_receive(&ch.transport, data, size);
     } while (got < 0 && errno == EINTR);
+    if (got < 0 && errno == EFAULT) { /* the program has no such memory: it is told by its own fault */
+        for (size_t at = 0; at < size; at += GF_SMALLEST_PAGE) {
+            ((volatile char *)data)[at] = 0;
+        }
+        return receive(data, size);
+    }
     if (got <= 0) {
         const char *why = got == 0 ? "it closed the connection" : gf_transport_cause(errno);
         if (gf_channel_resume()) {

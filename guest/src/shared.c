@@ -90,6 +90,7 @@ static bool resolve(uint64_t address, bool write);
 /* A stream of our own, which does not wait for the program's; the default stream where no context is current.
  * With the lock held. */
 static CUresult have_stream(void) {
+    gf_window_stream_may_wait();
     if (gf_stream_find(stream) != NULL || gf_context_current_handle() == 0) {
         return CUDA_SUCCESS;
     }

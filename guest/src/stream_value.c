@@ -6,6 +6,7 @@
 #include "gpuferry/messages.h"
 #include "guest.h"
 #include "stream.h"
+#include "window.h"
 
 /* Whether the operation became a node of its stream's graph, or must not be made. */
 static bool captured(CUstream stream, CUstreamBatchMemOpParams *operations, unsigned count,
@@ -19,6 +20,7 @@ static bool captured(CUstream stream, CUstreamBatchMemOpParams *operations, unsi
         CUstreamBatchMemOpParams one = {                                                                     \
             .waitValue = {.operation = operation_, .address = addr, .member = value, .flags = flags}};       \
         struct gf_req_##function request = {.addr = addr, .value = value, .flags = flags};                   \
+        gf_window_stream_may_wait();                                                                         \
         CUresult result = gf_wire_stream(stream, &request.stream);                                           \
         return result != CUDA_SUCCESS || captured(stream, &one, 1, &result)                                  \
                    ? result                                                                                  \
@@ -51,8 +53,11 @@ static CUresult do_one(CUstream stream, const CUstreamBatchMemOpParams *one) {
 
 CUresult gf_cuStreamBatchMemOp_v2(CUstream stream, unsigned count, CUstreamBatchMemOpParams *paramArray,
                                   unsigned flags) {
-    CUresult result =
-        paramArray == NULL || count > GF_BATCH_MAX || flags != 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    uint64_t wire;
+    CUresult result = gf_wire_stream(stream, &wire);
+    if (result == CUDA_SUCCESS && (paramArray == NULL || count > GF_BATCH_MAX || flags != 0)) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
         result = gf_word_check(&paramArray[i]);
     }

@@ -44,7 +44,9 @@ static uint64_t elsewhere; /* bytes of the quota that arrays have */
 static uint64_t credit;    /* bytes that this process may have, once it shares its lease */
 static bool claims;        /* it knows that it does */
 static uint64_t next_id = 1;
-static uint64_t untouched;       /* the address from which on nothing was ever handed out */
+static uint64_t untouched; /* the address from which on nothing was ever handed out */
+static bool is_reserved;   /* in this process: there is nothing else at its addresses */
+static _Atomic bool streams_may_wait;
 static _Atomic uint64_t work;    /* device work enqueued so far */
 static _Atomic uint64_t settled; /* fenced or waited for up to here */
 
@@ -53,7 +55,8 @@ bool gf_window_open(void) {
     void *wanted = (void *)base;
     void *got = mmap(wanted, size, PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-    if (got != wanted) {
+    is_reserved = got == wanted;
+    if (!is_reserved) {
         /* Not fatal: host memory there would only be taken for device memory where an address says which. */
         gf_info("the window %p+%llu cannot be reserved in this process: %s", wanted, (unsigned long long)size,
                 got == MAP_FAILED ? strerror(errno) : "the kernel chose another place");
@@ -321,11 +324,21 @@ static void touch(const struct gf_block *block) {
     untouched = end > untouched ? end : untouched;
 }
 
-/* A block for an allocation. Where its pool allows no wait for another stream, one that nobody has had. */
+void gf_window_stream_may_wait(void) {
+    atomic_store_explicit(&streams_may_wait, true, memory_order_relaxed);
+}
+
+/* Whether whoever takes what that stream freed may be made to wait for it. */
+static bool may_depend(uint64_t pool, uint64_t freed_stream) {
+    bool endless = freed_stream != 0 && atomic_load_explicit(&streams_may_wait, memory_order_relaxed);
+    return gf_pool_may_depend(pool) && !endless;
+}
+
+/* A block for an allocation. Where it may not wait for the stream that freed it, one that nobody has had. */
 static struct gf_block *take(uint64_t size, uint64_t align, uint64_t pool, uint64_t stream,
                              uint64_t *freed_at, uint64_t *freed_stream) {
     struct gf_block *block = gf_blocks_take(&blocks, size, align, 0, freed_at, freed_stream);
-    if (block == NULL || !in_use(*freed_at, *freed_stream, stream) || gf_pool_may_depend(pool)) {
+    if (block == NULL || !in_use(*freed_at, *freed_stream, stream) || may_depend(pool, *freed_stream)) {
         return block;
     }
     uint64_t before, stream_before;
@@ -626,6 +639,10 @@ bool gf_window_synchronous(uint64_t address, bool synchronous) {
     }
     pthread_mutex_unlock(&lock);
     return found;
+}
+
+bool gf_window_owns(uint64_t address) {
+    return is_reserved && gf_window_contains(address);
 }
 
 bool gf_window_contains(uint64_t address) {

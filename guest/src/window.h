@@ -45,6 +45,8 @@ bool gf_window_find(uint64_t address, struct gf_allocation *allocation);
 bool gf_window_synchronous(uint64_t address, bool synchronous);
 /* Whether a range is within the window at all: what tells a device pointer from a host pointer. */
 bool gf_window_contains(uint64_t address);
+/* The same, and the program can have no other memory there, whatever it calls it. */
+bool gf_window_owns(uint64_t address);
 /* Bytes of the quota that are free, and all of it. */
 CUresult gf_window_info(uint64_t *free, uint64_t *total);
 
@@ -52,6 +54,10 @@ CUresult gf_window_info(uint64_t *free, uint64_t *total);
  * not so much. */
 bool gf_window_charge(uint64_t bytes);
 void gf_window_refund(uint64_t bytes);
+
+/* From here on a stream may wait for what the program does (a value, a function, a word that a kernel reads):
+ * memory that a stream freed is not taken while it may be in use, as long as there is other. */
+void gf_window_stream_may_wait(void);
 
 /* Counts device work, so that memory freed behind it is not reused before it is done. */
 void gf_window_work_enqueued(void);

@@ -47,11 +47,16 @@ CUresult cuStreamBeginCapture(CUstream stream) {
     return cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
+static bool is_graph(CUgraph handle) {
+    SIM_GRAPHS_LOCKED();
+    return sim_graph_find(handle) != NULL;
+}
+
 CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph, const CUgraphNode *dependencies,
                                      const CUgraphEdgeData *data, size_t count, CUstreamCaptureMode mode) {
     struct sim_stream *stream;
     SIM_TRY(sim_enter());
-    SIM_REQUIRE(graph);
+    SIM_REQUIRE(is_graph(graph));
     SIM_TRY(sim_stream_acquire(handle, &stream));
     CUresult result = begin(stream, graph, dependencies, data, count, mode);
     sim_release(stream);

@@ -90,12 +90,15 @@ void sim_context_tear_down(struct sim_context *context) {
         sim_grids_forget();
 }
 
-static CUresult create(CUcontext *out, unsigned flags, CUdevice ordinal) {
+static CUresult check(const CUcontext *out, unsigned flags, CUdevice ordinal) {
     SIM_TRY(sim_enter());
-    struct sim_device *device = sim_device_at(ordinal);
     SIM_REQUIRE(out && sim_context_flags_valid(flags));
-    if (!device)
-        return CUDA_ERROR_INVALID_DEVICE;
+    return sim_device_at(ordinal) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+static CUresult create(CUcontext *out, unsigned flags, CUdevice ordinal) {
+    SIM_TRY(check(out, flags, ordinal));
+    struct sim_device *device = sim_device_at(ordinal);
     struct sim_context *context;
     SIM_TRY(context_new(device, flags, &context));
     if (!sim_thread_push(context))
@@ -110,9 +113,17 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
 
 CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *parameters, int count, unsigned int flags,
                         CUdevice device) {
+    SIM_TRY(check(context, flags, device));
     if (parameters || count)
         return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
     return create(context, flags, device);
+}
+
+CUresult cuCtxGetExecAffinity(CUexecAffinityParam *parameter, CUexecAffinityType type) {
+    struct sim_context *context;
+    SIM_TRY(sim_context_current(&context));
+    SIM_REQUIRE(parameter && (unsigned)type < CU_EXEC_AFFINITY_TYPE_MAX);
+    return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
 }
 
 CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters, unsigned int flags,

@@ -1,6 +1,7 @@
 /* Copies. Every one is a box of rows: a plain copy has one row. Each call checks its addresses, then hands
  * the box to `submit`, which decides whether the host waits ("API synchronization behavior" in CUDA's
  * manual). */
+#include "addresses.h"
 #include "variance.h"
 #include "simdevice_implicit.h"
 #include "array.h"
@@ -102,7 +103,9 @@ static CUresult look(CUmemorytype type, const struct plane *plane, const struct 
         return CUDA_SUCCESS;
     }
     SIM_REQUIRE(plane->address);
-    if (type == CU_MEMORYTYPE_DEVICE)
+    /* what lies among the device's addresses is the device's, allocated or not */
+    if (type == CU_MEMORYTYPE_DEVICE ||
+        (plane->address >= SIM_DEVICE_BEGIN && plane->address < SIM_DEVICE_END))
         return sim_span_require(plane->address, extent(plane, box), span);
     return sim_span_look(plane->address, extent(plane, box), span);
 }

@@ -129,12 +129,12 @@ CUresult cuDeviceGetProperties(CUdevprop *properties, CUdevice ordinal) {
 CUresult cuDeviceGetPCIBusId(char *text, int length, CUdevice ordinal) {
     struct sim_device *device;
     SIM_TRY(find_device(ordinal, &device));
-    SIM_REQUIRE(text && length > 0);
+    SIM_REQUIRE(text && length > 12); /* and the end of the text */
     int domain, bus, slot;
     sim_device_attribute(device, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, &domain);
     sim_device_attribute(device, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, &bus);
     sim_device_attribute(device, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, &slot);
-    snprintf(text, (size_t)length, "%04x:%02x:%02x.0", (unsigned)domain, (unsigned)bus, (unsigned)slot);
+    snprintf(text, (size_t)length, "%04X:%02X:%02X.0", (unsigned)domain, (unsigned)bus, (unsigned)slot);
     return CUDA_SUCCESS;
 }
 

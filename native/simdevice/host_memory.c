@@ -79,9 +79,9 @@ CUresult cuMemHostRegister_v2(void *pointer, size_t size, unsigned int flags) {
     const unsigned known =
         CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
     SIM_REQUIRE(pointer && size && (uint64_t)pointer + size > (uint64_t)pointer);
+    SIM_REQUIRE((flags & ~(known | CU_MEMHOSTREGISTER_IOMEMORY)) == 0);
     if (flags & CU_MEMHOSTREGISTER_IOMEMORY)
         return CUDA_ERROR_NOT_SUPPORTED;
-    SIM_REQUIRE((flags & ~known) == 0);
     return add(SIM_RANGE_REGISTERED, context, (uint64_t)pointer, size, flags);
 }
 

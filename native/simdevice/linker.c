@@ -147,7 +147,7 @@ CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *pa
     void *data;
     size_t size;
     SIM_TRY(sim_enter());
-    SIM_REQUIRE(path);
+    SIM_REQUIRE(path && (unsigned)type < CU_JIT_NUM_INPUT_TYPES);
     SIM_TRY(gf_file_read(path, &data, &size));
     CUresult result = size ? cuLinkAddData_v2(state, type, data, size, path, count, options, values)
                            : CUDA_ERROR_INVALID_IMAGE;

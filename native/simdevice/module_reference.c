@@ -5,7 +5,7 @@ static CUresult of_module(uint64_t *handle, CUmodule given, const char *name, en
     struct sim_context *context;
     uint32_t index;
     SIM_TRY(sim_context_current(&context));
-    SIM_REQUIRE(handle && name);
+    SIM_REQUIRE(handle && name && *name);
     struct sim_module *module = sim_acquire(SIM_HANDLE(given), SIM_MODULE);
     if (!module)
         return CUDA_ERROR_INVALID_HANDLE;

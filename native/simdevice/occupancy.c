@@ -1,6 +1,7 @@
 /* Occupancy, by the rules of compute capability 8.0 in CUDA's manual. */
 #include "card.h"
 #include "module.h"
+#include "refused.h"
 
 enum {
     REGISTER_UNIT = 256, /* registers are given to a warp in units of this many */
@@ -110,12 +111,23 @@ static bool single_cluster(const CUlaunchConfig *config) {
     return true;
 }
 
+/* 0: no such block. */
+static uint64_t threads_of(const CUlaunchConfig *config) {
+    const uint64_t most = SIM_MAX_THREADS_PER_BLOCK;
+    if (config->blockDimX > most || config->blockDimY > most || config->blockDimZ > most)
+        return 0;
+    uint64_t threads = (uint64_t)config->blockDimX * config->blockDimY * config->blockDimZ;
+    return threads <= most ? threads : 0;
+}
+
 /* Compute capability 8.0 has no clusters of more than one block. */
 CUresult cuOccupancyMaxPotentialClusterSize(int *size, CUfunction handle, const CUlaunchConfig *config) {
     struct sim_function *function;
     SIM_REQUIRE(size && config);
+    SIM_TRY(sim_refuse_stream(config->hStream));
     SIM_TRY(sim_function_acquire(handle, &function));
     sim_release(function);
+    SIM_REQUIRE(threads_of(config));
     *size = 1;
     return CUDA_SUCCESS;
 }
@@ -123,8 +135,9 @@ CUresult cuOccupancyMaxPotentialClusterSize(int *size, CUfunction handle, const 
 CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction handle, const CUlaunchConfig *config) {
     struct sim_function *function;
     SIM_REQUIRE(clusters && config && (config->attrs || !config->numAttrs));
-    uint64_t threads = (uint64_t)config->blockDimX * config->blockDimY * config->blockDimZ;
-    SIM_REQUIRE(threads && threads <= SIM_MAX_THREADS_PER_BLOCK);
+    SIM_TRY(sim_refuse_stream(config->hStream));
+    uint64_t threads = threads_of(config);
+    SIM_REQUIRE(threads);
     if (!single_cluster(config))
         return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     SIM_TRY(sim_function_acquire(handle, &function));

@@ -39,11 +39,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
     SIM_TRY(find(ordinal, &primary));
     if (!atomic_load(&primary->active))
         return CUDA_SUCCESS;
-    sim_context_tear_down(primary);
-    /* those who retain it go on with an empty context */
-    pthread_mutex_lock(&primary->lock);
-    atomic_store(&primary->active, primary->retained > 0);
-    pthread_mutex_unlock(&primary->lock);
+    sim_context_tear_down(primary); /* those who retain it do so again, or release it all the same */
     return CUDA_SUCCESS;
 }
 

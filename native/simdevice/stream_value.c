@@ -125,16 +125,11 @@ CUresult cuStreamBatchMemOp_v2(CUstream handle, unsigned int count, CUstreamBatc
     const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 params = {NULL, count, operations, flags};
     struct sim_stream *stream;
     struct sim_op *op;
-    SIM_TRY(sim_enter());
-    SIM_TRY(sim_batch_op(&params, &op));
-    CUresult result = sim_stream_acquire(handle, &stream);
-    if (result != CUDA_SUCCESS) {
-        sim_op_discard(op);
-        return result;
-    }
-    if (count)
+    SIM_TRY(sim_stream_acquire(handle, &stream));
+    CUresult result = sim_batch_op(&params, &op);
+    if (result == CUDA_SUCCESS && count)
         result = sim_submit_and_forget(stream, op);
-    else
+    else if (result == CUDA_SUCCESS)
         sim_op_discard(op);
     sim_release(stream);
     return result;

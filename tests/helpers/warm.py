@@ -29,6 +29,8 @@ from typing import Any
 
 MODULE = "gpuferry.monitor.cli.main"
 CLI = [sys.executable, "-m", MODULE]
+# gRPC reads it when it is imported: what the CLI says in a forked process comes too late.
+AS_THE_CLI_SAYS = {"GRPC_ENABLE_FORK_SUPPORT": "0", "GRPC_VERBOSITY": "NONE"}
 PR_SET_CHILD_SUBREAPER = 36
 HIGH = 200  # above any descriptor that is asked for
 MOST = 64  # descriptors
@@ -106,14 +108,15 @@ def _end(server: socket.socket, process: subprocess.Popen[bytes]) -> None:
 def serve(control: socket.socket) -> None:
     """Returns in each process that is forked, ready to be the command; ends with whoever asks."""
     before = dict(os.environ)
-    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # as daemons say, for which it is too late then
+    os.environ |= AS_THE_CLI_SAYS
     os.environ |= importlib.import_module(MODULE).TLS_1_3_ONLY
     package = importlib.import_module(MODULE.rpartition(".cli")[0])
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if not found.name.endswith("__main__"):
             importlib.import_module(found.name)
     rehearse()
-    del os.environ["GRPC_ENABLE_FORK_SUPPORT"]  # programs need not know
+    for name in AS_THE_CLI_SAYS:  # programs need not know
+        del os.environ[name]
     added = {name: value for name, value in os.environ.items() if name not in before}
     gc.collect()
     gc.freeze()

@@ -124,10 +124,13 @@ def test_primary_context(cu: Driver) -> None:
     assert state() == (4, 1)
     pointer = cu.alloc(4096)
     cu.ok("cuDevicePrimaryCtxReset_v2", 1)
+    assert state()[1] == 0
+    assert cu.status("cuMemFree_v2", pointer) == CONTEXT_IS_DESTROYED
+    assert cu.out("cuDevicePrimaryCtxRetain", 1) == primary
     assert cu.status("cuMemFree_v2", pointer) == INVALID_VALUE
-    cu.free(cu.alloc(16))  # those who retain it go on
-    cu.ok("cuDevicePrimaryCtxRelease_v2", 1)
-    cu.ok("cuDevicePrimaryCtxRelease_v2", 1)
+    cu.free(cu.alloc(16))
+    for _ in range(3):  # a reset releases for nobody
+        cu.ok("cuDevicePrimaryCtxRelease_v2", 1)
     assert cu.status("cuDevicePrimaryCtxRelease_v2", 1) == INVALID_CONTEXT
     assert state()[1] == 0
     assert cu.status("cuMemAlloc_v2", ctypes.byref(ctypes.c_uint64()), 16) == CONTEXT_IS_DESTROYED

@@ -55,7 +55,7 @@ def test_identity_is_unique_and_pci_ids_agree(cu: Driver) -> None:
         bus = attribute(cu, 33, device)
         assert (
             text.value.decode()
-            == f"{attribute(cu, 50, device):04x}:{bus:02x}:{attribute(cu, 34, device):02x}.0"
+            == f"{attribute(cu, 50, device):04X}:{bus:02X}:{attribute(cu, 34, device):02X}.0"
         )
         assert cu.out("cuDeviceGetByPCIBusId", text.value, type=ctypes.c_int) == device
         seen.add((uuid.raw, bus))

@@ -317,8 +317,10 @@ def test_reset_heals_a_primary_context(cu: Driver) -> None:
     assert launch(cu, function(cu, module(cu), "trap"), None) == SUCCESS
     assert cu.status("cuCtxSynchronize") == LAUNCH_FAILED
     cu.ok("cuDevicePrimaryCtxReset_v2", 1)
+    assert cu.out("cuDevicePrimaryCtxRetain", 1) == primary
     cu.ok("cuCtxSynchronize")
     cu.free(cu.alloc(16))
+    cu.ok("cuDevicePrimaryCtxRelease_v2", 1)
     cu.ok("cuDevicePrimaryCtxRelease_v2", 1)
     cu.ok("cuCtxPopCurrent_v2", None)
 
