@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "calls.h"
+#include "context.h"
 #include "objects.h"
 
 CUresult gf_graph_create(CUgraph *graph) {
@@ -142,6 +143,15 @@ CUresult gf_node_in_clone(struct gf_model *clone, uint64_t original, CUgraphNode
     }
     *found = (CUgraphNode)node->handle;
     return CUDA_SUCCESS;
+}
+
+CUresult gf_condition_create(struct gf_model *model, uint64_t context, unsigned initial, unsigned flags,
+                             CUgraphConditionalHandle *value) {
+    gf_graphs_lock();
+    CUresult result =
+        gf_condition_make(model, context == 0 ? gf_context_current_handle() : context, initial, flags, value);
+    gf_graphs_unlock();
+    return result;
 }
 
 /* Edges */

@@ -133,8 +133,12 @@ bool gf_model_is_single(const struct gf_model *model);
 CUresult gf_node_keep_bodies(struct gf_node *node, struct gf_model **bodies, unsigned count);
 
 /* Conditional nodes (graph_condition.c). */
-/* Gives a node its value, the server its place, and itself its bodies, if the parameters are right. */
-CUresult gf_condition_take(struct gf_node *node);
+/* A value for nodes of the model, in that context. */
+CUresult gf_condition_make(struct gf_model *model, uint64_t context, unsigned initial, unsigned flags,
+                           CUgraphConditionalHandle *value);
+/* Gives a node its value, and its place on the server, if the parameters are right; *first: the number of its
+ * first body there. */
+CUresult gf_condition_take(struct gf_node *node, uint32_t *first);
 /* The node ends, and with it its place on the server. */
 void gf_condition_clear(struct gf_node *node);
 /* The model ends: the server is told as soon as nothing that was made of it runs any more. */

@@ -134,8 +134,8 @@ bool gf_node_is_in_body(const struct gf_node *node) {
 
 /* Values */
 
-static CUresult create(struct gf_model *model, uint64_t context, unsigned initial, unsigned flags,
-                       CUgraphConditionalHandle *value) {
+CUresult gf_condition_make(struct gf_model *model, uint64_t context, unsigned initial, unsigned flags,
+                           CUgraphConditionalHandle *value) {
     struct gf_model *root = root_of(model);
     if (root->home != NULL && root->home->context != context) {
         return CUDA_ERROR_NOT_SUPPORTED;
@@ -157,15 +157,6 @@ static CUresult create(struct gf_model *model, uint64_t context, unsigned initia
     model->conditions = condition;
     *value = reply.value;
     return CUDA_SUCCESS;
-}
-
-CUresult gf_condition_create(struct gf_model *model, uint64_t context, unsigned initial, unsigned flags,
-                             CUgraphConditionalHandle *value) {
-    gf_graphs_lock();
-    CUresult result =
-        create(model, context == 0 ? gf_context_current_handle() : context, initial, flags, value);
-    gf_graphs_unlock();
-    return result;
 }
 
 /* Of the model or of one that it is part of. */
@@ -203,21 +194,7 @@ static unsigned depth_of(const struct gf_node *node) {
     return depth;
 }
 
-static CUresult make_bodies(struct gf_node *node, uint32_t first) {
-    unsigned count = node->params.conditional.size;
-    struct gf_model **bodies = calloc(count, sizeof(struct gf_model *));
-    for (unsigned i = 0; bodies != NULL && i < count; i++) {
-        if ((bodies[i] = gf_model_new()) != NULL) {
-            bodies[i]->wire_graph = first + i;
-        }
-    }
-    CUresult result = bodies == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_node_keep_bodies(node, bodies, count);
-    free(bodies);
-    node->params.conditional.phGraph_out = node->body_handles;
-    return result;
-}
-
-CUresult gf_condition_take(struct gf_node *node) {
+CUresult gf_condition_take(struct gf_node *node, uint32_t *first) {
     const CUDA_CONDITIONAL_NODE_PARAMS *params = &node->params.conditional;
     struct gf_condition *condition = find(node->model, params->handle);
     struct gf_graph_home *home = root_of(node->model)->home;
@@ -242,8 +219,9 @@ CUresult gf_condition_take(struct gf_node *node) {
     }
     condition->used = true;
     node->conditional = ++home->conditionals;
+    *first = home->graphs;
     home->graphs += params->size;
-    return make_bodies(node, home->graphs - params->size);
+    return CUDA_SUCCESS;
 }
 
 void gf_condition_clear(struct gf_node *node) {

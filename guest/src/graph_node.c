@@ -108,12 +108,29 @@ static CUresult take_child(struct gf_node *node) {
     return gf_node_keep_bodies(node, &copy, 1);
 }
 
+static CUresult make_bodies(struct gf_node *node, uint32_t first) {
+    unsigned count = node->params.conditional.size;
+    struct gf_model **bodies = calloc(count, sizeof(struct gf_model *));
+    for (unsigned i = 0; bodies != NULL && i < count; i++) {
+        if ((bodies[i] = gf_model_new()) != NULL) {
+            bodies[i]->wire_graph = first + i;
+        }
+    }
+    CUresult result = bodies == NULL ? CUDA_ERROR_OUT_OF_MEMORY : gf_node_keep_bodies(node, bodies, count);
+    free(bodies);
+    node->params.conditional.phGraph_out = node->body_handles;
+    return result;
+}
+
 static CUresult take(struct gf_node *node) {
+    uint32_t first;
+    CUresult result;
     switch ((int)node->params.type) {
     case CU_GRAPH_NODE_TYPE_GRAPH:
         return take_child(node);
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-        return gf_condition_take(node);
+        result = gf_condition_take(node, &first);
+        return result == CUDA_SUCCESS ? make_bodies(node, first) : result;
     default:
         return gf_params_take(node);
     }
