@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "capture.h"
 #include "channel.h"
 #include "driver_interop/interop.h"
 #include "functions.h"
@@ -312,28 +311,5 @@ CUresult gf_cuCtxSynchronize_send(void) {
     if (result == CUDA_SUCCESS && is_only_one()) {
         gf_window_synchronized(through);
     }
-    return result;
-}
-
-/* A context that is not the caller's is synchronised as if it were. */
-CUresult gf_cuCtxSynchronize_v2(CUcontext ctx) {
-    struct gf_context *context;
-    uint64_t wire;
-    CUresult error = gf_context_look_up(ctx, &context, &wire);
-    if (error == CUDA_SUCCESS) {
-        error = gf_context_usable(context);
-    }
-    if (error == CUDA_SUCCESS && gf_capture_any()) {
-        error = gf_capture_context_of(wire);
-    }
-    if (error != CUDA_SUCCESS) {
-        return error;
-    }
-    uint32_t before = gf_thread.context_id;
-    if (ctx != NULL) {
-        gf_thread.context_id = gf_handle_slot((uint64_t)ctx) + 1;
-    }
-    CUresult result = gf_cuCtxSynchronize();
-    gf_thread.context_id = before;
     return result;
 }

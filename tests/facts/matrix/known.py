@@ -21,11 +21,6 @@ KNOWN: tuple[Known, ...] = (
         "the graph has a value of another context",
     ),
     Known(
-        r"with a context|in another context|in a capture",
-        r"cuCtxEnablePeerAccess",
-        "a session has one device: a context of its own device is no peer, for which of two reasons",
-    ),
-    Known(
         r"with a context",
         r"cuCtxCreate_v3 flags CU_CTX_SCHED_MASK",
         "flags that exclude each other, and an affinity that there is not: which of the two is told",
