@@ -21,21 +21,15 @@ CUresult gf_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice pee
 
 CUresult gf_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
                                     CUdevice dstDevice) {
-    if (value == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!there_is(srcDevice) || !there_is(dstDevice) || srcDevice == dstDevice) {
+    if (value != NULL && (!there_is(srcDevice) || !there_is(dstDevice) || srcDevice == dstDevice)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    if ((unsigned)attrib >= GF_LINK_ATTRIBUTE_COUNT) {
+    if (value == NULL || (unsigned)attrib >= GF_LINK_ATTRIBUTE_COUNT) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     int32_t known = gf_session.links[srcDevice][dstDevice].attributes[attrib];
-    if (known < 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *value = known;
-    return CUDA_SUCCESS;
+    *value = known < 0 ? *value : known;
+    return known < 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
 CUresult gf_cuDeviceGetP2PAtomicCapabilities(unsigned *capabilities, const CUatomicOperation *operations,
@@ -74,13 +68,9 @@ static CUresult ask(const struct gf_context *peer, CUcontext handle, bool enable
 
 CUresult gf_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned Flags) {
     const struct gf_context *peer = gf_context_find(peerContext);
-    if (Flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (peer == NULL || peer == gf_context_current()) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    return ask(peer, peerContext, true);
+    CUresult wrong = Flags != 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_CONTEXT;
+    bool other = peer != NULL && peer != gf_context_current();
+    return Flags == 0 && other ? ask(peer, peerContext, true) : wrong;
 }
 
 CUresult gf_cuCtxDisablePeerAccess(CUcontext peerContext) {

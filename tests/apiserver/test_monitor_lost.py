@@ -42,6 +42,9 @@ class Engine:
     def welcome(self, *_: object) -> bytes:
         return b""
 
+    def mapped_on(self) -> list[int]:
+        return [0]
+
     def rest(self) -> None:
         self.at_rest()
 

@@ -1,6 +1,6 @@
 /* A type with every kind of member, those included that no carried type of cuda.h has (codec_types.yaml). */
 #pragma once
-#include <cuda.h>
+#include "driver_interop/cuda_driver.h"
 
 typedef struct probe_inner {
     unsigned short value;

@@ -24,30 +24,32 @@ def test_the_first_call_at_once_the_rest_ever_more_rarely(server: FakeServer, gu
 start()
 graph = u64()
 ok("cuCtxSynchronize")
-print({cu("cuMemPoolExportPointer", byref(graph), 0) for _ in range(100)})
+print({cu("cuTensorMapReplaceAddress", byref(graph), 0) for _ in range(100)})
 ok("cuCtxSynchronize")
 """
     )
     assert outcome.stdout == "{801}\n"
     assert server.names[1] == "sessionUnsupported"
-    assert told(server) == [(IDS["cuMemPoolExportPointer"], calls) for calls in (1, 1, 2, 4, 8, 16, 32, 36)]
+    assert told(server) == [
+        (IDS["cuTensorMapReplaceAddress"], calls) for calls in (1, 1, 2, 4, 8, 16, 32, 36)
+    ]
     assert server.names[-2:] == ["sessionUnsupported", "sessionClose"]
 
 
 def test_calls_before_the_session_are_told_at_its_end(server: FakeServer, guest: Guest) -> None:
     guest(
         """
-cu("cuMemPoolExportPointer", byref(u64()), 0)
+cu("cuTensorMapReplaceAddress", byref(u64()), 0)
 start()
 ok("cuCtxSynchronize")
 """
     )
-    assert told(server) == [(IDS["cuMemPoolExportPointer"], 1)]
+    assert told(server) == [(IDS["cuTensorMapReplaceAddress"], 1)]
 
 
 def test_it_is_told_in_no_context(server: FakeServer, guest: Guest) -> None:
     """The server would hold it against the program that its context is gone."""
-    guest('start(); cu("cuMemPoolExportPointer", byref(u64()), 0); ok("cuCtxSynchronize")')
+    guest('start(); cu("cuTensorMapReplaceAddress", byref(u64()), 0); ok("cuCtxSynchronize")')
     contexts = [f.context for f in server.frames if f.name in ("sessionUnsupported", "cuCtxSynchronize")]
     assert contexts == [0, 1]
 

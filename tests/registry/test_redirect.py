@@ -16,7 +16,7 @@ from gpuferry.monitor.cluster.registry.client import CallFailed, answers, path_o
 from gpuferry.monitor.cluster.registry.signing import Caller
 from gpuferry.monitor.door import tickets
 from gpuferry.monitor.door.handshake import CudaError, Extension, Reason
-from gpuferry.specs._generated import registry_pb2
+from gpuferry.specs._generated import frames, registry_pb2
 
 from tests.monitor import harness
 from tests.registry.guest import Guest, Identity, Redirect, Refused, Request, ask, redirect_of
@@ -191,7 +191,7 @@ def test_the_registry_judges_guests_as_a_monitor_does(cluster: Cluster) -> None:
         ask(address, Identity("0" * 64), Request())
     assert caught.value.reason == Reason.DENIED
     with pytest.raises(Refused) as caught:
-        ask(address, cluster.identity, Request(devices=2))
+        ask(address, cluster.identity, Request(devices=frames.DEVICES_MAX + 1))
     assert caught.value.reason == Reason.BAD_REQUEST
     cut_off = b"\1\0\5\0abc"
     twice = 2 * (b"\2\0\3\0a=b")

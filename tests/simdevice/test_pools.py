@@ -244,8 +244,8 @@ def test_bad_allocations(cu: Driver, context: int) -> None:
 
 
 def test_bad_pools(cu: Driver, context: int) -> None:
-    shareable = PoolProperties(type=1, handles=1, location=Location(1, 0))
-    assert cu.status("cuMemPoolCreate", OUT, ctypes.byref(shareable)) == NOT_SUPPORTED
+    fabric = PoolProperties(type=1, handles=8, location=Location(1, 0))
+    assert cu.status("cuMemPoolCreate", OUT, ctypes.byref(fabric)) == NOT_SUPPORTED
     assert cu.status("cuMemPoolCreate", OUT, ctypes.byref(PoolProperties())) == INVALID_VALUE
     assert cu.status("cuMemPoolCreate", OUT, None) == INVALID_VALUE
     elsewhere = PoolProperties(type=1, location=Location(1, 9))

@@ -104,7 +104,7 @@ void fuzz_handshake(const uint8_t *data, size_t size) {
     connection there;
     gf_queue_begin(&queue);
     if (find_session(place, &queue, &there) == CUDA_SUCCESS) {
-        volatile size_t length = strlen(gf_session.device.name) + strlen(place);
+        volatile size_t length = strlen(gf_session.devices[0].name) + strlen(place);
         (void)length;
         gf_operations_counted(1);
     }
