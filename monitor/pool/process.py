@@ -233,5 +233,6 @@ class Adopted:
     def kill(self) -> None:
         """End it with all that it started."""
         if not self._gone.is_set():
-            signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # gone, and nobody has noticed yet
+                signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
             _kill_group(self.group)
