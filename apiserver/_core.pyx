@@ -171,17 +171,17 @@ cdef class Core:
 
     @property
     def device_name(self) -> str:
-        """Of the first device."""
+        """The name of the first device."""
         return (<gf_device *><char *>self._devices[0]).name.decode(errors="replace")
 
     @property
     def device_uuid(self) -> bytes:
-        """Of the first device."""
+        """The UUID of the first device: 16 bytes."""
         return (<char *>(<gf_device *><char *>self._devices[0]).uuid)[:16]
 
     @property
     def device_memory(self) -> int:
-        """Of the first device."""
+        """Bytes of memory that the first device has in all."""
         return (<gf_device *><char *>self._devices[0]).total_memory
 
     @property

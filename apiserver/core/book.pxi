@@ -145,7 +145,7 @@ cdef bint admit(Session *s, Gpu *gpu, uint64_t size) noexcept nogil:
 
 
 cdef void discharge(Session *s, Gpu *gpu, uint64_t size) noexcept nogil:
-    """They are not taken any more."""
+    """Gives back bytes of the device's memory that had been admitted."""
     pthread_mutex_lock(&s.book.lock)
     if s.device.count > 1:
         gpu.admitted -= size

@@ -223,7 +223,7 @@ cdef int check_unmapped(Session *s, uint64_t address, uint64_t size) noexcept no
 
 
 cdef bint is_of_one_device(Session *s, uint64_t address, uint64_t size) noexcept nogil:
-    """Of whole mappings."""
+    """Whether all mappings in a range of whole mappings have their memory on one device."""
     cdef uint64_t page = page_of(s, address)
     cdef uint64_t end = page + (size >> PAGE_BITS)
     cdef Gpu *gpu = gpu_at(s, page)

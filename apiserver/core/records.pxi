@@ -137,7 +137,7 @@ cdef int wait_in(Session *s, Frame *f, Event *event, Stream *stream) noexcept no
 
 
 cdef int event_state(Session *s, Event *event) noexcept nogil:
-    """As cuEventQuery says it."""
+    """What cuEventQuery says of the event, which other processes may have recorded."""
     cdef int status = cu.cuEventQuery(event.cu)
     if status == cu.CUDA_SUCCESS and event.arena != NULL \
             and not is_complete(words_of(event), load_word(words_of(event))):

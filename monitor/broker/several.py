@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import structlog
-
 from ..pool.api_server import ApiServer
 from ..pool.pool import Pool
 from ..sessions.placement import Placement, Placer
 from ..sessions.session import Session
 
 ATTEMPTS = 3  # API servers that may fail to start before the guest is told so
-
-log = structlog.get_logger()
 
 
 def named(devices: tuple[int, ...]) -> str:

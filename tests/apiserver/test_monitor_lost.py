@@ -52,7 +52,7 @@ class Engine:
         """It opens nothing of another process."""
 
     def give_up_imports(self) -> None:
-        """There are none."""
+        """It opens nothing of another process, so there is nothing to give up."""
 
     def stats(self) -> dict[str, int]:
         return {"calls_async": 0, "calls_sync": 0, "launches": 0, "busy_nanoseconds": 0}

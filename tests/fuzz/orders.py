@@ -74,7 +74,7 @@ class Orders:
 
 
 class Keeper(Process):
-    """One keeper."""
+    """A keeper in a process of its own, and the log of what it says."""
 
     def __init__(self, log: Path) -> None:
         super().__init__(log, [sys.executable, "-m", "gpuferry.apiserver.keeper"], {})

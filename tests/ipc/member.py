@@ -110,7 +110,7 @@ class Member:
         return 0
 
     def await_and_write(self, event: int, address: int, value: int) -> int:
-        """In a stream of its own."""
+        """A new stream waits for the event, and then writes the value to the address."""
         stream = ctypes.c_void_p()
         self.call("cuStreamCreate", ctypes.byref(stream), NON_BLOCKING)
         self.call("cuStreamWaitEvent", stream, ctypes.c_void_p(event), 0)
