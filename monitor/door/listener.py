@@ -171,7 +171,7 @@ class Listener:
         for _ in range(ACCEPTED_MOST):
             try:
                 # accept() would ask the kernel and two enums what the listening socket is, for each guest.
-                descriptor, address = self._listening._accept()
+                descriptor, address = self._listening._accept()  # type: ignore[attr-defined]
             except BlockingIOError:
                 return
             except OSError as error:  # out of descriptors, say: the guests in the backlog can wait
