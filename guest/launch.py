@@ -37,13 +37,10 @@ def clean_environment() -> dict[str, str]:
 
 
 def preload(environment: dict[str, str], *libraries: str) -> dict[str, str]:
-    """Make `libraries`, of which one has the SONAME libcuda.so.1, those of what is started with this
-    environment.
-    """
-    # Last, because a sanitizer's runtime insists on being first; instead of another driver, because the
-    # first one wins.
+    """Have `libraries` preloaded by what is started with this environment, in the place of any driver."""
+    # Last, because a sanitizer's runtime insists on being first.
     others = environment.get("LD_PRELOAD", "").replace(" ", ":").split(":")
-    kept = [other for other in others if other and os.path.basename(other) not in paths.NAMES]
+    kept = [other for other in others if other and os.path.basename(other) not in (*paths.NAMES, paths.FRONT)]
     environment["LD_PRELOAD"] = ":".join([*kept, *libraries])
     if not environment["LD_PRELOAD"]:
         del environment["LD_PRELOAD"]
@@ -66,7 +63,7 @@ def inject(environment: dict[str, str], driver: str) -> dict[str, str]:
     """
     folder = os.path.dirname(driver)
     without_driver(environment)
-    preload(environment, driver, *paths.beside(driver))
+    preload(environment, paths.front(driver))
     others = [environment["LD_LIBRARY_PATH"]] if environment.get("LD_LIBRARY_PATH") else []
     environment["LD_LIBRARY_PATH"] = ":".join([folder, *others])
     # A program without PATH finds its commands in execvp's own, which is to be had by naming it.

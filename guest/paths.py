@@ -9,6 +9,7 @@ _ROOT = os.path.dirname(_HERE)
 
 
 NAMES = ("libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1")  # under which programs ask for the driver
+FRONT = "libgpuferry.so"
 
 
 class LibraryMissing(Exception):
@@ -32,7 +33,7 @@ def _find(what: str, variable: str, package_path: str, build_name: str) -> str:
 
 
 def guest_library() -> str:
-    """The guest's libcuda.so.1: what LD_PRELOAD names."""
+    """The guest's libcuda.so.1."""
     return _find("the guest library", "GPUFERRY_GUEST_LIBRARY", os.path.join("guest", "lib"), "guest")
 
 
@@ -46,11 +47,9 @@ def simulated_driver() -> str:
     return _find("the simulated device", "GPUFERRY_SIM_LIBRARY", os.path.join("native", "sim"), "sim")
 
 
-def beside(driver: str) -> list[str]:
-    """What is loaded with a driver of ours, of what lies in its folder."""
-    folder = os.path.dirname(driver)
-    others = [os.path.join(folder, name) for name in NAMES if name != os.path.basename(driver)]
-    return [path for path in others if os.path.exists(path)]
+def front(driver: str) -> str:
+    """What LD_PRELOAD names: the library that loads the driver beside it (native/driver_front.c)."""
+    return os.path.join(os.path.dirname(driver), FRONT)
 
 
 def tools() -> str:

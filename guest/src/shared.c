@@ -8,7 +8,7 @@
 
 #include "channel.h"
 #include "context.h"
-#include "fault.h"
+#include "front.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "hooks.h"
@@ -111,7 +111,7 @@ static void before_work(void) {
     take_all_away();
     busy = true;
     fetched = false;
-    gf_fault_install(resolve);
+    gpuferry_resolve_faults(resolve);
     pthread_mutex_unlock(&lock);
 }
 
@@ -199,7 +199,8 @@ static bool reach_range(uint64_t address, uint64_t size, bool write) {
 /* With the lock held: shared memory is noticed from here on. */
 static void prepare(void) {
     static const struct gf_sharing sharing = {may_hold, reach_range};
-    gf_fault_install(resolve);
+    gpuferry_resolve_faults(resolve);
+    gpuferry_reach_first(reach_range);
     atomic_store(&gf_sharing, &sharing);
     gf_hook_set(GF_BEFORE_WORK, before_work);
     gf_hook_set(GF_BEFORE_WAIT, before_wait);

@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> int:
     chosen = options.parse_args(arguments)
     library = paths.guest_library()
     if chosen.preload:
-        print(library)
+        print(paths.front(library))
         return Exit.OK
     reach.take_tls_option(chosen)
     settings = launch.guest_settings(reach.locate(chosen.monitor, chosen.token_file), gpus=chosen.gpus)

@@ -90,6 +90,60 @@ def test_an_image_without_tools(driver: str, way: str, tmp_path: Path) -> None:
     assert found_by(WAYS[way], environment) == driver
 
 
+VARIABLES = """
+#include <dlfcn.h>
+#include <stddef.h>
+int (*cuInit)(unsigned);
+int (*cuDriverGetVersion)(int *);
+int version(void) {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    int found = -1;
+    cuInit = (int (*)(unsigned))dlsym(driver, "cuInit");
+    cuDriverGetVersion = (int (*)(int *))dlsym(driver, "cuDriverGetVersion");
+    return cuDriverGetVersion == NULL || cuDriverGetVersion(&found) != 0 ? -1 : found;
+}
+"""
+
+
+def compiled(folder: Path, name: str, source: str, *flags: str) -> Path:
+    (folder / "source.c").write_text(source, encoding="utf-8")
+    made = folder / name
+    subprocess.run(["gcc", "-o", str(made), str(folder / "source.c"), *flags], check=True, timeout=60)
+    return made
+
+
+def test_a_library_with_variables_of_the_same_names(driver: str, tmp_path: Path) -> None:
+    """Slang's is one: what is preloaded comes before it, so a name there would be bound to the driver's code."""
+    library = compiled(tmp_path, "libvariables.so", VARIABLES, "-shared", "-fPIC", "-ldl")
+    code = f"import ctypes; print(ctypes.CDLL({str(library)!r}).version())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=injected(driver), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 12000
+
+
+def test_a_program_that_leads_to_another_driver(driver: str, tmp_path: Path) -> None:
+    """The loader obeys DT_RPATH before any variable: that is said, with what helps."""
+    other = compiled(
+        tmp_path,
+        "libcuda.so.1",
+        "int cuInit(unsigned f) { return 42; }",
+        "-shared",
+        "-fPIC",
+        "-Wl,-soname,libcuda.so.1",
+    )
+    source = "int cuInit(unsigned); int main(void) { return cuInit(0); }"
+    rpath = ["-Wl,--disable-new-dtags", f"-Wl,-rpath,{tmp_path}"]
+    program = compiled(tmp_path, "program", source, str(other), *rpath)
+    done = subprocess.run([program], env=injected(driver), capture_output=True, text=True, check=False)
+    assert done.returncode == 42
+    assert f"another driver, {other}" in done.stderr
+    helps = injected(driver) | {"LD_PRELOAD": driver, "GPUFERRY_MONITOR": "unix:/nowhere"}
+    done = subprocess.run([program], env=helps, capture_output=True, text=True, check=False)
+    assert done.returncode != 42
+
+
 def test_the_stand_ins_answer_nothing_else(tmp_path: Path) -> None:
     environment = launch.inject({"PATH": str(tmp_path)}, paths.guest_library())
     for command in (["ld", "-o", "x", "x.o"], ["objdump", "-d", "/bin/sh"]):

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from gpuferry.guest import paths
+
 from .paths import GUEST_LIBRARY, SIM_LIBRARY, SKIP_LIBRARY
 
 Command = Sequence[str | Path]
@@ -69,7 +71,10 @@ def _on_simulated(library: Path) -> dict[str, str]:
 
 
 def _preloaded(library: Path) -> dict[str, str]:
-    return {**os.environ, "LD_PRELOAD": ":".join([*sanitizer_runtime(), str(library)])}
+    front = Path(paths.front(str(library)))  # drivers that only tests have are preloaded themselves
+    preloaded = ":".join([*sanitizer_runtime(), str(front if front.exists() else library)])
+    searched = ":".join(filter(None, [str(library.parent), os.environ.get("LD_LIBRARY_PATH")]))
+    return {**os.environ, "LD_PRELOAD": preloaded, "LD_LIBRARY_PATH": searched}
 
 
 def server_environment() -> dict[str, str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gpuferry.guest.paths import guest_library
+from gpuferry.guest.paths import front, guest_library
 
 from tests.helpers.tokens import token_of
 from tests.helpers.warm import CLI
@@ -51,7 +51,7 @@ def test_run_finds_the_monitor_of_this_machine(monitor: harness.Monitor) -> None
     environment = shown(monitor.run("run", "--", *SHOW))
     assert environment["GPUFERRY_MONITOR"] == monitor.address
     assert environment["GPUFERRY_TOKEN"] == monitor.token
-    assert environment["LD_PRELOAD"].split(":")[0] == guest_library()
+    assert environment["LD_PRELOAD"].split(":")[0] == front(guest_library())
     assert environment["LD_LIBRARY_PATH"].split(":")[0] == os.path.dirname(guest_library())
     assert "LC_CTYPE" not in environment or "LC_CTYPE" in os.environ
 
@@ -88,7 +88,7 @@ def test_run_sends_the_local_token_to_no_other_address(monitor: harness.Monitor)
 def test_run_keeps_what_was_preloaded(monitor: harness.Monitor) -> None:
     preloaded = "/other/libcuda.so.1 libexample_none.so"
     environment = shown(monitor.run("run", "--", *SHOW, LD_PRELOAD=preloaded))
-    assert environment["LD_PRELOAD"].startswith(f"libexample_none.so:{guest_library()}")
+    assert environment["LD_PRELOAD"].startswith(f"libexample_none.so:{front(guest_library())}")
 
 
 def test_exit_status_and_output_are_the_programs_own(monitor: harness.Monitor) -> None:
@@ -284,7 +284,7 @@ def test_a_killed_local_run_leaves_no_monitor(short: str) -> None:
 
 def test_sim(nowhere: str) -> None:
     environment = shown(harness.gpuferry(nowhere, "sim", "--devices", "3", "--vary", "7", "--", *SHOW))
-    assert environment["LD_PRELOAD"].split(":")[0].endswith("/sim/libcuda.so.1")
+    assert environment["LD_PRELOAD"].split(":")[0].endswith("/sim/libgpuferry.so")
     assert (environment["GPUFERRY_SIM_DEVICES"], environment["GPUFERRY_SIM_VARIANCE"]) == ("3", "7")
     assert environment["GPUFERRY_SIM_PYTHON"]
     assert "GPUFERRY_MONITOR" not in environment
@@ -297,7 +297,7 @@ def test_sim_used_wrongly(nowhere: str) -> None:
 
 def test_env_preload_needs_no_monitor(nowhere: str) -> None:
     completed = harness.gpuferry(nowhere, "env", "--preload")
-    assert (completed.returncode, completed.stdout) == (0, guest_library() + "\n")
+    assert (completed.returncode, completed.stdout) == (0, front(guest_library()) + "\n")
 
 
 def test_env_is_what_run_sets(monitor: harness.Monitor) -> None:

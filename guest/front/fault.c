@@ -1,5 +1,5 @@
 #define _GNU_SOURCE /* the registers of a fault */
-#include "fault.h"
+#include "front.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -89,7 +89,9 @@ static void on_fault(int number, siginfo_t *info, void *registers) {
     errno = error;
 }
 
-void gf_fault_install(bool (*resolve)(uint64_t address, bool write)) {
+#pragma GCC visibility push(default)
+
+void gpuferry_resolve_faults(bool (*resolve)(uint64_t address, bool write)) {
     struct sigaction present, ours = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     sigset_t outside = enter();
     resolver = resolve;
@@ -120,7 +122,6 @@ static void change(const struct sigaction *action, struct sigaction *old) {
     }
 }
 
-#pragma GCC visibility push(default)
 int sigaction(int number, const struct sigaction *restrict action, struct sigaction *restrict old) {
     if (number != SIGSEGV || !atomic_load(&installed)) {
         return set(number, action, old);

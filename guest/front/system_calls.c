@@ -9,13 +9,20 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "hooks.h"
+#include "front.h"
 #include "interposed.h"
+
+static bool (*_Atomic reach_first)(uint64_t address, uint64_t size, bool write);
+
+static inline bool reach(const void *address, uint64_t size, bool write) {
+    bool (*first)(uint64_t, uint64_t, bool) = atomic_load_explicit(&reach_first, memory_order_acquire);
+    return __builtin_expect(first != NULL, 0) && first((uint64_t)address, size, write);
+}
 
 static bool reach_parts(const struct iovec *parts, int count, bool write) {
     bool changed = false;
     for (int i = 0; i < count; i++) {
-        changed = gf_reach(parts[i].iov_base, parts[i].iov_len, write) || changed;
+        changed = reach(parts[i].iov_base, parts[i].iov_len, write) || changed;
     }
     return changed;
 }
@@ -36,28 +43,33 @@ static bool reach_message(const struct msghdr *message, bool write) {
     })
 
 #pragma GCC visibility push(default)
+
+void gpuferry_reach_first(bool (*first)(uint64_t address, uint64_t size, bool write)) {
+    atomic_store(&reach_first, first);
+}
+
 ssize_t read(int fd, void *to, size_t size) {
-    return CALL(gf_reach(to, size, true), GF_NEXT(read)(fd, to, size));
+    return CALL(reach(to, size, true), GF_NEXT(read)(fd, to, size));
 }
 
 ssize_t write(int fd, const void *from, size_t size) {
-    return CALL(gf_reach(from, size, false), GF_NEXT(write)(fd, from, size));
+    return CALL(reach(from, size, false), GF_NEXT(write)(fd, from, size));
 }
 
 ssize_t pread(int fd, void *to, size_t size, off_t offset) {
-    return CALL(gf_reach(to, size, true), GF_NEXT(pread)(fd, to, size, offset));
+    return CALL(reach(to, size, true), GF_NEXT(pread)(fd, to, size, offset));
 }
 
 ssize_t pread64(int fd, void *to, size_t size, off64_t offset) {
-    return CALL(gf_reach(to, size, true), GF_NEXT(pread64)(fd, to, size, offset));
+    return CALL(reach(to, size, true), GF_NEXT(pread64)(fd, to, size, offset));
 }
 
 ssize_t pwrite(int fd, const void *from, size_t size, off_t offset) {
-    return CALL(gf_reach(from, size, false), GF_NEXT(pwrite)(fd, from, size, offset));
+    return CALL(reach(from, size, false), GF_NEXT(pwrite)(fd, from, size, offset));
 }
 
 ssize_t pwrite64(int fd, const void *from, size_t size, off64_t offset) {
-    return CALL(gf_reach(from, size, false), GF_NEXT(pwrite64)(fd, from, size, offset));
+    return CALL(reach(from, size, false), GF_NEXT(pwrite64)(fd, from, size, offset));
 }
 
 ssize_t readv(int fd, const struct iovec *parts, int count) {
@@ -69,21 +81,21 @@ ssize_t writev(int fd, const struct iovec *parts, int count) {
 }
 
 ssize_t recv(int fd, void *to, size_t size, int flags) {
-    return CALL(gf_reach(to, size, true), GF_NEXT(recv)(fd, to, size, flags));
+    return CALL(reach(to, size, true), GF_NEXT(recv)(fd, to, size, flags));
 }
 
 ssize_t send(int fd, const void *from, size_t size, int flags) {
-    return CALL(gf_reach(from, size, false), GF_NEXT(send)(fd, from, size, flags));
+    return CALL(reach(from, size, false), GF_NEXT(send)(fd, from, size, flags));
 }
 
 ssize_t recvfrom(int fd, void *restrict to, size_t size, int flags, __SOCKADDR_ARG address,
                  socklen_t *restrict length) {
-    return CALL(gf_reach(to, size, true), GF_NEXT(recvfrom)(fd, to, size, flags, address, length));
+    return CALL(reach(to, size, true), GF_NEXT(recvfrom)(fd, to, size, flags, address, length));
 }
 
 ssize_t sendto(int fd, const void *from, size_t size, int flags, __CONST_SOCKADDR_ARG address,
                socklen_t length) {
-    return CALL(gf_reach(from, size, false), GF_NEXT(sendto)(fd, from, size, flags, address, length));
+    return CALL(reach(from, size, false), GF_NEXT(sendto)(fd, from, size, flags, address, length));
 }
 
 ssize_t recvmsg(int fd, struct msghdr *message, int flags) {
@@ -96,11 +108,11 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags) {
 
 /* libc hands the program's memory to the kernel here too, by functions of its own. */
 size_t fread(void *restrict to, size_t size, size_t count, FILE *restrict file) {
-    gf_reach(to, size * count, true);
+    reach(to, size * count, true);
     return GF_NEXT(fread)(to, size, count, file);
 }
 
 size_t fwrite(const void *restrict from, size_t size, size_t count, FILE *restrict file) {
-    gf_reach(from, size * count, false);
+    reach(from, size * count, false);
     return GF_NEXT(fwrite)(from, size, count, file);
 }

@@ -1,0 +1,15 @@
+/* What the library in front of the driver does for it (guest/DESIGN.md, How it is found). The driver has need
+ * of it; only where it was preloaded do its functions stand before those of libc. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+
+/* From now on faults are first told to `resolve`: whether the access may be made again. Also after the
+ * program has set a handler by a way that this library does not see. Its handler for SIGSEGV stays the first
+ * one whatever handlers the program sets: those get all faults that are not of memory shared with the device.
+ */
+void gpuferry_resolve_faults(bool (*resolve)(uint64_t address, bool write));
+
+/* From now on `reach` is told which memory a system call is about to touch: whether anything had to be done
+ * for it. */
+void gpuferry_reach_first(bool (*reach)(uint64_t address, uint64_t size, bool write));
