@@ -175,7 +175,13 @@ class World:
         elif kind == "mipmapped_array":
             arrays.create_mipmap(guest, new)
         elif kind == "green_context":
-            values = {"device": 0, "flags": 0, "multiprocessors": TWO_MULTIPROCESSORS, "workloads": 0, "scope": 0}
+            values = {
+                "device": 0,
+                "flags": 0,
+                "multiprocessors": TWO_MULTIPROCESSORS,
+                "workloads": 0,
+                "scope": 0,
+            }
             assert guest.call("sessionGreenContext", green=new, **values).status == 0
         elif kind == "texture_object":
             assert arrays.texture(guest, new, arrays.KEPT).status == 0
