@@ -289,8 +289,8 @@ MISTAKES = {
     ),
     "a number of options without a list": (
         DRIVER,
-        "          flags: {kind: flags, allow: [CU_STREAM_NON_BLOCKING]}\n          priority: {kind: scalar, c",
-        "          flags: {kind: options}\n          priority: {kind: scalar, c",
+        "          flags: {kind: flags, allow: [CU_STREAM_NON_BLOCKING]}\n          priority: {kind: scalar,",
+        "          flags: {kind: options}\n          priority: {kind: scalar,",
         (
             0,
             "cuStreamCreateWithPriority(flags): no list of options has 'unsigned int'",
