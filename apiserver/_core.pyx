@@ -52,6 +52,7 @@ include "core/output.pxi"
 include "core/waiters.pxi"
 include "core/staging.pxi"
 include "core/streams.pxi"
+include "core/green.pxi"
 include "core/book.pxi"
 include "core/memory.pxi"
 include "core/records.pxi"
@@ -360,6 +361,11 @@ cdef class Core:
         with nogil:
             status = scrub(self.s)
         return status == cu.CUDA_SUCCESS
+
+    @property
+    def may_never_end(self) -> bool:
+        """Whether the session's work may go on for ever: it is more than copies."""
+        return may_never_end(self.s)
 
     def stats(self) -> dict[str, int]:
         """Counters of the session under way, or of the last one."""
