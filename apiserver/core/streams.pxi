@@ -236,6 +236,21 @@ cdef int drop_stream(Session *s, Stream *stream) noexcept nogil:
     return status
 
 
+cdef void renew_stream(Session *s, Stream *stream, cu.CUstream made) noexcept nogil:
+    """Another stream of the driver takes its place; what it was given goes on."""
+    leave_slot(s, stream)
+    if stream.active:
+        join(s, stream, stream.base.context.gpu.reclaim)
+    if stream.dirty:
+        join(s, stream, stream.base.context.gpu.order)
+        stream.base.context.gpu.unpublished = True
+    cu.cuStreamDestroy(stream.cu)
+    stream.cu = made
+    stream.dirty = False
+    stream.active = False
+    stream.epoch = 0
+
+
 cdef int retire_stream(Session *s, Frame *f, uint64_t handle) noexcept nogil:
     cdef Stream *stream = <Stream *>find(s, handle, STREAM)
     return cu.CUDA_ERROR_INVALID_HANDLE if stream == NULL else drop_stream(s, stream)
@@ -351,7 +366,10 @@ cdef int ages_in(Session *s, Context *context, vector[uint64_t] *out) noexcept n
 cdef int event_ages(Session *s, vector[uint64_t] *out) noexcept nogil:
     """Of every recorded event: handle, flags, nanoseconds since it happened (0 of one that keeps no time)."""
     cdef Context *context = s.device.others
-    cdef int status = ages_in(s, s.device.primary, out)
+    cdef int place
+    cdef int status = cu.CUDA_SUCCESS
+    for place in range(s.device.count):
+        status = status or ages_in(s, gpu_at_place(s, place).primary, out)
     while context != NULL and status == cu.CUDA_SUCCESS:
         status = ages_in(s, context, out)
         context = context.next
