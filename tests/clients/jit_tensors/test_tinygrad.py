@@ -35,7 +35,7 @@ def test_sorting_and_prefix_sums() -> None:
 
 
 def test_kernels_that_are_kept() -> None:
-    @TinyJit
+    @TinyJit  # type: ignore[untyped-decorator]
     def step(x: Tensor) -> Tensor:
         return (x * 2 + 1).realize()
 
