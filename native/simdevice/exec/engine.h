@@ -1,6 +1,6 @@
 /* What the parts of the execution engine share. A grid is run by workers; a worker runs one block after
- * another (several at once only when they wait for each other), and the threads of a block as fibers, or as a
- * loop on one fiber. */
+ * another (several at once only when they wait for each other), and the threads of a block, or its warps, as
+ * fibers, or as a loop on one fiber. */
 #pragma once
 #include "cuda.h"
 #include "execute.h"
@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-enum { WARP = 32, BARRIERS = 16, MAX_BLOCK_THREADS = 1024 };
+enum { WARP = SIM_WARP_SIZE, BARRIERS = 16, MAX_BLOCK_THREADS = 1024 };
 
 /* The kernel as the engine sees it; image.c owns it. */
 struct sim_kernel {
@@ -57,6 +57,7 @@ struct sim_fiber {
     uint8_t *stack;
     struct sim_fiber *next; /* in the ready queue or among a barrier's waiters */
     struct sim_lane lane;
+    struct sim_lanes *lanes; /* of a fiber that runs a warp; NULL: it runs one thread */
     uint32_t spins;
 };
 
@@ -94,9 +95,12 @@ struct sim_cta {
     struct sim_barrier barriers[BARRIERS];
     struct sim_warp *warps;
     struct sim_fiber *fibers;
+    uint32_t fiber_count;
+    struct sim_lanes *lanes; /* of each warp, where warps are the unit */
+    uint32_t lanes_capacity;
     uint8_t *shared;
     size_t shared_capacity;
-    uint32_t fiber_capacity;
+    uint32_t fiber_capacity, warp_capacity;
     struct sim_cta *link;
 };
 
@@ -121,12 +125,14 @@ void sim_workers_trim(void);   /* gives memory of idle ones back */
 /* Runs blocks of `run` until none is left to start. */
 void sim_worker_run(struct sim_worker *worker, struct sim_run *run);
 
-/* cta.c: a block whose threads are fibers. */
+/* cta.c: a block of fibers. */
 bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, uint64_t index);
 /* Runs every thread that can once. False: all threads have exited. */
 bool sim_cta_round(struct sim_cta *cta);
 /* Ends the grid if an assertion failed in the block. */
 void sim_cta_judge(struct sim_cta *cta);
+/* The fiber's warp has no more than these lanes left. */
+void sim_cta_count(struct sim_cta *cta, struct sim_fiber *fiber, uint32_t live);
 void sim_cta_discard(struct sim_cta *cta);
 void sim_cta_exit(struct sim_fiber *fiber) __attribute__((noreturn));
 void sim_block_describe(struct sim_block *block, const struct sim_run *run, uint64_t index);

@@ -11,7 +11,7 @@
 #include <xmmintrin.h>
 
 /* Beside a thread's local memory: spilled registers, vprintf, libm, a signal handler of the program's. */
-enum { STACK = 60 << 10 };
+enum { STACK = 60 << 10, WARP_STACK = 512 << 10 };
 /* Beside its variables, where addresses are checked: arguments whose addresses are taken. */
 enum { LOCAL = 16 << 10 };
 
@@ -253,11 +253,13 @@ void sim_worker_run(struct sim_worker *worker, struct sim_run *run) {
     sim_current_worker = worker;
     size_t limit = run->grid->stack_limit, local = kernel->info->local_bytes;
     size_t own = limit > local ? limit : local;
-    sim_stacks_require(&worker->stacks, STACK + own, sim_kernels_checked() ? LOCAL + own : 0);
-    if (kernel->object.uses_fibers)
-        run_fibers(worker);
-    else
+    size_t lanes = kernel->object.form == SIM_FORM_WARPS ? WARP : 1;
+    size_t stack = (lanes == 1 ? STACK : WARP_STACK) + lanes * own;
+    sim_stacks_require(&worker->stacks, stack, sim_kernels_checked() ? lanes * (LOCAL + own) : 0);
+    if (kernel->object.form == SIM_FORM_LOOP)
         run_loop(worker);
+    else
+        run_fibers(worker);
     sim_current_worker = NULL;
     _mm_setcsr(mxcsr);
     __asm__ volatile("fldcw %0" : : "m"(x87));

@@ -116,6 +116,11 @@ class Writer:
         pointer = self.entry_value(f"&{name}", f"getelementptr i8, ptr %thread, i64 {layout.THREAD[name]}")
         return self.entry_value(name, f"load i32, ptr {pointer}, align 4")
 
+    def local_bound(self, name: str) -> str:
+        """One of the thread's bounds of local memory, as a number: local or local_end."""
+        where = self.entry_value(f"&{name}", f"getelementptr i8, ptr %thread, i64 {layout.THREAD[name]}")
+        return self.entry_value(f"{name}.bound", f"load i64, ptr {where}, align 8")
+
     def shared_limit(self) -> str:
         """Bytes of shared memory, static and dynamic."""
         dynamic = self.block_field("shared_dynamic")

@@ -1,0 +1,41 @@
+"""Kernels whose unit of execution is the warp."""
+
+from __future__ import annotations
+
+from ..emit.registry import handler_of
+from ..kernel import KernelContext
+from ..model import Instruction
+from . import calls, exchange, memory  # noqa: F401  (register the handlers)
+from .control import function_text
+from .function import Unsuitable, WarpEmitter
+from .record import Recorder
+from .registry import WARP_HANDLERS
+from .uniform import Uniformity
+
+__all__ = ["kernel_functions"]
+
+# Whole fragments of a warp; so far each lane computes its part.
+_ALONE = frozenset({"mma", "wmma", "ldmatrix", "stmatrix", "movmatrix"})
+
+
+def kernel_functions(kernel: KernelContext, records: dict[int, Recorder]) -> list[str] | None:
+    """The functions of a kernel for warps, as LLVM IR; None: it runs a thread at a time. `records` are of the
+    functions for one thread."""
+    declared, helpers = dict(kernel.declared), dict(kernel.helpers)
+    try:
+        texts = [_function_text(kernel, record) for record in records.values()]
+    except Unsuitable:
+        kernel.declared, kernel.helpers = declared, helpers
+        return None
+    return [*texts, *kernel.helpers.values()]
+
+
+def _function_text(kernel: KernelContext, record: Recorder) -> str:
+    items = record.items
+    if any(isinstance(item, Instruction) and item.opcode in _ALONE for item in items):
+        raise Unsuitable("matrices")
+    plan = Uniformity(items, record)
+    if plan.waits_on_both_sides():
+        raise Unsuitable("lanes wait for each other in different places")
+    emitter = WarpEmitter(kernel, record.function, items, record.yields, handler_of, plan, WARP_HANDLERS)
+    return function_text(emitter)
