@@ -51,6 +51,7 @@ static bool make_lanes(struct sim_cta *cta, uint32_t warps) {
     free(cta->lanes);
     cta->lanes = aligned_alloc(_Alignof(struct sim_lanes), warps * sizeof *cta->lanes);
     cta->lanes_capacity = cta->lanes != NULL ? warps : 0;
+    memset(cta->described, 0, sizeof cta->described);
     return cta->lanes != NULL;
 }
 
@@ -75,13 +76,12 @@ static void describe_thread(struct sim_cta *cta, struct sim_thread *thread, uint
     tid[2]++;
 }
 
-static void describe_warp(struct sim_cta *cta, uint32_t warp, uint32_t live, uint32_t tid[3]) {
+static void describe_warp(struct sim_cta *cta, uint32_t warp, uint32_t tid[3]) {
     struct sim_lanes *lanes = &cta->lanes[warp];
     uint32_t first = warp * WARP;
     lanes->block = &cta->block;
-    lanes->live = live;
     lanes->first = first;
-    lanes->local_used = lanes->local_size = 0;
+    lanes->local_size = 0;
     for (uint32_t i = 0; i < WARP; i++) {
         for (int axis = 0; axis < 3; axis++)
             lanes->tid[axis][i] = tid[axis];
@@ -115,6 +115,8 @@ bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, uint64_t inde
     memset(cta->barriers, 0, sizeof cta->barriers);
     cta->ready_first = NULL;
     cta->ready_last = &cta->ready_first;
+    /* Threads are the same ones in every block of that shape. */
+    bool described = in_warps && memcmp(cta->described, grid->block, sizeof cta->described) == 0;
     uint32_t tid[3] = {0, 0, 0};
     for (uint32_t w = 0; w < warps; w++) {
         uint32_t first = w * WARP, lanes = threads - first < WARP ? threads - first : WARP;
@@ -123,7 +125,10 @@ bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, uint64_t inde
         warp->runnable = in_warps ? 1 : lanes;
         warp->spins = warp->meeting_count = 0;
         if (in_warps) {
-            describe_warp(cta, w, warp->live, tid);
+            if (!described)
+                describe_warp(cta, w, tid);
+            cta->lanes[w].live = warp->live;
+            cta->lanes[w].local_used = 0;
             cta->fibers[w].thread = cta->lanes[w].lane[0];
             begin_fiber(cta, &cta->fibers[w], &cta->lanes[w]);
             continue;
@@ -133,6 +138,8 @@ bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, uint64_t inde
             begin_fiber(cta, &cta->fibers[first + i], NULL);
         }
     }
+    if (in_warps)
+        memcpy(cta->described, grid->block, sizeof cta->described);
     return true;
 }
 
@@ -162,6 +169,8 @@ static void place_lanes(const struct sim_stack_pool *pool, struct sim_fiber *fib
     uint8_t *local = sim_stack_local(pool, fiber->stack);
     lanes->stack = fiber->stack;
     lanes->stack_end = fiber->stack + pool->stack_size;
+    if (pool->local_size == 0)
+        return;
     lanes->local_size = pool->local_size / WARP & ~(uint64_t)63;
     for (uint32_t i = 0; i < WARP; i++) {
         lanes->lane[i].local = lanes->lane[i].local_top = local + i * lanes->local_size;

@@ -96,8 +96,8 @@ struct sim_cta {
     struct sim_warp *warps;
     struct sim_fiber *fibers;
     uint32_t fiber_count;
-    struct sim_lanes *lanes; /* of each warp, where warps are the unit */
-    uint32_t lanes_capacity;
+    struct sim_lanes *lanes;               /* of each warp, where warps are the unit */
+    uint32_t lanes_capacity, described[3]; /* the shape of the block that they were described for */
     uint8_t *shared;
     size_t shared_capacity;
     uint32_t fiber_capacity, warp_capacity;

@@ -270,10 +270,6 @@ def cvta(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     e.write_bits(d, kind.bits, e.resize(value, 64, kind.bits, False))
 
 
-# A stack is smaller than this, and nothing else lies so near to a frame.
-_STACK = 1 << 18
-
-
 def in_shared(e: FunctionEmitter, address: str) -> str:
     base = e.op(f"ptrtoint ptr {e.block_field('shared')} to i64")
     offset = e.op(f"sub i64 {address}, {base}")
@@ -283,9 +279,7 @@ def in_shared(e: FunctionEmitter, address: str) -> str:
 def _in_local(e: FunctionEmitter, address: str) -> str:
     if e.kernel.checked:
         return reach.in_local(e, address, 1)
-    frame = e.op(f"ptrtoint ptr {e.intrinsic('llvm.frameaddress.p0', 'ptr', 'i32 0')} to i64")
-    distance = e.op(f"add i64 {e.op(f'sub i64 {address}, {frame}')}, {_STACK}")
-    return e.op(f"icmp ult i64 {distance}, {2 * _STACK}")
+    return e.on_stack(address)
 
 
 def _in_const(e: FunctionEmitter, address: str) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ..emit.registry import handler_of
 from ..kernel import KernelContext
-from ..model import Instruction
-from . import calls, exchange, memory  # noqa: F401  (register the handlers)
+from . import calls, exchange, matrix, memory  # noqa: F401  (register the handlers)
 from .control import function_text
 from .function import Unsuitable, WarpEmitter
 from .record import Recorder
@@ -13,9 +12,6 @@ from .registry import WARP_HANDLERS
 from .uniform import Uniformity
 
 __all__ = ["kernel_functions"]
-
-# Whole fragments of a warp; so far each lane computes its part.
-_ALONE = frozenset({"mma", "wmma", "ldmatrix", "stmatrix", "movmatrix"})
 
 
 def kernel_functions(kernel: KernelContext, records: dict[int, Recorder]) -> list[str] | None:
@@ -32,8 +28,6 @@ def kernel_functions(kernel: KernelContext, records: dict[int, Recorder]) -> lis
 
 def _function_text(kernel: KernelContext, record: Recorder) -> str:
     items = record.items
-    if any(isinstance(item, Instruction) and item.opcode in _ALONE for item in items):
-        raise Unsuitable("matrices")
     plan = Uniformity(items, record)
     if plan.waits_on_both_sides():
         raise Unsuitable("lanes wait for each other in different places")

@@ -28,7 +28,7 @@ def _wide(e: WarpEmitter, text: str, kind: str = "i32") -> str:
     return e.raw_op(text, kind)
 
 
-def _lanes(e: WarpEmitter) -> str:
+def lanes(e: WarpEmitter) -> str:
     """Each lane's number, a vector."""
     return _wide(e, f"add {_WORDS} zeroinitializer, {IOTA}")
 
@@ -70,7 +70,7 @@ def shfl(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
     d, p = warp.destinations(target)
     members = _members(e, rest, sync)
     value, by, limits = (e.read(each, B32) for each in (a, b, c))
-    lane = _lanes(e)
+    lane = lanes(e)
     by = e.op(f"and i32 {by}, 31")
     clamp = e.op(f"and i32 {limits}, 31")
     segment = e.op(f"and i32 {e.op(f'lshr i32 {limits}, 8')}, 31")
@@ -192,7 +192,7 @@ def elect(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
     leader = e.intrinsic("llvm.cttz.i32", "i32", f"i32 {members}", "i1 false")
     e.write(d, U32, leader)
     if p is not None:
-        e.write(p, PRED, e.op(f"icmp eq i32 {_lanes(e)}, {leader}"))
+        e.write(p, PRED, e.op(f"icmp eq i32 {lanes(e)}, {leader}"))
 
 
 @warp_opcode("bar", "barrier")

@@ -423,6 +423,14 @@ class WarpEmitter(FunctionEmitter):
             return self.raw_op(f"load i64, ptr {where}, align 8")
         raise NotVector(name)
 
+    def on_stack(self, address: str) -> str:
+        bounds = []
+        for name in ("stack", "stack_end"):
+            where = self.entry_value(f"&{name}", f"getelementptr i8, ptr %warp, i64 {layout.LANES[name]}")
+            bounds.append(self.entry_value(name, f"load i64, ptr {where}, align 8"))
+        size = self.op(f"sub i64 {bounds[1]}, {bounds[0]}")
+        return self.op(f"icmp ult i64 {self.op(f'sub i64 {address}, {bounds[0]}')}, {size}")
+
     def lookup(self, name: str) -> Slot | Place | None:
         found = super().lookup(name)
         if self.turn is None or not isinstance(found, Place) or found.space != "param":

@@ -49,8 +49,11 @@ def _text(kernel: KernelContext, name: str, space: str, bits: int, load: bool) -
         lines += _reachable(kernel, space, size, load)
     else:
         lines.append(f"  %p = inttoptr {wide_address} %a to {vector('ptr')}")
+    before = "inside" if shared else "reached" if kernel.checked else "aligned"
+    if bits in (32, 64):
+        lines += _halves(t, size, load, address)
+        before = "apart"
     if bits in (8, 16, 128) or not kernel.gathers:
-        before = "inside" if shared else "reached" if kernel.checked else "aligned"
         lines += _each(kernel, t, size, load, before)
     else:
         lines += _at_once(kernel, t, size, load)
@@ -84,25 +87,28 @@ def _block_field(name: str, field: str) -> list[str]:
 
 
 def _in_shared(kernel: KernelContext, size: int) -> list[str]:
-    wide = vector("i64")
+    wide = vector("i32")
     zeros = f"<{WARP} x i32> zeroinitializer"
+    kernel.declare("llvm.usub.sat.i64", "i64 @llvm.usub.sat.i64(i64, i64)")
     return [
         *_block_field("%dynamic", "shared_dynamic"),
         *_block_field("%shared", "shared"),
         "  %dynamic.wide = zext i32 %dynamic to i64",
-        f"  %limit = add i64 %dynamic.wide, {kernel.shared.dynamic}",
-        f"  %limit.one = insertelement {wide} poison, i64 %limit, i64 0",
+        f"  %limit = add i64 %dynamic.wide, {kernel.shared.dynamic + 1}",
+        f"  %beyond = call i64 @llvm.usub.sat.i64(i64 %limit, i64 {size})",
+        "  %beyond.low = trunc i64 %beyond to i32",
+        f"  %limit.one = insertelement {wide} poison, i32 %beyond.low, i64 0",
         f"  %limits = shufflevector {wide} %limit.one, {wide} poison, {zeros}",
-        f"  %a.wide = zext {vector('i32')} %a to {wide}",
-        f"  %end = add {wide} %a.wide, splat (i64 {size})",
-        f"  %outside = icmp ugt {wide} %end, %limits",
+        f"  %outside = icmp uge {wide} %a, %limits",
         f"  %outside.here = and {_MASK} %outside, %m",
         f"  %outside.bits = bitcast {_MASK} %outside.here to i32",
         "  %outside.any = icmp ne i32 %outside.bits, 0",
         "  br i1 %outside.any, label %illegal, label %inside, !prof !1",
         *_failure(kernel, "illegal", "%outside.bits", "i32"),
         "inside:",
-        f"  %p = getelementptr i8, ptr %shared, {wide} %a.wide",
+        # What has been checked is less than 2^31: processors extend indices with the sign.
+        f"  %a.wide = sext {wide} %a to {vector('i64')}",
+        f"  %p = getelementptr i8, ptr %shared, {vector('i64')} %a.wide",
     ]
 
 
@@ -155,6 +161,71 @@ def _reachable(kernel: KernelContext, space: str, size: int, load: bool) -> list
         "reached:",
         f"  %p = inttoptr {wide} %a to {vector('ptr')}",
     ]
+
+
+def _halves(t: str, size: int, load: bool, address: str) -> list[str]:
+    """Each half of the lanes at one address, or at addresses that follow each other, as in blocks of 16
+    columns. Goes on at `apart` where it is otherwise."""
+    half = WARP // 2
+    part, addresses, mask = f"<{half} x {t}>", f"<{half} x {address}>", f"<{half} x i1>"
+    zeros = f"<{half} x i32> zeroinitializer"
+    steps = "<" + ", ".join(f"{address} {lane * size}" for lane in range(half)) + ">"
+    wide = vector(address)
+    lines, ways = ["  %whole = icmp eq i32 %bits, -1"], ["%whole"]
+    for name, first in (("low", 0), ("high", half)):
+        chosen = ", ".join(f"i32 {first + lane}" for lane in range(half))
+        lines += [
+            f"  %{name}.a = shufflevector {wide} %a, {wide} poison, <{half} x i32> <{chosen}>",
+            f"  %{name}.p = extractelement {vector('ptr')} %p, i32 {first}",
+            f"  %{name}.all = shufflevector {addresses} %{name}.a, {addresses} poison, {zeros}",
+            f"  %{name}.next = add {addresses} %{name}.all, {steps}",
+            f"  %{name}.same.m = icmp eq {addresses} %{name}.a, %{name}.all",
+            f"  %{name}.near.m = icmp eq {addresses} %{name}.a, %{name}.next",
+        ]
+        for how in ("same", "near"):
+            lines += [
+                f"  %{name}.{how}.bits = bitcast {mask} %{name}.{how}.m to i{half}",
+                f"  %{name}.{how} = icmp eq i{half} %{name}.{how}.bits, -1",
+            ]
+        if load:
+            lines.append(f"  %{name}.good = or i1 %{name}.same, %{name}.near")
+        ways.append(f"%{name}.good" if load else f"%{name}.near")
+    lines += [
+        f"  %both = and i1 {ways[1]}, {ways[2]}",
+        "  %good = and i1 %both, %whole",
+        "  br i1 %good, label %halves, label %apart",
+        "halves:",
+    ]
+    everyone = ", ".join(f"i32 {lane}" for lane in range(WARP))
+    if load:
+        for name in ("low", "high"):
+            lines += [
+                f"  br i1 %{name}.same, label %{name}.once, label %{name}.row",
+                f"{name}.once:",
+                f"  %{name}.v = load {t}, ptr %{name}.p, align {size}",
+                f"  %{name}.first = insertelement {part} poison, {t} %{name}.v, i64 0",
+                f"  %{name}.spread = shufflevector {part} %{name}.first, {part} poison, {zeros}",
+                f"  br label %{name}.done",
+                f"{name}.row:",
+                f"  %{name}.read = load {part}, ptr %{name}.p, align {size}",
+                f"  br label %{name}.done",
+                f"{name}.done:",
+                f"  %{name}.got = phi {part} [ %{name}.spread, %{name}.once ], [ %{name}.read, %{name}.row ]",
+            ]
+        lines += [
+            f"  %joined = shufflevector {part} %low.got, {part} %high.got, <{WARP} x i32> <{everyone}>",
+            f"  ret {vector(t)} %joined",
+        ]
+    else:
+        for name, first in (("low", 0), ("high", half)):
+            chosen = ", ".join(f"i32 {first + lane}" for lane in range(half))
+            wide = vector(t)
+            lines += [
+                f"  %{name}.v = shufflevector {wide} %value, {wide} poison, <{half} x i32> <{chosen}>",
+                f"  store {part} %{name}.v, ptr %{name}.p, align {size}",
+            ]
+        lines.append("  ret void")
+    return [*lines, "apart:"]
 
 
 def _at_once(kernel: KernelContext, t: str, size: int, load: bool) -> list[str]:
