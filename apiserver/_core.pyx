@@ -56,6 +56,7 @@ include "core/book.pxi"
 include "core/memory.pxi"
 include "core/records.pxi"
 include "core/sharing.pxi"
+include "core/shared_moves.pxi"
 include "core/aliases.pxi"
 include "core/aside.pxi"
 include "core/hash.pxi"
@@ -248,11 +249,6 @@ cdef class Core:
             share_lease(self.s, book, seat)
             if tell:
                 tell_shared(self.s)
-
-    @property
-    def shares(self) -> bool:
-        """Whether the session has memory that other processes may have too."""
-        return shares_memory(self.s)
 
     def wanted(self) -> tuple[int, int, bytes] | None:
         """What the session wants to open, once: a number, the session that exported it, its token; None: nothing."""
@@ -497,6 +493,7 @@ cdef class Core:
     def forget_tail(self) -> None:
         """Nobody moves the session (any more)."""
         end_tail(self.s)
+        carry_nothing(self.s)
 
     def unread(self) -> bytes:
         """What the guest has sent and was not looked at."""
@@ -633,15 +630,73 @@ cdef class Core:
         return self.s.window.base + (page << PAGE_BITS), <uint64_t>pages[page] << PAGE_BITS
 
     def mappings(self) -> list[tuple[int, int]]:
-        """Address and size of what is mapped."""
+        """Address and size of what is mapped, but for what other processes have made."""
         cdef uint64_t page
         found = []
         self._look(False)
         for page in range(self.s.window.size >> PAGE_BITS):
-            if is_backed(self.s, page):
+            if is_own(self.s, page):
                 found.append(self._mapping(page, self.s.window.pages))
         self._looked()
         return found
+
+    def carry_orphans(self) -> None:
+        """Memory whose maker has ended, or has freed it, moves with the first of those that have opened it."""
+        cdef int status
+        self._look(True)
+        with nogil:
+            status = carry_orphans(self.s)
+        self._looked()
+        _check(status, "carrying memory whose maker has ended, and which is open more than once")
+
+    def carried(self) -> list[tuple[int, int]]:
+        """Address and size of the mappings that the session carries, and that others have made."""
+        self._look(True)
+        found = [self._mapping(page, self.s.window.pages) for page in self.s.sharing.carried[0]]
+        self._looked()
+        return found
+
+    @property
+    def claimed(self) -> int:
+        """Bytes that the session has claimed in its lease's book; 0: it has the lease alone."""
+        return claimed(self.s)
+
+    def exports(self) -> list[tuple[bytes, int, int, int]]:
+        """What others may find of this session: token, address and size, or the event's handle."""
+        cdef vector[Exported] found
+        self._look(True)
+        with nogil:
+            list_exports(self.s, &found)
+        self._looked()
+        return [((<char *>one.token)[:GF_TOKEN_SIZE], one.address, one.size, one.event) for one in found]
+
+    def imports(self) -> list[tuple[bytes, int, int, int, int]]:
+        """What the session has found of others: token, session (0: that of the seat), seat, address, size (0: it is not
+        mapped yet)."""
+        cdef vector[Imported] found
+        self._look(True)
+        with nogil:
+            list_imports(self.s, &found)
+        self._looked()
+        return [((<char *>one.token)[:GF_TOKEN_SIZE], one.session, one.seat, one.address, one.size) for one in found]
+
+    def opened_events(self) -> list[tuple[bytes, int, int, int]]:
+        """Events that others have made: token, session, handle, context as a header says it."""
+        cdef vector[OpenedEvent] found
+        self._look(True)
+        with nogil:
+            list_opened_events(self.s, &found)
+        self._looked()
+        return [((<char *>one.token)[:GF_TOKEN_SIZE], one.session, one.handle, one.context) for one in found]
+
+    def opened_aliases(self) -> list[tuple[bytes, int]]:
+        """The frames that show again what others have made."""
+        cdef vector[uint8_t] out
+        self._look(True)
+        with nogil:
+            write_aliases(self.s, &out, True)
+        self._looked()
+        return _kept(&out)
 
     def alias(self) -> list[tuple[int, int]]:
         """Maps what is mapped now a second time: from there it is read, hashed and shared, whatever the guest unmaps.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from gpuferry.migration.abc import Movable
 from gpuferry.migration.errors import Cancelled, Lost, MigrationError, Refused
+from gpuferry.migration.gate import Gate
 from gpuferry.migration.link import Link
 from gpuferry.migration.place import GivenFile
 from gpuferry.migration.source import Order, Source
@@ -57,6 +58,7 @@ class Mover:
         self._core = core
         self._snapshot = snapshot_pb2.Snapshot(grant=grant, age_seconds=age, created=time.time())
         self._guest = guest
+        self._gate = descriptors.pop() if order.members and descriptors else -1
         self._file = descriptors.pop() if order.HasField("file") and descriptors else -1
         self._sockets = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         self._tls = tls
@@ -119,8 +121,15 @@ class Mover:
         self._progress.say(node_pb2.FromServer(moved=moved))
 
     def _source(self, stack: contextlib.ExitStack) -> Source:
-        order = Order(self.order.strategy, self.order.drain_seconds)
-        return Source(self._core, self._guest.fileno(), self._target(stack), order, self._progress)
+        sessions = {each.seat: each.session for each in self.order.members}
+        order = Order(self.order.strategy, self.order.drain_seconds, sessions)
+        gate = None
+        if self._gate >= 0:
+            gate = Gate(self._gate, self._progress.stop, self._sockets[0].fileno())
+            stack.callback(gate.close)
+            stack.callback(gate.stay)
+        target = self._target(stack)
+        return Source(self._core, self._guest.fileno(), target, order, self._progress, gate)
 
     def _target(self, stack: contextlib.ExitStack) -> Target:
         kind = self.order.WhichOneof("target")

@@ -25,7 +25,7 @@ _BESIDE = {
     "grant": re.compile("(sf?)?"),
     "home": re.compile("s?"),
     "resume": re.compile("s?"),
-    "migrate": re.compile("(s{0,2}|ssf)"),
+    "migrate": re.compile("(s{0,2}|ssf)f?"),
     "keep": re.compile("s{0,2}"),
     "play": re.compile("(ss?f)?"),
     "share": re.compile("f?"),
@@ -49,14 +49,15 @@ def read(packet: bytes, descriptors: Sequence[int]) -> node_pb2.ToServer:
     beside = "".join(map(_letter, descriptors))
     if not _BESIDE.get(kind, _NONE).fullmatch(beside):
         raise Unsound(f"{kind}: beside it is {beside or 'nothing'}")
-    if kind == "migrate" and message.migrate.HasField("file") != (beside == "ssf"):
+    expected = message.migrate.HasField("file") + bool(message.migrate.members)
+    if kind == "migrate" and beside.count("f") != expected:
         raise Unsound(f"migrate: its target and what is beside it do not fit ({beside or 'nothing'})")
     for name, seconds in _times(message):
         if not (math.isfinite(seconds) and 0 <= seconds <= SECONDS_MOST):
             raise Unsound(f"{kind}: {name} is {seconds}")
-    for order in (message.grant, message.share):
-        if order.seat >= SEATS:
-            raise Unsound(f"{kind}: seat {order.seat} of {SEATS}")
+    seats = [message.grant.seat, message.share.seat, *(each.seat for each in message.migrate.members)]
+    if max(seats) >= SEATS:
+        raise Unsound(f"{kind}: seat {max(seats)} of {SEATS}")
     proof = {"grant": message.grant.welcome_proof, "resume": message.resume.proof}.get(kind)
     if proof is not None and len(proof) != PROOF_SIZE and not message.grant.welcomed:
         raise Unsound(f"{kind}: a proof of {len(proof)} bytes")

@@ -478,7 +478,8 @@ class Server:
     def _export(self, export: node_pb2.Export) -> None:
         """Another process of the program wants to open what this session has exported."""
         session = self._session
-        ours = session is not None and session.id == export.session and session.ours
+        here = session is not None and session.id == export.session
+        ours = here and session is not None and (session.restoring if export.arriving else session.ours)
         found = self._core.export(export.token, export.seat) if ours else None
         offset, size, parts = found or (0, 0, [])
         for begin in range(0, max(len(parts), 1), DESCRIPTORS):
@@ -535,8 +536,6 @@ class Server:
             refusal = "it is just arriving"
         elif self._core.arriving:
             refusal = ARRIVING
-        elif self._core.shares:
-            refusal = "it shares memory or events with other processes of its program, or is ready to"
         elif session.away_until is not None:
             refusal = "its program has lost its connection, and may come back"
         if session is None or refusal:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpuferry.specs._generated import migration_pb2
@@ -13,11 +13,13 @@ from gpuferry.specs._generated.wire import REPLIES, REQUESTS
 from . import frames, mapped, variables, versions
 from .abc import Movable, Observer
 from .copy import Contents, Precopy, choose, hot_last
-from .errors import ARRIVING, Cancelled, LinkBroken, MigrationError, Refused
+from .errors import ARRIVING, Cancelled, LinkBroken, Lost, MigrationError, Refused
 from .frames import ARRAY_IN, COPY_IN, HANDLE, IMAGE_DATA, PRIMARY, Kept
+from .gate import Alone, Meeting, Stage
 from .link import PAUSE_PATIENCE, REBUILD_PATIENCE, RUN_PATIENCE, SLOWEST
 from .mapped import Mapped
 from .report import Progress
+from .sharing import OwnFrames, Shared
 from .targets import Target
 
 HOLD_SECONDS = 5.0  # for the dispatcher to come to the end of a frame
@@ -34,6 +36,7 @@ class Order:
 
     strategy: migration_pb2.Strategy = migration_pb2.STRATEGY_AUTO
     drain_seconds: float = 0.0
+    sessions: Mapping[int, int] = field(default_factory=dict)  # of the program's processes, by seat
 
 
 @dataclass
@@ -47,7 +50,16 @@ class Code:
 class Source:
     """One attempt to move one session."""
 
-    def __init__(self, core: Movable, guest: int, target: Target, order: Order, observer: Observer) -> None:
+    def __init__(
+        self,
+        core: Movable,
+        guest: int,
+        target: Target,
+        order: Order,
+        observer: Observer,
+        others: Meeting | None = None,
+    ) -> None:
+        """`others`: how to wait for the other processes of the program; None: there are none."""
         self._core = core
         self._guest = guest
         self._target = target
@@ -56,21 +68,28 @@ class Source:
         self._contents = Contents(core, target.memory, self._progress)
         self._mapped = Mapped()
         self._code = Code()
+        self._own = OwnFrames()
+        self._shared = Shared(core, target.wire, order.sessions)
+        self._others = others or Alone()
         self._journal: list[Kept] = []
+        self._opened_bytes = 0
 
     def run(self) -> migration_pb2.Report:
         """Move the session and return the report. Raises MigrationError: the session goes on here, unless
         it is Lost.
         """
         with contextlib.ExitStack() as undo:
+            undo.callback(self._others.stay)
             undo.callback(self._target.undo)
             self._prepare()
             self._snapshot(undo)
             self._rebuild(undo)
             if self._progress.report.strategy == migration_pb2.STRATEGY_PRECOPY:
                 self._precopy()
+            self._others.meet(Stage.COPIED, REBUILD_PATIENCE)
             self._hold(undo)
             self._drain()
+            self._others.meet(Stage.STILL, HOLD_SECONDS + self._drain_seconds)
             self._catch_up()
             self._verify()
             self._take_over(undo)
@@ -129,16 +148,22 @@ class Source:
 
     def _drain(self) -> None:
         self._progress.enter(migration_pb2.PHASE_DRAIN)
-        if reason := self._core.drain(self._order.drain_seconds or DRAIN_SECONDS):
+        if reason := self._core.drain(self._drain_seconds):
             raise Refused(reason)
         if self._core.broken:
             raise Refused("its device has failed, and what failed it cannot be moved")
+
+    @property
+    def _drain_seconds(self) -> float:
+        return self._order.drain_seconds or DRAIN_SECONDS
 
     def _catch_up(self) -> None:
         self._progress.enter(migration_pb2.PHASE_CATCH_UP)
         with self._patience(PAUSE_PATIENCE):
             self._follow()
+            self._core.carry_orphans()
             self._journal = [Kept(*each) for each in self._core.snapshot()]  # of what there is now
+            self._play(self._own.missing(self._journal))
             self._share()
             mappings = self._mapped.mappings()
             if mappings != sorted(self._core.mappings()):
@@ -150,21 +175,37 @@ class Source:
             self._contents.send(pages)
             self._send_variables()
             self._send_arrays()
+            self._shared.show()
+            self._others.meet(Stage.SHOWN, self._all_patience)
+            self._opened_bytes = self._shared.open()
             self._send_state()
+            self._shared.claim()
             self._target.wire.settle()
+
+    @property
+    def _all_patience(self) -> float:
+        """Seconds for others, who may have as much memory as the lease has."""
+        return PAUSE_PATIENCE + self._core.stats()["memory_quota"] // SLOWEST
 
     def _verify(self) -> None:
         self._progress.enter(migration_pb2.PHASE_VERIFY)
         with self._patience(PAUSE_PATIENCE):
-            self._target.done(self._mapped.total())
+            self._target.done(self._mapped.total() + self._opened_bytes)
 
     def _take_over(self, undo: contextlib.ExitStack) -> None:
         self._progress.enter(migration_pb2.PHASE_TAKE_OVER)
+        self._others.meet(Stage.COMPLETE, self._all_patience)
+        if not self._others.alone:
+            self._target.commit()
         try:
             with self._patience(PAUSE_PATIENCE):
                 self._target.take_over(self._guest, self._core.unread(), self._core.unsent_head())
-        except (Refused, LinkBroken, Cancelled):
-            raise
+        except (Refused, LinkBroken, Cancelled) as error:
+            if self._others.alone:
+                raise
+            undo.pop_all()  # the others have gone, and it can neither follow nor stay behind
+            self._core.leave()
+            raise Lost(f"the other processes of the program have moved: {error.reason}") from None
         except BaseException:  # the destination may have it: this side must not serve it again
             undo.pop_all()
             self._core.leave()
@@ -183,6 +224,7 @@ class Source:
 
     def _play(self, kept: list[Kept]) -> None:
         """Frames to the destination, and before them the images that they load."""
+        kept = self._own.only(kept)
         self._send_images(kept)
         for each in kept:
             self._target.wire.replay(each, frames.describe(each.frame))

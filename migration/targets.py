@@ -45,6 +45,9 @@ class Target(Protocol):
     def done(self, mapped_bytes: int) -> None:
         """Say that everything was sent. Raises MigrationError unless all is there and well."""
 
+    def commit(self) -> None:
+        """Let nobody stop the move from here on."""
+
     def take_over(self, guest: int, unread: bytes, reply_begun: int) -> None:
         """Give the session away. The point of no return lies in here: raises Lost past it."""
 
@@ -73,6 +76,9 @@ class _Linked:
     def done(self, mapped_bytes: int) -> None:
         self.link.tell("sessionRestoreDone", DONE.pack(mapped_bytes), context=PRIMARY)
         self.link.settle()
+
+    def commit(self) -> None:
+        self.link.commit()
 
     def undo(self) -> None:
         """Whoever owns the link closes it."""
@@ -155,6 +161,9 @@ class Suspended:
 
     def done(self, mapped_bytes: int) -> None:
         self._writer.finish(mapped_bytes)
+
+    def commit(self) -> None:
+        """Do nothing: what is written can still be withdrawn."""
 
     def take_over(self, guest: int, unread: bytes, reply_begun: int) -> None:
         message = custody(self._session, unread, reply_begun)

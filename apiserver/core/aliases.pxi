@@ -193,8 +193,9 @@ cdef int unalias_all(Session *s) noexcept nogil:
     return status
 
 
-cdef void write_aliases(Session *s, vector[uint8_t] *out) noexcept nogil:
-    """The frames that make them, for the journal. The dispatcher stands still."""
+cdef void write_aliases(Session *s, vector[uint8_t] *out, bint imported) noexcept nogil:
+    """The frames that make them, for the journal: either of memory that others have made, or of all other. The dispatcher
+    stands still."""
     cdef gf_req_sessionMemAlias alias
     cdef gf_req_sessionMemAccess access
     cdef uint64_t page = 0
@@ -202,6 +203,10 @@ cdef void write_aliases(Session *s, vector[uint8_t] *out) noexcept nogil:
     while left > 0:
         if alias_at(s, page) == 0:
             page += 1
+            continue
+        left -= 1
+        if is_imported(s, s.aliases.homes[page]) != imported:
+            page += alias_at(s, page)
             continue
         alias.address = s.window.base + (page << PAGE_BITS)
         alias.size = alias_at(s, page) << PAGE_BITS
@@ -213,4 +218,3 @@ cdef void write_aliases(Session *s, vector[uint8_t] *out) noexcept nogil:
         if access.access != 0:
             write_frame(out, GF_OP_sessionMemAccess, &access, sizeof(access))
         page += alias_at(s, page)
-        left -= 1

@@ -101,7 +101,7 @@ cdef int retain(Session *s, uint64_t page, uint32_t *pages, uint64_t *serial,
 
 
 cdef int alias_mappings(Session *s) noexcept nogil:
-    """Maps aside what is mapped now, and only that; what was there before stays if it is the same."""
+    """Maps aside what this session has mapped of its own now, and only that; what was there before stays if it is the same."""
     cdef Aside *aside = &s.move.aside
     cdef uint64_t page
     cdef uint64_t serial
@@ -112,10 +112,10 @@ cdef int alias_mappings(Session *s) noexcept nogil:
         return status
     aside.unwanted = False
     for page in range(s.window.size >> PAGE_BITS):
-        if aside.pages[page] != 0 and (not is_backed(s, page) or s.window.serials[page] != aside.serials[page]):
+        if aside.pages[page] != 0 and (not is_own(s, page) or s.window.serials[page] != aside.serials[page]):
             status = status or unmap_aside(s, page)
     for page in range(s.window.size >> PAGE_BITS):
-        if status == cu.CUDA_SUCCESS and aside.pages[page] == 0 and is_backed(s, page):
+        if status == cu.CUDA_SUCCESS and aside.pages[page] == 0 and is_own(s, page):
             status = retain(s, page, &pages, &serial, &handle)
             if status != cu.CUDA_SUCCESS or pages == 0:
                 continue

@@ -52,10 +52,50 @@ cdef uint64_t orphaned(Session *s) noexcept nogil:
     for i in range(GF_EXTENTS):
         if s.book.extents[i].size == 0:
             break                   # the first that is free was taken, always
-        owner = <uint32_t>min(s.book.extents[i].owner, <uint64_t>GF_SEATS - 1)
+        owner = maker_of(s, i)
         if has_extent(s, owner, i)[0] != GF_HAS_MADE and is_anyones(s, i):
             sum += min(s.book.extents[i].size, s.window.quota)
     return sum
+
+
+cdef uint32_t maker_of(Session *s, uint32_t extent) noexcept nogil:
+    """The seat of whoever has made it, as the book says."""
+    return <uint32_t>min(s.book.extents[extent].owner, <uint64_t>GF_SEATS - 1)
+
+
+cdef bint others_have(Session *s, uint32_t extent) noexcept nogil:
+    cdef uint32_t seat
+    for seat in range(GF_SEATS):
+        if seat != s.book.seat and has_extent(s, seat, extent)[0]:
+            return True
+    return False
+
+
+cdef bint is_first_of_orphan(Session *s, uint32_t extent) noexcept nogil:
+    """Whether nobody has made it that still has it, and no process before this one has opened it."""
+    cdef uint32_t seat = 0
+    if has_extent(s, maker_of(s, extent), extent)[0] == GF_HAS_MADE:
+        return False
+    while seat < s.book.seat and not has_extent(s, seat, extent)[0]:
+        seat += 1
+    return seat == s.book.seat
+
+
+cdef void take_orphan(Session *s, uint32_t extent) noexcept nogil:
+    """The others find it with this process. It still counts as the lease's: this one has not made it."""
+    flock(s.book.file, LOCK_EX)
+    s.book.extents[extent].owner = s.book.seat
+    flock(s.book.file, LOCK_UN)
+
+
+cdef uint64_t claimed(Session *s) noexcept nogil:
+    """Bytes that this process has claimed in the book; 0: there is none."""
+    return s.book.credit if s.book.file >= 0 else 0
+
+
+cdef bint is_covered(Session *s) noexcept nogil:
+    """Whether all that is mapped was claimed."""
+    return s.book.admitted <= s.book.credit
 
 
 cdef int enter_extent(Session *s, uint64_t size, uint32_t *extent) noexcept nogil:
@@ -136,7 +176,7 @@ cdef bint admit(Session *s, Gpu *gpu, uint64_t size) noexcept nogil:
         pthread_mutex_unlock(&s.book.lock)
         return fine
     fine = size <= s.window.quota and s.book.admitted <= s.window.quota - size
-    if fine and s.book.admitted + size > s.book.credit:
+    if fine and s.book.admitted + size > s.book.credit and not s.arrival.restoring:     # which claims all in the end
         fine = claim(s, s.book.admitted + size, &left)
     if fine:
         s.book.admitted += size

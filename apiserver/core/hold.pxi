@@ -117,7 +117,7 @@ cdef int drain_session(Session *s, uint64_t patience) noexcept nogil:
         pthread_mutex_lock(&s.lock)
         tasks = s.waiters.tasks
         pthread_mutex_unlock(&s.lock)
-        if status == cu.CUDA_SUCCESS and tasks > 0:
+        if status == cu.CUDA_SUCCESS and (tasks > 0 or awaits_import(s)):
             status = cu.CUDA_ERROR_NOT_READY
         if status != cu.CUDA_ERROR_NOT_READY or now() >= deadline or s.state.ending:
             break

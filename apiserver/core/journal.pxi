@@ -275,19 +275,19 @@ cdef void write_frame(vector[uint8_t] *out, uint16_t op, const void *body, size_
 
 
 cdef void write_maps(Session *s, vector[uint8_t] *out) noexcept nogil:
-    """The frames that map what is mapped. The dispatcher stands still."""
+    """The frames that map what this session has mapped of its own. The dispatcher stands still."""
     cdef gf_req_sessionMemMap map
     cdef uint64_t page = 0
     cdef uint64_t pages = s.window.size >> PAGE_BITS
     while page < pages:
-        if is_backed(s, page):
+        if is_own(s, page):
             map.address = s.window.base + (page << PAGE_BITS)
             map.size = <uint64_t>s.window.pages[page] << PAGE_BITS
             write_frame(out, GF_OP_sessionMemMap, &map, sizeof(map))
             page += s.window.pages[page]
         else:
             page += 1
-    write_aliases(s, out)
+    write_aliases(s, out, False)
 
 
 cdef void write_journal(Session *s, vector[uint8_t] *out) noexcept nogil:

@@ -15,6 +15,8 @@ cdef int prepare_messages(Session *s) noexcept nogil:
         return cu.CUDA_ERROR_OPERATING_SYSTEM
     snprintf(text, sizeof(text), b"%d", s.sending.output.said)
     setenv(b"GPUFERRY_SIM_MESSAGES", text, 1)
+    snprintf(text, sizeof(text), b"%d", OUTPUT_LIMIT)  # between two looks a kernel could fill all memory
+    setenv(b"GPUFERRY_SIM_OUTPUT", text, 1)
     return cu.CUDA_SUCCESS
 
 

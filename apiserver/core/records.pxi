@@ -88,6 +88,7 @@ cdef int open_cell(Session *s, Event *event, uint64_t session, int file, uint64_
         arena.next = s.records.others
         s.records.others = arena
     event.arena = arena
+    event.maker = session
     event.cell = <uint32_t>(offset // (CELL_WORDS * sizeof(uint64_t)))
     s.records.opened += 1
     return cu.CUDA_SUCCESS
@@ -98,6 +99,11 @@ cdef void take_cell_back(Session *s, Event *event) noexcept nogil:
         s.records.taken[event.cell >> 6] &= ~(<uint64_t>1 << (event.cell & 63))
     else:
         s.records.opened -= 1
+
+
+cdef bint is_anothers(Session *s, Event *event) noexcept nogil:
+    """Whether another process has made it."""
+    return event.arena != NULL and event.arena != s.records.own
 
 
 cdef inline uint64_t *words_of(Event *event) noexcept nogil:

@@ -283,7 +283,8 @@ cdef int sessionRestoreTls_call(Session *s, Frame *f, const uint8_t *state, size
 
 cdef int sessionRestoreDone_call(Session *s, Frame *f, gf_req_sessionRestoreDone *q) noexcept nogil:
     cdef int status = synchronize(s)
-    if status == cu.CUDA_SUCCESS and (s.state.latched != cu.CUDA_SUCCESS or q.mapped_bytes != s.window.used):
+    if status == cu.CUDA_SUCCESS and (s.state.latched != cu.CUDA_SUCCESS or q.mapped_bytes != s.window.used
+                                       or not is_covered(s)):
         status = cu.CUDA_ERROR_INVALID_VALUE
     s.arrival.complete = status == cu.CUDA_SUCCESS
     return status
@@ -404,6 +405,7 @@ cdef void end_restore(Session *s) noexcept nogil:
     drop_hasher(s)
     drop_fillers(s)
     drop_condition_fillers(s)
+    end_extent_exports(s)
     for i in range(s.arrival.descriptors.size()):
         close(s.arrival.descriptors[0][i])
     s.arrival.descriptors.clear()

@@ -9,14 +9,8 @@ cdef enum:
 
 cdef void begin_sharing(Session *s) noexcept nogil:
     s.sharing.imported = 0
-
-
-cdef bint shares_memory(Session *s) noexcept nogil:
-    cdef bint shares
-    pthread_mutex_lock(&s.lock)
-    shares = s.sharing.exports != NULL or s.sharing.imports != NULL or s.sharing.imported > 0 or s.records.opened > 0
-    pthread_mutex_unlock(&s.lock)
-    return shares
+    if s.sharing.carried == NULL:
+        s.sharing.carried = new cpp_set[uint64_t]()
 
 
 cdef Export **find_export(Session *s, const uint8_t *token) noexcept nogil:
@@ -386,6 +380,7 @@ cdef int on_sessionImportEvent(Session *s, Frame *f, gf_req_sessionImportEvent *
     if status == cu.CUDA_SUCCESS:
         find_event(s, f, q.event, &event)
         status = open_cell(s, event, one.session, one.parts[0][0].fd, one.offset)
+        memcpy(event.token, one.token, GF_TOKEN_SIZE)
         if status != cu.CUDA_SUCCESS:
             drop_event(s, event)
     free_import(one)
@@ -422,6 +417,7 @@ cdef uint64_t leave_extents(Session *s, uint64_t address, uint64_t size) noexcep
 
 cdef void end_sharing(Session *s) noexcept nogil:
     """The monitor empties the seat."""
+    carry_nothing(s)
     cdef Export *export_
     cdef Import *import_
     pthread_mutex_lock(&s.lock)

@@ -115,6 +115,8 @@ cdef struct Event:
     cu.CUevent cu
     Arena *arena                # its records, if processes may share it; NULL: they are the driver's affair
     uint32_t cell
+    uint64_t maker              # the session that has made it, if that is another,
+    uint8_t token[GF_TOKEN_SIZE]    # and by which name it was opened
     int waiters                 # s.lock
     bint destroyed              # s.lock
     bint recorded

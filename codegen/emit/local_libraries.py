@@ -1,4 +1,5 @@
-"""Libraries whose functions the guest answers by itself: all their symbols, and what each answers."""
+"""Libraries that are answered from a few figures, by the guest and by the simulated device alike: all their
+symbols, and what each answers."""
 
 from __future__ import annotations
 
@@ -64,8 +65,8 @@ def _of(library: LocalLibrary) -> dict[str, str]:
     values: dict[str, Any] = {"library": library, "made_of": made_of, "local": local, "arguments": arguments}
     values |= {"assignment": assignment, "condition": _c}
     symbols = sorted(function.symbol for function in library.functions)
-    folder = f"guest/{library.name}/_generated"
+    folder = f"native/{library.name}/_generated"
     return {
-        f"{folder}/functions.c": render("guest_local_functions.c.j2", __file__, library.file, **values),
-        f"{folder}/functions.map": render("guest_local.map.j2", __file__, library.file, symbols=symbols),
+        f"{folder}/functions.c": render("local_functions.c.j2", __file__, library.file, **values),
+        f"{folder}/functions.map": render("local.map.j2", __file__, library.file, symbols=symbols),
     }

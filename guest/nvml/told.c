@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "nvml.h"
+#include "nvml/nvml.h"
 #include "wire/look.h"
 
 #define FRESH_NS 50000000

@@ -128,15 +128,11 @@ static bool valid_flags(unsigned flags) {
     return (flags & ~(unsigned)CU_CTX_FLAGS_MASK) == 0 && (schedule & (schedule - 1)) == 0;
 }
 
-static bool valid_device(CUdevice device) {
-    return device >= 0 && device < gf_session.device_count;
-}
-
 CUresult gf_cuCtxCreate_v2(CUcontext *pctx, unsigned flags, CUdevice dev) {
     if (pctx == NULL || !valid_flags(flags)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!valid_device(dev)) {
+    if (!gf_is_device(dev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     uint64_t handle;
@@ -186,7 +182,7 @@ CUresult gf_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev) {
     if (pctx == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!valid_device(dev)) {
+    if (!gf_is_device(dev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     pthread_mutex_lock(&primary_lock);
@@ -213,7 +209,7 @@ static CUresult empty_primary(CUdevice dev) {
 }
 
 CUresult gf_cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
-    if (!valid_device(dev)) {
+    if (!gf_is_device(dev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     pthread_mutex_lock(&primary_lock);
@@ -228,14 +224,14 @@ CUresult gf_cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
 }
 
 CUresult gf_cuDevicePrimaryCtxReset_v2(CUdevice dev) {
-    if (!valid_device(dev)) {
+    if (!gf_is_device(dev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     return atomic_load(&primaries[dev]->active) ? empty_primary(dev) : CUDA_SUCCESS;
 }
 
 CUresult gf_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned flags) {
-    if (!valid_device(dev)) {
+    if (!gf_is_device(dev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     if (!valid_flags(flags)) {
@@ -248,7 +244,7 @@ CUresult gf_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned flags) {
 }
 
 CUresult gf_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned *flags, int *active) {
-    if (!valid_device(dev)) {
+    if (!gf_is_device(dev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     if (flags == NULL || active == NULL) {

@@ -10,10 +10,6 @@ static int attribute(CUdevice device, CUdevice_attribute attribute) {
     return gf_session.devices[device].attributes[attribute];
 }
 
-static bool valid(CUdevice device) {
-    return device >= 0 && device < gf_session.device_count;
-}
-
 CUresult gf_cuInit(unsigned Flags) {
     gf_runtime_asks(false); /* its sweep of look-ups is over */
     if (Flags != 0) {
@@ -48,7 +44,7 @@ CUresult gf_cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev) {
     if (pciBusId == NULL || len <= 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!valid(dev)) {
+    if (!gf_is_device(dev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     snprintf(text, sizeof text, "%04X:%02X:%02X.0",
@@ -90,7 +86,7 @@ CUresult gf_cuDeviceGetHostAtomicCapabilities(unsigned *capabilities, const CUat
     if (capabilities == NULL || operations == NULL || count == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!valid(dev)) {
+    if (!gf_is_device(dev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     for (unsigned i = 0; i < count; i++) {

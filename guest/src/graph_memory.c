@@ -67,8 +67,7 @@ static void end_unused(struct gf_graph_memory *memory) {
 }
 
 static bool is_device(const CUmemLocation *location) {
-    return location->type == CU_MEM_LOCATION_TYPE_DEVICE && location->id >= 0 &&
-           location->id < gf_session.device_count;
+    return location->type == CU_MEM_LOCATION_TYPE_DEVICE && gf_is_device(location->id);
 }
 
 static CUresult check(const CUDA_MEM_ALLOC_NODE_PARAMS_v2 *params) {

@@ -6,7 +6,7 @@
 #include "module.h"
 
 static CUresult primary_context(CUdevice device, CUcontext *context) {
-    if (device < 0 || device >= gf_session.device_count) {
+    if (!gf_is_device(device)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     *context = (CUcontext)gf_context_primary(device);

@@ -4,12 +4,8 @@
 #include "functions.h"
 #include "gpuferry/messages.h"
 
-static bool there_is(CUdevice device) {
-    return device >= 0 && device < gf_session.device_count;
-}
-
 CUresult gf_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev) {
-    if (!there_is(dev) || !there_is(peerDev)) {
+    if (!gf_is_device(dev) || !gf_is_device(peerDev)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     if (canAccessPeer == NULL) {
@@ -21,7 +17,7 @@ CUresult gf_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice pee
 
 CUresult gf_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
                                     CUdevice dstDevice) {
-    if (value != NULL && (!there_is(srcDevice) || !there_is(dstDevice) || srcDevice == dstDevice)) {
+    if (value != NULL && (!gf_is_device(srcDevice) || !gf_is_device(dstDevice) || srcDevice == dstDevice)) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     if (value == NULL || (unsigned)attrib >= GF_LINK_ATTRIBUTE_COUNT) {
@@ -37,7 +33,7 @@ CUresult gf_cuDeviceGetP2PAtomicCapabilities(unsigned *capabilities, const CUato
     if (capabilities == NULL || operations == NULL || count == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!there_is(srcDevice) || !there_is(dstDevice) || srcDevice == dstDevice) {
+    if (!gf_is_device(srcDevice) || !gf_is_device(dstDevice) || srcDevice == dstDevice) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     for (unsigned i = 0; i < count; i++) {

@@ -84,7 +84,7 @@ static CUresult set_access(struct gf_memory_pool *pool, const CUmemAccessDesc *o
         (!none && one->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (device < 0 || device >= gf_session.device_count || (none && device == pool->device)) {
+    if (!gf_is_device(device) || (none && device == pool->device)) {
         return CUDA_ERROR_INVALID_DEVICE; /* its own device's access cannot be taken away */
     }
     struct gf_req_sessionReach request = {.device = device, .owner = pool->device};
@@ -97,11 +97,10 @@ static CUresult set_access(struct gf_memory_pool *pool, const CUmemAccessDesc *o
 }
 
 CUresult gf_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
-    CUresult result = (map == NULL && count > 0) || gf_memory_pool_find(pool) == NULL
-                          ? CUDA_ERROR_INVALID_VALUE
-                          : CUDA_SUCCESS;
+    struct gf_memory_pool *found = gf_memory_pool_find(pool);
+    CUresult result = found == NULL || (map == NULL && count > 0) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
-        result = set_access(gf_memory_pool_find(pool), &map[i]);
+        result = set_access(found, &map[i]);
     }
     return result;
 }

@@ -33,6 +33,11 @@ struct gf_session {
 
 extern struct gf_session gf_session;
 
+/* Whether the program has a device of this number. */
+static inline bool gf_is_device(int number) {
+    return number >= 0 && number < gf_session.device_count;
+}
+
 /* Connects if that was not tried yet. */
 CUresult gf_session_connect(void);
 /* What a call gets in a state in which nothing works. */

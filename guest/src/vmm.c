@@ -147,7 +147,7 @@ CUresult gf_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const
                         unsigned long long flags) {
     if (handle == NULL || prop == NULL || flags != 0 || size == 0 || !granular(size) ||
         prop->type != CU_MEM_ALLOCATION_TYPE_PINNED || prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        prop->location.id < 0 || prop->location.id >= gf_session.device_count) {
+        !gf_is_device(prop->location.id)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE &&
@@ -395,8 +395,7 @@ CUresult gf_cuMemUnmap(CUdeviceptr ptr, size_t size) {
 }
 
 static bool valid_access(const CUmemAccessDesc *desc) {
-    return desc->location.type == CU_MEM_LOCATION_TYPE_DEVICE && desc->location.id >= 0 &&
-           desc->location.id < gf_session.device_count &&
+    return desc->location.type == CU_MEM_LOCATION_TYPE_DEVICE && gf_is_device(desc->location.id) &&
            (desc->flags == CU_MEM_ACCESS_FLAGS_PROT_NONE || desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READ ||
             desc->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 }
@@ -462,7 +461,7 @@ CUresult gf_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *
 CUresult gf_cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr) {
     struct gf_mapping mapping;
     if (flags == NULL || location == NULL || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        location->id < 0 || location->id >= gf_session.device_count || !gf_mapping_find(ptr, &mapping)) {
+        !gf_is_device(location->id) || !gf_mapping_find(ptr, &mapping)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *flags = mapping.access[location->id];

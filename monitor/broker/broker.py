@@ -82,13 +82,15 @@ class Broker(PoolListener):
         self.custody = Custody(placer, preparations, announcer.tell, self)
         self._snapshots = snapshots
         self._pool = pool
-        self._orders = Orders(placer, self.custody, preparations, snapshots, pool, connect, self.dispatch)
+        self._orders = Orders(
+            placer, self.sessions, self.custody, preparations, snapshots, pool, connect, self.dispatch
+        )
         self._reunion = Reunion(placer, self.custody)
         self._forwarding = Forwarding()
         self._handover = HandOver(config, tenancy)
         self._tenancy = tenancy
         self._programs = Programs(self.sessions, placer, pool, self.custody, tenancy, books, config.processes)
-        self._exchange = Exchange(self.sessions)
+        self._exchange = Exchange(self.sessions, self.custody.destination_of)
         self._several = Several(placer, pool)
         self._admission = Admission(placer, tenancy, queue_most, self._programs.more)
         self._waiting = WaitingRoom(
@@ -319,7 +321,7 @@ class Broker(PoolListener):
             elif isinstance(decision, Impossible):
                 self._reject(self.sessions[decision.session], decision)
             else:
-                self._orders.carry_out(decision, self.sessions.get(decision.session))
+                self._orders.carry_out(decision)
         self._handover.send_welcomes()
 
     def _reject(self, session: Session, why: Impossible) -> None:

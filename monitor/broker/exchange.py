@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuferry.specs._generated import node_pb2
@@ -24,13 +24,18 @@ class _Request:
     importer: int  # session
     number: int  # as its API server has numbered it
     exporter: int
+    asker: ApiServer
+    asked: ApiServer | None = None
 
 
 class Exchange:
     """Requests of sessions to open what another session of the same lease has exported."""
 
-    def __init__(self, sessions: Mapping[int, Session]) -> None:
+    def __init__(
+        self, sessions: Mapping[int, Session], arrives_at: Callable[[int], ApiServer | None]
+    ) -> None:
         self._sessions = sessions
+        self._arrives_at = arrives_at  # where a session is just being moved to
         self._requests: dict[int, _Request] = {}
         self._numbers = itertools.count(1)
 
@@ -39,9 +44,10 @@ class Exchange:
         be had, for whatever reason, is not found.
         """
         importer = self._sessions.get(fetch.session)
-        if importer is None or importer.server is not server:
+        arriving = self._arrives_at(fetch.session) is server
+        if importer is None or (importer.server is not server and not arriving):
             return
-        request = _Request(fetch.session, fetch.number, fetch.exporter)
+        request = _Request(fetch.session, fetch.number, fetch.exporter, server)
         exporter = self._sessions.get(fetch.exporter)
         waiting = sum(one.importer == importer.id for one in self._requests.values())
         if (
@@ -49,7 +55,7 @@ class Exchange:
             or exporter is importer
             or exporter.lease is not importer.lease
             or not exporter.running
-            or exporter.server is None
+            or not (asked := self._arrives_at(exporter.id) if arriving else exporter.server)
             or waiting >= WANTED_MOST
             or len(fetch.token) != TOKEN_SIZE
         ):
@@ -57,10 +63,13 @@ class Exchange:
             return
         number = next(self._numbers) & 0xFFFFFFFF
         self._requests[number] = request
+        request.asked = asked
         seat = importer.lease.seats[importer.id]
-        export = node_pb2.Export(session=exporter.id, number=number, token=fetch.token, seat=seat)
+        export = node_pb2.Export(
+            session=exporter.id, number=number, token=fetch.token, seat=seat, arriving=arriving
+        )
         try:
-            exporter.server.send(node_pb2.ToServer(export=export))
+            asked.send(node_pb2.ToServer(export=export))
         except ChannelBroken:
             self._answer(self._requests.pop(number), node_pb2.Offer())
 
@@ -69,8 +78,7 @@ class Exchange:
     ) -> None:
         """Pass the answer on. One that was not asked for goes nowhere."""
         request = self._requests.get(exported.number)
-        exporter = self._sessions.get(request.exporter) if request else None
-        if request is None or exporter is None or exporter.server is not server:
+        if request is None or request.asked is not server:
             return
         if not exported.offer.more:
             del self._requests[exported.number]
@@ -79,12 +87,9 @@ class Exchange:
     def _answer(
         self, request: _Request, offer: node_pb2.Offer, descriptors: Sequence[HasFileno] = ()
     ) -> None:
-        importer = self._sessions.get(request.importer)
-        if importer is None or importer.server is None:
-            return
-        fetched = node_pb2.Fetched(session=importer.id, number=request.number, offer=offer)
+        fetched = node_pb2.Fetched(session=request.importer, number=request.number, offer=offer)
         with contextlib.suppress(ChannelBroken):  # its end is on its way
-            importer.server.send(node_pb2.ToServer(fetched=fetched), *descriptors)
+            request.asker.send(node_pb2.ToServer(fetched=fetched), *descriptors)
 
     def ended(self, session: int) -> None:
         """The session is over: nothing of it is found any more, and it waits for nothing."""

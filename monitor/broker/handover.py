@@ -144,6 +144,7 @@ class HandOver:
             program_id=lease.program,
             lease=lease.number,
             seat=lease.seats[session.id],
+            edition=lease.book.edition if lease.book else 0,
         )
 
     def _never_started(self, session: Session) -> None:

@@ -115,8 +115,10 @@ class Programs:
         session.lease = lease
         lease.members.append(session.id)
         lease.seats[session.id] = grant.seat
-        if grant.seat:
-            lease.book = lease.book or Book(self._folder, lease.number)
+        if grant.seat or grant.edition:
+            edition = max(grant.edition - grant.restore, 0)  # that of who has it yet is the one before
+            if lease.book is None or lease.book.edition < edition:
+                lease.book = Book(self._folder, lease.number, edition)
             lease.asked.add(session.id)
             lease.sharing.add(session.id)
         if not first:

@@ -27,7 +27,7 @@ BACKLOG = 512
 LOST_AFTER_MS = 20000  # data that nobody acknowledges: the guest is gone
 HANDSHAKES_MOST = 128  # at once, where there are descriptors for so many
 LISTEN_ONCE = select.EPOLLIN | select.EPOLLONESHOT  # who has said HELLO need not be unregistered
-ACCEPTED_MOST = 8  # before those who are further get their turn
+ACCEPTED_MOST = 16  # before those who are further get their turn
 LOOKS_MOST = 64  # before the rest of the monitor gets its turn
 
 log = structlog.get_logger()
@@ -123,6 +123,7 @@ class Listener:
     ) -> None:
         """With an identity, whoever comes by TCP must speak TLS; a Unix socket does not leave the machine."""
         self._listening = listening
+        self._family = listening.family
         self._authority = authority
         self._limit = limit  # seconds for a handshake
         self._reception = reception
@@ -169,7 +170,8 @@ class Listener:
         ends = time.monotonic() + self._limit
         for _ in range(ACCEPTED_MOST):
             try:
-                connection, address = self._listening.accept()
+                # accept() would ask the kernel and two enums what the listening socket is, for each guest.
+                descriptor, address = self._listening._accept()  # type: ignore[attr-defined]
             except BlockingIOError:
                 return
             except OSError as error:  # out of descriptors, say: the guests in the backlog can wait
@@ -179,9 +181,10 @@ class Listener:
                 return
             if len(self._handshakes) + len(self._lookups) >= self._most:
                 self._make_room()
+            connection = socket.socket(self._family, socket.SOCK_STREAM, 0, descriptor)
             peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unix"
-            self._handshakes[connection.fileno()] = self._begin(connection, peer, ends)
-            self._epoll.register(connection, LISTEN_ONCE)
+            self._handshakes[descriptor] = self._begin(connection, peer, ends)
+            self._epoll.register(descriptor, LISTEN_ONCE)
             if not self._timer:
                 self._timer = asyncio.get_running_loop().call_later(self._limit, self._end_late)
 

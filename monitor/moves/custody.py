@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import structlog
@@ -21,7 +21,7 @@ from ..pool.channel import ChannelBroken
 from ..sessions.events import Event, Kind
 from ..sessions.placement import Placement, Placer
 from ..sessions.session import Session
-from .migration import Migration, State, Target, ToDevice, ToFile, ToServer
+from .migration import Gang, Migration, State, Target, ToDevice, ToFile, ToServer
 from .preparation import Preparations
 
 KEPT = 50  # migrations that are over, for status
@@ -71,10 +71,20 @@ class Custody:
         """The migration in progress of the session with this number, or None."""
         return self._active.get(session)
 
-    def begin_migration(self, session: Session, source: ApiServer | None, target: Target) -> Migration:
-        """Register a migration of `session` and announce it; the caller drives it to its end."""
+    def destination_of(self, session: int) -> ApiServer | None:
+        """The API server to which the session is just being moved; None: it stays, or is there."""
+        migration = self._active.get(session)
+        return migration.destination if migration and not migration.taken_over else None
+
+    def begin_migration(
+        self, session: Session, source: ApiServer | None, target: Target, gang: Gang | None = None
+    ) -> Migration:
+        """Register a migration of `session` and announce it; the caller drives it to its end. `gang`: with
+        the other processes of its program.
+        """
         came_from = session.file or (f"gpu:{source.device}" if source else "")
-        migration = Migration(next(self._numbers), session, source, target, came_from)
+        gang = gang or Gang(session.lease)
+        migration = Migration(next(self._numbers), session, source, target, came_from, gang)
         migration.source_holds = source is not None and not source.is_keeper
         self._active[session.id] = migration
         self.recent.append(migration)
@@ -157,6 +167,8 @@ class Custody:
             if session.file:
                 session.unsuspend()
             session.placement = Placement(session.id, destination.device, destination.key, session.quota)
+            if session.grant and migration.gang.edition:
+                session.grant.edition = migration.gang.edition
         log.info(
             "session taken over", session=session.id, target=str(migration.target), server=destination.pid
         )
@@ -307,6 +319,8 @@ class Custody:
             self._insist(migration, destination)
         self._tell(self._event(migration, Kind.NOT_MIGRATED))
         migration.changed()
+        for other in migration.gang.members:
+            self.cancel(other, f"session {session.id} of the same program: {reason}")
         self._settle(migration)
 
     def _insist(self, migration: Migration, server: ApiServer) -> None:
@@ -323,28 +337,38 @@ class Custody:
             server.kill()
 
     def _settle(self, migration: Migration) -> None:
-        """The books are right again when whoever does not have the session any more holds nothing."""
-        if migration.settled or (migration.state is State.RUNNING and not migration.session_over):
+        """The books are right again when whoever does not have a session of the program any more holds
+        nothing of it, and that is known of all its sessions.
+        """
+        gang = migration.gang
+        if gang.settled or any(
+            each.state is State.RUNNING and not each.session_over for each in gang.members
+        ):
             return
-        holders = set[ApiServer]()
-        if migration.source and migration.source_holds:
-            holders.add(migration.source)
-        if migration.destination and migration.destination_holds:
-            holders.add(migration.destination)
-        owner = migration.destination if migration.taken_over else migration.source
-        due = holders if migration.session_over else holders - {owner}
-        if not due <= migration.released:
-            for server in due - migration.released:
-                self._insist(migration, server)
+        held = [(each, server) for each in gang.members for server in each.due - each.released]
+        for each, server in held:
+            self._insist(each, server)
+        if held:
             return
-        migration.settled = True
-        migration.changed()
-        self.verdict_is_known(migration)
-        del self._active[migration.session.id]
-        session = migration.session.id
-        if due and due == holders:
-            self._placer.on_complete(session, time.monotonic())
-        elif due:
-            pause = migration.report.pause_seconds if migration.report else 0.0
-            self._placer.on_migrated(session, migration.taken_over, pause)
+        there = [each for each in gang.members if not each.session_over]
+        gang.settle(any(each.taken_over for each in gang.members))
+        for each in gang.members:
+            each.settled = True
+            each.changed()
+            self.verdict_is_known(each)
+            del self._active[each.session.id]
+        self._enter(gang.lease.number, there, gang.members)
         self._sessions.dispatch()
+
+    def _enter(self, lease: int, there: Sequence[Migration], all_of_them: Sequence[Migration]) -> None:
+        """Tell the policy how the way of a program ended, of which these sessions are left."""
+        if not there:
+            if any(each.due for each in all_of_them):
+                self._placer.on_complete(lease, time.monotonic())
+            return
+        one = there[0]
+        if one.due and not (one.source_holds and one.destination_holds):
+            self._placer.on_complete(lease, time.monotonic())
+        elif one.due:
+            pauses = [each.report.pause_seconds for each in there if each.report]
+            self._placer.on_migrated(lease, one.taken_over, max(pauses, default=0.0))

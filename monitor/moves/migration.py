@@ -1,17 +1,21 @@
-"""One session on its way: what is known of it, and for whom."""
+"""One program on its way, session by session: what is known of it, and for whom."""
 
 from __future__ import annotations
 
 import asyncio
 import enum
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import IO
 
 from gpuferry.migration.place import ExistingFile
 from gpuferry.specs._generated import migration_pb2, node_pb2
 
 from ..pool.api_server import ApiServer
+from ..sessions.book import Book, opened
+from ..sessions.lease import Lease
 from ..sessions.session import Session
 
 Phase = migration_pb2.Phase
@@ -69,14 +73,77 @@ class ToFile:
 Target = ToDevice | ToServer | ToFile
 
 
+class Gang:
+    """The migrations of all processes of a program: they happen together, or none does. The policy knows all
+    of them as one lease.
+    """
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self.members: list[Migration] = []
+        self.on_both = False  # the policy's books have the lease where it comes from and where it goes
+        self.settled = False
+        self._book: Book | None = None  # of the destinations
+
+    def make_book(self) -> None:
+        """Make the book in which the destinations claim, if the lease has one. Raises OSError."""
+        if self.lease.book:
+            self._book = self.lease.book.next()
+            self._book.make()
+
+    def know_book(self, edition: int) -> None:
+        """An earlier monitor has made this edition for the destinations."""
+        if self.lease.book and edition > self.lease.book.edition:
+            self._book = self.lease.book.next()
+
+    @contextmanager
+    def book(self) -> Iterator[list[IO[bytes]]]:
+        """The destinations' book, to be given away; nothing where there is none. Raises OSError."""
+        with opened(self._book) as found:
+            yield found
+
+    @property
+    def edition(self) -> int:
+        """Of the destinations' book."""
+        return self._book.edition if self._book else 0
+
+    def named(self) -> list[migration_pb2.Member]:
+        """The processes, for whoever moves one of several; empty if there is one."""
+        if len(self.members) == 1:
+            return []
+        return [migration_pb2.Member(session=each.session.id, seat=each.seat) for each in self.members]
+
+    def settle(self, moved: bool) -> None:
+        """It is known who has the sessions, and nobody else holds anything of them."""
+        self.settled = True
+        if not self._book:
+            return
+        for each in self.members:
+            if each.session_over:
+                self._book.empty(each.seat)
+        given_up = self._book
+        if moved and self.lease.members:
+            given_up, self.lease.book = self.lease.book or given_up, self._book
+        given_up.remove()
+
+
 class Migration:
     """What is known of one session's way, for those who arrange it and those who watch."""
 
     def __init__(
-        self, number: int, session: Session, source: ApiServer | None, target: Target, came_from: str
+        self,
+        number: int,
+        session: Session,
+        source: ApiServer | None,
+        target: Target,
+        came_from: str,
+        gang: Gang,
     ) -> None:
         self.id = number
+        self.gang = gang  # with the other processes of the program
+        gang.members.append(self)
         self.session = session
+        self.seat = session.lease.seats[session.id]
         self.source = source  # none: it did not come back to this monitor yet
         self.destination: ApiServer | None = None  # an API server or a keeper
         self.target = target
@@ -101,10 +168,29 @@ class Migration:
         self.source_holds = self.destination_holds = False  # memory of a device, in the policy's books
         self.released: set[ApiServer] = set()  # what these held is free
         self.told_to_go: set[ApiServer] = set()
-        self.wished_device: int | None = None  # where the pool starts an API server for it
+        self.wished_device: int | None = None  # where the pool starts API servers for its program,
+        self.wished = 0  # and how many
         self.timer: asyncio.TimerHandle | None = None
         self.task: asyncio.Task[None] | None = None
         self._watchers: set[asyncio.Event] = set()
+
+    @property
+    def due(self) -> set[ApiServer]:
+        """Who holds memory of a device for the session, and has to let go of it."""
+        holders = {
+            server
+            for server, holds in (
+                (self.source, self.source_holds),
+                (self.destination, self.destination_holds),
+            )
+            if server and holds
+        }
+        return holders if self.session_over else holders - {self.owner}
+
+    @property
+    def owner(self) -> ApiServer | None:
+        """Who has the session."""
+        return self.destination if self.taken_over else self.source
 
     @property
     def elapsed(self) -> float:

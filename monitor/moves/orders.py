@@ -10,25 +10,29 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 
+import structlog
+from gpuferry.migration import gate as gates
 from gpuferry.native.tls.stream import Connection
 from gpuferry.specs._generated import migration_pb2, node_pb2, operations
 
 from ..door.agreement import agree
 from ..policy.interface import Declined, Migrate
 from ..pool.api_server import ApiServer
-from ..pool.channel import ChannelBroken, HasFileno
+from ..pool.channel import ChannelBroken, Descriptor, HasFileno
 from ..pool.pool import Pool
 from ..sessions.placement import Placement, Placer
 from ..sessions.session import Session
 from .custody import Custody
 from .filing import new_file, old_file
 from .inquiry import inquiries
-from .migration import CannotMove, Migration, Strategy, Target, ToDevice, ToFile, ToServer
+from .migration import CannotMove, Gang, Migration, Strategy, Target, ToDevice, ToFile, ToServer
 from .preparation import Preparations
 from .snapshots import Snapshots
+
+log = structlog.get_logger()
 
 DRAIN_SECONDS = 30.0  # for which a kernel may go on before the session is left where it is
 
@@ -47,6 +51,7 @@ class Orders:
     def __init__(
         self,
         placer: Placer,
+        sessions: Mapping[int, Session],
         custody: Custody,
         preparations: Preparations,
         snapshots: Snapshots,
@@ -55,6 +60,7 @@ class Orders:
         dispatch: Callable[[], None],
     ) -> None:
         self._placer = placer
+        self._sessions = sessions
         self._custody = custody
         self._preparations = preparations
         self._snapshots = snapshots
@@ -63,17 +69,25 @@ class Orders:
         self._dispatch = dispatch  # carry out what the policy decides
 
     def check_can_move(self, session: Session, target: Target) -> None:
-        """Raise CannotMove if a migration of the session to this target could not even begin."""
+        """Raise CannotMove if a migration of the session's program to this target could not even begin."""
+        members = self._members(session)
+        if len(members) > 1 and not isinstance(target, ToDevice):
+            raise CannotMove(
+                f"session {session.id} is one of {len(members)} processes of a program, which move together, "
+                "and only to another GPU of this server: end the others first"
+            )
+        for each in members:
+            self._check_one(each, target)
+        if isinstance(target, ToDevice) and target.device is not None:
+            self._check_device(session, target.device, len(members))
+
+    def _members(self, session: Session) -> list[Session]:
+        """The sessions of its program; those that are just joining come after the others."""
+        return [self._sessions[one] for one in session.lease.members if one in self._sessions] or [session]
+
+    def _check_one(self, session: Session, target: Target) -> None:
         if self._custody.migration_of(session.id):
             raise CannotMove(f"session {session.id} is moving already")
-        if not session.lease.is_alone(session.id):
-            count = session.lease.processes
-            raise CannotMove(
-                f"session {session.id} is one of {count} processes that share a lease, and such a program "
-                "does not move: end the others first"
-                if count > 1
-                else f"session {session.id} has the lease of a process that ended, and does not move"
-            )
         if session.moved_to:
             raise CannotMove(f"session {session.id} has moved to {session.moved_to}")
         if not session.server or not session.grant:
@@ -88,12 +102,10 @@ class Orders:
                 f"session {session.id} is served by a gpuferry that is no release this one "
                 f"({operations.VERSION}) knows: nobody could tell what they understand alike"
             )
-        if isinstance(target, ToDevice) and target.device is not None:
-            self._check_device(session, target.device)
         if isinstance(target, ToFile) and session.file:
             raise CannotMove(f"session {session.id} is suspended already, in {session.file}")
 
-    def _check_device(self, session: Session, device: int) -> None:
+    def _check_device(self, session: Session, device: int, processes: int) -> None:
         room = self._placer.devices.get(device)
         if not room or room.out:
             raise CannotMove(f"there is no GPU {device} in service here: see `gpuferry status`")
@@ -106,10 +118,14 @@ class Orders:
                 f"GPU {device} has {room.gpu.free} bytes to give, and session {session.id} has {quota}",
                 room=True,
             )
-        if not room.gpu.idle and not self._pool.can_start(device):
-            raise CannotMove(
-                f"no API server is idle on GPU {device}, and there is no memory for another", room=True
+        idle = len(room.gpu.idle)
+        if idle < processes and not self._pool.can_start(device):
+            of = (
+                f"no API server is idle on GPU {device}"
+                if not idle
+                else f"GPU {device} has {idle} idle API servers"
             )
+            raise CannotMove(f"{of}, and there is no memory for another", room=True)
 
     def begin(
         self,
@@ -125,9 +141,8 @@ class Orders:
         self.check_can_move(session, target)
         play = self._snapshots.play(session, allow_unencrypted) if session.file else None
         file = old_file(session.file) if session.file else None
-        migration = self._custody.begin_migration(session, session.server, target)
+        migration = self._begin_gang(self._members(session), session, target, strategy)
         migration.play, migration.file = play, file
-        migration.strategy = strategy or Strategy.STRATEGY_AUTO
         if isinstance(target, ToDevice):
             if session.file:
                 self._return(migration)
@@ -142,28 +157,67 @@ class Orders:
             asyncio.get_running_loop().call_later(timeout, self._custody.cancel, migration, reason)
         return migration
 
-    def carry_out(self, decision: Migrate, session: Session | None) -> None:
-        """Carry out the policy's decision to move a session, which may be over by now, but for its memory."""
-        number, target, worker = decision.session, decision.target, decision.worker
-        migration = self._custody.migration_of(number)
-        asked = migration is not None and migration.decision_pending
-        alone = session is not None and session.lease.is_alone(session.id)
-        if session is None or not alone or (not asked and (migration or not session.running)):
-            self._placer.on_migrated(number, False)
-            self._placer.on_idle(target, worker)
+    def _begin_gang(
+        self,
+        members: Sequence[Session],
+        asked: Session,
+        target: Target,
+        strategy: migration_pb2.Strategy = Strategy.STRATEGY_AUTO,
+    ) -> Migration:
+        """Begin the migrations of all processes of a program; returns that of the one that was asked for."""
+        gang = Gang(asked.lease)
+        for each in members:
+            migration = self._custody.begin_migration(each, each.server, target, gang)
+            migration.strategy = strategy or Strategy.STRATEGY_AUTO
+        return next(each for each in gang.members if each.session is asked)
+
+    def carry_out(self, decision: Migrate) -> None:
+        """Carry out the policy's decision to move a program, which may be over by now, but for its memory."""
+        members = [one for one in self._sessions.values() if one.lease.number == decision.session]
+        members = self._members(members[0]) if members else []
+        known = [one for one in map(self._custody.migration_of, [each.id for each in members]) if one]
+        asked = next((each for each in known if each.decision_pending), None)
+        if not members or (not asked and (known or not all(each.running for each in members))):
+            self._decline(decision)
             return
-        if migration is None:
-            migration = self._custody.begin_migration(session, session.server, ToDevice(target))
-        migration.decision_pending = False
-        migration.destination_holds = True
-        self._to_device(migration, self._pool.servers[worker], target)
+        servers = [decision.worker]
+        for each in members[1:]:
+            server = self._placer.on_join(decision.target, each.hello.tenant)
+            if server is not None:
+                servers.append(server)
+        if len(servers) < len(members):
+            self._decline(decision, *servers[1:])
+            if asked:
+                self._custody.fail(asked, f"GPU {decision.target} has too few API servers for its processes")
+            return
+        first = asked or self._begin_gang(members, members[0], ToDevice(decision.target))
+        first.decision_pending = False
+        self._start(first.gang, servers, decision.target)
+
+    def _decline(self, decision: Migrate, *servers: int) -> None:
+        self._placer.on_migrated(decision.session, False)
+        for server in (decision.worker, *servers):
+            self._placer.on_idle(decision.target, server)
+
+    def _start(self, gang: Gang, servers: Sequence[int], device: int) -> None:
+        """Give all of a program's processes their orders."""
+        for migration in gang.members:
+            migration.destination_holds = True
+        gate = [Descriptor(gates.make(len(gang.members)))] if len(gang.members) > 1 else []
+        try:
+            gang.make_book()
+        except OSError as error:
+            log.error("a book cannot be made", lease=gang.lease.number, error=str(error))
+        for migration, server in zip(gang.members, servers, strict=True):
+            self._to_device(migration, self._pool.servers[server], device, gate)
+        for each in gate:
+            each.close()
 
     def place_suspended(self, session: Session, placement: Placement) -> None:
         """Bring a suspended session back to the place that the queue, or the operator, gave it."""
         migration = self._custody.migration_of(session.id)
         assert migration
-        migration.destination_holds = True
-        self._to_device(migration, self._pool.servers[placement.server], placement.device)
+        self._start(migration.gang, [placement.server], placement.device)
 
     def cannot_be_placed(self, session: Session, reason: str) -> None:
         """A suspended session never will get a place: its migration fails, for this reason."""
@@ -182,7 +236,7 @@ class Orders:
             return
         migration.decision_pending = True
         try:
-            self._placer.request_migration(session.id, device)
+            self._placer.request_migration(session.lease.number, device)
         except Declined as error:
             self._custody.fail(migration, str(error))
         else:
@@ -213,7 +267,9 @@ class Orders:
         for migration in [one for one in self._custody.active if one.wished_device == device]:
             (self._return if migration.session.file else self._request)(migration)
 
-    def _to_device(self, migration: Migration, destination: ApiServer, device: int) -> None:
+    def _to_device(
+        self, migration: Migration, destination: ApiServer, device: int, gate: Sequence[HasFileno]
+    ) -> None:
         session, source = migration.session, migration.source
         assert session.grant
         assert source
@@ -224,17 +280,19 @@ class Orders:
         grant = node_pb2.Grant()
         grant.CopyFrom(session.grant)
         grant.restore, grant.welcomed, grant.age_seconds = True, False, session.age
+        grant.edition = migration.gang.edition
         local = migration_pb2.LocalTarget(device=device)
         one, other = socket.socketpair()
         with one, other:
             try:
-                destination.send(node_pb2.ToServer(grant=grant), other)
-            except ChannelBroken:
+                with migration.gang.book() as book:
+                    destination.send(node_pb2.ToServer(grant=grant), other, *book)
+            except (ChannelBroken, OSError):
                 destination.kill()  # its end says that there is no migration
             order = self._order(migration, local=local)
             beside = (migration.file,) if migration.file else ()
             with contextlib.suppress(ChannelBroken):  # its end is the session's
-                source.send(order, one, *beside)
+                source.send(order, one, *beside, *gate)
             migration.release_file()
         migration.changed()
 
@@ -259,6 +317,7 @@ class Orders:
                 local=local,
                 remote=remote,
                 file=file,
+                members=migration.gang.named(),
             )
         )
 

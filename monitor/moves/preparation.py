@@ -10,27 +10,32 @@ from .migration import Migration
 
 
 class Preparations:
-    """An API server that the pool starts for a migration, a place in the queue, a task that goes about it."""
+    """API servers that the pool starts for a migration, a place in the queue, a task that goes about it."""
 
     def __init__(self, placer: Placer, pool: Pool) -> None:
         self._placer = placer
         self._pool = pool
 
     def wait_for_server(self, migration: Migration, device: int) -> bool:
-        """Whether the migration must wait for an API server on this device; the pool starts one then."""
+        """Whether the migration must wait for API servers on this device, one for each process of its
+        program; the pool starts them then.
+        """
         room = self._placer.devices.get(device)
-        if not room or room.out or room.gpu.idle:
+        count = len(migration.gang.members)
+        if not room or room.out or len(room.gpu.idle) >= count:
             return False
         if migration.wished_device is None:
-            migration.wished_device = device
-            self._pool.want_server(device)
+            migration.wished_device, migration.wished = device, count
+            for _ in range(count):
+                self._pool.want_server(device)
         return True
 
     def server_found(self, migration: Migration) -> None:
-        """The migration has its API server: the pool need not start one."""
+        """The migration has its API servers: the pool need not start any."""
         if migration.wished_device is not None:
             device, migration.wished_device = migration.wished_device, None
-            self._pool.want_no_server(device)
+            for _ in range(migration.wished):
+                self._pool.want_no_server(device)
 
     def call_off(self, migration: Migration) -> None:
         """The migration has failed: take back everything that was arranged for it."""

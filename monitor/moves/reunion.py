@@ -11,7 +11,7 @@ from ..pool.api_server import ApiServer
 from ..sessions.placement import Placement, Placer
 from ..sessions.session import Session
 from .custody import Custody
-from .migration import Migration, Target, ToDevice, ToFile, ToServer
+from .migration import Gang, Migration, Target, ToDevice, ToFile, ToServer
 
 log = structlog.get_logger()
 
@@ -28,8 +28,9 @@ class Reunion:
         if returned.grant.restore:
             # Not its own yet. If the source does not come back either, this is all that is left of it.
             target = _target(returned, server)
-            migration = self._custody.begin_migration(session, None, target)
+            migration = self._custody.begin_migration(session, None, target, self._gang(session))
             migration.orders_given, migration.destination = True, server
+            migration.gang.know_book(returned.grant.edition)
             migration.destination_holds = not server.is_keeper
             migration.remote = returned.migrating.remote if returned.migrating.HasField("remote") else None
             self._custody.await_verdict(migration)
@@ -40,7 +41,9 @@ class Reunion:
             else:
                 session.remote = returned.migrating.remote
         elif returned.HasField("migrating"):
-            migration = self._custody.begin_migration(session, server, _target(returned, server))
+            migration = self._custody.begin_migration(
+                session, server, _target(returned, server), self._gang(session)
+            )
             migration.orders_given = True
             if returned.migrating.HasField("remote"):
                 migration.remote = returned.migrating.remote
@@ -50,16 +53,22 @@ class Reunion:
         migration = self._custody.migration_of(session.id)
         if migration and returned.migrating.HasField("remote"):
             migration.remote = returned.migrating.remote
+        if migration and returned.grant.restore:
+            migration.gang.know_book(returned.grant.edition)
         restoring, leaving = returned.grant.restore, returned.HasField("migrating") and not server.is_keeper
         if migration is None and restoring:
             # The source has told of its end already, or it is a keeper that plays.
-            migration = self._custody.begin_migration(session, session.server, _target(returned, server))
+            migration = self._custody.begin_migration(
+                session, session.server, _target(returned, server), self._gang(session)
+            )
             migration.orders_given = True
             self._add_destination(migration, server)
             if migration.source_holds:
                 self._custody.fail(migration, "the monitor was restarted meanwhile")
         elif migration is None and leaving:
-            migration = self._custody.begin_migration(session, server, _target(returned, server))
+            migration = self._custody.begin_migration(
+                session, server, _target(returned, server), self._gang(session)
+            )
             migration.orders_given = migration.taken_over = True
             destination = migration.destination = session.server
             assert destination
@@ -81,16 +90,29 @@ class Reunion:
             log.error("two API servers have the same session", session=session.id, server=server.pid)
             server.kill()
 
+    def _gang(self, session: Session) -> Gang | None:
+        """Of the other processes of its program that are on their way, if there are any."""
+        for one in self._custody.active:
+            if one.gang.lease is session.lease:
+                return one.gang
+        return None
+
     def _add_destination(self, migration: Migration, server: ApiServer) -> None:
         migration.destination = server
         if server.is_keeper:
             return
         migration.destination_holds = True
         if migration.source_holds:
-            self._placer.adopt_move(migration.session.id, server.device)
+            self._enter_move(migration.gang, server.device)
         else:
             session = migration.session
-            self._placer.adopt(session.id, server.devices, session.quota, **session.names)
+            self._placer.adopt(session.lease.number, server.devices, session.quota, **session.names)
+
+    def _enter_move(self, gang: Gang, device: int) -> None:
+        """The policy knows one lease, and hears of its move when the first process is back on both."""
+        if not gang.on_both:
+            gang.on_both = True
+            self._placer.adopt_move(gang.lease.number, device)
 
     def _enter_source(self, migration: Migration, source: ApiServer) -> None:
         """The destination was entered already, as if the session had always been there."""
@@ -98,11 +120,13 @@ class Reunion:
         assert destination
         migration.source_holds = True
         migration.destination_holds = not destination.is_keeper
+        if migration.gang.on_both:
+            return
         if migration.destination_holds:
-            self._placer.on_complete(session.id, time.monotonic())
-        self._placer.adopt(session.id, source.devices, session.quota, **session.names)
+            self._placer.on_complete(session.lease.number, time.monotonic())
+        self._placer.adopt(session.lease.number, source.devices, session.quota, **session.names)
         if migration.destination_holds:
-            self._placer.adopt_move(session.id, destination.device)
+            self._enter_move(migration.gang, destination.device)
 
 
 def _target(returned: node_pb2.Returned, server: ApiServer) -> Target:

@@ -80,7 +80,10 @@ class Backfill(Fcfs):
 
     def push(self, request: Request, first: bool = False) -> None:
         super().push(request, first)
-        line = self._lines.setdefault((request.labels, request.devices), Line())
+        kind = (request.labels, request.devices)
+        line = self._lines.get(kind)
+        if line is None:
+            line = self._lines[kind] = Line()
         if first:
             self._oldest -= 1
             self._turn[request.id] = self._oldest

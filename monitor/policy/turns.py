@@ -127,30 +127,35 @@ class Turns:
             self._passed_over += 1
 
     def take(self, request: Request) -> None:
-        tenant = self._tenant_of[request.id]
-        self._queues[tenant].take(request)
+        tenant = self._tenant_of.pop(request.id)
+        queue = self._queues[tenant]
+        queue.take(request)
         self._leave(tenant)
-        self._now = max(self._now, self._due[tenant])
-        self._due[tenant] += self._price(tenant)
+        due = self._due[tenant]
+        self._now = max(self._now, due)
+        self._due[tenant] = due + self._price(tenant)
         self._turned[tenant] = next(self._count)
-        self._enter(tenant)
-        self._left(request.id)
+        if queue:
+            self._enter(tenant)
+        else:
+            self._emptied(tenant)
 
     def drop(self, request: int) -> Request | None:
-        tenant = self._tenant_of.get(request)
+        tenant = self._tenant_of.pop(request, None)
         if tenant is None:
             return None
-        dropped = self._queues[tenant].drop(request)
-        self._left(request)
+        queue = self._queues[tenant]
+        dropped = queue.drop(request)
+        if not queue:
+            self._leave(tenant)
+            self._emptied(tenant)
         return dropped
 
-    def _left(self, request: int) -> None:
-        tenant = self._tenant_of.pop(request)
-        if not self._queues[tenant]:
-            del self._queues[tenant]
-            self._leave(tenant)
-            if self._holder == tenant:
-                self._holder = None  # who comes again is passed over as often again
+    def _emptied(self, tenant: str) -> None:
+        """Nobody of this tenant waits any more, and it stands in the line no longer."""
+        del self._queues[tenant]
+        if self._holder == tenant:
+            self._holder = None  # who comes again is passed over as often again
         if not self._queues:
             self._due.clear()
             self._turned.clear()

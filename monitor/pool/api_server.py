@@ -124,7 +124,6 @@ class ApiServer:
         self._ended = 0  # the session that it said is over
         self.stats = node_pb2.Stats()
         self.end_reason = ""
-        self._exit_unknown = False  # it closed its control socket, and that is all that is known
         self.gone = False  # the process, and its number may be another's
         self._health = health
         self._turn: asyncio.Semaphore | None = None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +22,38 @@ SEALED = ("grant", "keep", "migrate")  # what an API server has, and another mon
 
 class ChannelBroken(Exception):
     """The API server is gone, or does not speak the protocol."""
+
+
+def read_message(packet: bytes) -> node_pb2.FromServer:
+    """The message in a packet. Raises ChannelBroken, also for seconds that nobody could count: one that is no
+    number would be in all sums from then on.
+    """
+    try:
+        message = node_pb2.FromServer.FromString(packet)
+    except DecodeError as error:
+        raise ChannelBroken(f"unreadable message: {error}") from None
+    for seconds in _durations(message):
+        if not 0 <= seconds < math.inf:
+            raise ChannelBroken(f"{seconds} seconds")
+    return message
+
+
+def _durations(message: node_pb2.FromServer) -> Iterator[float]:
+    kind = message.WhichOneof("message")
+    if kind == "stats":
+        yield from _counted(message.stats)
+    elif kind == "ended":
+        yield from _counted(message.ended.stats)
+    elif kind == "moved":
+        yield from (message.moved.report.seconds, message.moved.report.pause_seconds)
+    elif kind == "returned":
+        yield message.returned.session_seconds
+
+
+def _counted(stats: node_pb2.Stats) -> Iterator[float]:
+    yield stats.busy_seconds
+    for calls in stats.calls:
+        yield calls.seconds
 
 
 class HasFileno(Protocol):
@@ -51,6 +84,8 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
         self._socket = end
+        self._waiter: asyncio.Future[None] | None = None  # for the next message
+        self._reader: asyncio.AbstractEventLoop | None = None  # that looks whether one is there
         self.beside: list[Descriptor] = []  # what came with the last message
         self.seal: Callable[[bytes], bytes] | None = None  # of what the next monitor shall believe
 
@@ -72,6 +107,8 @@ class Channel:
     async def receive(self) -> node_pb2.FromServer | None:
         """Wait for the next message; None when the API server closed its end. What came beside the one before
         is closed. Raises ChannelBroken.
+
+        One round of the event loop brings one message at most: who never stops talking keeps nobody waiting.
         """
         self._close_beside()
         try:
@@ -81,25 +118,36 @@ class Channel:
         self.beside = [Descriptor(number) for number in descriptors]
         if not packet:
             return None
-        try:
-            return node_pb2.FromServer.FromString(packet)
-        except DecodeError as error:
-            raise ChannelBroken(f"unreadable message: {error}") from None
+        return read_message(packet)
 
     async def _packet(self) -> tuple[bytes, list[int]]:
         loop = asyncio.get_running_loop()
         while True:
+            self._waiter = loop.create_future()
+            if not self._reader:
+                loop.add_reader(self._socket, self._wake)
+                self._reader = loop
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
             try:
                 flags = socket.MSG_CMSG_CLOEXEC
                 packet, descriptors, _, _ = socket.recv_fds(self._socket, PACKET_MAX, DESCRIPTORS, flags)
-                return packet, descriptors
             except BlockingIOError:
-                ready = loop.create_future()
-                loop.add_reader(self._socket, _wake, ready)
-                try:
-                    await ready
-                finally:
-                    loop.remove_reader(self._socket)
+                continue
+            return packet, descriptors
+
+    def _wake(self) -> None:
+        if self._waiter is None:  # nobody listens any more
+            self._look_no_more()
+        elif not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _look_no_more(self) -> None:
+        if self._reader:
+            self._reader.remove_reader(self._socket)
+            self._reader = None
 
     def _close_beside(self) -> None:
         for descriptor in self.beside:
@@ -109,12 +157,8 @@ class Channel:
     def close(self) -> None:
         """Close the channel, which tells the API server to end."""
         self._close_beside()
+        self._look_no_more()
         self._socket.close()
-
-
-def _wake(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)
 
 
 def channel_pair() -> tuple[Channel, socket.socket]:

@@ -20,10 +20,18 @@ SIZE = HAS + SEATS * EXTENTS
 
 
 class Book:
-    """The book of the lease with this number, in a folder that the next monitor finds too."""
+    """A book of the lease with this number, in a folder that the next monitor finds too. A program that moves
+    gets another edition where it goes.
+    """
 
-    def __init__(self, folder: Path, lease: int) -> None:
-        self._path = folder / f"{lease}{SUFFIX}"
+    def __init__(self, folder: Path, lease: int, edition: int = 0) -> None:
+        self._folder, self._lease = folder, lease
+        self.edition = edition
+        self._path = folder / (f"{lease}.{edition}{SUFFIX}" if edition else f"{lease}{SUFFIX}")
+
+    def next(self) -> Book:
+        """The edition after this one, which is not made yet."""
+        return Book(self._folder, self._lease, self.edition + 1)
 
     def make(self) -> None:
         """Make it, with empty seats, if it is not there. Raises OSError."""

@@ -32,10 +32,6 @@ class Lease:
         """How many there are, those that are just joining included."""
         return len(self.members) + len(self.joining)
 
-    def is_alone(self, session: int) -> bool:
-        """Whether nobody else has a part in it, so that it is where this session is."""
-        return session == self.number and self.processes == 1
-
     def wall_left(self) -> float:
         """Seconds that it may still live; 0: there is no limit."""
         if not self.wall_limit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -126,20 +127,22 @@ class Placer:
         devices: int = 1,
     ) -> None:
         """A session joins the queue; `first` if it was placed before and lost its API server at once."""
-        request = Request(session, memory, function, devices, labels, now, tenant=tenant)
-        if self._is_early(request):
+        early = self._is_early(devices)
+        wanted = memory if early else memory or self._usual
+        request = Request(session, wanted, function, devices, labels, now, math.inf, tenant)
+        if early:
             self._early[session] = request
-            return
-        self._policy.on_arrival(request._replace(memory=memory or self._usual), now, first=first)
+        else:
+            self._policy.on_arrival(request, now, first=first)
 
-    def _is_early(self, request: Request) -> bool:
-        """Whether more devices are needed than are known, and more may be known soon."""
-        to_come = self._expected - len(self.devices) - len(self._absent)
-        return not self.devices or (to_come > 0 and request.devices > len(self.devices))
+    def _is_early(self, devices: int) -> bool:
+        """Whether so many devices are needed, more than are known, and more may be known soon."""
+        known = len(self.devices)
+        return not known or (devices > known and self._expected - known - len(self._absent) > 0)
 
     def let_in_early(self, now: float) -> None:
         """One more device is known, or will not be: enter those for whom that is enough."""
-        for request in [one for one in self._early.values() if not self._is_early(one)]:
+        for request in [one for one in self._early.values() if not self._is_early(one.devices)]:
             del self._early[request.id]
             usual = request._replace(memory=request.memory or self._usual, arrival=now)
             self._policy.on_arrival(usual, now)

@@ -9,6 +9,7 @@ from gpuferry.specs._generated import tenants_pb2
 
 from ..settings.limits import KINDS, NAMES, WEIGHT_LEAST, WEIGHT_MOST, Limits
 
+COUNTED_MOST = (1 << 63) - 1  # of any figure: API servers count, and are not believed
 USED = ("sessions", "wall_seconds", "gpu_seconds", "memory_byte_seconds", "calls")
 
 
@@ -46,4 +47,4 @@ def plain_usage(usage: tenants_pb2.Usage) -> dict[str, Any]:
 def add_usage(total: tenants_pb2.Usage, more: tenants_pb2.Usage) -> None:
     """Add what was used elsewhere."""
     for name in USED:
-        setattr(total, name, getattr(total, name) + getattr(more, name))
+        setattr(total, name, min(getattr(total, name) + getattr(more, name), COUNTED_MOST))

@@ -13,11 +13,10 @@ import structlog
 from gpuferry.specs._generated import tenants_pb2
 
 from ..service.files import write_atomically
-from .messages import USED, plain_usage
+from .messages import COUNTED_MOST, USED, plain_usage
 
 FILE = "usage.json"
 VERSION = 1
-COUNTED_MOST = (1 << 63) - 1  # of any figure: API servers count, and are not believed
 TENANTS_MOST = 1000  # names that are told apart; what others use is counted for NOBODY
 DAYS_MOST = 92
 NOBODY = "-"

@@ -2,8 +2,6 @@
  * building needs no header of theirs. */
 #pragma once
 
-#define NVML_EXPORT __attribute__((visibility("default")))
-
 typedef enum {
     NVML_SUCCESS = 0,
     NVML_ERROR_UNINITIALIZED = 1,

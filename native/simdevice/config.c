@@ -149,6 +149,7 @@ static void read_all(void) {
         (int)read_integer("GPUFERRY_SIM_DRIVER_VERSION", 11000, 99990, CUDA_VERSION,
                           "a driver version as cuDriverGetVersion gives it, for example 13050");
     config.memory = read_size("GPUFERRY_SIM_MEMORY", UINT64_C(8) << 30);
+    config.output_most = read_size("GPUFERRY_SIM_OUTPUT", UINT64_MAX);
     read_turns();
     read_compute_capability();
     read_visible_devices(config.device_count);

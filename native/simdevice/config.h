@@ -11,6 +11,7 @@ struct sim_config {
     int driver_version;
     int cc_major, cc_minor;
     uint64_t memory;              /* bytes per device */
+    uint64_t output_most;         /* bytes that kernels printed and nobody took yet */
     const char *turns;            /* a folder: processes that share a device take turns; NULL: they do not */
     int peers;                    /* whether devices reach each other's memory */
     int check;                    /* whether kernels are held to their own memory */

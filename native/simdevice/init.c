@@ -3,6 +3,7 @@
 #include "context.h"
 #include "driver_interop/runtime_launch.h"
 #include "enter.h"
+#include "execute.h"
 #include "log.h"
 #include "pool.h"
 #include "reach.h"
@@ -18,6 +19,7 @@ static CUresult start(void) {
                     "to be; limit its stack (ulimit -s 8192)");
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
+    sim_output_limit(sim_config_get()->output_most);
     sim_devices_start();
     for (int i = 0; i < sim_device_count(); i++) {
         SIM_TRY(sim_context_create_primary(sim_device_at(i)));

@@ -264,7 +264,7 @@ def chatter(seed: int) -> bytes:
         if op in ("sessionCopyIn", "sessionArrayIn", "sessionHostCopyIn"):
             values["width"], values["rows"] = [generator.choice([0, 1, 16])], [generator.choice([0, 1, 3])]
             payload = bytes(values["width"][0] * values["rows"][0])
-        elif op in ("sessionCopyOut", "sessionArrayOut"):
+        elif op in ("sessionCopyOut", "sessionArrayOut", "sessionHostCopyOut"):
             values["width"], values["rows"] = [generator.choice([0, 1, 4096])], [generator.choice([0, 1, 3])]
         elif op == "sessionGraphEdges":
             values["count"], payload = [1], bytes(16)

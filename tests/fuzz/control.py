@@ -11,10 +11,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import structlog
-from google.protobuf.message import DecodeError
 from gpuferry.monitor.assembly import Monitor, build, occupy
 from gpuferry.monitor.pool.api_server import ApiServer
-from gpuferry.monitor.pool.channel import ChannelBroken, Descriptor
+from gpuferry.monitor.pool.channel import ChannelBroken, Descriptor, read_message
 from gpuferry.monitor.pool.health import Health
 from gpuferry.monitor.service.stopping import Stopping
 from gpuferry.monitor.sessions.session import Session
@@ -40,10 +39,7 @@ class Said:
         data = next(self._messages, None)
         if data is None:
             return None
-        try:
-            return node_pb2.FromServer.FromString(data)
-        except DecodeError as error:
-            raise ChannelBroken(str(error)) from None
+        return read_message(data)
 
     def send(self, message: node_pb2.ToServer, *descriptors: object) -> None:
         """Nobody reads it."""

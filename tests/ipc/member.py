@@ -54,6 +54,14 @@ class Member:
         self.call("cuMemcpyHtoD_v2", ctypes.c_uint64(address), bytes([value]) * 4, ctypes.c_size_t(4))
         return 0
 
+    def set_word(self, address: int, value: int) -> int:
+        """By a stream of its own, so that nothing that waits is waited for."""
+        stream = ctypes.c_void_p()
+        self.call("cuStreamCreate", ctypes.byref(stream), NON_BLOCKING)
+        self.call("cuStreamWriteValue32_v2", stream, ctypes.c_uint64(address), value, 0)
+        self.call("cuStreamSynchronize", stream)
+        return 0
+
     def read(self, address: int) -> int:
         found = (ctypes.c_ubyte * 4)()
         self.call("cuMemcpyDtoH_v2", found, ctypes.c_uint64(address), ctypes.c_size_t(4))

@@ -20,6 +20,7 @@ class Member:
     """One process; its attributes are the methods of member.Member."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
+        self.environment = environment
         self._process = subprocess.Popen(
             [sys.executable, str(PROGRAM)],
             env=dict(environment),

@@ -27,7 +27,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 FRAME = frames.HEADER.pack(frames.HEADER.size + 5, 300, 0, 1, 1) + b"hello"
-ABOUT = snapshot_pb2.About(session=7, tenant="ann", program="p", version="0.2", created=1e9)
+ABOUT = snapshot_pb2.About(session=7, tenant="ann-the-tenant", program="p", version="0.2", created=1e9)
 WELCOME_SIZE = Welcome.SIZE + Device.SIZE
 SECRET = b"s" * 64
 
@@ -113,7 +113,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 
 def test_nothing_of_it_can_be_read_without_the_key() -> None:
     """Neither the program's memory nor whose it is; and the same session looks different each time."""
-    for plain in (b"hello", b"ann", page(1)[-300:]):
+    for plain in (b"hello", b"ann-the-tenant", page(1)[-300:]):
         assert plain not in written()
     other = content_of(ITEMS)
     assert len(other) == len(written())

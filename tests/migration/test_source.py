@@ -96,6 +96,18 @@ class Session:
     def arrays(self) -> list[tuple[int, int, int, int, int]]:
         return []
 
+    def stats(self) -> dict[str, int]:
+        return {"memory_quota": 0}
+
+    def carried(self) -> list[tuple[int, int]]:
+        return []
+
+    def exports(self) -> list[tuple[bytes, int, int, int]]:
+        return []
+
+    imports = opened_events = opened_aliases = exports
+    claimed = 0
+
     def events(self) -> list[tuple[int, int, int]]:
         return [(5, 0, 9)]
 
@@ -145,7 +157,8 @@ def test_the_steps() -> None:
     steps = [step for step in session.log if step != "settle"]
     assert steps == [
         *("prepare", "snapshot", "alias", "add", "hold", "drain"),
-        *("tail", "snapshot", "alias", "add", "copy", "done", "take_over", "drop_aliases", "leave"),
+        *("tail", "carry_orphans", "snapshot", "alias", "add", "copy", "done", "take_over"),
+        *("drop_aliases", "leave"),
     ]
     assert session.told == [
         "sessionMemMap",

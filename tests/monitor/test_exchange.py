@@ -48,7 +48,7 @@ class Stage:
         lease.seats[2] = 5
         sessions = [Session(1, lease), Session(2, lease), Session(3, Lease(3, b"other"))]
         self.sessions: Any = {session.id: session for session in sessions}
-        self.exchange: Any = Exchange(self.sessions)
+        self.exchange: Any = Exchange(self.sessions, lambda _: None)
 
     def wants(self, importer: int, exporter: int, token: bytes = TOKEN, number: int = 7) -> None:
         fetch = node_pb2.Fetch(session=importer, number=number, exporter=exporter, token=token)

@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -159,17 +160,19 @@ def test_if_the_waiting_parent_goes_a_child_takes_its_place(monitor: harness.Mon
     child.close()
 
 
-def test_a_program_of_several_processes_does_not_move(monitor: harness.Monitor) -> None:
+def test_a_program_of_several_processes_leaves_no_server(monitor: harness.Monitor, tmp_path: Path) -> None:
     program = some_program()
     with Process(monitor, program) as parent, Process(monitor, program) as child:
         for session in (parent, child):
-            moved = monitor.run("migrate", str(session.number), "--to", "gpu:0")
-            assert moved.returncode != 0
-            assert "one of 2 processes that share a lease" in moved.stderr
-        parent.close()
-        monitor.wait_for(lambda status: len(status.sessions) == 1, "the parent is gone")
-        moved = monitor.run("migrate", str(child.number), "--to", "gpu:0")
-        assert "has the lease of a process that ended" in moved.stderr
+            number = str(session.number)
+            for command in (
+                ("migrate", number, "--to", "elsewhere:7700"),
+                ("session", "suspend", number, f"{tmp_path}/file"),
+            ):
+                moved = monitor.run(*command)
+                assert moved.returncode != 0
+                assert "one of 2 processes of a program, which move together" in moved.stderr
+        assert child.echo(b"works") == parent.echo(b"works") == b"works"
 
 
 def test_a_stranger_shares_nothing(monitor: harness.Monitor) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -91,9 +91,11 @@ def holding(settings: dict[str, str]) -> Iterator[dict[str, Any]]:
             program.stdin.close()
 
 
-def test_every_function_of_the_header_is_there() -> None:
+@pytest.mark.parametrize("driver", [paths.guest_library, paths.simulated_driver])
+def test_every_function_of_the_header_is_there(driver: Callable[[], str]) -> None:
+    """hashcat, for one, ends if any that it knows is missing."""
     (library,) = local_library.load_all()
-    with open(os.path.join(os.path.dirname(paths.guest_library()), "libnvidia-ml.so.1"), "rb") as file:
+    with open(os.path.join(os.path.dirname(driver()), "libnvidia-ml.so.1"), "rb") as file:
         symbols = ELFFile(file).get_section_by_name(".dynsym").iter_symbols()
         exported = {symbol.name for symbol in symbols if symbol["st_shndx"] != "SHN_UNDEF"}
     assert {function.symbol for function in library.functions} <= exported

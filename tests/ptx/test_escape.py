@@ -46,13 +46,13 @@ def attempt(body, *values, module="", fibers=False, **shape):
 """
 
 
-def process(code: str, check: str = "1", folder: Path | None = None) -> list[str]:
+def process(code: str, check: str = "1", folder: Path | None = None, **settings: str) -> list[str]:
     result = subprocess.run(
         [sys.executable, "-c", PRELUDE + textwrap.dedent(code)],
         capture_output=True,
         text=True,
         cwd=paths.ROOT,
-        env=os.environ | {"GPUFERRY_SIM_CHECK": check},
+        env=os.environ | {"GPUFERRY_SIM_CHECK": check} | settings,
         timeout=240,
     )
     assert result.returncode == 0, result.stdout + result.stderr
@@ -159,6 +159,7 @@ PRINT = (
     ".extern .func (.param .b32 r) vprintf(.param .b64 format, .param .b64 arguments);\n"
     ".global .align 1 .b8 format[4] = {37, 115, 10, 0};\n"
 )
+FILLING = "[1002] = {" + "65, " * 1000 + "10, 0}"  # a line of a thousand letters
 CALL = """
     { .param .b64 f; .param .b64 a; .param .b32 r; st.param.b64 [f], FORMAT; st.param.b64 [a], VALUES;
       call.uni (r), vprintf, (f, a); ld.param.b32 %r10, [r]; }
@@ -330,3 +331,29 @@ def test_tables_of_functions_are_read_only(library: Path) -> None:
     ]
     assert places
     assert all(begin <= place < end for place in places)
+
+
+def test_printing_fills_no_memory(tmp_path: Path) -> None:
+    """What nobody takes out of the file is bounded; when it was taken, there is room again."""
+    mib, out = 1 << 20, tmp_path / "out"
+    code = f"""
+    import os
+    saved, printed = os.dup(1), os.open({str(out)!r}, os.O_CREAT | os.O_RDWR | os.O_APPEND)
+    os.dup2(printed, 1)
+    body = "    mov.u64 %x8, format;\\n" + {CALL.replace("FORMAT", "%x8").replace("VALUES", "0")!r}
+    sizes = []
+    for taken in (False, False, True):
+        if taken:
+            os.ftruncate(printed, 0)
+        with driver.own_context():
+            text = kernel(body, pointers=3, module={PRINT.replace("[4] = {37, 115, 10, 0}", FILLING)!r})
+            driver.Module(text).launch("k", *[driver.Buffer(np.zeros(64, np.uint64))] * 3, grid=(5000,))
+        sizes.append(os.fstat(printed).st_size)
+    os.dup2(saved, 1)
+    print(*sizes)
+    """
+    (sizes,) = process(code, GPUFERRY_SIM_OUTPUT=str(mib))
+    first, second, third = map(int, sizes.split())
+    assert mib < first < 3 * mib
+    assert second == first
+    assert mib < third < 3 * mib

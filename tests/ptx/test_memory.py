@@ -271,3 +271,34 @@ def test_a_large_grid_touches_every_element() -> None:
     data = np.arange(1 << 18, dtype=np.uint32)
     out, _ = driver.run(kernel(body), "k", np.zeros_like(data), data, grid=(1 << 10,), block=(256,))
     assert (out == data + 1).all()
+
+
+ELEMENTS = """
+.global .align 4 .u32 words[4] = {10, 11, 12, 13};
+.const .align 16 .v4 .u32 quads[2] = {20, 21, 22, 23, 24, 25, 26, 27};
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("mov.u64 %x10, words[3]; ld.global.u32 %r10, [%x10];", 13),
+        ("ld.global.u32 %r10, words[1+1];", 12),
+        ("ld.global.u32 %r10, [words[2]];", 12),
+        ("mov.u64 %x10, quads[1]; ld.const.u32 %r10, [%x10+4];", 25),
+        (".local .u64 own[4]; mov.u32 %r11, 7; st.local.u32 [own+16], %r11; ld.local.u32 %r10, own[2];", 7),
+        (".shared .u16 pair[4]; mov.u32 %r10, pair[3]; mov.u32 %r11, pair; sub.u32 %r10, %r10, %r11;", 6),
+        (".shared .b8 bytes[4]; mov.u32 %r10, bytes[3]; mov.u32 %r11, bytes; sub.u32 %r10, %r10, %r11;", 3),
+    ],
+)
+def test_elements_of_arrays_are_named_by_index(body: str, expected: int) -> None:
+    """An index counts in elements, an offset in bytes."""
+    ptx = kernel(f"    {body}\n    {store('%r10')}", pointers=1, module=ELEMENTS)
+    (out,) = driver.run(ptx, "k", np.zeros(1, np.uint32))
+    assert out[0] == expected
+
+
+def test_a_register_is_no_array() -> None:
+    with pytest.raises(driver.CudaError) as refused:
+        driver.run(kernel("    ld.global.u32 %r10, [%x0[2]];", pointers=1), "k", np.zeros(1, np.uint32))
+    assert refused.value.status == driver.INVALID_PTX

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpuferry.monitor.views.stats.accounting import Accounting
-from gpuferry.specs._generated import node_pb2
+from gpuferry.specs._generated import node_pb2, wire
+
+MISSED = min(wire.UNSUPPORTED)
 
 
 def stats(session: int, calls: int) -> node_pb2.Stats:
@@ -72,7 +74,7 @@ def calls(succeeded: int, failed: int = 0, session: int = 1) -> node_pb2.Stats:
                 operation=14, succeeded=succeeded, failed=failed, timed=succeeded, seconds=succeeded
             )
         ],
-        unsupported=[node_pb2.Unsupported(function=300, calls=failed)],
+        unsupported=[node_pb2.Unsupported(function=MISSED, calls=failed)],
     )
 
 
@@ -86,11 +88,28 @@ def test_operations_count_once() -> None:
     counted = accounting.calls
     assert (counted.succeeded[14], counted.failed[14], counted.timed[14]) == (5, 4, 5)
     assert counted.seconds[14] == 5.0
-    assert counted.unsupported[300] == 4
+    assert counted.unsupported[MISSED] == 4
     two = server(key=2)
     two.session, two.stats = 2, calls(1, failed=1, session=2)
     accounting.count(two)
-    assert (counted.succeeded[14], counted.failed[14], counted.unsupported[300]) == (6, 5, 5)
+    assert (counted.succeeded[14], counted.failed[14], counted.unsupported[MISSED]) == (6, 5, 5)
+
+
+def test_numbers_of_no_operation_take_no_memory() -> None:
+    accounting = Accounting()
+    one = server()
+    for session in (1, 2):
+        made_up = range(10**6 * session, 10**6 * session + 1000)
+        invented = node_pb2.Stats(
+            session=session,
+            calls=[node_pb2.Calls(operation=number, succeeded=1) for number in made_up],
+            unsupported=[node_pb2.Unsupported(function=number, calls=1) for number in made_up],
+        )
+        one.session = session
+        accounting.session_ended(one, node_pb2.SessionEnded(session=session, stats=invented))
+        accounting.forget(session)
+    counted = accounting.calls
+    assert [len(found) for found in (counted.succeeded, counted.seconds, counted.unsupported)] == [0, 0, 0]
 
 
 def test_a_session_that_moves_counts_once() -> None:

@@ -3,8 +3,9 @@
 # Lock: book.lock
 # Home: book
 # Changed by: -
-# Read by: sharing
-# Offers: admit begin_book claim_memory discharge enter_extent has_extent keep_memory share_lease tell_shared
+# Read by: shared_moves sharing
+# Offers: admit begin_book claim_memory claimed discharge enter_extent has_extent is_covered is_first_of_orphan keep_memory
+#   maker_of others_have share_lease take_orphan tell_shared
 
 cdef struct Book:
     pthread_mutex_t lock

@@ -4,8 +4,8 @@
 # Home: records
 # Changed by: -
 # Read by: sharing
-# Offers: await_record complete_records end_records event_state forget_registration last_record open_cell
-#   record_in take_cell_back
+# Offers: await_record complete_records end_records event_state forget_registration is_anothers last_record
+#   open_cell record_in take_cell_back
 
 cdef struct Arena:
     uint64_t session            # whose it is

@@ -2,11 +2,12 @@
 # Holds: memory that the processes of a lease share: what this session exported, what it is about to import, and which
 #   extents of the book its mappings are.
 # Lock: lock; `extents` and `opened` need book.lock
-# Home: sharing
+# Home: shared_moves sharing
 # Changed by: -
-# Read by: -
-# Offers: begin_sharing deliver_import end_event_export end_sharing give_up_imports leave_extents next_wanted parts_of_export
-#   shares_memory
+# Read by: _core
+# Offers: awaits_import begin_sharing carry_nothing carry_orphans deliver_import end_event_export end_extent_exports end_sharing
+#   give_up_imports is_imported is_own leave_extents list_exports list_imports list_opened_events next_wanted
+#   parts_of_export
 
 cdef struct Export:
     uint8_t token[GF_TOKEN_SIZE]
@@ -31,6 +32,31 @@ cdef struct Import:             # wanted, or here and not mapped yet
     vector[Segment] *parts
     Import *next
 
+cdef extern from *:
+    """
+    #define EXTENT_TOKEN "gpuferry: extent"
+    """
+    const char EXTENT_TOKEN[17]
+
+cdef struct Exported:           # for whoever moves the session
+    uint8_t token[GF_TOKEN_SIZE]
+    uint64_t address
+    uint64_t size
+    uint64_t event              # 0: it is memory
+
+cdef struct Imported:
+    uint8_t token[GF_TOKEN_SIZE]
+    uint64_t session            # the exporter's; 0: that of `seat`
+    uint64_t address
+    uint64_t size               # 0: it is not mapped yet
+    uint32_t seat
+
+cdef struct OpenedEvent:
+    uint8_t token[GF_TOKEN_SIZE]
+    uint64_t session
+    uint64_t handle
+    uint32_t context            # as a header says it
+
 cdef struct Sharing:
     Export *exports
     Import *imports
@@ -39,4 +65,5 @@ cdef struct Sharing:
     uint32_t numbers            # that were given out, by this process
     uint64_t imported           # mappings of others' memory
     uint32_t *extents           # per page of the window: 1 + the extent of the mapping that starts there; NULL: none yet
+    cpp_set[uint64_t] *carried   # pages where mappings begin that nobody has made and this session carries as it moves
     uint16_t *opened            # per extent: mappings of it that are another's memory

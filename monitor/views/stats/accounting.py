@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable
 
-from gpuferry.specs._generated import migration_pb2, node_pb2
+from gpuferry.specs._generated import migration_pb2, node_pb2, wire
 
 from ...pool.api_server import ApiServer, PoolListener
 
@@ -16,7 +16,9 @@ FIRST_LOOK_SECONDS = 1.0
 
 
 class Calls:
-    """How many calls succeeded, failed and how long they took, by operation; unsupported ones by function."""
+    """How many calls succeeded, failed and how long they took, by operation; unsupported ones by function.
+    Operations and functions that the spec does not have are not counted: there would be no end of them.
+    """
 
     def __init__(self) -> None:
         self.succeeded: Counter[int] = Counter()
@@ -29,6 +31,8 @@ class Calls:
         """Count what is in `stats` and was not there `before`."""
         past = {calls.operation: calls for calls in before.calls}
         for calls in stats.calls:
+            if calls.operation not in wire.OPERATIONS:
+                continue
             old = past.get(calls.operation, node_pb2.Calls())
             operation = calls.operation
             self.succeeded[operation] += max(calls.succeeded - old.succeeded, 0)
@@ -38,6 +42,8 @@ class Calls:
         missed = {unsupported.function: unsupported.calls for unsupported in before.unsupported}
         for unsupported in stats.unsupported:
             function = unsupported.function
+            if function not in wire.UNSUPPORTED:
+                continue
             self.unsupported[function] += max(unsupported.calls - missed.get(function, 0), 0)
 
 

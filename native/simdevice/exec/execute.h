@@ -84,3 +84,7 @@ CUresult sim_grid_run(const struct sim_grid *grid);
 /* Nothing of what kernels left outside device memory is there any more: stacks, shared memory, the heap. Only
  * when no kernel runs. */
 void sim_grids_forget(void);
+
+/* How many bytes kernels may have printed into a file that nobody took out of it yet; what comes beyond is
+ * lost, as on a device whose buffer is full. Before the first launch. */
+void sim_output_limit(uint64_t bytes);

@@ -1,10 +1,12 @@
 /* vprintf of a kernel: formatted at once, put out when the grid ends (or the buffer is full), as CUDA does at
  * the next synchronisation. */
 #include "engine.h"
+#include "execute.h"
 #include "reach.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { FLUSH_AT = 1 << 20, LONGEST = 4096 };
 
@@ -13,9 +15,22 @@ void sim_output_init(struct sim_output *output) {
     pthread_mutex_init(&output->lock, NULL);
 }
 
+static uint64_t most = UINT64_MAX;
+
+void sim_output_limit(uint64_t bytes) {
+    most = bytes;
+}
+
+static bool takes_more(void) {
+    struct stat file;
+    return most == UINT64_MAX || fstat(fileno(stdout), &file) != 0 || (uint64_t)file.st_blocks * 512 <= most;
+}
+
 static void put_out(struct sim_output *output) {
-    fwrite(output->text, 1, output->size, stdout);
-    fflush(stdout);
+    if (takes_more()) {
+        fwrite(output->text, 1, output->size, stdout);
+        fflush(stdout);
+    }
     output->size = 0;
 }
 

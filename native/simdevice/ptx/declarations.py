@@ -207,10 +207,12 @@ def locals_(cursor: Cursor, space: str) -> list[Local]:
             if count > 1 << 16:
                 raise cursor.fail("too many variables", name)
             found += [
-                Local(space, f"{name}{i}", declared.element, declared.alignment()) for i in range(count)
+                Local(space, f"{name}{i}", declared.element, declared.alignment(), declared.element)
+                for i in range(count)
             ]
         else:
-            found.append(Local(space, name, declared.size(dimensions(cursor)), declared.alignment()))
+            size = declared.size(dimensions(cursor))
+            found.append(Local(space, name, size, declared.alignment(), declared.element))
         if cursor.accept(";"):
             return found
         cursor.expect(",")

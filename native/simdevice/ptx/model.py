@@ -27,10 +27,11 @@ class Immediate:
 
 @dataclass(slots=True)
 class Address:
-    """`[base + offset]`; base None: absolute."""
+    """`[base + offset]`, or `base[index]`, which counts in elements; base None: absolute."""
 
     base: str | None
     offset: int
+    index: int = 0
 
 
 @dataclass(slots=True)
@@ -121,12 +122,13 @@ class Registers:
 
 @dataclass(slots=True)
 class Local:
-    """A variable declared in a function: space local, shared or param."""
+    """A variable declared in a function: space local, shared or param. Sizes are in bytes."""
 
     space: str
     name: str
     size: int
     align: int
+    element: int
 
 
 @dataclass(slots=True)
@@ -218,6 +220,7 @@ class Variable:
     initial: tuple[int, int] | None
     index: int = -1
     reference: str = ""
+    vector: int = 1  # of so many elements in the initialiser, `a[1]` is the second
 
 
 Symbol = Union[Function, Variable]  # noqa: UP007 (Python 3.10 alias)

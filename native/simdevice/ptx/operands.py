@@ -100,6 +100,11 @@ class Operands:
             if following == "|":
                 self.at += 1
                 return Pair(Register(token), self.operand())
+            if following == "[":
+                self.at += 1
+                index = self.integer(0)
+                self.expect("]")
+                return Address(token, 0, index)
             if following in ("+", "-") and self.at + 1 < len(self.tokens):
                 return Address(token, self.offset())
             return Register(token)

@@ -204,6 +204,7 @@ class _Splitter:
                     *(name, space, element, is_float, size, declared.alignment(), linkage, declared.managed),
                     *(line, self.text, place),
                     reference=declared.type.name if declared.type.name in REFERENCES else "",
+                    vector=declared.vector,
                 )
             )
             if last:

@@ -57,6 +57,11 @@ class Place:
     space: str
     size: int
     align: int
+    element: int = 1
+
+    def offset(self, operand: Address) -> int:
+        """From its begin, in bytes."""
+        return operand.offset + operand.index * self.element
 
 
 @dataclass(slots=True)
@@ -169,17 +174,20 @@ class FunctionEmitter(Writer):
             return None
         if symbol.space == "shared":
             offset = self.kernel.module.shared_offset(self.kernel.shared, self.function, symbol)
-            return Place(str(offset), "shared", symbol.size, symbol.align)
-        return Place(self.global_pointer(symbol.index), symbol.space, symbol.size, symbol.align)
+            return Place(str(offset), "shared", symbol.size, symbol.align, symbol.element * symbol.vector)
+        pointer = self.global_pointer(symbol.index)
+        return Place(pointer, symbol.space, symbol.size, symbol.align, symbol.element * symbol.vector)
 
-    def symbol_value(self, name: str, offset: int = 0) -> str | None:
-        """The address of a variable or function as an i64."""
-        place = self.place(name)
+    def symbol_value(self, operand: Address) -> str | None:
+        """The address of a variable, of a part of it, or of a function as an i64."""
+        assert operand.base is not None
+        place = self.place(operand.base)
         if place is None:
-            symbol = self.kernel.module.unit_of(self.function).symbols.get(name)
+            symbol = self.kernel.module.unit_of(self.function).symbols.get(operand.base)
             if isinstance(symbol, Function):
                 return str(self.kernel.module.handle(symbol))
             return None
+        offset = place.offset(operand)
         if place.space == "shared":
             return str(int(place.pointer) + offset)
         value = self.op(f"ptrtoint ptr {place.pointer} to i64")
@@ -202,7 +210,7 @@ class FunctionEmitter(Writer):
                 raise self.fail(f"!{operand.name} is not a predicate")
             return self.op(f"xor i1 {self.load_slot(slot)}, true")
         if isinstance(operand, Address) and operand.base is not None:
-            address = self.symbol_value(operand.base, operand.offset)
+            address = self.symbol_value(operand)
             if address is not None:
                 return self.resize(address, 64, bits, False)
         if isinstance(operand, Vector):
@@ -227,7 +235,7 @@ class FunctionEmitter(Writer):
         if special is not None:
             value, width = special
             return self.resize(value, width, bits, False)
-        address = self.symbol_value(name)
+        address = self.symbol_value(Address(name, 0))
         if address is None:
             raise self.fail(f"{name} is not declared")
         return self.resize(address, 64, bits, False)
@@ -436,16 +444,16 @@ class FunctionEmitter(Writer):
         names = self.scopes[-1].names
         if item.space == "shared":
             offset = self.kernel.shared.offsets[self.function.index, item.name]
-            names[item.name] = Place(str(offset), "shared", item.size, item.align)
+            names[item.name] = Place(str(offset), "shared", item.size, item.align, item.element)
             return
         align = max(item.align, 8)
         if self.position in self.framed:
             pointer = self.temporary()
             self.entry.append(f"  {pointer} = getelementptr i8, ptr %frame, i64 {self.framed[self.position]}")
-            names[item.name] = Place(pointer, item.space, item.size, min(align, reach.ALIGN))
+            names[item.name] = Place(pointer, item.space, item.size, min(align, reach.ALIGN), item.element)
             return
         pointer = self.alloca(f"[{max(item.size, 1)} x i8], align {align}")
-        names[item.name] = Place(pointer, item.space, item.size, align)
+        names[item.name] = Place(pointer, item.space, item.size, align, item.element)
 
     def instruct(self, instruction: Instruction) -> None:
         self.instruction = instruction

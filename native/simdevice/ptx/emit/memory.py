@@ -62,6 +62,8 @@ def pointer(
         raise e.fail("an address is expected")
     if operand.base is not None and e.register(operand.base) is None:
         return _symbol(e, operand, size, align, writes)
+    if operand.index:
+        raise e.fail(f"{operand.base} is no array")
     # Shared addresses have 32 bits and wrap: compilers form negative ones that an offset brings back.
     bits = 32 if space == "shared" else 64
     if operand.base is None:
@@ -110,7 +112,7 @@ def _symbol(e: FunctionEmitter, operand: Address, size: int, align: int, writes:
     place = e.place(operand.base)
     if place is None:
         raise e.fail(f"{operand.base} is not declared")
-    offset = operand.offset
+    offset = place.offset(operand)
     if place.space == "shared":
         offset += int(place.pointer)
         if offset % align:

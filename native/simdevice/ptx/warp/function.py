@@ -10,7 +10,7 @@ from ..emit.function import FunctionEmitter, Handler, Place, Scope, Slot
 from ..emit.modifiers import Modifiers
 from ..errors import PtxError
 from ..kernel import KernelContext
-from ..model import Function, Instruction, Item, Local, Registers, ScopeBegin, ScopeEnd
+from ..model import Address, Function, Instruction, Item, Local, Registers, ScopeBegin, ScopeEnd
 from ..types import Type
 from .uniform import Uniformity
 from .widen import WARP, NotVector, Widener, names, store_of, vector
@@ -451,11 +451,11 @@ class WarpEmitter(FunctionEmitter):
             source, to = (ours, theirs) if to_buffer else (theirs, ours)
             self.raw(f"store i32 {self.raw_op(f'load i32, ptr {source}, align 4')}, ptr {to}, align 4")
 
-    def symbol_value(self, name: str, offset: int = 0) -> str | None:
-        place = self.place(name)
+    def symbol_value(self, operand: Address) -> str | None:
+        place = self.place(operand.base or "")
         if place is not None and place.space == "param":
-            raise Unsuitable(f"the address of {name} is taken")
-        return super().symbol_value(name, offset)
+            raise Unsuitable(f"the address of {operand.base} is taken")
+        return super().symbol_value(operand)
 
     def declare_local(self, item: Local) -> None:
         if item.space == "shared":
@@ -464,13 +464,13 @@ class WarpEmitter(FunctionEmitter):
         names_here = self.scopes[-1].names
         if item.space == "param":
             pointer = self.alloca(f"[{_words(item.size) * WARP} x i32], align 64")
-            names_here[item.name] = Place(pointer, "param", item.size, item.align)
+            names_here[item.name] = Place(pointer, "param", item.size, item.align, item.element)
             return
         align = max(item.align, 8)
         offset = self.framed.get(self.position)
         if offset is not None:
             pointers = self._entry_pointers("%frame", offset)
-            names_here[item.name] = Place(pointers, item.space, item.size, min(align, 16))
+            names_here[item.name] = Place(pointers, item.space, item.size, min(align, 16), item.element)
             return
         align = max(align, 16)
         stride = -(-max(item.size, 1) // align) * align
@@ -479,7 +479,7 @@ class WarpEmitter(FunctionEmitter):
         name = self.temporary()
         self.entry.append(f"  {name} = getelementptr i8, ptr {base}, {vector('i64')} {places}")
         self.kinds[name] = "ptr"
-        names_here[item.name] = Place(name, item.space, item.size, align)
+        names_here[item.name] = Place(name, item.space, item.size, align, item.element)
 
     def _entry_pointers(self, base: str, offset: int) -> str:
         name = self.temporary()

@@ -65,9 +65,10 @@ def _parameter(e: WarpEmitter, operand: Operand, size: int) -> tuple[Place, int]
     place = e.lookup(operand.base)
     if not isinstance(place, Place) or place.space != "param":
         return None
-    if not 0 <= operand.offset <= place.size - size:
+    offset = place.offset(operand)
+    if not 0 <= offset <= place.size - size:
         raise Unsuitable("beyond a parameter")
-    return place, operand.offset
+    return place, offset
 
 
 # Addresses
@@ -82,11 +83,12 @@ def _address(e: WarpEmitter, operand: Operand, space: str) -> str | None:
         place = e.place(operand.base)
         if place is None or not e.varies(place.pointer):
             return None
-        if not 0 <= operand.offset < place.size:
+        offset = place.offset(operand)
+        if not 0 <= offset < place.size:
             raise Unsuitable("beyond a variable")
-        return e.op(
-            f"ptrtoint ptr {e.op(f'getelementptr i8, ptr {place.pointer}, i64 {operand.offset}')} to i64"
-        )
+        return e.op(f"ptrtoint ptr {e.op(f'getelementptr i8, ptr {place.pointer}, i64 {offset}')} to i64")
+    if operand.index:
+        raise e.fail(f"{operand.base} is no array")
     address = e.read_bits(Register(operand.base), bits)
     if not e.varies(address):
         return None

@@ -1,9 +1,9 @@
-/* The guest's libnvidia-ml.so.1: what is known of the program's devices, as the monitor told it. */
+/* libnvidia-ml.so.1 of the guest and of the simulated device: both answer from what is known of a few
+ * devices, which `told.c` of either finds. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gpuferry/frames.h"
 #include "nvml/types.h"
 
 #define NV_TRY(expression)                                                                                   \
@@ -21,7 +21,7 @@
         }                                                                                                    \
     } while (0)
 
-enum { NV_DEVICES = 64, NV_PROCESSES = 1024 };
+enum { NV_DEVICES = 64, NV_PROCESSES = 2048 };
 
 struct nv_system {
     unsigned device_count;
@@ -34,7 +34,7 @@ struct nv_device {
     char name[96], uuid[48], pci[32];
     uint64_t memory_total, memory_used;
     int major, minor;
-    int utilization, temperature, power; /* per cent, degrees, milliwatts; -1: the server does not say */
+    int utilization, temperature, power; /* per cent, degrees, milliwatts; -1: nobody says */
 };
 
 /* A handle is the address of one of these. */
@@ -43,8 +43,9 @@ struct nvmlDevice_st {
 };
 extern struct nvmlDevice_st nv_handles[NV_DEVICES];
 
-/* As the server has it now; NVML_ERROR_UNINITIALIZED before nvmlInit. */
+/* As it is now; NVML_ERROR_UNINITIALIZED before nvmlInit. */
 nvmlReturn_t nv_find_system(struct nv_system *system);
+/* NVML_ERROR_GPU_IS_LOST of a device that is broken; what it is, is told all the same. */
 nvmlReturn_t nv_find_device(nvmlDevice_t handle, struct nv_device *device);
 /* The program's processes on a device: their number, of which at most `room` are stored. */
 nvmlReturn_t nv_find_processes(nvmlDevice_t handle, nvmlProcessInfo_t *processes, unsigned room,

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "nvml.h"
+#include "nvml/nvml.h"
 
 nvmlReturn_t nv_unsupported(void) {
     struct nv_system system;
@@ -65,20 +65,20 @@ const char *nvmlErrorString(nvmlReturn_t result) {
     return "Unknown Error";
 }
 
-/* The program's processes run on this machine, so the kernel knows their names. */
+/* The processes run on this machine, so the kernel knows their names. As NVML, it crops them to what fits. */
 nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length) {
     struct nv_system system;
     NV_TRY(nv_find_system(&system));
     NV_REQUIRE(name != NULL && length > 0);
-    char path[32], text[1024];
+    char path[32];
     snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
     FILE *file = fopen(path, "re");
-    size_t size = file != NULL ? fread(text, 1, sizeof text - 1, file) : 0;
-    if (file != NULL) {
-        fclose(file);
+    if (file == NULL) {
+        return NVML_ERROR_NOT_FOUND;
     }
-    text[size] = '\0';
-    return text[0] != '\0' ? nv_text(name, length, text) : NVML_ERROR_NOT_FOUND;
+    name[fread(name, 1, length - 1, file)] = '\0'; /* arguments end in zeros: the first one remains */
+    fclose(file);
+    return NVML_SUCCESS;
 }
 
 /* -- handles */
@@ -88,7 +88,8 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device)
     NV_TRY(nv_find_system(&system));
     NV_REQUIRE(device != NULL && index < system.device_count);
     *device = &nv_handles[index];
-    return NVML_SUCCESS;
+    struct nv_device sound;
+    return nv_find_device(*device, &sound);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device) {
@@ -102,12 +103,15 @@ static nvmlReturn_t find_by(size_t offset, const char *text, nvmlDevice_t *devic
     NV_REQUIRE(device != NULL && text != NULL && text[0] != '\0');
     for (unsigned i = 0; i < system.device_count; i++) {
         struct nv_device one;
-        NV_TRY(nv_find_device(&nv_handles[i], &one));
+        nvmlReturn_t state = nv_find_device(&nv_handles[i], &one);
+        if (state != NVML_SUCCESS && state != NVML_ERROR_GPU_IS_LOST) {
+            return state;
+        }
         const char *whole = (const char *)&one + offset;
         size_t size = strlen(whole), wanted = strlen(text);
         if (wanted <= size && strcasecmp(whole + size - wanted, text) == 0) {
             *device = &nv_handles[i];
-            return NVML_SUCCESS;
+            return state;
         }
     }
     return NVML_ERROR_NOT_FOUND;

@@ -1,0 +1,83 @@
+"""The monitor's end of a control channel, before API servers that their guests have taken over."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+from gpuferry.monitor.pool.channel import ChannelBroken, channel_pair
+from gpuferry.specs._generated import migration_pb2, node_pb2
+
+MESSAGES = 100
+
+
+def test_who_never_stops_talking_keeps_nobody_waiting() -> None:
+    async def rounds_meanwhile() -> int:
+        channel, theirs = channel_pair()
+        said = node_pb2.FromServer(stats=node_pb2.Stats()).SerializeToString()
+        for _ in range(MESSAGES):
+            theirs.send(said)
+        rounds = 0
+
+        async def others() -> None:
+            nonlocal rounds
+            while True:
+                await asyncio.sleep(0)
+                rounds += 1
+
+        working = asyncio.ensure_future(others())
+        for _ in range(MESSAGES):
+            assert await channel.receive()
+        working.cancel()
+        channel.close()
+        theirs.close()
+        return rounds
+
+    assert asyncio.run(rounds_meanwhile()) >= MESSAGES
+
+
+def test_a_channel_is_read_again_after_a_wait_that_was_given_up() -> None:
+    async def said_after_that() -> str | None:
+        channel, theirs = channel_pair()
+        waiting = asyncio.ensure_future(channel.receive())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        theirs.send(node_pb2.FromServer(failed=node_pb2.Failed(reason="late")).SerializeToString())
+        await asyncio.sleep(0.01)  # nobody listens, and nothing spins
+        message = await channel.receive()
+        theirs.close()
+        assert await channel.receive() is None
+        channel.close()
+        return message.failed.reason if message else None
+
+    assert asyncio.run(said_after_that()) == "late"
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -1.0])
+@pytest.mark.parametrize(
+    "say",
+    [
+        lambda seconds: node_pb2.FromServer(stats=node_pb2.Stats(busy_seconds=seconds)),
+        lambda seconds: node_pb2.FromServer(stats=node_pb2.Stats(calls=[node_pb2.Calls(seconds=seconds)])),
+        lambda seconds: node_pb2.FromServer(
+            ended=node_pb2.SessionEnded(stats=node_pb2.Stats(busy_seconds=seconds))
+        ),
+        lambda seconds: node_pb2.FromServer(
+            moved=migration_pb2.Moved(report=migration_pb2.Report(pause_seconds=seconds))
+        ),
+        lambda seconds: node_pb2.FromServer(returned=node_pb2.Returned(session_seconds=seconds)),
+    ],
+)
+def test_what_is_no_time_ends_who_says_it(say, seconds: float) -> None:  # type: ignore[no-untyped-def]
+    async def hear() -> None:
+        channel, theirs = channel_pair()
+        theirs.send(say(seconds).SerializeToString())
+        try:
+            await channel.receive()
+        finally:
+            channel.close()
+            theirs.close()
+
+    with pytest.raises(ChannelBroken, match="seconds"):
+        asyncio.run(hear())
