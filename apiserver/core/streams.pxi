@@ -236,6 +236,21 @@ cdef int drop_stream(Session *s, Stream *stream) noexcept nogil:
     return status
 
 
+cdef void renew_stream(Session *s, Stream *stream, cu.CUstream made) noexcept nogil:
+    """Another stream of the driver takes its place; what it was given goes on."""
+    leave_slot(s, stream)
+    if stream.active:
+        join(s, stream, stream.base.context.gpu.reclaim)
+    if stream.dirty:
+        join(s, stream, stream.base.context.gpu.order)
+        stream.base.context.gpu.unpublished = True
+    cu.cuStreamDestroy(stream.cu)
+    stream.cu = made
+    stream.dirty = False
+    stream.active = False
+    stream.epoch = 0
+
+
 cdef int retire_stream(Session *s, Frame *f, uint64_t handle) noexcept nogil:
     cdef Stream *stream = <Stream *>find(s, handle, STREAM)
     return cu.CUDA_ERROR_INVALID_HANDLE if stream == NULL else drop_stream(s, stream)

@@ -148,6 +148,8 @@ class Body:
             return "stream"
         if path == ("context",):
             return "gf_context_current_handle()"
+        if path == ("shown",):
+            return "gf_context_shown()"
         if path[0] in ROOTS and len(path) > 1:
             root = self.device() if path[0] == "device" else ROOTS[path[0]]
             if path[0] == "context" and self.spec.objects["context"].field(path[1]) is None:

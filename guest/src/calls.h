@@ -79,6 +79,18 @@ CUresult gf_link_add_file(CUlinkState state, CUjitInputType type, const char *pa
                           CUjit_option *options, void **values);
 CUresult gf_link_complete(struct gf_link *link, void **image, size_t *size);
 
+/* Green contexts. */
+CUresult gf_green_id(CUgreenCtx handle, unsigned long long *id);
+CUresult gf_green_stream(CUstream *stream, CUgreenCtx handle, unsigned flags, int priority);
+CUresult gf_stream_green(CUstream handle, CUgreenCtx *green);
+/* green: NULL if the context's own name is wanted, a green one's too. */
+CUresult gf_stream_contexts(CUstream handle, CUcontext *context, CUgreenCtx *green);
+CUresult gf_resource_of_green(CUgreenCtx handle, CUdevResource *resource, CUdevResourceType type);
+CUresult gf_resource_of_stream(CUstream handle, CUdevResource *resource, CUdevResourceType type);
+/* An event of all that a context was given, or of which all comes behind it that it will be given. */
+CUresult gf_context_event(CUcontext handle, CUevent event, bool wait);
+CUresult gf_green_event(CUgreenCtx handle, CUevent event, bool wait);
+
 /* The device of the context to which a stream belongs. */
 CUresult gf_stream_device(CUstream stream, CUdevice *device);
 /* A function of the program, in the order of a stream. */

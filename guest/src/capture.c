@@ -173,6 +173,14 @@ void gf_event_ended(struct gf_object *object) {
     event->mark = NULL;
 }
 
+void gf_capture_release(struct gf_event *event) {
+    if (event->mark != NULL) {
+        gf_graphs_lock();
+        gf_event_ended(&event->object);
+        gf_graphs_unlock();
+    }
+}
+
 /* What is illegal */
 
 /* The legacy stream would wait for blocking streams of its context, were they not captured. */
@@ -231,15 +239,15 @@ CUresult gf_capture_stream(CUstream handle) {
 }
 
 CUresult gf_capture_context(void) {
-    return gf_capture_context_of(gf_context_current_handle());
+    return gf_capture_context_of(gf_context_current_handle(), gf_thread.green);
 }
 
-CUresult gf_capture_context_of(uint64_t context) {
+CUresult gf_capture_context_of(uint64_t context, uint64_t green) {
     CUresult result = CUDA_SUCCESS;
     gf_graphs_lock();
     for (struct gf_capture *c = captures; c != NULL; c = c->next) {
         for (struct gf_captured *s = c->streams; s != NULL; s = s->next) {
-            if (s->stream->object.owner == context) {
+            if (s->stream->object.owner == context && (green == 0 || s->stream->green == green)) {
                 result = invalidate(c, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
             }
         }
@@ -442,11 +450,7 @@ CUresult gf_cuEventRecordWithFlags_send(CUevent hEvent, CUstream hStream, unsign
     if (flags != CU_EVENT_RECORD_DEFAULT) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (event->mark != NULL) {
-        gf_graphs_lock();
-        gf_event_ended(&event->object);
-        gf_graphs_unlock();
-    }
+    gf_capture_release(event);
     return event->flags & CU_EVENT_INTERPROCESS /* other processes are to know of it when this returns */
                ? gf_call_struct(GF_OP_cuEventRecordWithFlags, &request, sizeof request, NULL, 0)
                : gf_send_struct(GF_OP_cuEventRecordWithFlags, &request);

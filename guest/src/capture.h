@@ -8,6 +8,7 @@
 
 struct gf_mark;
 struct gf_stream;
+struct gf_event;
 
 /* How many captures go on, and how many events were last recorded in one: most programs never have any, and
  * pay this look. */
@@ -33,8 +34,10 @@ CUresult gf_capture_unsafe(void);
 CUresult gf_capture_copy(CUstream stream);
 CUresult gf_capture_stream(CUstream stream);
 CUresult gf_capture_context(void);
-/* The same for a context that need not be current. */
-CUresult gf_capture_context_of(uint64_t context);
+/* The same for a context that need not be current; green: for the streams of that green context alone. */
+CUresult gf_capture_context_of(uint64_t context, uint64_t green);
 CUresult gf_capture_event(CUevent event);
+/* An event is recorded anew, outside of captures. */
+void gf_capture_release(struct gf_event *event);
 /* A stream has ended: it leaves its capture, which then fails. */
 void gf_capture_forget(struct gf_stream *stream);

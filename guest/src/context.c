@@ -64,17 +64,30 @@ CUresult gf_context_look_up(CUcontext handle, struct gf_context **context, uint6
         handle = (CUcontext)gf_context_current_handle();
         gone = CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }
-    *wire = (uint64_t)handle;
     *context = gf_context_find(handle);
+    if (*context != NULL && (*context)->green != 0) {
+        handle = (CUcontext)gf_context_primary((*context)->device);
+        *context = gf_context_find(handle);
+    }
+    *wire = (uint64_t)handle;
     if (*context == NULL) {
         return gone;
     }
     return atomic_load(&(*context)->active) ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
+/* What follows from the top of the stack. */
+static void settle(void) {
+    uint64_t handle = gf_context_shown();
+    const struct gf_context *named = gf_context_find((CUcontext)handle);
+    gf_thread.green = named == NULL ? 0 : named->green;
+    gf_thread.context = gf_thread.green == 0 ? handle : gf_context_primary(named->device);
+    gf_thread.context_id = handle == 0 ? 0 : gf_handle_slot(gf_thread.context) + 1;
+}
+
 static void set_top(uint64_t handle) {
     gf_thread.stack[gf_thread.depth - 1] = handle;
-    gf_thread.context_id = gf_handle_slot(handle) + 1;
+    settle();
 }
 
 /* Room on this thread's stack for one more context, so that `push` cannot fail. */
@@ -107,7 +120,7 @@ static void push(uint64_t handle) {
 
 static uint64_t pop(void) {
     uint64_t handle = gf_thread.stack[--gf_thread.depth];
-    gf_thread.context_id = gf_thread.depth == 0 ? 0 : gf_handle_slot(gf_context_current_handle()) + 1;
+    settle();
     return handle;
 }
 

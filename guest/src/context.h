@@ -11,7 +11,9 @@ uint64_t gf_context_primary(CUdevice device);
 CUdevice gf_context_device(uint64_t handle);
 /* The context that is current and fine, after gf_context_check. */
 struct gf_context *gf_context_current(void);
-/* Its handle, whether or not it may be used; 0: none is current. */
+/* Its handle, whether or not it may be used; 0: none is current. Of a green context: the primary one's. */
 uint64_t gf_context_current_handle(void);
+/* What the program has made current. */
+uint64_t gf_context_shown(void);
 /* CUDA_SUCCESS if the context is active and has not failed; else what every call in it returns. */
 CUresult gf_context_usable(const struct gf_context *context);

@@ -14,14 +14,14 @@ CUresult gf_cuCtxSynchronize_v2(CUcontext ctx) {
         error = gf_context_usable(context);
     }
     if (error == CUDA_SUCCESS && gf_capture_any()) {
-        error = gf_capture_context_of(wire);
+        error = gf_capture_context_of(wire, 0);
     }
     if (error != CUDA_SUCCESS) {
         return error;
     }
     uint32_t before = gf_thread.context_id;
     if (ctx != NULL) {
-        gf_thread.context_id = gf_handle_slot((uint64_t)ctx) + 1;
+        gf_thread.context_id = gf_handle_slot(wire) + 1;
     }
     CUresult result = gf_cuCtxSynchronize();
     gf_thread.context_id = before;

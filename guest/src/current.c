@@ -5,6 +5,10 @@
 _Thread_local struct gf_thread gf_thread;
 
 uint64_t gf_context_current_handle(void) {
+    return gf_thread.depth == 0 ? 0 : gf_thread.context;
+}
+
+uint64_t gf_context_shown(void) {
     return gf_thread.depth == 0 ? 0 : gf_thread.stack[gf_thread.depth - 1];
 }
 
@@ -43,7 +47,9 @@ CUresult gf_context_check(void) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     struct gf_context *context = gf_context_current();
-    return context == NULL ? CUDA_ERROR_CONTEXT_IS_DESTROYED : gf_context_usable(context);
+    bool gone = context == NULL ||
+                (gf_thread.green != 0 && gf_green_context_find((CUgreenCtx)gf_thread.green) == NULL);
+    return gone ? CUDA_ERROR_CONTEXT_IS_DESTROYED : gf_context_usable(context);
 }
 
 void gf_session_sticky(CUresult error) {

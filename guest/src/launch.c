@@ -6,6 +6,7 @@
 #include "channel.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
+#include "green.h"
 #include "host_memory.h"
 #include "module.h"
 #include "objects.h"
@@ -34,16 +35,15 @@ static CUresult resident_blocks(const CUlaunchConfig *c, CUfunction function, st
 }
 
 /* All blocks of a cooperative launch must be on the device together. */
-static CUresult check_cooperative(const CUlaunchConfig *c, CUfunction function,
-                                  struct gf_callable *callable) {
+static CUresult check_cooperative(const CUlaunchConfig *c, CUfunction function, struct gf_callable *callable,
+                                  uint64_t stream) {
     uint64_t threads = (uint64_t)c->blockDimX * c->blockDimY * c->blockDimZ;
     unsigned blocks;
     CUresult result = resident_blocks(c, function, callable, threads, &blocks);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    uint64_t most =
-        (uint64_t)blocks * (unsigned)gf_device_here()->attributes[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+    uint64_t most = (uint64_t)blocks * gf_green_multiprocessors(gf_stream_find((CUstream)stream));
     uint64_t grid = (uint64_t)c->gridDimX * c->gridDimY; /* below 2^47 */
     return grid > most || grid * c->gridDimZ > most ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
 }
@@ -76,7 +76,7 @@ static CUresult launch(const CUlaunchConfig *config, CUfunction function, void *
     CUresult result = gf_wire_stream(config->hStream, &request.stream);
     result = result == CUDA_SUCCESS ? gf_launch_check(config, callable) : result;
     if (result == CUDA_SUCCESS && cooperative) {
-        result = check_cooperative(config, function, callable);
+        result = check_cooperative(config, function, callable, request.stream);
     }
     if (result != CUDA_SUCCESS) {
         return result;

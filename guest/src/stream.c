@@ -56,7 +56,12 @@ CUresult gf_stream_look_up(CUstream handle, struct gf_stream **object, uint64_t 
     bool is_default = stream == NULL || stream == CU_STREAM_LEGACY;
     *wire = is_default ? 0 : (uint64_t)stream;
     *object = is_default ? NULL : gf_stream_find(stream);
-    return result == CUDA_SUCCESS && !is_default && *object == NULL ? CUDA_ERROR_INVALID_HANDLE : result;
+    if (result != CUDA_SUCCESS || is_default || *object == NULL) {
+        return result != CUDA_SUCCESS || is_default ? result : CUDA_ERROR_INVALID_HANDLE;
+    }
+    uint64_t green = (*object)->green;
+    return green != 0 && gf_green_context_find((CUgreenCtx)green) == NULL ? CUDA_ERROR_STREAM_DETACHED
+                                                                          : CUDA_SUCCESS;
 }
 
 CUresult gf_stream_device(CUstream stream, CUdevice *device) {

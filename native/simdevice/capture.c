@@ -136,12 +136,12 @@ static CUresult check_unsafe(void) {
     return result;
 }
 
-static CUresult check_context(struct sim_context *context) {
+static CUresult check_context(struct sim_context *context, const struct sim_green *green) {
     CUresult result = CUDA_SUCCESS;
     sim_graphs_lock();
     for (struct sim_capture *capture = captures; capture; capture = capture->next)
         for (struct sim_captured *captured = capture->streams; captured; captured = captured->next)
-            if (captured->stream->context == context)
+            if (captured->stream->context == context && (!green || captured->stream->green == green))
                 result = invalidate(capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     sim_graphs_unlock();
     return result != CUDA_SUCCESS ? result : check_unsafe();

@@ -8,6 +8,7 @@ struct sim_stream;
 struct sim_graph;
 struct sim_context;
 struct sim_links;
+struct sim_green;
 
 /* Whether the stream is part of a capture. */
 bool sim_stream_captured(const struct sim_stream *stream);
@@ -21,7 +22,7 @@ bool sim_capture_takes_params(struct sim_stream *stream, CUgraphNodeParams *para
 /* Before the host waits for a stream or asks about it: success, or the error, which ends the captures that it
  * is about. */
 CUresult sim_capture_check_stream(struct sim_stream *stream);
-CUresult sim_capture_check_context(struct sim_context *context);
+CUresult sim_capture_check_context(struct sim_context *context, const struct sim_green *green);
 /* Before a call that CUDA calls potentially unsafe: the modes of the captures, and of the thread, decide. */
 CUresult sim_capture_check_unsafe(void);
 /* Only that the legacy stream is not asked about while a stream that it waits for is captured. */
@@ -53,7 +54,7 @@ struct sim_capture_rules {
     bool (*takes)(struct sim_stream *stream, const struct sim_op *op, CUresult *result);
     bool (*takes_params)(struct sim_stream *stream, CUgraphNodeParams *params, CUresult *result);
     CUresult (*check_stream)(struct sim_stream *stream);
-    CUresult (*check_context)(struct sim_context *context);
+    CUresult (*check_context)(struct sim_context *context, const struct sim_green *green);
     CUresult (*check_unsafe)(void);
     CUresult (*check_implicit)(const struct sim_stream *stream);
     bool (*record)(struct sim_stream *stream, struct sim_capture_mark *mark, CUresult *result);

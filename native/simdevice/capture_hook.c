@@ -32,9 +32,9 @@ CUresult sim_capture_check_stream(struct sim_stream *stream) {
     return now ? now->check_stream(stream) : CUDA_SUCCESS;
 }
 
-CUresult sim_capture_check_context(struct sim_context *context) {
+CUresult sim_capture_check_context(struct sim_context *context, const struct sim_green *green) {
     const struct sim_capture_rules *now = rules();
-    return now ? now->check_context(context) : CUDA_SUCCESS;
+    return now ? now->check_context(context, green) : CUDA_SUCCESS;
 }
 
 CUresult sim_capture_check_unsafe(void) {

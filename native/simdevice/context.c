@@ -1,5 +1,6 @@
 /* What a context is: alive or not, with which error, and which one is current. */
 #include "context.h"
+#include "green.h"
 #include "log.h"
 #include "thread.h"
 
@@ -23,11 +24,16 @@ bool sim_context_flags_valid(unsigned flags) {
             schedule == CU_CTX_SCHED_YIELD || schedule == CU_CTX_SCHED_BLOCKING_SYNC);
 }
 
-struct sim_context *sim_context_of(CUcontext handle) {
+struct sim_context *sim_context_named(CUcontext handle) {
     struct sim_context *context = sim_acquire(SIM_HANDLE(handle), SIM_CONTEXT);
     if (context)
         sim_release(context);
     return context;
+}
+
+struct sim_context *sim_context_of(CUcontext handle) {
+    struct sim_context *context = sim_context_named(handle);
+    return context && context->green ? context->green->primary : context;
 }
 
 CUresult sim_context_error(const struct sim_context *context) {
@@ -43,7 +49,10 @@ CUresult sim_context_check(const struct sim_context *context) {
 CUresult sim_context_current(struct sim_context **context) {
     SIM_TRY(sim_enter());
     *context = sim_thread_current();
-    return *context ? sim_context_check(*context) : CUDA_ERROR_INVALID_CONTEXT;
+    if (!*context)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    const struct sim_green *green = sim_thread_green();
+    return green && atomic_load(&green->gone) ? CUDA_ERROR_CONTEXT_IS_DESTROYED : sim_context_check(*context);
 }
 
 void sim_context_fail(struct sim_context *context, CUresult error) {

@@ -8,6 +8,8 @@
 #define SIM_LEAST_PRIORITY    0
 #define SIM_GREATEST_PRIORITY (-5)
 
+struct sim_green;
+
 struct sim_context {
     struct sim_object object;
     struct sim_device *device;
@@ -26,6 +28,10 @@ struct sim_context {
     struct sim_stream *legacy;
     struct sim_stream *busy; /* those with operations; under the scheduler's lock */
     _Atomic uint64_t peers;  /* bit per device whose memory cuCtxEnablePeerAccess opened */
+    struct sim_green *green; /* it is but a name of this green context of the primary one */
+    /* Streams of the driver's own, made when first used: later work of the context waits for the one, the
+     * other ends behind all that the context was given. */
+    _Atomic(struct sim_stream *) gate, join;
 };
 
 /* A struct sim_context is never freed, so a plain pointer to one stays good; whether it is usable is `active`
@@ -41,8 +47,10 @@ struct sim_context *sim_contexts(void);
 /* The calling thread's current context, if it can be used: else NOT_INITIALIZED, INVALID_CONTEXT,
  * CONTEXT_IS_DESTROYED or its sticky error. */
 CUresult sim_context_current(struct sim_context **context);
-/* The context of a handle, in use or not; NULL if there is none. */
+/* The context of a handle, in use or not; NULL if there is none. Of a green context: the primary one. */
 struct sim_context *sim_context_of(CUcontext handle);
+/* What the handle itself names. */
+struct sim_context *sim_context_named(CUcontext handle);
 /* Success, or why the context cannot be used. */
 CUresult sim_context_check(const struct sim_context *context);
 CUresult sim_context_error(const struct sim_context *context);

@@ -5,6 +5,7 @@
 #include "device_limits.h"
 #include "driver_interop/interop.h"
 #include "execute.h"
+#include "green.h"
 #include "memory.h"
 #include "module.h"
 #include "stream.h"
@@ -70,7 +71,8 @@ static bool any_active(void) {
 void sim_context_tear_down(struct sim_context *context) {
     gf_context_storage_drop(SIM_POINTER(CUcontext, context));
     atomic_store(&context->active, false);
-    sim_context_drain(context);
+    sim_context_drain(context, NULL);
+    sim_greens_forget_context(context);
     sim_capture_forget_context(context);
     sim_handle_close_all(SIM_EVENT, context);
     sim_handle_close_all(SIM_STREAM, context);
@@ -140,7 +142,7 @@ CUresult cuCtxDestroy_v2(CUcontext handle) {
     struct sim_context *context = sim_context_of(handle);
     if (!context || context->is_primary)
         return CUDA_ERROR_INVALID_CONTEXT;
-    if (sim_thread_current() == context)
+    if (sim_thread_top() == context)
         sim_thread_pop();
     if (!sim_handle_close(SIM_HANDLE(handle), SIM_CONTEXT))
         return CUDA_ERROR_INVALID_CONTEXT;

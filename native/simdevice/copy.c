@@ -243,7 +243,7 @@ static CUresult check_peers(CUcontext to, CUcontext from, bool wait) {
             return CUDA_ERROR_INVALID_CONTEXT;
         SIM_TRY(sim_context_check(context));
         if (wait)
-            sim_context_drain(context);
+            sim_context_drain(context, NULL);
     }
     return CUDA_SUCCESS;
 }
@@ -254,7 +254,7 @@ static CUresult finish_between(CUcontext to, CUcontext from) {
     SIM_TRY(sim_context_current(&current));
     if (sim_context_of(to) == current && sim_context_of(from) == current)
         return CUDA_SUCCESS;
-    sim_context_drain(current);
+    sim_context_drain(current, NULL);
     return sim_context_check(current);
 }
 

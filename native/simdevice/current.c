@@ -1,12 +1,13 @@
 /* The stack of current contexts, and questions and settings of the current one. */
 #include "capture.h"
 #include "device_limits.h"
+#include "green.h"
 #include "synchronized.h"
 #include "thread.h"
 
 CUresult cuCtxPushCurrent_v2(CUcontext handle) {
     SIM_TRY(sim_enter());
-    struct sim_context *context = sim_context_of(handle);
+    struct sim_context *context = sim_context_named(handle);
     if (!context)
         return CUDA_ERROR_INVALID_CONTEXT;
     return sim_thread_push(context) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -24,7 +25,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *out) {
 
 CUresult cuCtxSetCurrent(CUcontext handle) {
     SIM_TRY(sim_enter());
-    struct sim_context *context = handle ? sim_context_of(handle) : NULL;
+    struct sim_context *context = handle ? sim_context_named(handle) : NULL;
     if (handle && !context)
         return CUDA_ERROR_INVALID_CONTEXT;
     return sim_thread_set_current(context) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -33,7 +34,7 @@ CUresult cuCtxSetCurrent(CUcontext handle) {
 CUresult cuCtxGetCurrent(CUcontext *out) {
     SIM_TRY(sim_enter());
     SIM_REQUIRE(out);
-    struct sim_context *context = sim_thread_current();
+    struct sim_context *context = sim_thread_top();
     *out = context ? SIM_POINTER(CUcontext, context) : NULL;
     return CUDA_SUCCESS;
 }
@@ -94,10 +95,10 @@ CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int *version) {
     return CUDA_SUCCESS;
 }
 
-static CUresult synchronize(struct sim_context *context) {
+static CUresult synchronize(struct sim_context *context, const struct sim_green *green) {
     SIM_TRY(sim_context_check(context));
-    SIM_TRY(sim_capture_check_context(context));
-    sim_context_drain(context);
+    SIM_TRY(sim_capture_check_context(context, green));
+    sim_context_drain(context, green);
     sim_synchronized();
     return sim_context_error(context);
 }
@@ -105,13 +106,13 @@ static CUresult synchronize(struct sim_context *context) {
 CUresult cuCtxSynchronize(void) {
     struct sim_context *context;
     SIM_TRY(find(NULL, &context));
-    return synchronize(context);
+    return synchronize(context, sim_thread_green());
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext handle) {
     struct sim_context *context;
     SIM_TRY(find(handle, &context));
-    return synchronize(context);
+    return synchronize(context, handle ? sim_context_named(handle)->green : sim_thread_green());
 }
 
 static bool limit_supported(CUlimit limit) {

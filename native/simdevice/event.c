@@ -161,9 +161,20 @@ CUresult sim_event_context(CUevent handle, struct sim_context **context) {
     return CUDA_SUCCESS;
 }
 
+CUresult sim_event_uncaptured(CUevent handle) {
+    struct sim_event *event;
+    SIM_TRY(acquire(handle, &event));
+    bool captured = event->mark.id != 0;
+    if (captured)
+        sim_capture_asked(&event->mark);
+    sim_release(event);
+    return captured ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
+}
+
 CUresult sim_event_record_in(CUevent handle, struct sim_stream *stream) {
     struct sim_event *event;
     SIM_TRY(acquire(handle, &event));
+    sim_capture_mark_clear(&event->mark);
     CUresult result = record(event, stream);
     sim_release(event);
     return result;

@@ -139,6 +139,7 @@ CUresult sim_memset_op(const CUDA_MEMSET_NODE_PARAMS_v2 *params, struct sim_op *
 CUresult sim_host_op(const CUDA_HOST_NODE_PARAMS_v2 *params, struct sim_op **op);
 CUresult sim_batch_op(const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *params, struct sim_op **op);
 CUresult sim_launch_op(struct sim_context *context, struct sim_function *function,
-                       const CUlaunchConfig *config, void **params, void **extra, struct sim_op **op);
+                       const CUlaunchConfig *config, void **params, void **extra, unsigned multiprocessors,
+                       struct sim_op **op);
 /* A kernel's parameters as it takes them. */
 CUresult sim_launch_params(uint8_t *to, const struct sim_kernel_info *info, void **params, void **extra);

@@ -22,6 +22,7 @@ enum sim_kind {
     SIM_ARRAY = 20,
     SIM_MIPMAP,
     SIM_TEXREF,
+    SIM_GREEN,
 };
 
 struct sim_context;

@@ -1,7 +1,7 @@
 /* Kernel launches. Everything that CUDA reports at once is checked here, before anything is queued. */
 #include "variance.h"
-#include "card.h"
 #include "graph.h"
+#include "green.h"
 #include "log.h"
 #include "module.h"
 #include "nvml/live.h"
@@ -168,17 +168,18 @@ static CUresult prepare(struct sim_function *function, struct sim_kernel **kerne
     return CUDA_SUCCESS;
 }
 
-static CUresult check_cooperative(const CUlaunchConfig *c, const struct sim_function *function) {
+static CUresult check_cooperative(const CUlaunchConfig *c, const struct sim_function *function,
+                                  unsigned multiprocessors) {
     uint32_t threads = c->blockDimX * c->blockDimY * c->blockDimZ;
-    uint64_t resident = (uint64_t)sim_occupancy_blocks(function->info, threads, c->sharedMemBytes) *
-                        sim_card()->multiprocessors;
+    uint64_t resident =
+        (uint64_t)sim_occupancy_blocks(function->info, threads, c->sharedMemBytes) * multiprocessors;
     return (uint64_t)c->gridDimX * c->gridDimY * c->gridDimZ <= resident
                ? CUDA_SUCCESS
                : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
 }
 
 CUresult sim_launch_op(struct sim_context *context, struct sim_function *function, const CUlaunchConfig *c,
-                       void **params, void **extra, struct sim_op **out) {
+                       void **params, void **extra, unsigned multiprocessors, struct sim_op **out) {
     bool cooperative = false;
     struct sim_kernel *kernel;
     if (context != function->module->context)
@@ -187,7 +188,7 @@ CUresult sim_launch_op(struct sim_context *context, struct sim_function *functio
         SIM_TRY(check_attribute(&c->attrs[i], &cooperative));
     SIM_TRY(check_shape(c, function, cooperative));
     if (cooperative)
-        SIM_TRY(check_cooperative(c, function));
+        SIM_TRY(check_cooperative(c, function, multiprocessors));
     SIM_TRY(prepare(function, &kernel));
     size_t bytes = sim_round_up(function->info->param_bytes, 16);
     struct launch_op *op = sim_op_new(sizeof *op + bytes + c->numAttrs * sizeof *c->attrs, &launch_class);
@@ -220,7 +221,7 @@ CUresult sim_launch_op(struct sim_context *context, struct sim_function *functio
         .globals = function->module->globals,
         .backwards = (uint32_t)sim_draw(SIM_OPEN_BLOCKS, 2),
         .first = sim_draw(SIM_OPEN_BLOCKS, (uint64_t)c->gridDimX * c->gridDimY * c->gridDimZ),
-        .multiprocessors = sim_card()->multiprocessors,
+        .multiprocessors = multiprocessors,
         .bound = bound,
         .bound_count = bound_count,
         .stack_limit = limits[CU_LIMIT_STACK_SIZE],
@@ -234,7 +235,8 @@ CUresult sim_launch_op(struct sim_context *context, struct sim_function *functio
 static CUresult launch_on(struct sim_stream *stream, CUfunction given, struct sim_function *function,
                           const CUlaunchConfig *c, void **params, void **extra) {
     struct sim_op *op;
-    SIM_TRY(sim_launch_op(stream->context, function, c, params, extra, &op));
+    SIM_TRY(
+        sim_launch_op(stream->context, function, c, params, extra, sim_green_multiprocessors(stream), &op));
     ((struct launch_op *)op)->given = given;
     sim_message(SIM_LOG_DEBUG, "stream %llu: %s<<<(%u, %u, %u), (%u, %u, %u), %u>>>",
                 (unsigned long long)stream->id, function->info->name, c->gridDimX, c->gridDimY, c->gridDimZ,

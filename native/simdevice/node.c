@@ -1,4 +1,5 @@
 /* What a node does: checked by making its operation, kept with all that the parameters point to. */
+#include "card.h"
 #include "event.h"
 #include "graph.h"
 #include <stdlib.h>
@@ -181,7 +182,8 @@ static CUresult kernel_op(const struct sim_node *node, struct sim_op **op) {
                                    k->blockDimY,     k->blockDimZ,         k->sharedMemBytes, NULL,
                                    node->attributes, node->attribute_count};
     SIM_TRY(sim_function_acquire(node->function, &function));
-    CUresult result = sim_launch_op(node->context, function, &config, k->kernelParams, NULL, op);
+    CUresult result = sim_launch_op(node->context, function, &config, k->kernelParams, NULL,
+                                    sim_card()->multiprocessors, op);
     sim_release(function);
     return result;
 }

@@ -1,6 +1,7 @@
 #include "scheduler.h"
 #include "capture.h"
 #include "context.h"
+#include "green.h"
 #include "log.h"
 #include "variance.h"
 #include <pthread.h>
@@ -132,6 +133,16 @@ static void order_with_legacy(struct sim_stream *stream, struct sim_op *op) {
     }
 }
 
+/* What the context as a whole was told to wait for, and the green one. */
+static void order_with_gate(struct sim_stream *stream, struct sim_op *op) {
+    struct sim_stream *gate = atomic_load(&stream->context->gate);
+    if (gate && gate != stream && gate->tail)
+        wait_for(op, gate->tail);
+    gate = stream->green ? atomic_load(&stream->green->gate) : NULL;
+    if (gate && gate != stream && gate->tail)
+        wait_for(op, gate->tail);
+}
+
 static void append(struct sim_stream *stream, struct sim_op *op, struct sim_op *dependency) {
     op->stream = stream;
     sim_retain(stream);
@@ -139,6 +150,7 @@ static void append(struct sim_stream *stream, struct sim_op *op, struct sim_op *
     if (dependency)
         wait_for(op, dependency);
     order_with_legacy(stream, op);
+    order_with_gate(stream, op);
     if (stream->tail) {
         stream->tail->next = op;
     } else {
@@ -370,11 +382,15 @@ bool sim_stream_busy(struct sim_stream *stream) {
     return busy;
 }
 
-void sim_context_drain(struct sim_context *context) {
+static bool counts(const struct sim_stream *stream, const struct sim_green *green) {
+    return !green || stream->green == green || stream->type == SIM_STREAM_LEGACY;
+}
+
+void sim_context_drain(struct sim_context *context, const struct sim_green *green) {
     pthread_mutex_lock(&lock);
     size_t count = 0;
     for (struct sim_stream *stream = context->busy; stream; stream = stream->next_active)
-        count++;
+        count += counts(stream, green);
     struct sim_op **last = count ? calloc(count, sizeof *last) : NULL;
     if (count && !last) {
         sim_message(SIM_LOG_ERROR, "out of host memory");
@@ -382,8 +398,10 @@ void sim_context_drain(struct sim_context *context) {
     }
     size_t i = 0;
     for (struct sim_stream *stream = context->busy; stream; stream = stream->next_active) {
-        last[i++] = stream->tail;
-        sim_op_retain(stream->tail);
+        if (counts(stream, green)) {
+            last[i++] = stream->tail;
+            sim_op_retain(stream->tail);
+        }
     }
     pthread_mutex_unlock(&lock);
     for (i = 0; i < count; i++) {
@@ -393,8 +411,28 @@ void sim_context_drain(struct sim_context *context) {
     free(last);
 }
 
+static const struct sim_op_class meeting = {.run = NULL};
+
+void sim_context_join(struct sim_context *context, const struct sim_green *green, struct sim_stream *join) {
+    struct sim_op *op = sim_op_new(sizeof *op, &meeting);
+    if (!op) {
+        sim_message(SIM_LOG_ERROR, "out of host memory");
+        abort();
+    }
+    pthread_once(&once, set_up);
+    pthread_mutex_lock(&lock);
+    for (struct sim_stream *stream = context->busy; stream; stream = stream->next_active)
+        if (stream != join && counts(stream, green))
+            wait_for(op, stream->tail);
+    append(join, op, NULL);
+    if (!join->claimed && can_run(join))
+        make_ready(join);
+    pthread_mutex_unlock(&lock);
+    sim_op_release(op);
+}
+
 void sim_device_drain(const struct sim_device *device) {
     for (struct sim_context *context = sim_contexts(); context; context = context->next)
         if (context->device == device && atomic_load(&context->active))
-            sim_context_drain(context);
+            sim_context_drain(context, NULL);
 }

@@ -9,6 +9,7 @@ struct sim_stream;
 struct sim_op;
 struct sim_node_work;
 struct sim_captured;
+struct sim_green;
 
 struct sim_op_class {
     CUresult (*run)(struct sim_op *op); /* NULL: nothing to do, only its place in the order matters */
@@ -52,6 +53,7 @@ struct sim_stream {
     struct gf_stream_settings *settings;     /* its attributes; NULL: none was set */
     bool blocking;                           /* ordered with the legacy stream */
     _Atomic(struct sim_captured *) captured; /* its part in a capture; NULL: it runs what it is given */
+    struct sim_green *green;                 /* the green context in which it was made; NULL: none */
     /* under the scheduler's lock */
     struct sim_op *head, *tail;
     bool claimed; /* a thread runs its head, or it is in the ready list */
@@ -83,8 +85,10 @@ struct sim_op *sim_stream_last(struct sim_stream *stream);
 /* Whether a synchronisation with this stream would have to wait: for the legacy stream, with all that it
  * orders. */
 bool sim_stream_busy(struct sim_stream *stream);
-/* Waits for what has been submitted to any of the context's streams. */
-void sim_context_drain(struct sim_context *context);
+/* Waits for what has been submitted to any of the context's streams; of a green context, to any of its. */
+void sim_context_drain(struct sim_context *context, const struct sim_green *green);
+/* What `join` is given next comes behind all that. */
+void sim_context_join(struct sim_context *context, const struct sim_green *green, struct sim_stream *join);
 /* Calls `action` while no operation is at work on device memory; those that wait for the program are. */
 void sim_scheduler_alone(void (*action)(void *argument), void *argument);
 /* Waits for everything that any context of the device has been given. */

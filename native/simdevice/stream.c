@@ -1,5 +1,6 @@
 #include "stream.h"
 #include "capture.h"
+#include "green.h"
 #include "synchronized.h"
 #include "thread.h"
 #include <stdlib.h>
@@ -58,6 +59,8 @@ CUresult sim_stream_acquire(CUstream handle, struct sim_stream **out) {
     if (!stream)
         return CUDA_ERROR_INVALID_HANDLE;
     CUresult result = sim_context_check(stream->context);
+    if (result == CUDA_SUCCESS && stream->green && atomic_load(&stream->green->gone))
+        result = CUDA_ERROR_STREAM_DETACHED;
     if (result != CUDA_SUCCESS)
         sim_release(stream);
     else
@@ -65,10 +68,8 @@ CUresult sim_stream_acquire(CUstream handle, struct sim_stream **out) {
     return result;
 }
 
-CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority) {
-    struct sim_context *context;
-    SIM_TRY(sim_context_current(&context));
-    SIM_REQUIRE(out && (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) == 0);
+CUresult sim_stream_create(CUstream *out, struct sim_context *context, struct sim_green *green,
+                           unsigned flags, int priority) {
     if (priority > SIM_LEAST_PRIORITY)
         priority = SIM_LEAST_PRIORITY;
     if (priority < SIM_GREATEST_PRIORITY)
@@ -76,8 +77,16 @@ CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int prior
     struct sim_stream *stream = sim_stream_new(context, SIM_STREAM_CREATED, flags, priority);
     if (!stream)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    stream->green = green;
     *out = SIM_POINTER(CUstream, stream);
     return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority) {
+    struct sim_context *context;
+    SIM_TRY(sim_context_current(&context));
+    SIM_REQUIRE(out && (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) == 0);
+    return sim_stream_create(out, context, sim_thread_green(), flags, priority);
 }
 
 CUresult cuStreamCreate(CUstream *out, unsigned int flags) {
@@ -126,19 +135,40 @@ CUresult cuStreamGetId(CUstream handle, unsigned long long *id) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetCtx(CUstream handle, CUcontext *context) {
+static struct sim_green *green_of(const struct sim_stream *stream) {
+    return stream->type == SIM_STREAM_LEGACY ? sim_thread_green() : stream->green;
+}
+
+CUresult cuStreamGetGreenCtx(CUstream handle, CUgreenCtx *out) {
     struct sim_stream *stream;
-    SIM_REQUIRE(context);
+    SIM_REQUIRE(out);
     SIM_TRY(sim_stream_acquire(handle, &stream));
-    *context = SIM_POINTER(CUcontext, stream->context);
+    const struct sim_green *green = green_of(stream);
+    *out = green ? SIM_POINTER(CUgreenCtx, green) : NULL;
     sim_release(stream);
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamGetCtx_v2(CUstream handle, CUcontext *context, CUgreenCtx *green) {
-    SIM_REQUIRE(green);
-    SIM_TRY(cuStreamGetCtx(handle, context));
-    *green = NULL;
+CUresult cuStreamGetCtx(CUstream handle, CUcontext *context) {
+    struct sim_stream *stream;
+    SIM_REQUIRE(context);
+    SIM_TRY(sim_stream_acquire(handle, &stream));
+    const struct sim_green *green = green_of(stream);
+    *context = SIM_POINTER(CUcontext, green ? green->name : stream->context);
+    sim_release(stream);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetCtx_v2(CUstream handle, CUcontext *context, CUgreenCtx *out) {
+    struct sim_stream *stream;
+    SIM_REQUIRE(context && out);
+    if (handle == CU_STREAM_PER_THREAD && sim_thread_green())
+        return CUDA_ERROR_INVALID_HANDLE;
+    SIM_TRY(sim_stream_acquire(handle, &stream));
+    const struct sim_green *green = green_of(stream);
+    *out = green ? SIM_POINTER(CUgreenCtx, green) : NULL;
+    *context = SIM_POINTER(CUcontext, stream->context);
+    sim_release(stream);
     return CUDA_SUCCESS;
 }
 

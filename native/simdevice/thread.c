@@ -1,4 +1,5 @@
 #include "thread.h"
+#include "green.h"
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -43,8 +44,18 @@ static void register_clean_up(void) {
     registered = pthread_setspecific(exit_key, &state) == 0;
 }
 
-struct sim_context *sim_thread_current(void) {
+struct sim_context *sim_thread_top(void) {
     return state.depth ? state.stack[state.depth - 1] : NULL;
+}
+
+struct sim_green *sim_thread_green(void) {
+    struct sim_context *top = sim_thread_top();
+    return top ? top->green : NULL;
+}
+
+struct sim_context *sim_thread_current(void) {
+    struct sim_context *top = sim_thread_top();
+    return top && top->green ? top->green->primary : top;
 }
 
 bool sim_thread_push(struct sim_context *context) {

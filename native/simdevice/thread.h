@@ -2,7 +2,9 @@
 #pragma once
 #include "context.h"
 
-struct sim_context *sim_thread_current(void); /* NULL: none */
+struct sim_context *sim_thread_current(void); /* NULL: none; of a green context: the primary one */
+struct sim_context *sim_thread_top(void);     /* what was made current */
+struct sim_green *sim_thread_green(void);     /* NULL: what is current is no green context */
 bool sim_thread_push(struct sim_context *context);
 struct sim_context *sim_thread_pop(void);
 bool sim_thread_set_current(struct sim_context *context); /* NULL pops */

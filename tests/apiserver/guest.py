@@ -31,6 +31,7 @@ KINDS = {
     "array": 16,
     "texture_object": 17,
     "surface_object": 18,
+    "green_context": 28,
     "mipmapped_array": 25,
     "texture_reference": 26,
     "surface_reference": 27,

@@ -30,6 +30,7 @@ SPEC = load()
 FIRST_FUNCTION = min(v.id for v in SPEC.driver.variants)
 
 # Where a valid value does not follow from the check of one argument alone.
+TWO_MULTIPROCESSORS = bytes([3, *bytes(63)])
 VALID: dict[str, dict[str, Any]] = {
     "sessionMemMap": {"size": PAGE},
     "sessionMemMapOn": {"size": PAGE},
@@ -60,6 +61,7 @@ VALID: dict[str, dict[str, Any]] = {
         "texture": arrays.SAMPLER,
         "payload": arrays.NO_PART,
     },
+    "sessionGreenContext": {"multiprocessors": TWO_MULTIPROCESSORS},
     "sessionSurfaceCreate": {"resource": arrays.resource(arrays.KEPT)},
 }
 
@@ -124,6 +126,7 @@ class World:
             "surface_reference",
             "texture_object",
             "surface_object",
+            "green_context",
         ):
             self.made[kind] = self.make(kind)
         self.ready = self.ready_graph()
@@ -171,6 +174,15 @@ class World:
             arrays.create(guest, new)
         elif kind == "mipmapped_array":
             arrays.create_mipmap(guest, new)
+        elif kind == "green_context":
+            values = {
+                "device": 0,
+                "flags": 0,
+                "multiprocessors": TWO_MULTIPROCESSORS,
+                "workloads": 0,
+                "scope": 0,
+            }
+            assert guest.call("sessionGreenContext", green=new, **values).status == 0
         elif kind == "texture_object":
             assert arrays.texture(guest, new, arrays.KEPT).status == 0
         elif kind == "surface_object":

@@ -206,7 +206,7 @@ MISTAKES = {
             "sessionGetModule(library): unknown object 'book'",
             "Known: context, module, library, kernel, function, stream, event, memory_pool, link, "
             "memory_allocation, graph, graph_node, graph_exec, user_object, array, texture_object, "
-            "surface_object, mipmapped_array, texture_reference, surface_reference",
+            "surface_object, mipmapped_array, texture_reference, surface_reference, green_context",
         ),
     ),
     "nothing said of what it leaves behind": (
@@ -289,8 +289,8 @@ MISTAKES = {
     ),
     "a number of options without a list": (
         DRIVER,
-        "          flags: {kind: flags, allow: [CU_STREAM_NON_BLOCKING]}\n          priority: {kind: scalar",
-        "          flags: {kind: options}\n          priority: {kind: scalar",
+        "          flags: {kind: flags, allow: [CU_STREAM_NON_BLOCKING]}\n          priority: {kind: scalar,",
+        "          flags: {kind: options}\n          priority: {kind: scalar,",
         (
             0,
             "cuStreamCreateWithPriority(flags): no list of options has 'unsigned int'",

@@ -43,7 +43,7 @@ MISTAKES = {
         "answer: {priority: hStream.priority}",
         "answer: {priority: hStream.prority}",
         "hStream.prority: a stream has no 'prority'",
-        "Known: owner, flags, priority, settings, idle_at, id, captured",
+        "Known: owner, flags, priority, settings, idle_at, id, captured, green",
     ),
     "an answer from nowhere": (
         "answer: {priority: hStream.priority}",

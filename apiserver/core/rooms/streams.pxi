@@ -1,7 +1,7 @@
 # Room: streams
 # Holds: streams. What orders work across them is each device's (types.pxi, Gpu).
 # Lock: none; the dispatcher's, or of whoever looks while it stands still
-# Home: streams
+# Home: streams green
 # Changed by: -
 # Read by: host_calls memory
 # Offers: adopt_event adopt_stream cover_all_copies device_is_idle drop_event drop_stream event_ages fence find_event find_plain_event

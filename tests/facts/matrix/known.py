@@ -56,11 +56,6 @@ KNOWN: tuple[Known, ...] = (
         "tokens for GPUDirect RDMA would name the server's memory, which no driver here may map",
     ),
     Known(
-        r"with a context",
-        r"cuStreamGetCtx_v2 pGreenCtx null",
-        "who has no use for the green context need not ask for it",
-    ),
-    Known(
         r"without a context",
         r"cuGraphAddMem(cpy|set)Node",
         "remotely the context that is passed suffices, natively one must be current too",

@@ -147,6 +147,11 @@ def _link(o: Objects) -> int:
     return made.value
 
 
+def _resources(o: Objects) -> int:
+    """A descriptor of all multiprocessors."""
+    return o.new("cuDevResourceGenerateDesc", STRUCTS["const CUdevResource"](o), 1)
+
+
 def _made(name: str, *arguments: Any) -> Callable[[Objects], int]:
     """By a call that takes these; the name of an object or a struct stands for one."""
 
@@ -191,6 +196,8 @@ MAKERS: dict[str, Callable[[Objects], int]] = {
     "wait_node": _made("cuGraphAddEventWaitNode", "graph", 0, 0, "event"),
     "source": _made("cuGraphCreate", 0),
     "graph_exec": _made("cuGraphInstantiateWithFlags", "source", 0),
+    "resources": _resources,
+    "green_context": _made("cuGreenCtxCreate", "resources", 0, 1),
     "user_object": _made("cuUserObjectCreate", 0, "CUhostFn", 1, 1),
 }
 # A node that a function is about, by a part of the function's name.
@@ -212,6 +219,7 @@ ENDERS: dict[str, str] = {
     "memory_pool": "cuMemPoolDestroy",
     "memory_allocation": "cuMemRelease",
     "link": "cuLinkDestroy",
+    "green_context": "cuGreenCtxDestroy",
     "array": "cuArrayDestroy",
     "mipmapped_array": "cuMipmappedArrayDestroy",
     "texture_object": "cuTexObjectDestroy",
@@ -230,6 +238,12 @@ def _copy(o: Objects, third: bool, context: bool = False) -> Any:
         middle = [o.current if context else 0] if third else []
         sides += [*([0] * (4 if third else 2)), *where, *middle, 64, *([4] if third else [])]
     return o.pack(layout * 2 + ("QQQ" if third else "QQ"), *sides, 16, 4, *([1] if third else []))
+
+
+def _resource(o: Objects) -> Any:
+    found = o.pack("200x")
+    o.call("cuDeviceGetDevResource", 0, ctypes.byref(found), 1)
+    return found
 
 
 def _kernel_node(o: Objects) -> list[int]:
@@ -258,8 +272,10 @@ STRUCTS: dict[str, Callable[[Objects], Any]] = {
     "CUgraphNode": lambda o: o.pack("Q", o.get("graph_node")),
     "CUpointer_attribute": lambda o: o.pack("i", 2),
 }
+STRUCTS["const CUdevResource"] = STRUCTS["CUdevResource"] = _resource
 OTHERS: dict[str, Callable[[Objects], Any]] = {
     "CUhostFn": lambda o: o.function(HOST_FUNCTION),
     "CUstreamCallback": lambda o: o.function(STREAM_CALLBACK),
     "CUmemLocation": lambda o: 1,
+    "CUdevResourceDesc": lambda o: o.get("resources"),
 }
