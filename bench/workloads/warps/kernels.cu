@@ -95,6 +95,12 @@ extern "C" __global__ void kmeans(const float *x, const float *y, const float *c
         atomicAdd(&sums[threadIdx.x], own[threadIdx.x]);
 }
 
+extern "C" __global__ void grid_alone(int *out) {
+    __syncthreads();
+    if (threadIdx.x == 0)
+        out[blockIdx.x] = 1;
+}
+
 extern "C" __global__ void grid_sync(int *out) {
     cooperative_groups::this_grid().sync();
     if (threadIdx.x == 0)

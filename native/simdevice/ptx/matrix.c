@@ -142,10 +142,14 @@ struct operands {
 static double from_half(uint32_t bits) {
     if ((bits & 0x7c00) == 0x7c00)
         return sim_fp_decode(bits, F16);
+    if ((bits & 0x7c00) == 0) {
+        double small = (double)(bits & 0x3ff) * 0x1p-24;
+        return bits & 0x8000 ? -small : small;
+    }
     uint64_t word = (uint64_t)(bits & 0x7fff) << 42;
     double value;
     memcpy(&value, &word, sizeof value);
-    value *= 0x1p1008; /* from the exponent of a half, subnormals included */
+    value *= 0x1p1008; /* from the exponent of a half */
     return bits & 0x8000 ? -value : value;
 }
 

@@ -20,6 +20,8 @@ ATTRIBUTES = (
     'nounwind null_pointer_is_valid "min-legal-vector-width"="512" "prefer-vector-width"="512" '
     '"probe-stack"="inline-asm"'
 )
+# Loads and stores of a function that has no more of them are inlined.
+_SMALL = 64
 # The lanes take turns in these, whatever the operands.
 _IN_TURNS = {"atom", "call", "mbarrier", "red"}
 # Not worth a branch where no lane may be there.
@@ -62,6 +64,8 @@ class WarpEmitter(FunctionEmitter):
         self.plan = plan
         self.warp_handlers = warp_handlers
         self.kinds: dict[str, str] = {}
+        accesses = sum(isinstance(item, Instruction) and item.opcode in ("ld", "st") for item in items)
+        self.is_small = accesses <= _SMALL  # loads and stores are worth their code at each place
         self.widener = Widener(self.spread, self.kinds.get)
         self.mask = "%mask.in"
         self.narrowed = False

@@ -7,6 +7,8 @@ lie word by word: a word of all lanes, then the next, so that LLVM sees through 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..emit import reach
 from ..emit.function import Place
 from ..emit.memory import elements, take_hints, take_order, take_space, take_storage, take_vector
@@ -19,6 +21,7 @@ from .registry import warp_opcode
 from .widen import WARP, vector
 
 _MASK = vector("i1")
+_HALF = WARP // 2
 
 
 # Parameters
@@ -155,7 +158,7 @@ def _masked(e: WarpEmitter, kind: str, load: bool) -> str:
 def load_each(e: WarpEmitter, address: str, space: str, kind: Type, count: int = 1) -> list[str]:
     """`count` values, one behind the other, from every lane's address."""
     t, size = kind.integer, kind.bytes
-    if kind.bits > 64:
+    if kind.bits > 64 or not e.is_small:
         return _elsewhere_load(e, address, space, kind, count)
     good, zero = _neighbours(e, address, space, size * count)
     slots = [e.alloca(vector(t)) for _ in range(count)]
@@ -172,6 +175,7 @@ def load_each(e: WarpEmitter, address: str, space: str, kind: Type, count: int =
         e.raw(f"store {vector(t)} {value}, ptr {slot}")
     e.branch(done)
     e.open(far)
+    _load_halves(e, address, space, kind, slots, done)
     for slot, value in zip(slots, _elsewhere_load(e, address, space, kind, count), strict=True):
         e.raw(f"store {vector(t)} {value}, ptr {slot}")
     e.open(done)
@@ -181,7 +185,7 @@ def load_each(e: WarpEmitter, address: str, space: str, kind: Type, count: int =
 def store_each(e: WarpEmitter, address: str, space: str, kind: Type, values: list[str]) -> None:
     t, size, count = kind.integer, kind.bytes, len(values)
     wide = [e.spread(t, value) for value in values]
-    if kind.bits > 64:
+    if kind.bits > 64 or not e.is_small:
         _elsewhere_store(e, address, space, kind, wide)
         return
     good, zero = _neighbours(e, address, space, size * count)
@@ -198,6 +202,81 @@ def store_each(e: WarpEmitter, address: str, space: str, kind: Type, values: lis
     e.open(far)
     _elsewhere_store(e, address, space, kind, wide)
     e.open(done)
+
+
+@dataclass
+class _Half:
+    """Sixteen lanes: the address of the first, and whether the others' are the same, or follow it."""
+
+    base: str
+    same: str
+    near: str
+
+
+def _half(e: WarpEmitter, address: str, first: int, t: str, size: int) -> _Half:
+    wide, part = vector(t), f"<{_HALF} x {t}>"
+    chosen = ", ".join(f"i32 {first + lane}" for lane in range(_HALF))
+    lanes = e.raw_op(f"shufflevector {wide} {address}, {wide} poison, <{_HALF} x i32> <{chosen}>")
+    base = e.raw_op(f"extractelement {wide} {address}, i32 {first}")
+    every = e.raw_op(f"shufflevector {part} {lanes}, {part} poison, <{_HALF} x i32> zeroinitializer")
+    steps = "<" + ", ".join(f"{t} {lane * size}" for lane in range(_HALF)) + ">"
+    following = e.raw_op(f"add {part} {every}, {steps}")
+    found = []
+    for expected in (every, following):
+        equal = e.raw_op(f"icmp eq {part} {lanes}, {expected}")
+        bits = e.raw_op(f"bitcast <{_HALF} x i1> {equal} to i{_HALF}")
+        found.append(e.raw_op(f"icmp eq i{_HALF} {bits}, -1"))
+    return _Half(base, found[0], found[1])
+
+
+def _load_halves(e: WarpEmitter, address: str, space: str, kind: Type, slots: list[str], done: str) -> None:
+    """Where all lanes are there, and each half is at one address or, in blocks of 16 columns, in one row."""
+    t, size, at = kind.integer, kind.bytes, _address_type(space)
+    if e.kernel.checked:
+        return
+    reach_of = size * len(slots)
+    low, high = (_half(e, address, first, at, size) for first in (0, _HALF))
+    good = e.raw_op(f"icmp eq i32 {e.bits(e.mask)}, -1")
+    crooked = e.raw_op(f"and {at} {e.raw_op(f'or {at} {low.base}, {high.base}')}, {reach_of - 1}")
+    good = e.raw_op(f"and i1 {good}, {e.raw_op(f'icmp eq {at} {crooked}, 0')}")
+    begins = [low.base, high.base]
+    if space == "shared":
+        begins = [e.raw_op(f"zext i32 {base} to i64") for base in begins]
+        for begin in begins:
+            end = e.raw_op(f"add i64 {begin}, {max(reach_of, _HALF * size)}")
+            good = e.raw_op(f"and i1 {good}, {e.raw_op(f'icmp ule i64 {end}, {e.shared_limit()}')}")
+    pointers = [_pointer(e, begin, space) for begin in begins]
+    part, everyone = f"<{_HALF} x {t}>", ", ".join(f"i32 {lane}" for lane in range(WARP))
+
+    def join(slot: str, halves: list[str]) -> None:
+        both = f"{part} {halves[0]}, {part} {halves[1]}"
+        joined = e.raw_op(f"shufflevector {both}, <{WARP} x i32> <{everyone}>")
+        e.raw(f"store {vector(t)} {joined}, ptr {slot}")
+
+    if len(slots) == 1:
+        rows, on = e.label(), e.label()
+        together = e.raw_op(f"and i1 {good}, {e.raw_op(f'and i1 {low.near}, {high.near}')}")
+        e.branch_if(together, rows, on)
+        e.open(rows)
+        join(slots[0], [e.raw_op(f"load {part}, ptr {pointer}, align {size}") for pointer in pointers])
+        e.branch(done)
+        e.open(on)
+    ones, on = e.label(), e.label()
+    together = e.raw_op(f"and i1 {good}, {e.raw_op(f'and i1 {low.same}, {high.same}')}")
+    e.branch_if(together, ones, on)
+    e.open(ones)
+    for index, slot in enumerate(slots):
+        halves = []
+        for pointer in pointers:
+            where = e.raw_op(f"getelementptr {t}, ptr {pointer}, i64 {index}")
+            value = e.raw_op(f"load {t}, ptr {where}, align {size}")
+            first = e.raw_op(f"insertelement {part} poison, {t} {value}, i64 0")
+            halves.append(
+                e.raw_op(f"shufflevector {part} {first}, {part} poison, <{_HALF} x i32> zeroinitializer")
+            )
+        join(slot, halves)
+    e.branch(done)
+    e.open(on)
 
 
 def _whole(e: WarpEmitter, good: str, count: int) -> str:
