@@ -32,8 +32,8 @@ static struct sim_barrier *arrive(struct sim_thread *t, uint32_t id, uint32_t co
     const struct sim_lanes *lanes = cta->current->lanes;
     if (lanes != NULL) {
         sim_cta_count(cta, cta->current, lanes->live);
-        barrier->arrived += count != 0 ? WARP : (uint32_t)__builtin_popcount(lanes->live);
-        barrier->predicates += (uint32_t)__builtin_popcount(predicate);
+        barrier->arrived += count != 0 ? WARP : sim_lane_count(lanes->live);
+        barrier->predicates += sim_lane_count(count != 0 ? predicate : predicate & lanes->live);
     } else {
         barrier->arrived++;
         barrier->predicates += predicate != 0;

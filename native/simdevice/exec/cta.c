@@ -205,7 +205,9 @@ static void resume(struct sim_cta *cta, struct sim_fiber *fiber) {
 /* Lanes that exited while others of their warp ran on. */
 void sim_cta_count(struct sim_cta *cta, struct sim_fiber *fiber, uint32_t live) {
     struct sim_warp *warp = sim_warp_of(fiber);
-    cta->live -= (uint32_t)__builtin_popcount(warp->live & ~live);
+    if ((warp->live & ~live) == 0)
+        return;
+    cta->live -= sim_lane_count(warp->live & ~live);
     warp->live &= live;
 }
 

@@ -168,6 +168,10 @@ void sim_faults_arm(void);
 void sim_output_init(struct sim_output *output);
 void sim_output_flush(struct sim_output *output);
 
+/* How many lanes a mask names: mostly all. */
+static inline uint32_t sim_lane_count(uint32_t mask) {
+    return mask == ~0u ? WARP : (uint32_t)__builtin_popcount(mask);
+}
 static inline struct sim_fiber *sim_fiber_of(struct sim_thread *thread) {
     return (struct sim_fiber *)thread;
 }

@@ -129,7 +129,10 @@ def _neighbours(e: WarpEmitter, address: str, space: str, size: int) -> tuple[st
         end = e.raw_op(f"add i64 {begin}, {e.raw_op(f'zext i32 {span} to i64')}")
         inside = e.raw_op(f"icmp ule i64 {e.raw_op(f'add i64 {end}, {size}')}, {e.shared_limit()}")
         good = e.raw_op(f"and i1 {good}, {inside}")
-        return good, e.raw_op(f"sext i32 {zero} to i64")
+        # What a mask leaves out before shared memory begins is a fault that the processor hides, slowly.
+        begins = e.raw_op(f"icmp sge i32 {zero}, 0")
+        good = e.raw_op(f"and i1 {good}, {begins}")
+        return good, e.raw_op(f"zext i32 {zero} to i64")
     if e.kernel.checked:
         inside = reach.in_device(e, lowest)
         good = e.raw_op(f"and i1 {good}, {inside}")
