@@ -162,10 +162,19 @@ static bool turn(struct sim_worker *worker, struct sim_cta **resident) {
     return progress;
 }
 
+/* Of a grid whose blocks all wait for each other: as many more as there are. One after the other, each would
+ * cost a turn of those before it. */
+static bool start_as_many(struct sim_worker *worker, struct sim_cta **resident, uint64_t *started) {
+    uint64_t before = *started;
+    while (*started < 2 * before + 1 && start_one(worker, resident))
+        ++*started;
+    return *started != before;
+}
+
 static void run_fibers(struct sim_worker *worker) {
     struct sim_run *run = worker->run;
     struct sim_cta *resident = NULL;
-    uint64_t start = now_ns(), blocks = 0, stuck_since = 0, patience = PATIENCE_NS;
+    uint64_t start = now_ns(), blocks = 0, started = 0, stuck_since = 0, patience = PATIENCE_NS;
     for (;;) {
         if (resident == NULL && !start_one(worker, &resident))
             break;
@@ -173,7 +182,7 @@ static void run_fibers(struct sim_worker *worker) {
             blocks += resident == NULL;
             stuck_since = 0;
         } else if (run->grid->cooperative) {
-            if (!start_one(worker, &resident))
+            if (!start_as_many(worker, &resident, &started))
                 sched_yield();
         } else if (stuck_since == 0) {
             stuck_since = now_ns();
