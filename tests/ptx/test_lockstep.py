@@ -43,6 +43,29 @@ end:
     assert out[0] == 2016
 
 
+@pytest.mark.parametrize("how", [".volatile", ""])
+def test_a_reduction_of_one_warp_without_any_barrier(how: str) -> None:
+    """Nothing in the kernel says that its threads need each other."""
+    steps = "".join(STEP.format(how=how, offset=4 * distance) for distance in (32, 16, 8, 4, 2, 1))
+    body = f"""
+    {SUMS}
+    mov.u32 %r9, sums;
+    shl.b32 %r10, %r0, 2;
+    add.u32 %r10, %r9, %r10;
+    add.u32 %r8, %r0, 32;
+    st{how}.shared.u32 [%r10], %r0;
+    st{how}.shared.u32 [%r10+128], %r8;
+    {steps}
+    setp.ne.u32 %p0, %r0, 0;
+    @%p0 bra end;
+    ld.volatile.shared.u32 %r11, [sums];
+    {store("%r11", index="%r0")}
+end:
+    """
+    (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(1, np.uint32), block=(32,))
+    assert out[0] == 2016
+
+
 def test_lanes_meet_after_a_loop_of_their_own_length() -> None:
     """Each lane goes round as often as its number says; all of them then vote."""
     body = f"""

@@ -202,15 +202,6 @@ static void resume(struct sim_cta *cta, struct sim_fiber *fiber) {
         release(cta, fiber);
 }
 
-/* Lanes that exited while others of their warp ran on. */
-void sim_cta_count(struct sim_cta *cta, struct sim_fiber *fiber, uint32_t live) {
-    struct sim_warp *warp = sim_warp_of(fiber);
-    if ((warp->live & ~live) == 0)
-        return;
-    cta->live -= sim_lane_count(warp->live & ~live);
-    warp->live &= live;
-}
-
 void sim_cta_exit(struct sim_fiber *fiber) {
     struct sim_cta *cta = sim_cta_of(&fiber->thread);
     struct sim_warp *warp = sim_warp_of(fiber);

@@ -131,8 +131,6 @@ bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, uint64_t inde
 bool sim_cta_round(struct sim_cta *cta);
 /* Ends the grid if an assertion failed in the block. */
 void sim_cta_judge(struct sim_cta *cta);
-/* The fiber's warp has no more than these lanes left. */
-void sim_cta_count(struct sim_cta *cta, struct sim_fiber *fiber, uint32_t live);
 void sim_cta_discard(struct sim_cta *cta);
 void sim_cta_exit(struct sim_fiber *fiber) __attribute__((noreturn));
 void sim_block_describe(struct sim_block *block, const struct sim_run *run, uint64_t index);
@@ -143,6 +141,8 @@ void sim_cta_free(struct sim_cta *cta);
 /* ready.c: which fibers of a block run next. One that waited is woken. */
 void sim_cta_ready(struct sim_cta *cta, struct sim_fiber *fiber);
 void sim_cta_wake(struct sim_cta *cta, struct sim_fiber *fiber);
+/* The fiber's warp has no more than these lanes left. */
+void sim_cta_count(struct sim_cta *cta, struct sim_fiber *fiber, uint32_t live);
 
 /* warp.c: switches away until somebody wakes the fiber. */
 void sim_cta_wait(struct sim_cta *cta, struct sim_fiber *fiber);

@@ -35,7 +35,8 @@ def kernel_ir(kernel: KernelContext) -> str:
     unit = os.environ.get(UNIT, "")
     if kernel.program.uses_fibers:
         form, entry = THREADS, [_RUN_THREAD]
-    if unit == "warp" or (kernel.program.uses_fibers and unit != "thread"):
+    needed = kernel.program.uses_fibers or kernel.program.exchanges
+    if unit == "warp" or (needed and unit != "thread"):
         warps = kernel_functions(kernel, records)
         if warps is not None:
             form, functions, entry = WARPS, warps, []
