@@ -13,10 +13,15 @@ from .uniform import Uniformity
 
 __all__ = ["kernel_functions"]
 
+# Instructions and declarations of a kernel and its functions: vectors take more than twice as long to compile.
+_MOST = 12_000
+
 
 def kernel_functions(kernel: KernelContext, records: dict[int, Recorder]) -> list[str] | None:
     """The functions of a kernel for warps, as LLVM IR; None: it runs a thread at a time. `records` are of the
     functions for one thread."""
+    if sum(len(record.items) for record in records.values()) > _MOST:
+        return None
     declared, helpers = dict(kernel.declared), dict(kernel.helpers)
     try:
         texts = [_function_text(kernel, record) for record in records.values()]
