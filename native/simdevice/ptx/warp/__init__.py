@@ -13,7 +13,7 @@ from .uniform import Uniformity
 
 __all__ = ["kernel_functions"]
 
-# Instructions and declarations of a kernel and its functions: vectors take more than twice as long to compile.
+# Instructions and declarations of a kernel with its functions: vectors take twice as long to compile.
 _MOST = 12_000
 
 
