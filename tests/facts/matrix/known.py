@@ -61,11 +61,6 @@ KNOWN: tuple[Known, ...] = (
         "remotely the context that is passed suffices, natively one must be current too",
     ),
     Known(
-        r"in another context",
-        r"cuLaunch(Grid|KernelEx)?",
-        "no shape of a block, and a function of another context: which of the two is told",
-    ),
-    Known(
         r"of a destroyed context|after a reset",
         r"cuGraphInstantiateWithFlags|cuGraphExecGet(Flags|Id)|cuGraphExecDestroy",
         "remotely an executable graph ends with the context for which it was made; natively its launch fails",
