@@ -363,6 +363,11 @@ cdef class Core:
             status = scrub(self.s)
         return status == cu.CUDA_SUCCESS
 
+    @property
+    def may_never_end(self) -> bool:
+        """Whether the session's work may go on for ever: it is more than copies."""
+        return may_never_end(self.s)
+
     def stats(self) -> dict[str, int]:
         """Counters of the session under way, or of the last one."""
         cdef const Stats *stats = &self.s.stats

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 HUNG_UP = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 PAUSE_LEAST, PAUSE_MOST = 0.5, 64.0  # seconds between looks at what kernels printed
 LEAVE_SECONDS = 0.6  # for the engine to stop once its guest is gone; a running kernel cannot be stopped
-COPY_SECONDS = 10.0  # likewise, if it launched none: copies end by themselves, on a busy machine later
+COPY_SECONDS = 10.0  # likewise, if all it did is copy: copies end by themselves, on a busy machine later
 LOOK_SECONDS = 0.05  # between looks at one that takes longer
 RESTORE_SECONDS = 10.0  # likewise, if it is the source of a session that is gone
 STOP_SECONDS = 30.0  # for a migration; what it waits for has shorter limits
@@ -183,7 +183,7 @@ class Session:
         s at most.
         """
         late = self.stats or time.monotonic() > self._leaving + COPY_SECONDS
-        return not late and not self._core.stats()["launches"]
+        return not late and not self._core.may_never_end
 
     def launched(self) -> None:
         """A kernel was launched, which may print: look for output soon."""

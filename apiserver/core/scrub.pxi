@@ -3,14 +3,14 @@
 cdef enum:
     IDLE_PATIENCE = 300         # milliseconds for the device to finish a gone guest's work; then the process ends
     LOST_PATIENCE = 100         # if it was killed: the second within which all is free has begun long ago
-    COPY_PATIENCE = 10000       # if there are no kernels: copies end by themselves
+    COPY_PATIENCE = 10000       # if there is nothing else: copies end by themselves
 
 
 cdef bint settle_down(Session *s) noexcept nogil:
     """Waits a little for device and waiters. False: something still runs, and a running kernel cannot be stopped."""
     cdef int patience = IDLE_PATIENCE if s.input.closed else LOST_PATIENCE
     cdef int tasks
-    if s.stats.launches == 0:
+    if not may_never_end(s):
         patience = COPY_PATIENCE
     while patience > 0:
         if device_is_idle(s):

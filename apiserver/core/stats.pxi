@@ -25,3 +25,17 @@ cdef void begin_stats(Session *s) noexcept nogil:
 cdef void restore_stats(Session *s, const Stats *stats) noexcept nogil:
     """As they were where the session comes from."""
     s.stats = stats[0]
+
+
+cdef bint may_never_end(const Session *s) noexcept nogil:
+    """Whether work may be under way that does not end by itself: kernels, or streams that wait for a value, or for an
+    event of another process.
+    """
+    cdef int place
+    cdef uint16_t op
+    for place in range(GF_OP_COUNT):
+        op = operations[place]
+        if op == GF_OP_cuStreamWaitValue32_v2 or op == GF_OP_cuStreamWaitValue64_v2 or op == GF_OP_sessionImportEvent:
+            if s.stats.unanswered[place].succeeded + s.stats.answered[place].succeeded > 0:
+                return True
+    return s.stats.launches > 0

@@ -6,11 +6,13 @@ import contextlib
 import socket
 import struct
 import time
+from pathlib import Path
 
 import pytest
 from gpuferry.specs._generated import node_pb2
 
 from tests.apiserver import kernels
+from tests.apiserver.engine import Engine
 from tests.apiserver.guest import Guest, handle
 from tests.apiserver.server import Server
 
@@ -185,3 +187,17 @@ def test_device_memory_is_free_again(server: Server) -> None:
         guest.socket.close()
         assert server.ended().clean
         server.ready()
+
+
+def test_who_waits_for_what_never_comes_is_not_given_the_time_of_a_copy(tmp_path: Path) -> None:
+    with Engine(tmp_path / "log") as engine:
+        guest = engine.session()
+        address = guest.map()
+        guest.write(address, bytes(8))
+        assert guest.sync().latched == 0
+        assert not engine.call("may_never_end")
+        guest.send("cuStreamWaitValue32_v2", stream=0, addr=address, value=0, flags=0)  # here it came
+        assert guest.sync().latched == 0
+        assert engine.call("may_never_end")
+        guest.close()
+        assert engine.ended()[1]

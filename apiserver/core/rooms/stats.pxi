@@ -4,7 +4,7 @@
 # Home: stats
 # Changed by: receive send graphs session_ops
 # Read by: _core scrub
-# Offers: begin_stats count now restore_stats
+# Offers: begin_stats count may_never_end now restore_stats
 
 cdef struct Calls:              # of one operation
     uint64_t succeeded
