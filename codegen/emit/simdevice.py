@@ -27,8 +27,10 @@ def outputs(spec: Spec) -> dict[str, str]:
 
 
 def captured(v: Variant) -> str:
-    """The expression of what a call is refused with while something is captured, before its arguments are looked at, as in
-    the guest; empty: nothing, or what is asked about an event or a context, which must be found first."""
+    """The expression of what a call is refused with while something is captured, before its arguments are
+    looked at, as in the guest; empty: nothing, or what is asked about an event or a context, which must be
+    found first.
+    """
     early = (Capture.UNSAFE, Capture.COPY, Capture.STREAM)
     return asked(v).replace("gf_capture_", "sim_may_capture_") if v.capture in early else ""
 
