@@ -1,7 +1,7 @@
 # Declarations of C: system calls, hashes, codecs; nothing of the session.
 
 from libc.errno cimport EAGAIN, EBADMSG, EINTR, errno
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memmove, memset, strlen
@@ -180,3 +180,25 @@ cdef extern from "wire/handle.h" nogil:
     uint16_t gf_handle_generation(uint64_t handle)
     uint64_t gf_handle_make(uint32_t kind, uint16_t generation, uint32_t slot)
     uint32_t gf_handle_slot(uint64_t handle)
+
+cdef extern from "driver_interop/tensor_map.h" nogil:
+    enum:
+        GF_TENSOR_TILED
+        GF_TENSOR_IM2COL
+        GF_TENSOR_IM2COL_WIDE
+    cdef struct gf_tensor_map:
+        uint64_t address
+        uint8_t form
+        uint8_t type
+        uint8_t rank
+        uint8_t interleave
+        uint8_t swizzle
+        uint8_t promotion
+        uint8_t fill
+        uint8_t mode
+        uint64_t strides[4]
+        uint32_t dims[5]
+        uint16_t box[5]
+        uint8_t steps[5]
+        int16_t lower[3]
+        int16_t upper[3]

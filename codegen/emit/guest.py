@@ -42,6 +42,8 @@ def refused(variant: Variant) -> str:
     found = [p.name for p in variant.signature.params if p.ctype == ctype]
     if variant.stream == "implicit" and ctype == "CUstream":
         found = ["stream"]
+    if variant.capture is Capture.COPY and not found:
+        found = ["CU_STREAM_LEGACY"]  # of an interface that is older than per-thread streams
     if ctype is not None and len(found) != 1:
         cause = f"{variant.symbol}: 'capture: {variant.capture.value}' asks about one {ctype}"
         raise SpecError(variant.where, cause, "Say another one")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ..model import Arg, By, Class, Kind, Needs, Spec, Variant
+from ..model import Arg, By, Capture, Class, Kind, Needs, Spec, Variant
 from ..render import render
+from .guest import refused as asked
 
 FILES = {
     "simdevice_entries.c": "sim_entries.c.j2",
@@ -18,9 +19,20 @@ def outputs(spec: Spec) -> dict[str, str]:
     file = spec.driver.file
     refused = {v.symbol: checks for v in variants if (checks := refusal(v)) is not None}
     return {
-        f"native/_generated/{name}": render(template, __file__, file, variants=variants, refused=refused)
+        f"native/_generated/{name}": render(
+            template, __file__, file, variants=variants, refused=refused, captured=captured
+        )
         for name, template in FILES.items()
     }
+
+
+def captured(v: Variant) -> str:
+    """The expression of what a call is refused with while something is captured, before its arguments are
+    looked at, as in the guest; empty: nothing, or what is asked about an event or a context, which must be
+    found first.
+    """
+    early = (Capture.UNSAFE, Capture.COPY, Capture.STREAM)
+    return asked(v).replace("gf_capture_", "sim_may_capture_") if v.capture in early else ""
 
 
 def refusal(v: Variant) -> list[str] | None:

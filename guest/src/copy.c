@@ -454,6 +454,9 @@ CUresult gf_copy_plane(const CUDA_MEMCPY2D *p, CUstream stream, bool behind) {
 }
 
 CUresult gf_copy_volume_between(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool behind) {
+    if (p->srcLOD != 0 || p->dstLOD != 0) {
+        return CUDA_ERROR_INVALID_VALUE; /* before the contexts are looked at */
+    }
     CUDA_MEMCPY3D volume = {
         .srcXInBytes = p->srcXInBytes,
         .srcY = p->srcY,

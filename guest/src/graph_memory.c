@@ -85,7 +85,7 @@ static CUresult check(const CUDA_MEM_ALLOC_NODE_PARAMS_v2 *params) {
 
 static CUresult allocate(struct gf_node *node) {
     CUDA_MEM_ALLOC_NODE_PARAMS_v2 *params = &node->params.alloc;
-    CUresult result = check(params);
+    CUresult result = params->bytesize > SIZE_MAX - PAGE ? CUDA_ERROR_OUT_OF_MEMORY : check(params);
     if (result != CUDA_SUCCESS) {
         return result;
     }

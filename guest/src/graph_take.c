@@ -3,11 +3,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "context.h"
 #include "copy.h"
 #include "graph.h"
 #include "launch.h"
 #include "module.h"
 #include "objects.h"
+
+/* The context in which a node works must be there and sound; NULL is the current one, if there is any. */
+static CUresult in_context(uint64_t handle) {
+    struct gf_context *context;
+    uint64_t wire;
+    if (handle == 0 && gf_context_current_handle() == 0) {
+        return CUDA_SUCCESS;
+    }
+    CUresult result = gf_context_look_up((CUcontext)handle, &context, &wire);
+    return result == CUDA_SUCCESS ? gf_context_usable(context) : result;
+}
 
 /* Kernels: the parameters' values, packed, and pointers to them for whoever asks. */
 
@@ -26,7 +38,8 @@ static CUresult take_kernel(struct gf_node *node) {
                              .blockDimZ = kernel->blockDimZ,
                              .sharedMemBytes = kernel->sharedMemBytes};
     const struct gf_kernel_info *info = callable->info;
-    CUresult result = gf_launch_check(&config, callable);
+    CUresult result = in_context(callable->context);
+    result = result == CUDA_SUCCESS ? gf_launch_check(&config, callable) : result;
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -59,7 +72,8 @@ static CUresult take_memcpy(struct gf_node *node) {
     if (copy->WidthInBytes == 0 || copy->Height == 0 || copy->Depth == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return gf_copy_check(copy);
+    CUresult result = in_context((uint64_t)node->params.memcpy.copyCtx);
+    return result == CUDA_SUCCESS ? gf_copy_check(copy) : result;
 }
 
 static CUresult take_memset(struct gf_node *node) {
@@ -68,13 +82,17 @@ static CUresult take_memset(struct gf_node *node) {
         (fill->elementSize != 1 && fill->elementSize != 2 && fill->elementSize != 4)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return gf_fill_check(fill->dst, fill->pitch, fill->elementSize, fill->width, fill->height);
+    CUresult result = in_context((uint64_t)fill->ctx);
+    return result != CUDA_SUCCESS
+               ? result
+               : gf_fill_check(fill->dst, fill->pitch, fill->elementSize, fill->width, fill->height);
 }
 
 static CUresult take_event(struct gf_node *node) {
     CUevent event = node->params.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD ? node->params.eventRecord.event
                                                                          : node->params.eventWait.event;
-    return gf_event_find(event) == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    const struct gf_event *found = gf_event_find(event);
+    return found == NULL ? CUDA_ERROR_INVALID_VALUE : in_context(found->object.owner);
 }
 
 static CUresult take_host(struct gf_node *node) {
@@ -83,6 +101,10 @@ static CUresult take_host(struct gf_node *node) {
 
 static CUresult take_batch(struct gf_node *node) {
     CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *batch = &node->params.memOp;
+    CUresult refused = batch->paramArray == NULL ? CUDA_SUCCESS : in_context((uint64_t)batch->ctx);
+    if (refused != CUDA_SUCCESS) {
+        return refused;
+    }
     if (batch->paramArray == NULL || batch->count == 0 || batch->count > GF_BATCH_MAX || batch->flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -89,13 +89,13 @@ static CUresult alloc_plain(void **memory, size_t bytes, unsigned flags) {
 CUresult gf_cuMemHostAlloc(void **pp, size_t bytesize, unsigned Flags) {
     const unsigned known =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-    if (pp == NULL || bytesize == 0 || (Flags & ~known) != 0) {
+    if (pp == NULL || (Flags & ~known) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if ((Flags & CU_MEMHOSTALLOC_DEVICEMAP) != 0) {
-        return alloc_mapped(pp, bytesize, Flags);
+        return alloc_mapped(pp, bytesize + (bytesize == 0), Flags); /* nothing may be freed like anything */
     }
-    return alloc_plain(pp, bytesize, Flags);
+    return alloc_plain(pp, bytesize + (bytesize == 0), Flags);
 }
 
 CUresult gf_cuMemFreeHost(void *p) {

@@ -4,6 +4,7 @@
 
 #include "capture.h"
 #include "channel.h"
+#include "context.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
 #include "green.h"
@@ -36,14 +37,14 @@ static CUresult resident_blocks(const CUlaunchConfig *c, CUfunction function, st
 
 /* All blocks of a cooperative launch must be on the device together. */
 static CUresult check_cooperative(const CUlaunchConfig *c, CUfunction function, struct gf_callable *callable,
-                                  uint64_t stream) {
+                                  const struct gf_stream *stream) {
     uint64_t threads = (uint64_t)c->blockDimX * c->blockDimY * c->blockDimZ;
     unsigned blocks;
     CUresult result = resident_blocks(c, function, callable, threads, &blocks);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    uint64_t most = (uint64_t)blocks * gf_green_multiprocessors(gf_stream_find((CUstream)stream));
+    uint64_t most = (uint64_t)blocks * gf_green_multiprocessors(stream);
     uint64_t grid = (uint64_t)c->gridDimX * c->gridDimY; /* below 2^47 */
     return grid > most || grid * c->gridDimZ > most ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
 }
@@ -73,10 +74,16 @@ static CUresult launch(const CUlaunchConfig *config, CUfunction function, void *
         .params = info->param_bytes,
     };
     bool cooperative = gf_launch_is_cooperative(config);
-    CUresult result = gf_wire_stream(config->hStream, &request.stream);
+    struct gf_stream *stream;
+    CUresult result = gf_stream_look_up(config->hStream, &stream, &request.stream);
+    uint64_t context =
+        result == CUDA_SUCCESS && stream != NULL ? stream->object.owner : gf_context_current_handle();
+    if (result == CUDA_SUCCESS && callable->context != 0 && callable->context != context) {
+        result = CUDA_ERROR_INVALID_HANDLE;
+    }
     result = result == CUDA_SUCCESS ? gf_launch_check(config, callable) : result;
     if (result == CUDA_SUCCESS && cooperative) {
-        result = check_cooperative(config, function, callable, request.stream);
+        result = check_cooperative(config, function, callable, stream);
     }
     if (result != CUDA_SUCCESS) {
         return result;

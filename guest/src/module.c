@@ -121,6 +121,7 @@ static CUresult entry(struct gf_module *owner, uint32_t index, uint64_t *out) {
         if (result == CUDA_SUCCESS) {
             callable->index = index;
             callable->info = &owner->table->kernels[index];
+            callable->context = in_library ? 0 : owner->object.owner;
             for (int i = 0; i < GF_FUNCTION_ATTRIBUTE_COUNT; i++) {
                 callable->attributes[i] = callable->info->attributes[i];
             }

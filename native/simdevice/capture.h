@@ -10,6 +10,8 @@ struct sim_context;
 struct sim_links;
 struct sim_green;
 
+/* Whether anything is captured, in whichever stream. */
+bool sim_capture_any(void);
 /* Whether the stream is part of a capture. */
 bool sim_stream_captured(const struct sim_stream *stream);
 

@@ -13,6 +13,10 @@ void sim_capture_put_in_effect(const struct sim_capture_rules *now) {
     atomic_store_explicit(&in_effect, now, memory_order_release);
 }
 
+bool sim_capture_any(void) {
+    return rules() != NULL;
+}
+
 bool sim_stream_captured(const struct sim_stream *stream) {
     return atomic_load_explicit(&stream->captured, memory_order_acquire) != NULL;
 }

@@ -23,6 +23,7 @@ struct sim_context {
     unsigned retained;
     pthread_mutex_t lock; /* retained, limits and the two configurations; start and end of the context */
     size_t limits[CU_LIMIT_MAX];
+    _Atomic uint32_t used; /* what its kernels have used, whose limits are settled by that (exec/execute.h) */
     CUfunc_cache cache_config;
     CUsharedconfig shared_config;
     struct sim_stream *legacy;

@@ -5,6 +5,7 @@
 #include "device_limits.h"
 #include "driver_interop/interop.h"
 #include "execute.h"
+#include "graph_exec.h"
 #include "green.h"
 #include "memory.h"
 #include "module.h"
@@ -28,6 +29,7 @@ static void set_default_limits(struct sim_context *context) {
     context->limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
     context->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
     context->limits[CU_LIMIT_PERSISTING_L2_CACHE_SIZE] = 0;
+    atomic_store(&context->used, 0);
     pthread_mutex_unlock(&context->lock);
 }
 
@@ -74,6 +76,7 @@ void sim_context_tear_down(struct sim_context *context) {
     sim_context_drain(context, NULL);
     sim_greens_forget_context(context);
     sim_capture_forget_context(context);
+    sim_execs_forget_context(context);
     sim_handle_close_all(SIM_EVENT, context);
     sim_handle_close_all(SIM_STREAM, context);
     sim_handle_close_all(SIM_LINK, context);

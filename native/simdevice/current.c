@@ -1,6 +1,7 @@
 /* The stack of current contexts, and questions and settings of the current one. */
 #include "capture.h"
 #include "device_limits.h"
+#include "execute.h"
 #include "green.h"
 #include "synchronized.h"
 #include "thread.h"
@@ -132,13 +133,23 @@ static size_t most(const struct sim_context *context, CUlimit limit) {
     }
 }
 
+/* Whether a kernel has used what the limit is about, or one that is on its way does. */
+static bool settled(struct sim_context *context, CUlimit limit) {
+    uint32_t what = limit == CU_LIMIT_PRINTF_FIFO_SIZE   ? SIM_USED_OUTPUT
+                    : limit == CU_LIMIT_MALLOC_HEAP_SIZE ? SIM_USED_HEAP
+                                                         : 0;
+    if (what)
+        sim_context_drain(context, NULL);
+    return atomic_load(&context->used) & what;
+}
+
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     struct sim_context *context;
     SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE((unsigned)limit < CU_LIMIT_MAX);
     if (!limit_supported(limit))
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    SIM_REQUIRE(value <= most(context, limit));
+    SIM_REQUIRE(value <= most(context, limit) && !settled(context, limit));
     pthread_mutex_lock(&context->lock);
     context->limits[limit] = value;
     pthread_mutex_unlock(&context->lock);

@@ -94,8 +94,9 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice ordinal) {
 
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice ordinal) {
     struct sim_device *device;
+    SIM_TRY(sim_enter());
+    SIM_REQUIRE(value && attribute > 0 && attribute < CU_DEVICE_ATTRIBUTE_MAX);
     SIM_TRY(find_device(ordinal, &device));
-    SIM_REQUIRE(value);
     return sim_device_attribute(device, attribute, value);
 }
 

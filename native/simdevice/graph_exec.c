@@ -35,9 +35,21 @@ static CUresult complete(struct sim_exec *exec, struct sim_graph *graph, struct 
     pthread_mutex_init(&exec->lock, NULL);
     exec->source = graph->object.handle;
     exec->id = atomic_fetch_add(&next_id, 1);
-    if (!sim_handle_open(exec, SIM_GRAPH_EXEC, NULL, destroy))
+    if (!sim_handle_open(exec, SIM_GRAPH_EXEC, context, destroy))
         return CUDA_ERROR_OUT_OF_MEMORY;
     graph->instances++;
+    return CUDA_SUCCESS;
+}
+
+/* Whether the functions that a graph's kernels are of are there still. */
+static CUresult check_functions(const struct sim_graph *graph) {
+    for (size_t i = 0; i < graph->node_count; i++) {
+        struct sim_function *function;
+        if (graph->nodes[i]->params.type == CU_GRAPH_NODE_TYPE_KERNEL) {
+            SIM_TRY(sim_function_acquire(graph->nodes[i]->function, &function));
+            sim_release(function);
+        }
+    }
     return CUDA_SUCCESS;
 }
 
@@ -82,6 +94,7 @@ static CUresult instantiate(CUgraphExec *out, CUgraph handle, cuuint64_t flags,
         SIM_REQUIRE(!(flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
         return CUDA_ERROR_NOT_SUPPORTED;
     }
+    SIM_TRY(check_functions(graph));
     SIM_TRY(make(graph, flags, context, &exec, why));
     *why = CUDA_GRAPH_INSTANTIATE_SUCCESS;
     *out = SIM_POINTER(CUgraphExec, exec);
@@ -153,6 +166,16 @@ CUresult cuGraphExecDestroy(CUgraphExec handle) {
     sim_graphs_unlock();
     sim_release(exec);
     return CUDA_SUCCESS;
+}
+
+static void end_in(void *exec_, void *context) {
+    struct sim_exec *exec = exec_;
+    if (exec->object.context == context)
+        cuGraphExecDestroy(SIM_POINTER(CUgraphExec, exec));
+}
+
+void sim_execs_forget_context(struct sim_context *context) {
+    sim_handle_for_each(SIM_GRAPH_EXEC, end_in, context);
 }
 
 CUresult cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t *flags) {

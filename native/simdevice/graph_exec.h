@@ -43,4 +43,6 @@ CUresult sim_exec_acquire(CUgraphExec handle, struct sim_exec **exec);
 /* INVALID_VALUE if the graph has a cycle. */
 CUresult sim_plan_make(struct sim_plan *plan, const struct sim_graph *graph, struct sim_context *context);
 void sim_plan_free(struct sim_plan *plan);
+/* The context in which they were made has ended: so do they. */
+void sim_execs_forget_context(struct sim_context *context);
 CUresult sim_exec_launch(struct sim_exec *exec, struct sim_stream *stream);

@@ -16,12 +16,23 @@ static CUresult add_to(struct sim_graph *graph, const struct sim_node_work *work
     return result;
 }
 
+static CUresult check_graph(CUgraph handle) {
+    SIM_GRAPHS_LOCKED();
+    return sim_graph_find(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult check_node(CUgraphNode handle) {
+    SIM_GRAPHS_LOCKED();
+    return sim_node_find(handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 static CUresult add(CUgraphNode *out, CUgraph handle, const CUgraphNode *dependencies,
                     const CUgraphEdgeData *data, size_t count, CUgraphNodeParams *params) {
     struct sim_node_work work = {.params = *params};
     struct sim_node *node;
     SIM_TRY(sim_enter());
     SIM_REQUIRE(out);
+    SIM_TRY(check_graph(handle));
     SIM_TRY(sim_node_work_begin(&work));
     sim_graphs_lock();
     CUresult result = add_to(sim_graph_find(handle), &work, dependencies, data, count, &node);
@@ -54,6 +65,7 @@ static CUresult set_work(struct sim_node *node, const struct sim_node_work *work
 static CUresult set(CUgraphNode handle, const CUgraphNodeParams *params) {
     struct sim_node_work work = {.params = *params};
     SIM_TRY(sim_enter());
+    SIM_TRY(check_node(handle));
     SIM_TRY(sim_node_work_begin(&work));
     sim_graphs_lock();
     CUresult result = set_work(sim_node_find(handle), &work);

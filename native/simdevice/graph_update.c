@@ -233,11 +233,17 @@ static CUresult set(struct sim_node *node, const struct sim_node_work *work) {
     return sim_node_assign_kept(node, work);
 }
 
+static CUresult check_node(struct sim_exec *exec, CUgraphNode handle) {
+    SIM_GRAPHS_LOCKED();
+    return node_of(exec, handle) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 static CUresult exec_set(CUgraphExec handle, CUgraphNode node, const CUgraphNodeParams *params) {
     struct sim_node_work work = {.params = *params};
     struct sim_exec *exec;
     SIM_TRY(sim_exec_acquire(handle, &exec));
-    CUresult result = sim_node_work_begin(&work);
+    CUresult result = check_node(exec, node);
+    result = result == CUDA_SUCCESS ? sim_node_work_begin(&work) : result;
     if (result == CUDA_SUCCESS) {
         pthread_mutex_lock(&exec->lock);
         sim_graphs_lock();

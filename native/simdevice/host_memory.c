@@ -22,10 +22,11 @@ CUresult cuMemHostAlloc(void **pointer, size_t size, unsigned int flags) {
     SIM_TRY(sim_context_current(&context));
     const unsigned known =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-    SIM_REQUIRE(pointer && size && (flags & ~known) == 0);
+    SIM_REQUIRE(pointer && (flags & ~known) == 0);
     SIM_TRY(sim_capture_check_unsafe());
     if (size > UINT64_C(1) << 46)
         return CUDA_ERROR_OUT_OF_MEMORY;
+    size = size ? size : 1; /* it may be freed like any other */
     uint64_t bytes = sim_round_up(size, SIM_PAGE), base = sim_pages_new(bytes);
     if (!base)
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -226,6 +226,7 @@ CUresult sim_launch_op(struct sim_context *context, struct sim_function *functio
         .bound_count = bound_count,
         .stack_limit = limits[CU_LIMIT_STACK_SIZE],
         .heap_limit = limits[CU_LIMIT_MALLOC_HEAP_SIZE],
+        .used = &context->used,
         .cooperative = cooperative,
     };
     *out = &op->op;

@@ -6,3 +6,8 @@
 enum sim_needs { SIM_NEEDS_NONE, SIM_NEEDS_DRIVER, SIM_NEEDS_CONTEXT };
 
 CUresult sim_may(enum sim_needs needs);
+/* What captures refuse of calls that no mode of theirs allows, of copies by way of the legacy stream, and of
+ * calls that wait for a stream or ask about it. */
+CUresult sim_may_capture_unsafe(void);
+CUresult sim_may_capture_copy(CUstream stream);
+CUresult sim_may_capture_stream(CUstream stream);

@@ -8,7 +8,7 @@
 static CUresult context_or(CUcontext handle, struct sim_context *otherwise, struct sim_context **out) {
     if (!handle && otherwise) {
         *out = otherwise;
-        return CUDA_SUCCESS;
+        return sim_context_error(otherwise);
     }
     if (!handle)
         return sim_context_current(out);
@@ -92,7 +92,8 @@ static CUresult keep_array(struct sim_node *node, const void **array, size_t byt
 
 static CUresult keep_event(struct sim_node *node, CUevent event) {
     SIM_REQUIRE(event);
-    return sim_event_context(event, &node->context) == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = sim_event_context(event, &node->context);
+    return result == CUDA_ERROR_INVALID_HANDLE ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 CUresult sim_node_keep(struct sim_node *node, const struct sim_node_work *work) {

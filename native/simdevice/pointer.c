@@ -32,7 +32,7 @@ static CUresult query(void *value, CUpointer_attribute attribute, uint64_t point
     }
     case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
         memset(value, 0, sizeof(CUDA_POINTER_ATTRIBUTE_P2P_TOKENS));
-        return CUDA_ERROR_NOT_FOUND;
+        return CUDA_ERROR_NOT_SUPPORTED; /* there is no driver that they could be given to */
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         *(unsigned *)value = range && range->sync_memops;
         break;
@@ -86,7 +86,8 @@ CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdev
     struct sim_range range;
     SIM_TRY(sim_enter());
     SIM_REQUIRE(value && sim_ranges_find(&sim_memory, pointer, &range));
-    return query(value, attribute, pointer, &range) == CUDA_SUCCESS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    CUresult result = query(value, attribute, pointer, &range);
+    return result == CUDA_ERROR_NOT_FOUND ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 /* Says "nothing" where the singular call would be an error. */

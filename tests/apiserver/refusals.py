@@ -29,8 +29,26 @@ NOBODY = 0x7FFF_FF00  # no enumerator of any enum
 SPEC = load()
 FIRST_FUNCTION = min(v.id for v in SPEC.driver.variants)
 
-# Where a valid value does not follow from the check of one argument alone.
 TWO_MULTIPROCESSORS = bytes([3, *bytes(63)])
+# A line of 64 bytes, as native/driver_interop/tensor_map.h lays it out and the simulated device encodes it.
+TENSOR_MAP = struct.pack(
+    "<Q8B4Q5I5H5BB6h28xI",
+    1 << 40,
+    1,
+    0,
+    1,
+    *bytes(5),
+    *[0] * 4,
+    64,
+    *[0] * 4,
+    16,
+    *[0] * 4,
+    1,
+    *bytes(5),
+    *[0] * 6,
+    0x70616D54,
+)
+# Where a valid value does not follow from the check of one argument alone.
 VALID: dict[str, dict[str, Any]] = {
     "sessionMemMap": {"size": PAGE},
     "sessionMemMapOn": {"size": PAGE},
@@ -61,6 +79,8 @@ VALID: dict[str, dict[str, Any]] = {
         "texture": arrays.SAMPLER,
         "payload": arrays.NO_PART,
     },
+    "sessionTensorMap": {"map": TENSOR_MAP},
+    "sessionTensorMapMove": {"map": TENSOR_MAP},
     "sessionGreenContext": {"multiprocessors": TWO_MULTIPROCESSORS},
     "sessionSurfaceCreate": {"resource": arrays.resource(arrays.KEPT)},
 }

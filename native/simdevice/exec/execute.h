@@ -64,6 +64,9 @@ struct sim_bound {
     const struct sim_view *view;
 };
 
+/* What of a context its kernels have used, by bit. */
+enum { SIM_USED_OUTPUT = 1, SIM_USED_HEAP = 2 };
+
 struct sim_grid {
     struct sim_kernel *kernel;
     uint32_t grid[3], block[3];
@@ -74,6 +77,7 @@ struct sim_grid {
     const struct sim_bound *bound;
     uint32_t bound_count;
     size_t stack_limit, heap_limit; /* bytes: of a thread, of all that kernels take from the heap */
+    _Atomic uint32_t *used;         /* the context's */
     uint64_t first;                 /* the block that starts first; they follow each other, */
     uint32_t backwards;             /* forwards or backwards */
     uint32_t cooperative; /* its blocks wait for each other: all of them are made resident at once */

@@ -203,6 +203,8 @@ CUresult sim_grid_run(const struct sim_grid *grid) {
     if (!alone)
         wait_for_helpers(&run);
     sim_views_leave();
+    if (run.output.capacity != 0 && grid->used != NULL)
+        atomic_fetch_or(grid->used, SIM_USED_OUTPUT);
     sim_output_flush(&run.output);
     return (CUresult)atomic_load(&run.error);
 }

@@ -40,7 +40,10 @@ void sim_rt_assertfail(struct sim_thread *t, const char *message, const char *fi
 }
 
 void *sim_rt_malloc(struct sim_thread *t, uint64_t size) {
-    return sim_heap_take(size, worker_of(t)->run->grid->heap_limit);
+    const struct sim_grid *grid = worker_of(t)->run->grid;
+    if (grid->used != NULL)
+        atomic_fetch_or_explicit(grid->used, SIM_USED_HEAP, memory_order_relaxed);
+    return sim_heap_take(size, grid->heap_limit);
 }
 
 void sim_rt_free(struct sim_thread *t, void *pointer) {

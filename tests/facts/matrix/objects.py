@@ -13,6 +13,14 @@ ROOM = 4096  # bytes behind any pointer
 MEMORY = 65536
 
 
+def room(content: bytes = b"") -> Any:
+    """Memory that begins with this; aligned as tensor maps must be."""
+    memory = ctypes.create_string_buffer(ROOM + 128)
+    begin = -ctypes.addressof(memory) % 128
+    memory[begin : begin + len(content)] = content
+    return (ctypes.c_char * ROOM).from_buffer(memory, begin)
+
+
 class Objects:
     """What calls are given. Objects are made when first asked for, and again once a call has ended them."""
 
@@ -39,7 +47,7 @@ class Objects:
         return made.value
 
     def pack(self, layout: str, *values: int | bytes) -> Any:
-        made = ctypes.create_string_buffer(struct.pack("@" + layout, *values), ROOM)
+        made = room(struct.pack("@" + layout, *values))
         self.keep.append(made)
         return made
 
@@ -64,9 +72,9 @@ class Objects:
         if kind == "params":
             return self.params()
         if kind == "ones":
-            return ctypes.create_string_buffer(b"\xff" * 512, ROOM)
+            return room(b"\xff" * 512)
         if kind == "behind":
-            return STRUCTS[rest[0]](self) if rest[0] in STRUCTS else ctypes.create_string_buffer(ROOM)
+            return STRUCTS[rest[0]](self) if rest[0] in STRUCTS else room()
         if kind == "other":
             return OTHERS[rest[0]](self) if rest[0] in OTHERS else 0
         of, how, symbol = rest
