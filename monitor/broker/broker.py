@@ -140,6 +140,8 @@ class Broker(PoolListener):
         self._handover.arrived(session.arrived)
         if not self._programs.enter(session):
             self._enter_queue(session)
+        elif seconds := self._programs.lingers(session):
+            asyncio.get_running_loop().call_later(seconds, self.dispatch)
         return session
 
     def quiet(self) -> None:
@@ -475,7 +477,8 @@ class Broker(PoolListener):
     def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
         """The session is over. Its memory is free when the API server is clean, else when it is gone."""
         session = self.sessions.get(ended.session)
-        if session and session.server is server and (ended.clean or server.is_keeper):
+        moved = ended.cause == node_pb2.CAUSE_MOVED and self.custody.let_go(server, ended.session)
+        if session and session.server is server and (ended.clean or server.is_keeper) and not moved:
             self.end(session, ended.reason)
         if ended.clean:
             self.custody.memory_released(server, ended.session)
