@@ -775,10 +775,12 @@ cdef class Core:
             return 0
         self._look(variable)
         with nogil:
-            if not variable:
-                status = cu.CUDA_SUCCESS if is_aside(self.s, address, size) else cu.CUDA_ERROR_INVALID_VALUE
-                address = aside_of(self.s, address)
-            status = status or read_aside(self.s, address, &target[0], size)
+            if variable:
+                status = read_by(self.s, gpu_at_place(self.s, 0), address, &target[0], size)
+            elif is_aside(self.s, address, size):
+                status = read_aside(self.s, address, &target[0], size)
+            else:
+                status = cu.CUDA_ERROR_INVALID_VALUE
         self._looked()
         _check(status, "reading memory")
         return 0
@@ -856,9 +858,14 @@ cdef class Core:
         return self.s.device.broken
 
     @property
-    def device(self) -> bytes:
-        """struct gf_device of the first device"""
-        return self._devices[0]
+    def devices(self) -> list[bytes]:
+        """struct gf_device of each device"""
+        return self._devices
+
+    @property
+    def links(self) -> bytes:
+        """struct gf_device_link from each device to each, where they are several"""
+        return self._links
 
 
 cdef list _kept(vector[uint8_t] *written):

@@ -14,7 +14,9 @@ class Movable(Protocol):
     """A session on the side that has it: `apiserver`'s Core. Its dispatcher runs on, until `hold`."""
 
     @property
-    def device(self) -> bytes: ...
+    def devices(self) -> list[bytes]: ...
+    @property
+    def links(self) -> bytes: ...
     @property
     def window(self) -> tuple[int, int]: ...
     @property
@@ -100,9 +102,12 @@ class Memory(Protocol):
     def add(self, mappings: Sequence[tuple[int, int]]) -> None:
         """Note that these mappings are there on both sides."""
 
-    def copy(self, pages: Sequence[int], advance: Callable[[int], None]) -> int:
+    def copy(
+        self, pages: Sequence[int], advance: Callable[[int], None], context_of: Callable[[int], int]
+    ) -> int:
         """Bring the contents of these pages there, and tell `advance` how many bytes are done. Returns the
-        bytes that were copied.
+        bytes that were copied. `context_of`: the header value of a context of the device whose memory a page
+        is.
         """
 
     def hashes(self, pages: Sequence[int]) -> bytes | None:

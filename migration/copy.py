@@ -6,6 +6,7 @@ import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import groupby
 
 from gpuferry.specs._generated import migration_pb2
 from gpuferry.specs._generated.frames import CHUNK
@@ -28,6 +29,7 @@ BUFFERS = 3
 ZEROES = bytes(PAGE)
 
 Advance = Callable[[int], None]
+ContextOf = Callable[[int], int]
 
 
 class Shared:
@@ -60,7 +62,7 @@ class Shared:
         self._link.settle()
         return not any(statuses)
 
-    def copy(self, pages: Sequence[int], advance: Advance) -> int:
+    def copy(self, pages: Sequence[int], advance: Advance, context_of: ContextOf) -> int:
         for address, size in mapped.runs(pages, SHARED_CHUNK, self._starts):
             self._link.tell("sessionRestoreCopy", RANGE.pack(address, size), context=PRIMARY)
             advance(size)
@@ -85,13 +87,14 @@ class Streamed:
         """Note new mappings, which are zero on the other side."""
         self.written.difference_update(mapped.pages(mappings))
 
-    def copy(self, pages: Sequence[int], advance: Advance) -> int:
+    def copy(self, pages: Sequence[int], advance: Advance, context_of: ContextOf) -> int:
         copied = 0
         for address, contents in self._reader.read(mapped.runs(pages, CHUNK)):
-            for begin, size in mapped.runs(self._worth_sending(address, contents), CHUNK):
-                payload = contents[begin - address : begin - address + size]
-                self._link.tell("sessionCopyIn", COPY_IN.pack(0, begin, 0, size, 1), payload, PRIMARY)
-                copied += size
+            for context, some in groupby(self._worth_sending(address, contents), context_of):
+                for begin, size in mapped.runs(some, CHUNK):
+                    payload = contents[begin - address : begin - address + size]
+                    self._link.tell("sessionCopyIn", COPY_IN.pack(0, begin, 0, size, 1), payload, context)
+                    copied += size
             advance(len(contents))
         self._link.settle()
         return copied
@@ -122,10 +125,10 @@ class Nearby:
         if self._way is self._shared and not self._shared.add(mappings):
             self._way = self._streamed
 
-    def copy(self, pages: Sequence[int], advance: Advance) -> int:
+    def copy(self, pages: Sequence[int], advance: Advance, context_of: ContextOf) -> int:
         if self._way is self._shared:
             self._streamed.written.update(pages)
-        return self._way.copy(pages, advance)
+        return self._way.copy(pages, advance, context_of)
 
     def hashes(self, pages: Sequence[int]) -> bytes:
         return self._way.hashes(pages)
@@ -141,7 +144,7 @@ class Filed:
     def add(self, mappings: Sequence[mapped.Mapping]) -> None:
         """Do nothing: a file holds contents only."""
 
-    def copy(self, pages: Sequence[int], advance: Advance) -> int:
+    def copy(self, pages: Sequence[int], advance: Advance, context_of: ContextOf) -> int:
         copied = 0
         for address, contents in self._reader.read(mapped.runs(pages, CHUNK)):
             for at in range(0, len(contents), PAGE):
@@ -205,10 +208,11 @@ def remote_hashes(link: Link, pages: Sequence[int]) -> bytes:
 class Contents:
     """What the destination said that it holds of the session's memory, and what it lacks."""
 
-    def __init__(self, core: Movable, memory: Memory, progress: Progress) -> None:
+    def __init__(self, core: Movable, memory: Memory, progress: Progress, context_of: ContextOf) -> None:
         self._core = core
         self._memory = memory
         self._progress = progress
+        self._context_of = context_of
         self._there: dict[int, bytes] = {}  # page and its hash
 
     def forget(self, ranges: Iterable[mapped.Mapping]) -> None:
@@ -226,7 +230,7 @@ class Contents:
             self._progress.advance(done, total)
 
         self._progress.advance(0, total)
-        self._progress.copied(self._memory.copy(pages, advance))
+        self._progress.copied(self._memory.copy(pages, advance, self._context_of))
 
     def compare(self, pages: Sequence[int]) -> None:
         """Ask the destination for hashes of these pages, and remember them."""

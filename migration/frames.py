@@ -18,6 +18,7 @@ PRIMARY = 1  # header value of the primary context
 
 OPERATIONS = {name: id for id, name in wire.OPERATIONS.items()}
 RANGE = wire.REQUESTS["sessionMemMap"]  # unmaps, and restore operations about a range, likewise
+MAP_ON = wire.REQUESTS["sessionMemMapOn"]
 LOAD_IMAGE = wire.REQUESTS["sessionLoadImage"]
 LOADED = wire.REPLIES["sessionLoadImage"]
 IMAGE_DATA = wire.REQUESTS["sessionImageData"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from . import frames
-from .frames import PAGE, RANGE, Kept
+from .frames import PAGE, PRIMARY, RANGE, Kept
 
 Mapping = tuple[int, int]  # address, size
 
@@ -16,19 +16,30 @@ class Mapped:
     def __init__(self) -> None:
         self._sizes: dict[int, int] = {}
         self._fresh: set[int] = set()
+        self._devices: dict[int, int] = {}  # those of their mappings that are not of the first device
+
+    def context_of(self, address: int) -> int:
+        """The header value of the primary context of the device whose memory lies there."""
+        if not self._devices:
+            return PRIMARY
+        start = max((each for each in self._sizes if each <= address), default=address)
+        return PRIMARY + self._devices.get(start, 0)
 
     def apply(self, kept: Iterable[Kept]) -> list[Mapping]:
         """Note maps and unmaps among these frames. Returns the ranges whose contents are other ones now."""
         changed = []
-        for head, body in frames.of(kept, "sessionMemMap", "sessionMemUnmap"):
+        for head, body in frames.of(kept, "sessionMemMap", "sessionMemMapOn", "sessionMemUnmap"):
             address, size = RANGE.unpack_from(body)
             changed.append((address, size))
-            if head.op == frames.OPERATIONS["sessionMemMap"]:
+            if head.op != frames.OPERATIONS["sessionMemUnmap"]:
                 self._sizes[address] = size
                 self._fresh.add(address)
+                if head.op == frames.OPERATIONS["sessionMemMapOn"]:
+                    self._devices[address] = frames.MAP_ON.unpack_from(body)[2]
             else:
                 for start in [s for s in self._sizes if address <= s < address + size]:
                     del self._sizes[start]
+                    self._devices.pop(start, None)
                     self._fresh.discard(start)
         return changed
 

@@ -20,10 +20,11 @@ MAP = REQUESTS["sessionImportMap"]
 IMPORT_EVENT = REQUESTS["sessionImportEvent"]
 CLAIM = REQUESTS["sessionMemoryClaim"]
 ALIAS = REQUESTS["sessionMemAlias"]
-ACCESS = REQUESTS["sessionMemAccess"]
 EVENT_CREATE = REQUESTS["cuEventCreate"]
 HANDLE = REQUESTS["cuEventDestroy_v2"]
 OPERATIONS = frames.OPERATIONS
+MAPS = OPERATIONS["sessionMemMap"], OPERATIONS["sessionMemMapOn"]
+ACCESSES = OPERATIONS["sessionMemAccess"], OPERATIONS["sessionMemAccessOn"]
 T = TypeVar("T")
 
 
@@ -108,21 +109,21 @@ class OwnFrames:
         shown = None
         for each in kept:
             operation = frames.header(each.frame).op
-            if operation in (OPERATIONS["sessionMemMap"], OPERATIONS["sessionMemAlias"]):
+            if operation in MAPS or operation == OPERATIONS["sessionMemAlias"]:
                 address, _ = RANGE.unpack_from(each.frame, frames.HEADER.size)
-                known = self._homes if operation == OPERATIONS["sessionMemMap"] else self._aliases
+                known = self._homes if operation in MAPS else self._aliases
                 shown = None
                 if not _within(known, address, 1):
                     shown = address
                     yield each
-            elif operation == OPERATIONS["sessionMemAccess"]:
+            elif operation in ACCESSES:
                 address, _ = RANGE.unpack_from(each.frame, frames.HEADER.size)
                 if address == shown:
                     yield each
 
     def _is_own(self, frame: bytes) -> bool:
         operation, at = frames.header(frame).op, frames.HEADER.size
-        if operation == OPERATIONS["sessionMemMap"]:
+        if operation in MAPS:
             address, size = RANGE.unpack_from(frame, at)
             self._homes[address] = size
         elif operation == OPERATIONS["sessionMemUnmap"]:
@@ -134,7 +135,7 @@ class OwnFrames:
             self._aliases[address] = size
         elif operation == OPERATIONS["sessionMemUnalias"]:
             return _forget(self._aliases, *RANGE.unpack_from(frame, at))
-        elif operation == OPERATIONS["sessionMemAccess"]:
+        elif operation in ACCESSES:
             return bool(_within(self._aliases, *RANGE.unpack_from(frame, at)))
         elif operation == OPERATIONS["cuEventCreate"]:
             self._events.add(EVENT_CREATE.unpack_from(frame, at)[0])

@@ -65,8 +65,8 @@ class Source:
         self._target = target
         self._order = order
         self._progress = Progress(observer)
-        self._contents = Contents(core, target.memory, self._progress)
         self._mapped = Mapped()
+        self._contents = Contents(core, target.memory, self._progress, self._mapped.context_of)
         self._code = Code()
         self._own = OwnFrames()
         self._shared = Shared(core, target.wire, order.sessions)
@@ -119,7 +119,8 @@ class Source:
         self._share()
         total = self._mapped.total()
         self._progress.report.mapped_bytes = total
-        self._progress.report.strategy = choose(self._order.strategy, total, self._target.comparable)
+        comparable = self._target.comparable and len(self._core.devices) == 1  # one device hashes
+        self._progress.report.strategy = choose(self._order.strategy, total, comparable)
 
     def _precopy(self) -> None:
         """Rounds, while the program runs."""

@@ -193,6 +193,19 @@ cdef int unalias_all(Session *s) noexcept nogil:
     return status
 
 
+cdef void write_access_on(Session *s, vector[uint8_t] *out, uint64_t page) noexcept nogil:
+    """The frames that give each device its access to the alias that begins there."""
+    cdef gf_req_sessionMemAccessOn access
+    cdef int i
+    access.address = s.window.base + (page << PAGE_BITS)
+    access.size = alias_at(s, page) << PAGE_BITS
+    for i in range(s.device.visible):
+        access.device = i
+        access.access = s.aliases.access[page] >> 2 * s.device.shown[i].place & 3
+        if access.access != 0:
+            write_frame(out, GF_OP_sessionMemAccessOn, &access, sizeof(access))
+
+
 cdef void write_aliases(Session *s, vector[uint8_t] *out, bint imported) noexcept nogil:
     """The frames that make them, for the journal: either of memory that others have made, or of all other. The dispatcher
     stands still."""
@@ -214,7 +227,9 @@ cdef void write_aliases(Session *s, vector[uint8_t] *out, bint imported) noexcep
         write_frame(out, GF_OP_sessionMemAlias, &alias, sizeof(alias))
         access.address = alias.address
         access.size = alias.size
-        access.access = s.aliases.access[page] & 3      # of the first device: sessions of several do not move
-        if access.access != 0:
+        access.access = s.aliases.access[page] & 3
+        if s.device.count > 1:
+            write_access_on(s, out, page)
+        elif access.access != 0:
             write_frame(out, GF_OP_sessionMemAccess, &access, sizeof(access))
         page += alias_at(s, page)

@@ -35,7 +35,7 @@ cdef int map_aside(Session *s, uint64_t page, uint64_t pages, cu.CUmemGenericAll
     cdef int status = cu.cuMemMap(address, pages << PAGE_BITS, 0, handle, 0)
     if status != cu.CUDA_SUCCESS:
         return status
-    status = allow_access(s, gpu_at_place(s, 0), address, pages << PAGE_BITS)
+    status = allow_access(s, gpu_at(s, page), address, pages << PAGE_BITS)     # of the device that has it in the window
     if status != cu.CUDA_SUCCESS:
         cu.cuMemUnmap(address, pages << PAGE_BITS)
         return status
@@ -142,11 +142,40 @@ cdef int descriptor(Session *s, uint64_t address, int *fd) noexcept nogil:
     return cu.cuMemExportToShareableHandle(fd, aside.handles[page], cu.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
 
 
+cdef Gpu *gpu_aside(Session *s, uint64_t page) noexcept nogil:
+    """Whose memory the page shows that lies aside."""
+    while s.move.aside.pages[page] == 0:
+        page -= 1
+    return gpu_at(s, page)
+
+
+cdef int read_by(Session *s, Gpu *gpu, uint64_t address, void *target, size_t size) noexcept nogil:
+    """By a stream of the device that waits for nobody's."""
+    cdef int status = cu.cuCtxSetCurrent(gpu.primary.cu)
+    status = status or prepare_side_stream(s, gpu)
+    status = status or cu.cuMemcpyDtoHAsync(target, address, size, s.move.streams[gpu.place])
+    return status or cu.cuStreamSynchronize(s.move.streams[gpu.place])
+
+
 cdef int read_aside(Session *s, uint64_t address, void *target, size_t size) noexcept nogil:
-    cdef int status = cu.cuCtxSetCurrent(s.device.primary.cu)
-    status = status or prepare_side_stream(s)
-    status = status or cu.cuMemcpyDtoHAsync(target, address, size, s.move.stream)
-    return status or cu.cuStreamSynchronize(s.move.stream)
+    """Of a range that lies aside: each device reads its own."""
+    cdef uint8_t *to = <uint8_t *>target
+    cdef uint64_t some, end
+    cdef Gpu *gpu
+    cdef int status = cu.CUDA_SUCCESS
+    while size > 0 and status == cu.CUDA_SUCCESS:
+        gpu = gpu_aside(s, page_of(s, address))
+        end = address + size
+        some = size
+        if s.device.count > 1:
+            some = min(<uint64_t>size, PAGE - (address & (PAGE - 1)))
+            while some < size and gpu_aside(s, page_of(s, address + some)) == gpu:
+                some = min(<uint64_t>size, some + PAGE)
+        status = read_by(s, gpu, aside_of(s, address), to, some)
+        address += some
+        to += some
+        size -= some
+    return status
 
 
 cdef int drop_aside_idle(Session *s) noexcept nogil:

@@ -93,6 +93,7 @@ cdef int drop_context(Session *s, Context *context) noexcept nogil:
     empty_context(s, context)
     drop_default_streams(s, context)
     forget_context(s, context)
+    forget_peer(s, context.base.handle)
     drop_event_pool(s, context)
     forget(s, &context.base)
     unlink_context(s, context)
@@ -253,11 +254,13 @@ cdef int reset_primary(Session *s, Gpu *gpu, bint discard_staging) noexcept nogi
     cdef Context *primary = gpu.primary
     cdef bint first = primary == s.device.primary
     come_to_rest(s, gpu)
+    pthread_mutex_lock(&s.move.lock)
+    drop_copy_streams(s)
     if first:
-        pthread_mutex_lock(&s.move.lock)
-        drop_copy_streams(s)
         end_move(s)
-        pthread_mutex_unlock(&s.move.lock)
+    else:
+        drop_side_stream(s, gpu)
+    pthread_mutex_unlock(&s.move.lock)
     empty_context(s, primary)
     if primary.per_thread != NULL:
         unlink_stream(s, primary.per_thread)

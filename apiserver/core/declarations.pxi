@@ -178,4 +178,5 @@ cdef extern from "wire/handle.h" nogil:
     uint32_t gf_handle_tag(uint64_t handle)
     uint32_t gf_handle_kind(uint64_t handle)
     uint16_t gf_handle_generation(uint64_t handle)
+    uint64_t gf_handle_make(uint32_t kind, uint16_t generation, uint32_t slot)
     uint32_t gf_handle_slot(uint64_t handle)

@@ -74,6 +74,15 @@ cdef inline cu.CUdevice device_of(Session *s, int number) noexcept nogil:
     return s.device.shown[number].cu
 
 
+cdef int number_of(Session *s, Gpu *gpu) noexcept nogil:
+    """The number by which the guest's program knows the device; -1: it does not see it."""
+    cdef int i
+    for i in range(s.device.visible):
+        if s.device.shown[i] == gpu:
+            return i
+    return -1
+
+
 cdef Gpu *gpu_of(Session *s, cu.CUdevice device) noexcept nogil:
     """The driver's device, which is one of this process's."""
     cdef int i

@@ -107,6 +107,7 @@ cdef void put_primaries(Session *s) noexcept nogil:
         s.objects.tables[CONTEXT][i].object = NULL
         s.objects.tables[CONTEXT][i].generation = 0
     for i in range(s.device.visible):
+        s.device.shown[i].primary.base.handle = gf_handle_make(CONTEXT, 0, i)
         s.objects.tables[CONTEXT][i].object = <Object *>s.device.shown[i].primary
 
 

@@ -134,7 +134,7 @@ cdef int prepare_hasher(Session *s) noexcept nogil:
     status = cu.cuModuleLoadData(&h.module, HASH_PTX)
     status = status or cu.cuModuleGetFunction(&h.shapes[0], h.module, b"side_by_side")
     status = status or cu.cuModuleGetFunction(&h.shapes[1], h.module, b"in_sequence")
-    status = status or prepare_side_stream(s)
+    status = status or prepare_side_stream(s, gpu_at_place(s, 0))
     status = status or cu.cuMemAlloc(&h.pages, HASH_BATCH * sizeof(uint64_t))
     status = status or cu.cuMemAlloc(&h.sums, HASH_BATCH * HASH_SIZE)
     if status != cu.CUDA_SUCCESS:
@@ -161,8 +161,8 @@ cdef int launch_hash(Session *s, int shape, size_t count) noexcept nogil:
     cdef void *arguments[2]
     arguments[0] = &h.pages
     arguments[1] = &h.sums
-    cdef int status = cu.cuMemsetD8Async(h.sums, 0, count * HASH_SIZE, s.move.stream)
-    return status or cu.cuLaunchKernel(h.shapes[shape], blocks, 1, 1, threads, 1, 1, 0, s.move.stream, arguments, NULL)
+    cdef int status = cu.cuMemsetD8Async(h.sums, 0, count * HASH_SIZE, s.move.streams[0])
+    return status or cu.cuLaunchKernel(h.shapes[shape], blocks, 1, 1, threads, 1, 1, 0, s.move.streams[0], arguments, NULL)
 
 
 cdef int choose_shape(Session *s, size_t count) noexcept nogil:
@@ -174,9 +174,9 @@ cdef int choose_shape(Session *s, size_t count) noexcept nogil:
     cdef int status = cu.CUDA_SUCCESS
     count = min(count, <size_t>HASH_TRIAL)
     for shape in range(SHAPES):
-        status = status or launch_hash(s, shape, 1) or cu.cuStreamSynchronize(s.move.stream)
+        status = status or launch_hash(s, shape, 1) or cu.cuStreamSynchronize(s.move.streams[0])
         took = now()
-        status = status or launch_hash(s, shape, count) or cu.cuStreamSynchronize(s.move.stream)
+        status = status or launch_hash(s, shape, count) or cu.cuStreamSynchronize(s.move.streams[0])
         took = now() - took
         if shape == 0 or took < least:
             least = took
@@ -193,32 +193,40 @@ cdef int hash_pages(Session *s, const uint64_t *pages, size_t count, uint8_t *ha
     cdef Hasher *h = &s.move.hasher
     while count > 0 and status == cu.CUDA_SUCCESS:
         some = min(count, <size_t>HASH_BATCH)
-        status = cu.cuMemcpyHtoDAsync(h.pages, pages, some * sizeof(uint64_t), s.move.stream)
+        status = cu.cuMemcpyHtoDAsync(h.pages, pages, some * sizeof(uint64_t), s.move.streams[0])
         if h.best < 0:
             status = status or choose_shape(s, some)
         status = status or launch_hash(s, h.best, some)
-        status = status or cu.cuMemcpyDtoHAsync(hashes, h.sums, some * HASH_SIZE, s.move.stream)
-        status = status or cu.cuStreamSynchronize(s.move.stream)
+        status = status or cu.cuMemcpyDtoHAsync(hashes, h.sums, some * HASH_SIZE, s.move.streams[0])
+        status = status or cu.cuStreamSynchronize(s.move.streams[0])
         pages += some
         hashes += some * HASH_SIZE
         count -= some
     return status
 
 
-cdef int prepare_side_stream(Session *s) noexcept nogil:
-    """A stream of the primary context that waits for no other, nor another for it."""
-    if s.move.stream != NULL:
+cdef int prepare_side_stream(Session *s, Gpu *gpu) noexcept nogil:
+    """A stream of the device's primary context, which is current, that waits for no other, nor another for it."""
+    if s.move.streams[gpu.place] != NULL:
         return cu.CUDA_SUCCESS
-    return cu.cuStreamCreate(&s.move.stream, cu.CU_STREAM_NON_BLOCKING)
+    return cu.cuStreamCreate(&s.move.streams[gpu.place], cu.CU_STREAM_NON_BLOCKING)
+
+
+cdef void drop_side_stream(Session *s, Gpu *gpu) noexcept nogil:
+    if s.move.streams[gpu.place] != NULL:
+        enter(s, gpu.primary)
+        cu.cuStreamDestroy(s.move.streams[gpu.place])
+        s.move.streams[gpu.place] = NULL
 
 
 cdef void end_move(Session *s) noexcept nogil:
-    """Takes from the primary context, which is current, what moving a session put there."""
+    """Takes from the primary contexts, of which the first is current, what moving a session put there."""
     cdef size_t i
+    cdef int place
     drop_hasher(s)
-    if s.move.stream != NULL:
-        cu.cuStreamDestroy(s.move.stream)
-        s.move.stream = NULL
+    for place in range(s.device.count):
+        drop_side_stream(s, gpu_at_place(s, place))
+    enter(s, s.device.primary)
     for i in range(s.move.pinned.size()):
         cu.cuMemHostUnregister(<void *>s.move.pinned[0][i])
     s.move.pinned.clear()

@@ -229,10 +229,34 @@ cdef inline bint is_of_context(Kept *kept) noexcept nogil:
 cdef void forget_changes(Session *s, Context *context) noexcept nogil:
     """What was set in a context goes with it, whatever it was set on."""
     pthread_mutex_lock(&s.lock)
-    if context == s.device.primary:
+    if context == context.gpu.primary:
         drop_kept(s, &context.base.kept)
     while context.changes != NULL:
         detach_kept(s, context.changes)
+    pthread_mutex_unlock(&s.lock)
+
+
+cdef void forget_peer_in(Session *s, Context *context, uint64_t peer) noexcept nogil:
+    """s.lock is held."""
+    cdef Kept *kept
+    cdef Kept *following = context.base.kept
+    while following != NULL:
+        kept = following
+        following = kept.next
+        if peer_access_of(kept) != NULL and peer_access_of(kept).peer == peer:
+            detach_kept(s, kept)
+
+
+cdef void forget_peer(Session *s, uint64_t peer) noexcept nogil:
+    """The context is about to end, which others may reach: nobody need say so again."""
+    cdef Context *context = s.device.others
+    cdef int place
+    pthread_mutex_lock(&s.lock)
+    for place in range(s.device.count):
+        forget_peer_in(s, gpu_at_place(s, place).primary, peer)
+    while context != NULL:
+        forget_peer_in(s, context, peer)
+        context = context.next
     pthread_mutex_unlock(&s.lock)
 
 
@@ -242,10 +266,19 @@ cdef void write_down(vector[uint8_t] *out, Kept *kept) noexcept nogil:
     append(out, frame_of(kept), kept.size)
 
 
+cdef inline gf_req_sessionPeerAccess *peer_access_of(Kept *kept) noexcept nogil:
+    """What it says of a peer; NULL: it is another operation."""
+    if header_of(kept).op != GF_OP_sessionPeerAccess:
+        return NULL
+    return <gf_req_sessionPeerAccess *>(frame_of(kept) + sizeof(gf_header))
+
+
 cdef void list_kept(vector[PKept] *found, Object *object) noexcept nogil:
+    """A peer that may not be reached any more need not be named."""
     cdef Kept *kept = object.kept
     while kept != NULL:
-        found.push_back(kept)
+        if peer_access_of(kept) == NULL or peer_access_of(kept).enable:
+            found.push_back(kept)
         kept = kept.next
 
 
@@ -274,16 +307,45 @@ cdef void write_frame(vector[uint8_t] *out, uint16_t op, const void *body, size_
         free(kept)
 
 
+cdef void write_devices(Session *s, vector[uint8_t] *out) noexcept nogil:
+    """The frames that number the devices as the program sees them, and open their pools."""
+    cdef gf_req_sessionDevices devices
+    cdef gf_req_sessionReach reach
+    cdef int i, j
+    if s.device.chosen:
+        memset(&devices, 0, sizeof(devices))
+        devices.count = s.device.visible
+        for i in range(s.device.visible):
+            devices.order[i] = <uint8_t>s.device.shown[i].place
+        write_frame(out, GF_OP_sessionDevices, &devices, sizeof(devices))
+    for i in range(s.device.visible):
+        for j in range(s.device.visible):
+            if s.device.shown[i].pools_reached_by >> s.device.shown[j].place & 1:
+                reach.owner = i
+                reach.device = j
+                write_frame(out, GF_OP_sessionReach, &reach, sizeof(reach))
+
+
+cdef void write_map(Session *s, vector[uint8_t] *out, uint64_t page) noexcept nogil:
+    """The frame that makes the mapping that begins there."""
+    cdef gf_req_sessionMemMap map
+    cdef gf_req_sessionMemMapOn map_on
+    map.address = map_on.address = s.window.base + (page << PAGE_BITS)
+    map.size = map_on.size = <uint64_t>s.window.pages[page] << PAGE_BITS
+    if s.device.count == 1:
+        write_frame(out, GF_OP_sessionMemMap, &map, sizeof(map))
+    else:
+        map_on.device = number_of(s, gpu_at(s, page))
+        write_frame(out, GF_OP_sessionMemMapOn, &map_on, sizeof(map_on))
+
+
 cdef void write_maps(Session *s, vector[uint8_t] *out) noexcept nogil:
     """The frames that map what this session has mapped of its own. The dispatcher stands still."""
-    cdef gf_req_sessionMemMap map
     cdef uint64_t page = 0
     cdef uint64_t pages = s.window.size >> PAGE_BITS
     while page < pages:
         if is_own(s, page):
-            map.address = s.window.base + (page << PAGE_BITS)
-            map.size = <uint64_t>s.window.pages[page] << PAGE_BITS
-            write_frame(out, GF_OP_sessionMemMap, &map, sizeof(map))
+            write_map(s, out, page)
             page += s.window.pages[page]
         else:
             page += 1
@@ -294,9 +356,12 @@ cdef void write_journal(Session *s, vector[uint8_t] *out) noexcept nogil:
     """Everything that is kept, in the order in which it came; the tail begins. The dispatcher stands still."""
     cdef vector[PKept] found
     cdef size_t i
+    cdef int place
+    write_devices(s, out)
     write_maps(s, out)
     pthread_mutex_lock(&s.lock)
-    list_all_kept(s, &found, <Object *>s.device.primary)
+    for place in range(s.device.count):
+        list_all_kept(s, &found, <Object *>gpu_at_place(s, place).primary)
     list_all_kept(s, &found, &s.objects.root)
     sort(found.begin(), found.end(), is_earlier)
     for i in range(found.size()):

@@ -56,7 +56,7 @@ cdef int next_descriptor(Session *s) noexcept nogil:
 
 cdef void drop_copy_streams(Session *s) noexcept nogil:
     cdef int i
-    for i in range(COPY_STREAMS):
+    for i in range(GF_DEVICES_MAX * COPY_STREAMS):
         if s.arrival.copy_streams[i] != NULL:
             unlink_stream(s, s.arrival.copy_streams[i])
             cu.cuStreamDestroy(s.arrival.copy_streams[i].cu)
@@ -64,16 +64,17 @@ cdef void drop_copy_streams(Session *s) noexcept nogil:
             s.arrival.copy_streams[i] = NULL
 
 
-cdef int copy_stream(Session *s, int i, Stream **found) noexcept nogil:
+cdef int copy_stream(Session *s, Gpu *gpu, int turn, Stream **found) noexcept nogil:
     """An ordinary stream to the engine: it waits until new memory is cleared, and its work for whoever comes after."""
     cdef cu.CUstream made
+    cdef int i = gpu.place * COPY_STREAMS + turn
     cdef int status
     if s.arrival.copy_streams[i] == NULL:
         status = cu.cuStreamCreate(&made, cu.CU_STREAM_NON_BLOCKING)
         if status != cu.CUDA_SUCCESS:
             return status
         s.arrival.copy_streams[i] = link_stream(s, made, True)
-        s.arrival.copy_streams[i].base.context = s.device.primary
+        s.arrival.copy_streams[i].base.context = gpu.primary
     found[0] = s.arrival.copy_streams[i]
     return ready_stream(s, found[0])
 
@@ -105,15 +106,17 @@ cdef int sessionRestoreCopy_call(Session *s, Frame *f, gf_req_sessionRestoreCopy
     cdef uint64_t at = 0
     cdef uint64_t some
     cdef Stream *stream
+    cdef Gpu *gpu
     cdef int turn = 0
-    cdef int status
+    cdef int status = cu.CUDA_SUCCESS
     if not in_window(s, q.address, q.size) or not is_mapped(s, q.address, q.size) \
             or not is_aside(s, q.address, q.size):
         return cu.CUDA_ERROR_INVALID_VALUE
-    status = enter(s, s.device.primary)
     while at < q.size and status == cu.CUDA_SUCCESS:
+        gpu = gpu_at(s, begins_at(s, page_of(s, q.address + at)))
         some = min(q.size - at, <uint64_t>COPY_PART)
-        status = copy_stream(s, turn, &stream)
+        status = enter(s, gpu.primary)
+        status = status or copy_stream(s, gpu, turn, &stream)
         if status == cu.CUDA_SUCCESS:
             stream.dirty = True
             stream.active = True

@@ -22,19 +22,31 @@ cdef int sessionMemMap_call(Session *s, Frame *f, gf_req_sessionMemMap *q) noexc
 
 
 cdef int sessionMemMapOn_call(Session *s, Frame *f, gf_req_sessionMemMapOn *q) noexcept nogil:
-    return map_memory(s, s.device.shown[q.device], q.address, q.size)
+    cdef int status = map_memory(s, s.device.shown[q.device], q.address, q.size)
+    if status == cu.CUDA_SUCCESS:
+        follow(s, f)
+    return status
 
 
 cdef int sessionMemAccessOn_call(Session *s, Frame *f, gf_req_sessionMemAccessOn *q) noexcept nogil:
-    return permit(s, s.device.shown[q.device], q.address, q.size, q.access)
+    cdef int status = permit(s, s.device.shown[q.device], q.address, q.size, q.access)
+    if status == cu.CUDA_SUCCESS:
+        follow(s, f)
+    return status
 
 
 cdef int sessionReach_call(Session *s, Frame *f, gf_req_sessionReach *q) noexcept nogil:
-    return reach_pools(s, s.device.shown[q.device], s.device.shown[q.owner])
+    cdef int status = reach_pools(s, s.device.shown[q.device], s.device.shown[q.owner])
+    if status == cu.CUDA_SUCCESS:
+        follow(s, f)
+    return status
 
 
 cdef int sessionDevices_call(Session *s, Frame *f, gf_req_sessionDevices *q) noexcept nogil:
-    return choose_devices(s, q.order, q.count)
+    cdef int status = choose_devices(s, q.order, q.count)
+    if status == cu.CUDA_SUCCESS:
+        follow(s, f)
+    return status
 
 
 cdef int sessionMemoryClaim_call(Session *s, Frame *f, gf_req_sessionMemoryClaim *q, uint64_t *credit,

@@ -135,24 +135,30 @@ cdef void list_imports(Session *s, vector[Imported] *out) noexcept nogil:
     pthread_mutex_unlock(&s.lock)
 
 
-cdef void list_opened_events(Session *s, vector[OpenedEvent] *out) noexcept nogil:
-    """Events that others have made."""
-    cdef Context *context = s.device.primary
-    cdef Object *object
+cdef void list_events_of(Session *s, Context *context, vector[OpenedEvent] *out) noexcept nogil:
+    cdef Object *object = youngest(s, &context.base)
     cdef Event *event
     cdef OpenedEvent one
+    while object != NULL:
+        event = <Event *>object
+        if object.kind == EVENT and is_anothers(s, event):
+            memcpy(one.token, event.token, GF_TOKEN_SIZE)
+            one.handle = object.handle
+            one.context = context_slot(context)
+            one.session = event.maker
+            out.push_back(one)
+        object = next_elder(s, object)
+
+
+cdef void list_opened_events(Session *s, vector[OpenedEvent] *out) noexcept nogil:
+    """Events that others have made."""
+    cdef Context *context = s.device.others
+    cdef int place
+    for place in range(s.device.count):
+        list_events_of(s, gpu_at_place(s, place).primary, out)
     while context != NULL:
-        object = youngest(s, &context.base)
-        while object != NULL:
-            event = <Event *>object
-            if object.kind == EVENT and is_anothers(s, event):
-                memcpy(one.token, event.token, GF_TOKEN_SIZE)
-                one.handle = object.handle
-                one.context = context_slot(context)
-                one.session = event.maker
-                out.push_back(one)
-            object = next_elder(s, object)
-        context = s.device.others if context == s.device.primary else context.next
+        list_events_of(s, context, out)
+        context = context.next
 
 
 cdef bint awaits_import(Session *s) noexcept nogil:

@@ -366,7 +366,10 @@ cdef int ages_in(Session *s, Context *context, vector[uint64_t] *out) noexcept n
 cdef int event_ages(Session *s, vector[uint64_t] *out) noexcept nogil:
     """Of every recorded event: handle, flags, nanoseconds since it happened (0 of one that keeps no time)."""
     cdef Context *context = s.device.others
-    cdef int status = ages_in(s, s.device.primary, out)
+    cdef int place
+    cdef int status = cu.CUDA_SUCCESS
+    for place in range(s.device.count):
+        status = status or ages_in(s, gpu_at_place(s, place).primary, out)
     while context != NULL and status == cu.CUDA_SUCCESS:
         status = ages_in(s, context, out)
         context = context.next

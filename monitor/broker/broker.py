@@ -16,7 +16,7 @@ from gpuferry.specs._generated import control_pb2, migration_pb2, node_pb2
 from ..door.agreement import agree
 from ..door.guests import Farewells, Guest, address_of
 from ..door.handshake import CudaError, Hello, Reason, Refusal, Resume, membership, resumed, welcome
-from ..moves.custody import Custody
+from ..moves.custody import Custody, place_of
 from ..moves.forwarding import Forwarding
 from ..moves.migration import CannotMove, Migration, Strategy, Target
 from ..moves.orders import Link, Orders
@@ -381,6 +381,8 @@ class Broker(PoolListener):
         """The API server is idle: whoever moves to its device, or waits, may get it."""
         if server.several:
             self._servers[server.key] = server
+            if server.key in self._orders.expected:
+                return
             if found := self._several.ready(server):
                 self._grant(*found)
                 self.dispatch()
@@ -428,6 +430,7 @@ class Broker(PoolListener):
             tenant=grant.tenant,
             function=grant.function,
             program=grant.program,
+            devices=len(server.devices),
         )
         session = Session(grant.session, hello, grant.peer, None)
         session.server = server
@@ -438,8 +441,7 @@ class Broker(PoolListener):
         self.sessions[session.id] = session
         first = self._programs.returned(session, grant)
         if not server.is_keeper:
-            devices = server.devices if server.several else ()
-            session.placement = Placement(session.id, server.device, server.key, grant.memory_quota, devices)
+            session.placement = place_of(session, server)
             if first:
                 self._placer.adopt(session.lease.number, server.devices, grant.memory_quota, **session.names)
         self._reunion.first(session, server, returned)

@@ -139,7 +139,10 @@ def page() -> None:
 @app.command()
 def migrate(
     session: Annotated[int, typer.Argument(metavar="SESSION", help="Its id, as `session list` shows it")],
-    to: Annotated[str, typer.Option("--to", metavar="gpu:N|SERVER", help="Another GPU, or GPU server")],
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="gpu:N[,N...]|gpu:any|SERVER", help="Other GPUs, or another GPU server"),
+    ],
     strategy: Annotated[
         str,
         typer.Option(

@@ -21,16 +21,20 @@ from .errors import CliError, Exit, say
 SCHEMA = "gpuferry.migration/1"
 FILE_SCHEMA = "gpuferry.file/1"
 INSPECT_SECONDS = 5.0  # for an answer
-GPU = re.compile(r"gpu:(\d+)")
+GPU = re.compile(r"gpu:(\d+(?:,\d+)*)")
+ANY = "gpu:any"
 
 Stub = Any
 Call = Callable[[Stub, Metadata], Iterator[control_pb2.Migration]]
 
 
 def target(text: str) -> dict[str, Any]:
-    """The target that a user means by `gpu:1`, a GPU server's name, or HOST:PORT."""
+    """The target that a user means by `gpu:1`, `gpu:2,3`, `gpu:any`, a GPU server's name, or HOST:PORT."""
     if found := GPU.fullmatch(text):
-        return {"device": int(found[1])}
+        device, *more = map(int, found[1].split(","))
+        return {"device": device, "more": more} if more else {"device": device}
+    if text == ANY:
+        return {"any": True}
     if not text or text.startswith("gpu:"):
         raise CliError(Exit.USAGE, f"--to {text!r}: no target", "as in gpu:1, gpu-server-b or host:7700")
     return {"server": text}

@@ -42,7 +42,7 @@ U32_MOST = (1 << 32) - 1
 OPTIONAL = {
     number
     for number, name in wire.OPERATIONS.items()
-    if name in ("sessionRestoreCounters", "sessionRestoreTls")
+    if name in ("sessionRestoreCounters", "sessionRestoreTls", "sessionRestoreOrphan")
 }
 
 log = structlog.get_logger()
@@ -266,8 +266,9 @@ def _known_size(welcome: bytes) -> int:
     if len(welcome) < frames.Welcome.SIZE:
         return 0
     told = frames.Welcome.unpack(welcome)
-    devices, images = told.device_count * frames.Device.SIZE, told.image_hash_count * frames.HASH_SIZE
-    return told.SIZE + devices + images
+    count = told.device_count
+    links = count * count * frames.DeviceLink.SIZE if count > 1 else 0
+    return told.SIZE + count * frames.Device.SIZE + links + told.image_hash_count * frames.HASH_SIZE
 
 
 async def _read(connection: Connection) -> tuple[int, bytes]:

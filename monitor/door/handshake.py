@@ -314,7 +314,7 @@ def restoring_hello(
         nonce=nonce,
         pid=wish.pid,
         memory=wish.memory,
-        devices=1,
+        devices=wish.devices,
         tenant=wish.tenant.encode(),
         function=wish.function.encode(),
         program=wish.program.encode(),
@@ -424,8 +424,6 @@ def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
     if said.devices > frames.DEVICES_MAX:
         text = f"{said.devices} devices asked for: a session has at most {frames.DEVICES_MAX}"
         raise Refusal(Reason.BAD_REQUEST, text)
-    if said.devices > 1 and Extension.RESTORE in claim.extensions:
-        raise Refusal(Reason.BAD_REQUEST, "a session of several devices cannot move")
     hello = Hello(
         said.nonce,
         said.pid,

@@ -21,7 +21,7 @@ from ..pool.channel import ChannelBroken
 from ..sessions.events import Event, Kind
 from ..sessions.placement import Placement, Placer
 from ..sessions.session import Session
-from .migration import Gang, Migration, State, Target, ToDevice, ToFile, ToServer
+from .migration import Gang, Migration, State, Target, ToDevices, ToFile, ToServer, devices_of
 from .preparation import Preparations
 
 KEPT = 50  # migrations that are over, for status
@@ -29,6 +29,12 @@ VERDICT_SECONDS = 10.0  # for the one that is left to say who has the session
 LEAVE_SECONDS = 10.0  # to clear what was there; then the process is ended
 
 log = structlog.get_logger()
+
+
+def place_of(session: Session, server: ApiServer) -> Placement:
+    """Where the session is with this API server."""
+    devices = server.devices if server.several else ()
+    return Placement(session.id, server.device, server.key, session.quota, devices)
 
 
 class Sessions(Protocol):
@@ -82,7 +88,7 @@ class Custody:
         """Register a migration of `session` and announce it; the caller drives it to its end. `gang`: with
         the other processes of its program.
         """
-        came_from = session.file or (f"gpu:{source.device}" if source else "")
+        came_from = session.file or (str(ToDevices(source.devices)) if source else "")
         gang = gang or Gang(session.lease)
         migration = Migration(next(self._numbers), session, source, target, came_from, gang)
         migration.source_holds = source is not None and not source.is_keeper
@@ -93,14 +99,14 @@ class Custody:
         return migration
 
     def _event(self, migration: Migration, kind: Kind) -> Event:
-        target = migration.target.device if isinstance(migration.target, ToDevice) else None
+        devices = devices_of(migration.target)
         device = migration.source.device if migration.source else -1
         return Event(
             kind,
             migration.session.id,
             device,
             reason=migration.reason,
-            target=-1 if target is None else target,
+            target=devices[0] if devices else -1,
             copied_bytes=migration.copied_bytes,
             pause_seconds=migration.report.pause_seconds if migration.report else 0.0,
         )
@@ -166,7 +172,7 @@ class Custody:
         else:
             if session.file:
                 session.unsuspend()
-            session.placement = Placement(session.id, destination.device, destination.key, session.quota)
+            session.placement = place_of(session, destination)
             if session.grant and migration.gang.edition:
                 session.grant.edition = migration.gang.edition
         log.info(
@@ -174,11 +180,12 @@ class Custody:
         )
         if migration.state is State.FAILED:  # who has it is right, whoever said otherwise
             log.error("session was taken over after its source gave up", session=session.id)
-        room = self._placer.devices.get(destination.device)
+        rooms = [self._placer.devices.get(device) for device in destination.devices]
+        failed = next((room.ordinal for room in rooms if room and room.out), None)
         if session.revoked is not None:
             self._sessions.end_session(session, session.revoked)
-        elif room and room.out:
-            self._sessions.end_session(session, f"GPU {destination.device} failed")
+        elif failed is not None:
+            self._sessions.end_session(session, f"GPU {failed} failed")
         if not migration.source or migration.source in migration.released:
             self.complete(migration)
         self._settle(migration)
@@ -230,7 +237,7 @@ class Custody:
     def device_lost(self, device: int) -> None:
         """The device failed: cancel the migrations to it."""
         for migration in list(self._active.values()):
-            if isinstance(migration.target, ToDevice) and migration.target.device == device:
+            if device in devices_of(migration.target):
                 self.cancel(migration, f"GPU {device} failed")
 
     def cancel(self, migration: Migration, reason: str) -> None:

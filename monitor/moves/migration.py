@@ -50,6 +50,16 @@ class ToDevice:
 
 
 @dataclass(frozen=True)
+class ToDevices:
+    """Devices of this GPU server, for a session that has as many."""
+
+    devices: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"gpu:{','.join(map(str, self.devices))}"
+
+
+@dataclass(frozen=True)
 class ToServer:
     """Another GPU server, by name or address."""
 
@@ -70,7 +80,14 @@ class ToFile:
         return self.path
 
 
-Target = ToDevice | ToServer | ToFile
+Target = ToDevice | ToDevices | ToServer | ToFile
+
+
+def devices_of(target: Target) -> tuple[int, ...]:
+    """The devices of this GPU server where a session goes that has this target, as far as they are chosen."""
+    if isinstance(target, ToDevices):
+        return target.devices
+    return (target.device,) if isinstance(target, ToDevice) and target.device is not None else ()
 
 
 class Gang:

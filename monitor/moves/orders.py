@@ -28,7 +28,18 @@ from ..sessions.session import Session
 from .custody import Custody
 from .filing import new_file, old_file
 from .inquiry import inquiries
-from .migration import CannotMove, Gang, Migration, Strategy, Target, ToDevice, ToFile, ToServer
+from .migration import (
+    CannotMove,
+    Gang,
+    Migration,
+    Strategy,
+    Target,
+    ToDevice,
+    ToDevices,
+    ToFile,
+    ToServer,
+    devices_of,
+)
 from .preparation import Preparations
 from .snapshots import Snapshots
 
@@ -67,6 +78,7 @@ class Orders:
         self._pool = pool
         self._connect = connect  # to another GPU server, by name
         self._dispatch = dispatch  # carry out what the policy decides
+        self.expected = set[int]()  # API servers on several devices that are started for a session that moves
 
     def check_can_move(self, session: Session, target: Target) -> None:
         """Raise CannotMove if a migration of the session's program to this target could not even begin."""
@@ -78,8 +90,52 @@ class Orders:
             )
         for each in members:
             self._check_one(each, target)
-        if isinstance(target, ToDevice) and target.device is not None:
-            self._check_device(session, target.device, len(members))
+        assert session.server
+        if session.server.several:
+            self._check_several(session, session.server, target)
+        elif isinstance(target, ToDevices):
+            raise CannotMove(f"session {session.id} has one GPU: name one")
+        elif isinstance(target, ToDevice) and not session.file:
+            device = self._choose(session, session.server)[0] if target.device is None else target.device
+            self._check_device(session, device, len(members))
+
+    def _check_several(self, session: Session, server: ApiServer, target: Target) -> None:
+        count = len(server.devices)
+        if isinstance(target, ToFile):
+            raise CannotMove(
+                f"session {session.id} has {count} GPUs, and only sessions of one go into a file"
+            )
+        if isinstance(target, ToServer):
+            return
+        named = devices_of(target)
+        if named and len(set(named)) != count:
+            raise CannotMove(
+                f"session {session.id} has {count} GPUs: name as many, as in gpu:0,1, or gpu:any"
+            )
+        chosen = named or self._choose(session, server)
+        for device in chosen:
+            room = self._placer.devices.get(device)
+            if not room or room.out:
+                raise CannotMove(f"there is no GPU {device} in service here: see `gpuferry status`")
+            if not self._pool.can_start(device):
+                raise CannotMove(f"GPU {device} has no memory for another API server", room=True)
+
+    def _choose(self, session: Session, server: ApiServer) -> tuple[int, ...]:
+        """Other GPUs for a session of several: those with the most memory to give. Raises CannotMove."""
+        quota, count = session.quota, len(server.devices)
+        fitting = [
+            room
+            for number, room in self._placer.devices.items()
+            if number not in server.devices and not room.out and room.gpu.free >= quota
+        ]
+        if len(fitting) < count:
+            raise CannotMove(
+                f"session {session.id} has {count} GPUs with {quota} bytes each, and {len(fitting)} others "
+                "have as much to give: name some, as in gpu:0,1",
+                room=True,
+            )
+        roomiest = sorted(fitting, key=lambda room: (-room.gpu.free, room.ordinal))[:count]
+        return tuple(sorted(room.ordinal for room in roomiest))
 
     def _members(self, session: Session) -> list[Session]:
         """The sessions of its program; those that are just joining come after the others."""
@@ -94,9 +150,6 @@ class Orders:
             raise CannotMove(f"session {session.id} waits for a GPU: there is nothing to move yet")
         if not session.running:
             raise CannotMove(f"session {session.id} is just beginning: try again")
-        if session.server.several:
-            count = len(session.server.devices)
-            raise CannotMove(f"session {session.id} has {count} GPUs, and only sessions of one can move")
         if agree(session.server.spec_hash, {}) is None:
             raise CannotMove(
                 f"session {session.id} is served by a gpuferry that is no release this one "
@@ -143,14 +196,23 @@ class Orders:
         file = old_file(session.file) if session.file else None
         migration = self._begin_gang(self._members(session), session, target, strategy)
         migration.play, migration.file = play, file
-        if isinstance(target, ToDevice):
+        if isinstance(target, ToDevices | ToDevice) and session.server and session.server.several:
+            devices = devices_of(target) or self._choose(session, session.server)
+            migration.target = ToDevices(devices)
+            migration.task = asyncio.ensure_future(
+                self._attempt(migration, self._to_devices(migration, devices))
+            )
+        elif isinstance(target, ToDevice):
+            if target.device is None and not session.file:
+                assert session.server
+                migration.target = ToDevice(self._choose(session, session.server)[0])
             if session.file:
                 self._return(migration)
             else:
                 self._request(migration)
         elif isinstance(target, ToFile):
             migration.task = asyncio.ensure_future(self._attempt(migration, self._suspend(migration, target)))
-        else:
+        elif isinstance(target, ToServer):
             migration.task = asyncio.ensure_future(self._attempt(migration, self._leave(migration, target)))
         if timeout:
             reason = f"not over within {timeout:g} s"
@@ -262,6 +324,29 @@ class Orders:
         else:
             self.place_suspended(session, Placement(session.id, device, server, session.quota))
 
+    async def _to_devices(self, migration: Migration, devices: Sequence[int]) -> None:
+        """An API server of their own is started for it on all of them."""
+        lease = migration.session.lease.number
+        try:
+            self._placer.move_several(lease, devices)
+        except Declined as error:
+            raise CannotMove(str(error)) from None
+        server = self._pool.start_several(devices)
+        self.expected.add(server.key)
+        try:
+            await server.ready_or_gone.wait()
+            if not server.ready:
+                raise CannotMove(
+                    f"no API server starts on GPUs {', '.join(map(str, devices))}: {server.end_reason}"
+                )
+        except BaseException:
+            self._placer.on_migrated(lease, False)
+            server.kill()
+            raise
+        finally:
+            self.expected.discard(server.key)
+        self._start(migration.gang, [server.key], devices[0])
+
     def server_ready(self, device: int) -> None:
         """An API server is idle on the device: whoever moves there goes before who waits."""
         for migration in [one for one in self._custody.active if one.wished_device == device]:
@@ -274,14 +359,15 @@ class Orders:
         assert session.grant
         assert source
         self._preparations.server_found(migration)
+        several = destination.devices if destination.several else ()
         migration.destination, migration.orders_given = destination, True
-        migration.target = ToDevice(device)
+        migration.target = ToDevices(several) if several else ToDevice(device)
         destination.expect(session.id)
         grant = node_pb2.Grant()
         grant.CopyFrom(session.grant)
         grant.restore, grant.welcomed, grant.age_seconds = True, False, session.age
         grant.edition = migration.gang.edition
-        local = migration_pb2.LocalTarget(device=device)
+        local = migration_pb2.LocalTarget(device=device, devices=several)
         one, other = socket.socketpair()
         with one, other:
             try:

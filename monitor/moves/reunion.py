@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import structlog
 from gpuferry.specs._generated import node_pb2
 
 from ..pool.api_server import ApiServer
-from ..sessions.placement import Placement, Placer
+from ..sessions.placement import Placer
 from ..sessions.session import Session
-from .custody import Custody
-from .migration import Gang, Migration, Target, ToDevice, ToFile, ToServer
+from .custody import Custody, place_of
+from .migration import Gang, Migration, Target, ToDevice, ToDevices, ToFile, ToServer
 
 log = structlog.get_logger()
 
@@ -83,7 +84,7 @@ class Reunion:
             migration.source = session.server = server
             self._custody.verdict_is_known(migration)
             self._enter_source(migration, server)
-            session.placement = Placement(session.id, server.device, server.key, session.quota)
+            session.placement = place_of(session, server)
             if not leaving:
                 self._custody.fail(migration, "the monitor was restarted meanwhile")
         else:
@@ -103,16 +104,16 @@ class Reunion:
             return
         migration.destination_holds = True
         if migration.source_holds:
-            self._enter_move(migration.gang, server.device)
+            self._enter_move(migration.gang, server.devices)
         else:
             session = migration.session
             self._placer.adopt(session.lease.number, server.devices, session.quota, **session.names)
 
-    def _enter_move(self, gang: Gang, device: int) -> None:
+    def _enter_move(self, gang: Gang, devices: Sequence[int]) -> None:
         """The policy knows one lease, and hears of its move when the first process is back on both."""
         if not gang.on_both:
             gang.on_both = True
-            self._placer.adopt_move(gang.lease.number, device)
+            self._placer.adopt_move(gang.lease.number, devices)
 
     def _enter_source(self, migration: Migration, source: ApiServer) -> None:
         """The destination was entered already, as if the session had always been there."""
@@ -126,7 +127,7 @@ class Reunion:
             self._placer.on_complete(session.lease.number, time.monotonic())
         self._placer.adopt(session.lease.number, source.devices, session.quota, **session.names)
         if migration.destination_holds:
-            self._enter_move(migration.gang, destination.device)
+            self._enter_move(migration.gang, destination.devices)
 
 
 def _target(returned: node_pb2.Returned, server: ApiServer) -> Target:
@@ -135,4 +136,6 @@ def _target(returned: node_pb2.Returned, server: ApiServer) -> Target:
         return ToFile(returned.migrating.file.path, returned.migrating.file.head)
     if kind == "remote":
         return ToServer(returned.migrating.remote.address)
+    if server.several:
+        return ToDevices(tuple(returned.migrating.local.devices) if kind == "local" else server.devices)
     return ToDevice(returned.migrating.local.device if kind == "local" else server.device)

@@ -43,7 +43,7 @@ class Benefit:
         self, now: float, gpus: Collection[Gpu], sessions: Collection[Session], head: Request | None
     ) -> tuple[Session, Gpu] | None:
         self._account(now, sessions)
-        moving = {gpu for session in sessions if session.leaving for gpu in (session.leaving, *session.gpus)}
+        moving = {gpu for session in sessions if session.leaving for gpu in (*session.leaving, *session.gpus)}
         gpus = [gpu for gpu in gpus if gpu not in moving]  # what comes of these is not known yet
         if not sessions:
             return None

@@ -129,7 +129,10 @@ class Policy(Protocol):
         Declined.
         """
 
-    def adopt_move(self, session: int, gpu: int) -> None:
+    def move_several(self, session: int, targets: Sequence[int]) -> None:
+        """Move the session of several devices to these, as an operator wants, at once. Raises Declined."""
+
+    def adopt_move(self, session: int, *gpus: int) -> None:
         """Enter a move that an earlier monitor let begin, whether there is room or not."""
 
     def on_return(self, request: Request, gpu: int) -> int:

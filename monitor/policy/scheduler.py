@@ -108,9 +108,9 @@ class Scheduler:
             gpu.busy -= 1
             gpu.free += over.request.memory
             gpu.replaced.append(over.request.tenant)
-        if over.leaving:
-            over.leaving.free += over.request.memory
-            self._holdings.leave(over.request, over.leaving)
+        for gpu in over.leaving:
+            gpu.free += over.request.memory
+            self._holdings.leave(over.request, gpu)
         self._holdings.end(over.request, over.gpus)
         if self._mover:
             self._mover.on_complete(over, now)
@@ -148,7 +148,7 @@ class Scheduler:
         if not gpu:
             raise Declined(f"there is no GPU {target} in service")
         if len(found.gpus) > 1:
-            raise Declined("a session of several devices cannot move")
+            raise Declined("a session of several devices moves to as many")
         if found.leaving:
             raise Declined("it is moving already")
         if gpu in found.gpus:
@@ -162,14 +162,42 @@ class Scheduler:
             raise Declined(f"no API server is idle on GPU {target}")
         self._move(found, gpu)
 
-    def _move(self, session: Session, target: Gpu) -> None:
+    def move_several(self, session: int, targets: Sequence[int]) -> None:
+        """Move the session of several devices to these, as an operator wants, at once. Raises Declined."""
+        found = self._sessions.get(session)
+        if not found:
+            raise Declined(f"there is no session {session}")
+        if found.leaving:
+            raise Declined("it is moving already")
+        if len(set(targets)) != len(found.gpus):
+            raise Declined(f"it has {len(found.gpus)} GPUs, and needs as many")
+        needed = found.request.memory
+        for target in targets:
+            gpu = self._gpus.get(target)
+            if not gpu:
+                raise Declined(f"there is no GPU {target} in service")
+            if not found.request.labels <= gpu.labels:
+                raise Declined(f"GPU {target} lacks a label that it asked for")
+            if gpu.free < needed:
+                raise Declined(f"GPU {target} has {gpu.free} bytes to give, and {needed} are needed")
+        gpus = [self._gpus[target] for target in targets]
+        if set(gpus) == set(found.gpus):
+            raise Declined("it is on these GPUs already")
+        self._sit_on_both(found, gpus)
+
+    def _sit_on_both(self, session: Session, targets: list[Gpu]) -> None:
         """Its memory counts on both until it is there."""
+        for source in session.gpus:
+            source.busy -= 1
+        for target in targets:
+            target.busy += 1
+            target.free -= session.request.memory
+            self._holdings.sit(session.request, target)
+        session.gpus, session.leaving = targets, session.gpus
+
+    def _move(self, session: Session, target: Gpu) -> None:
         (source,) = session.gpus
-        source.busy -= 1
-        target.busy += 1
-        target.free -= session.request.memory
-        self._holdings.sit(session.request, target)
-        session.gpus, session.leaving = [target], source
+        self._sit_on_both(session, [target])
         session.moves += 1
         session.moved_at = self._now
         self._decided.append(Migrate(session.request.id, source.index, target.index, target.idle.pop(0)))
@@ -178,29 +206,23 @@ class Scheduler:
         found = self._sessions.get(session)
         if not found or not found.leaving:
             return  # it ended on the way
-        source, (target,) = found.leaving, found.gpus
-        found.leaving = None
-        if done:
-            source.free += found.request.memory
-            self._holdings.leave(found.request, source)
-            if self._mover:
-                self._mover.on_moved(found, seconds)
-        else:
-            target.busy -= 1
-            target.free += found.request.memory
-            self._holdings.leave(found.request, target)
-            source.busy += 1
-            found.gpus = [source]
+        sources, found.leaving = found.leaving, []
+        given_up = sources if done else found.gpus
+        for gpu in given_up:
+            gpu.free += found.request.memory
+            self._holdings.leave(found.request, gpu)
+        if not done:
+            for target in found.gpus:
+                target.busy -= 1
+            for source in sources:
+                source.busy += 1
+            found.gpus = sources
+        elif self._mover:
+            self._mover.on_moved(found, seconds)
 
-    def adopt_move(self, session: int, gpu: int) -> None:
+    def adopt_move(self, session: int, *gpus: int) -> None:
         """Enter a move that an earlier monitor let begin, whether there is room or not."""
-        found, target = self._sessions[session], self._gpus[gpu]
-        (source,) = found.gpus
-        source.busy -= 1
-        target.busy += 1
-        target.free -= found.request.memory
-        self._holdings.sit(found.request, target)
-        found.gpus, found.leaving = [target], source
+        self._sit_on_both(self._sessions[session], [self._gpus[gpu] for gpu in gpus])
 
     def on_return(self, request: Request, gpu: int) -> int:
         """Place a suspended session on this GPU again. Returns its worker there. Raises Declined."""

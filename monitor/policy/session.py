@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .gpu import Gpu
 from .interface import Request
@@ -16,7 +16,7 @@ class Session:
     request: Request
     gpus: list[Gpu]
     since: float  # when it was placed
-    leaving: Gpu | None = None  # where it still holds memory while it moves
+    leaving: list[Gpu] = field(default_factory=list)  # where it still holds memory while it moves
     moves: int = 0
     moved_at: float = -math.inf
     done: float = 0.0  # seconds of a GPU of its own that its progress is worth, as far as known

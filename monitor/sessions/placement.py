@@ -188,9 +188,13 @@ class Placer:
         """
         self._policy.request_migration(session, device)
 
-    def adopt_move(self, session: int, device: int) -> None:
-        """Enter a move that an earlier monitor let begin: the session holds memory on both devices."""
-        self._policy.adopt_move(session, device)
+    def move_several(self, session: int, devices: Sequence[int]) -> None:
+        """Move the session of several devices to these; it is in the books at once. Raises Declined."""
+        self._policy.move_several(session, devices)
+
+    def adopt_move(self, session: int, devices: Sequence[int]) -> None:
+        """Enter a move that an earlier monitor let begin: the session holds memory on these devices too."""
+        self._policy.adopt_move(session, *devices)
 
     def on_return(self, session: int, device: int, quota: int, function: str = "", tenant: str = "") -> int:
         """Place a suspended session on this device again. Returns its API server there. Raises Declined."""

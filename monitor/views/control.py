@@ -16,7 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from ..broker.broker import Broker
-from ..moves.migration import CannotMove, Target, ToDevice, ToFile, ToServer
+from ..moves.migration import CannotMove, Target, ToDevice, ToDevices, ToFile, ToServer
 from ..service.ports import ALONE, add_port, bounded
 from ..service.tls import Identity
 from ..store.interface import StoreError
@@ -156,8 +156,10 @@ class MonitorService(control_pb2_grpc.MonitorServicer):  # type: ignore[misc]
             target = ToFile(request.file)
         elif kind == "server":
             target = ToServer(request.server)
-        elif kind == "device":
-            target = ToDevice(request.device)
+        elif kind == "device" and request.more:
+            target = ToDevices((request.device, *request.more))
+        elif kind == "device" or request.any:
+            target = ToDevice(None if request.any else request.device)
         else:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no target")
             return

@@ -7,6 +7,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from gpuferry.migration import devices, frames, handover, mapped, targets
@@ -15,6 +16,7 @@ from gpuferry.migration.errors import LinkBroken, Lost, Refused
 from gpuferry.migration.frames import PAGE, RANGE, Kept
 from gpuferry.migration.mapped import Mapped
 from gpuferry.specs._generated import handover_pb2, migration_pb2
+from gpuferry.specs._generated.frames import Device, DeviceLink
 
 from codegen.load import load
 from codegen.wire import messages
@@ -112,24 +114,29 @@ def test_what_kernels_use_comes_last() -> None:
     assert hot_last(mapped.pages(mappings), [0], mappings) == [4 * PAGE, 0, PAGE]
 
 
-TERMS = devices.Terms(1, (1 << 40, 1 << 36), 1 << 30, PAGE, 13050, "a", (0, -5), (1,) * 256, (2,) * 8)
+DEVICE = Device(b"a", bytes(16), 1 << 30, 0, -5, 256, (1,) * 256, (2,) * 8)
+LINK = DeviceLink(1, (0,) * 8)
+TERMS = devices.Terms(1, (1 << 40, 1 << 36), 1 << 30, PAGE, 13050, (DEVICE,), ())
+SEVERAL = replace(TERMS, devices=(DEVICE, DEVICE), links=(LINK,) * 4)
 
 
 def test_devices_that_are_alike_enough() -> None:
-    elsewhere = list(TERMS.attributes)
+    elsewhere = list(DEVICE.attributes)
     for place in devices.PLACES:
         elsewhere[place] = 99
-    devices.compare(TERMS, replace(TERMS, attributes=tuple(elsewhere), quota=1 << 31, session=9))
+    other = DEVICE._replace(attributes=tuple(elsewhere))
+    devices.compare(TERMS, replace(TERMS, devices=(other,), quota=1 << 31, session=9))
+    devices.compare(SEVERAL, replace(SEVERAL, devices=(DEVICE, other)))
 
 
 @pytest.mark.parametrize(
     ("difference", "reason"),
     [
-        ({"name": "b"}, "another device: b, here a"),
+        ({"name": b"b"}, "another device: b, here a"),
         ({"window": (1 << 41, 1 << 36)}, "another address window"),
         ({"granularity": 1}, "another memory granularity"),
         ({"driver_version": 12080}, "another driver version: 12080, here 13050"),
-        ({"priorities": (0, 0)}, "another range of stream priorities"),
+        ({"stream_priority_greatest": 0}, "another range of stream priorities"),
         (
             {"attributes": (1,) * 75 + (9,) + (1,) * 180},
             "device attribute 75 is 9 at the destination and 1 here",
@@ -138,9 +145,23 @@ def test_devices_that_are_alike_enough() -> None:
         ({"quota": (1 << 30) - 1}, "grants 1023 MiB, the session may use 1024 MiB"),
     ],
 )
-def test_devices_that_differ(difference: dict[str, object], reason: str) -> None:
-    with pytest.raises(Refused, match=reason):
-        devices.compare(TERMS, replace(TERMS, **difference))  # type: ignore[arg-type]
+def test_devices_that_differ(difference: dict[str, Any], reason: str) -> None:
+    """The only one, or the second of two."""
+    of_device = {name: value for name, value in difference.items() if name in Device._fields}
+    other = DEVICE._replace(**of_device)
+    of_session = {name: value for name, value in difference.items() if name not in of_device}
+    for terms in (TERMS, SEVERAL):
+        there = replace(terms, devices=(*terms.devices[:-1], other), **of_session)
+        with pytest.raises(Refused, match=reason):
+            devices.compare(terms, there)
+
+
+@pytest.mark.parametrize("link", [LINK._replace(can_access=0), LINK._replace(attributes=(1,) * 8)])
+def test_devices_that_reach_each_other_otherwise(link: DeviceLink) -> None:
+    with pytest.raises(Refused, match="another peer a"):
+        devices.compare(SEVERAL, replace(SEVERAL, links=(LINK, link, LINK, LINK)))
+    with pytest.raises(Refused, match="another number of devices: 2, here 1"):
+        devices.compare(TERMS, SEVERAL)
 
 
 def test_a_welcome_that_is_cut_short() -> None:

@@ -11,7 +11,7 @@ import pytest
 from gpuferry.migration import frames
 from gpuferry.migration.copy import Shared
 from gpuferry.migration.errors import Cancelled, LinkBroken, Lost, MigrationError, Refused
-from gpuferry.migration.frames import PAGE, RANGE, Kept
+from gpuferry.migration.frames import PAGE, PRIMARY, RANGE, Kept
 from gpuferry.migration.source import Order, Source
 from gpuferry.specs._generated import migration_pb2
 
@@ -107,6 +107,7 @@ class Session:
 
     imports = opened_events = opened_aliases = exports
     claimed = 0
+    devices = (b"one",)
 
     def events(self) -> list[tuple[int, int, int]]:
         return [(5, 0, 9)]
@@ -134,7 +135,7 @@ class Session:
     def replay(self, kept: Kept, what: str) -> None:
         self.told.append(what)
 
-    def copy(self, pages: Sequence[int], advance: object) -> int:
+    def copy(self, pages: Sequence[int], advance: object, context_of: object) -> int:
         if pages:
             self._note("copy")
         return len(pages) * PAGE
@@ -253,7 +254,7 @@ def test_no_copy_goes_across_the_beginning_of_a_mapping() -> None:
     session = Copied()
     shared = Shared(session, session)  # type: ignore[arg-type]
     shared.add([(BASE, 2 * PAGE), (BASE + 2 * PAGE, PAGE)])
-    shared.copy([BASE, BASE + PAGE, BASE + 2 * PAGE], lambda _: None)
+    shared.copy([BASE, BASE + PAGE, BASE + 2 * PAGE], lambda _: None, lambda _: PRIMARY)
     assert session.copies == [(BASE, 2 * PAGE), (BASE + 2 * PAGE, PAGE)]
 
 

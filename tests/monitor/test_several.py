@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,12 +85,13 @@ def test_an_api_server_that_dies_gives_all_back(monitor: harness.Monitor) -> Non
         monitor.wait_for(is_whole, "both are free")
 
 
-def test_it_does_not_move(monitor: harness.Monitor) -> None:
+def test_it_goes_into_no_file(monitor: harness.Monitor, tmp_path: Path) -> None:
     with guest(monitor) as pair:
-        for target in ("gpu:1", "any"):
-            refused = monitor.run("migrate", str(pair.number), "--to", target)
-            assert refused.returncode != 0
-            assert "has 2 GPUs, and only sessions of one can move" in refused.stderr
+        refused = monitor.run("session", "suspend", str(pair.number), str(tmp_path / "file"))
+        assert refused.returncode != 0
+        assert "has 2 GPUs, and only sessions of one go into a file" in refused.stderr
+        refused = monitor.run("migrate", str(pair.number), "--to", "gpu:any")
+        assert "0 others have as much to give" in refused.stderr
         assert pair.echo(b"works") == b"works"
 
 

@@ -364,6 +364,41 @@ def test_an_operator_is_told_why_not() -> None:
     assert drain(policy) == []
 
 
+def test_an_operator_moves_a_session_of_several_gpus() -> None:
+    """It counts on all of them until it is there; and where it was, if it is not."""
+    policy = server(build(), [100, 100, 100], workers=1)
+    policy.on_arrival(Request(1, 60, devices=2), 0.0)
+    drain(policy)
+    gpus = policy.gpus
+    assert [gpus[i].free for i in range(3)] == [40, 40, 100]
+    for targets, why in (
+        ([2], "it has 2 GPUs, and needs as many"),
+        ([2, 2], "it has 2 GPUs, and needs as many"),
+        ([2, 7], "there is no GPU 7 in service"),
+        ([0, 1], "GPU 0 has 40 bytes to give, and 60 are needed"),
+    ):
+        with pytest.raises(Declined, match=why):
+            policy.move_several(1, targets)
+    policy.on_complete(1, 1.0)
+    policy.on_arrival(Request(2, 40, devices=2), 2.0)
+    policy.on_idle(0, 0)
+    policy.on_idle(1, 10)
+    drain(policy)
+    for done, free in ((False, [60, 60, 100]), (True, [100, 60, 60])):
+        policy.move_several(2, [1, 2])
+        assert [gpus[i].free for i in range(3)] == [60, 20, 60]
+        with pytest.raises(Declined, match="it is moving already"):
+            policy.move_several(2, [0, 2])
+        policy.on_migrated(2, done)
+        assert [gpus[i].free for i in range(3)] == free
+        assert [gpus[i].busy for i in range(3)] == [int(one < 100) for one in free]
+    with pytest.raises(Declined, match="it is on these GPUs already"):
+        policy.move_several(2, [2, 1])
+    policy.move_several(2, [0, 1])
+    policy.on_complete(2, 3.0)
+    assert [gpus[i].free for i in range(3)] == [100, 100, 100]
+
+
 # -- our own policy
 
 

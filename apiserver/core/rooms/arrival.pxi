@@ -10,7 +10,7 @@ cdef struct Arrival:
     bint restoring              # it comes from another server, and is not here yet
     bint taken_over
     vector[int] *descriptors    # that came beside frames
-    Stream *copy_streams[COPY_STREAMS]
+    Stream *copy_streams[GF_DEVICES_MAX * COPY_STREAMS]    # of each device
     # What the session will have.
     gf_tls *tls                 # of its guest's socket
     Stats stats

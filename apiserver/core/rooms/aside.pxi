@@ -5,7 +5,7 @@
 # Changed by: _core
 # Read by: memory
 # Offers: alias_mappings aside_of clear_aside descriptor drop_aside drop_aside_idle drop_unwanted is_aside map_aside
-#   prepare_aside read_aside retain
+#   prepare_aside read_aside read_by retain
 
 cdef struct Aside:
     uint64_t base               # 0: not reserved yet

@@ -2,12 +2,12 @@
 # Holds: the devices and their contexts, of which the primary ones are always there.
 # Lock: none; the dispatcher's, but any thread may say that the context is broken
 # Home: device context_ops
-# Changed by: -
-# Read by: _core aliases arrays aside book codec handles host_calls images journal links memory records restore_ops
-#   scrub session_ops shared_moves sharing state streams waiters
-# Offers: adopt_context begin_device describe_device drop_context drop_own_events empty_context enter forget_current
-#   choose_devices describe_links device_of find_context gpu_at_place gpu_in gpu_of has_device is_simulated
-#   note_configured note_status reach_pools reserve reset_primary retire_context start_devices
+# Changed by: handles
+# Read by: _core aliases arrays aside book codec handles hash host_calls images journal links memory records
+#   restore_ops scrub session_ops shared_moves sharing state streams waiters
+# Offers: adopt_context begin_device choose_devices describe_device describe_links device_of drop_context
+#   drop_own_events empty_context enter find_context forget_current gpu_at_place gpu_in gpu_of has_device is_simulated
+#   note_configured note_status number_of reach_pools reserve reset_primary retire_context start_devices
 
 cdef struct Device:
     Gpu gpus[GF_DEVICES_MAX]    # of this process; the first is where what belongs to none is done

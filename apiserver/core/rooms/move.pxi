@@ -4,7 +4,7 @@
 # Home: hash
 # Changed by: _core
 # Read by: aside
-# Offers: drop_hasher end_move hash_pages prepare_side_stream
+# Offers: drop_hasher drop_side_stream end_move hash_pages prepare_side_stream
 
 cdef enum:
     SHAPES = 2
@@ -20,5 +20,5 @@ cdef struct Move:
     pthread_mutex_t lock
     Aside aside
     Hasher hasher
-    cu.CUstream stream          # waits for nobody's
+    cu.CUstream streams[GF_DEVICES_MAX]     # of each device: they wait for nobody's
     vector[uint64_t] *pinned    # addresses of buffers that are page-locked
