@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 HEAD_MOST = 16 << 10  # bytes of a request's line and headers
 HEADS_ONCE = 4  # before others get their turn
@@ -26,8 +27,7 @@ class Heads(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is there."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are none by their class
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
