@@ -10,6 +10,7 @@ import functools
 import itertools
 import signal
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ CLOSED = "closed its control socket"
 OF_A_SESSION = ("started", "ended", "moving", "moved", "taken_over", "launched", "stats", "shared")
 SHARING = ("fetch", "exported")  # likewise
 NOWHERE = -1  # device of a keeper
+GIVEN_MOST = 16  # sessions, the last ones: an API server may serve one after another for weeks
 
 log = structlog.get_logger()
 _keys = itertools.count(1)
@@ -134,7 +136,7 @@ class ApiServer:
         self._process: Process | None = None
         self._record: Record | None = None  # for the next monitor, which
         self._returns: Returns | None = None  # reads it there
-        self._given = set[int]()  # sessions of which it may speak, and which it had
+        self._given = deque[int](maxlen=GIVEN_MOST)  # sessions of which it may speak, and which it had
         self._stats_waiters: list[asyncio.Future[None]] = []
         self.ready_or_gone = asyncio.Event()  # ready for the first time, or it never will be
 
@@ -426,14 +428,14 @@ class ApiServer:
     def serve(self, session: int) -> None:
         """The API server is about to serve this session."""
         self.session, self.restoring = session, 0
-        self._given.add(session)
+        self._given.append(session)
         self.state = State.BUSY
         self._replenish(self.device)
 
     def expect(self, session: int) -> None:
         """The API server is about to take this session over, and does not have it yet."""
         self.session, self.restoring = 0, session
-        self._given.add(session)
+        self._given.append(session)
         self.state = State.BUSY
         self._replenish(self.device)
 

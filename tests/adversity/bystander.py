@@ -133,6 +133,15 @@ def half_requests(victim: Victim) -> Iterator[None]:
         yield
 
 
+def bodies_in_parts(victim: Victim) -> Iterator[None]:
+    host, _, port = victim.http.removeprefix("http://").rpartition(":")
+    while True:
+        with contextlib.suppress(OSError), socket.create_connection((host, int(port))) as connection:
+            connection.sendall(b"POST /login HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+            connection.sendall(b"1\r\na\r\n" * 100_000)
+        yield
+
+
 def crowd_that_waits(victim: Victim) -> Iterator[None]:
     held: list[socket.socket] = []
     while True:
@@ -223,8 +232,15 @@ def kernels_without_end(victim: Victim) -> Iterator[None]:
 ATTACKS: dict[str, Callable[[Victim], Iterator[None]]] = {
     attack.__name__: attack
     for attack in (
-        *(frames, strangers, wrong_tokens, silence, half_requests, crowd_that_waits, calls_of_control),
-        *(calls_that_fail, handles, deaths_in_mid_copy, memory, kernels_that_are_long_to_compile),
+        *(frames, strangers, wrong_tokens, silence, half_requests, bodies_in_parts, crowd_that_waits),
+        *(
+            calls_of_control,
+            calls_that_fail,
+            handles,
+            deaths_in_mid_copy,
+            memory,
+            kernels_that_are_long_to_compile,
+        ),
         kernels_without_end,
     )
 }

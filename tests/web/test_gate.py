@@ -119,3 +119,32 @@ def test_an_answer_that_is_not_read_is_cut_off(stage: Stage, monkeypatch: pytest
             if read < 100:
                 wait_until(lambda: not stage._server._gate._visits, "it was cut off")
         assert read < 1500 * 500
+
+
+@pytest.mark.parametrize(
+    "body", [b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 1000, b"Content-Length: 9\r\n\r\n"]
+)
+def test_nobody_reads_a_body(stage: Stage, body: bytes) -> None:
+    """The parts of half a megabyte kept all others waiting, before anybody knew whose they were."""
+    with connect(stage) as connection:
+        connection.sendall(b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\n" + body)
+        assert connection.recv(100).startswith(b"HTTP/1.1 413")
+        assert is_closed(connection)
+    assert ask(stage.url, "/healthz")[0] == 200
+
+
+def test_a_head_without_end_is_refused(stage: Stage) -> None:
+    with connect(stage) as connection:
+        connection.sendall(HALF + b"1" * (64 << 10))
+        assert connection.recv(100).startswith(b"HTTP/1.1 431")
+
+
+def test_requests_in_one_piece_are_all_answered(stage: Stage) -> None:
+    with connect(stage) as connection:
+        connection.sendall(request("/healthz") * 20 + HALF)
+        connection.sendall(b"1\r\n\r\n")
+        answers = b""
+        while answers.count(b"HTTP/1.1 200") < 21:
+            part = connection.recv(4096)
+            assert part
+            answers += part

@@ -19,7 +19,7 @@ from ...tenants.messages import to_message
 from ...tenants.tenancy import Tenancy
 from ...tenants.usage import NOBODY, UsageBook
 
-TICK_SECONDS = 1.0
+TICK_SECONDS = 5.0  # who asks is told what holds at that moment
 SAVE_SECONDS = 10.0  # what a crash loses at most of sessions that end before the next monitor comes
 UNCLAIMED_SECONDS = 60.0  # for which a session of an earlier monitor may still come back
 REPORTED_DAYS = 92
@@ -144,7 +144,7 @@ class Billing(PoolListener):
         }
 
     async def run(self) -> None:
-        """Bill every second, write it down at once and every ten seconds, until cancelled. A full disk loses
+        """Bill every few seconds, write it down at once and every ten, until cancelled. A full disk loses
         nothing as long as this monitor lives.
         """
         await self._save()

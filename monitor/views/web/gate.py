@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from ...service.rates import Sparing
+from .heads import Heads
 
 HEADER_SECONDS = 10.0  # for a request's line and headers, and for TLS before it
 ANSWER_SECONDS = 30.0  # for an answer, from the request to its last byte
@@ -113,12 +114,13 @@ class Gate:
             self._sweeping = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep)
 
     async def _connect(self, visit: Visit) -> None:
-        assert self._make
+        make = self._make
+        assert make
         limit = HEADER_SECONDS if self._context else None
         visit.connection.setblocking(False)
         try:
             transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
-                self._make, visit.connection, ssl=self._context, ssl_handshake_timeout=limit
+                lambda: Heads(make()), visit.connection, ssl=self._context, ssl_handshake_timeout=limit
             )
         except OSError as error:  # of TLS, or of who left at once
             log.debug("HTTP: no connection", address=visit.address, error=str(error))
