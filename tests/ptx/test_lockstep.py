@@ -66,6 +66,34 @@ end:
     assert out[0] == 2016
 
 
+def test_warps_that_take_one_side_each_run_in_step() -> None:
+    """Lanes exchange values on both sides of a branch, as in OpenMM; a warp takes one side as a whole."""
+    side = """
+    st.volatile.shared.u32 [%r10], %r0;
+    ld.volatile.shared.u32 %r11, [%r14];
+    shfl.sync.idx.b32 %r12, %r11, {lane}, 31, -1;
+"""
+    body = f"""
+    {SUMS}
+    mov.u32 %r9, sums;
+    shl.b32 %r10, %r0, 2;
+    xor.b32 %r14, %r10, 4;
+    add.u32 %r10, %r9, %r10;
+    add.u32 %r14, %r9, %r14;
+    setp.lt.u32 %p0, %r0, 32;
+    @%p0 bra low;
+    {side.format(lane=2)}
+    bra both;
+low:
+    {side.format(lane=5)}
+both:
+    {store("%r12", index="%r0")}
+    """
+    (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(64, np.uint32), block=(64,))
+    assert (out[:32] == 4).all()
+    assert (out[32:] == 35).all()
+
+
 def test_lanes_meet_after_a_loop_of_their_own_length() -> None:
     """Each lane goes round as often as its number says; all of them then vote."""
     body = f"""

@@ -64,6 +64,14 @@ class Program:
         cooperative = any(body.cooperative for body in self.bodies.values())
         # Whether the threads may rely on running in step, with nothing that says so.
         self.exchanges = set().union(*(body.exchanges for body in self.bodies.values())) == {"ld", "st"}
+        # Volatile shared memory is how programs said so before there was __syncwarp.
+        self.in_step = any(
+            isinstance(item, Instruction)
+            and item.opcode == "st"
+            and {"volatile", "shared"} <= set(item.modifiers)
+            for body in self.bodies.values()
+            for item in body.items
+        )
         self.uses_fibers = cooperative or exits or any(self.yields.values())
 
     def _scan(self, function: Function) -> Body:

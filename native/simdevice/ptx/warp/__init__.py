@@ -34,7 +34,7 @@ def kernel_functions(kernel: KernelContext, records: dict[int, Recorder]) -> lis
 def _function_text(kernel: KernelContext, record: Recorder) -> str:
     items = record.items
     plan = Uniformity(items, record)
-    if plan.waits_on_both_sides():
+    if plan.waits_on_both_sides() and not kernel.program.in_step:
         raise Unsuitable("lanes wait for each other in different places")
     emitter = WarpEmitter(kernel, record.function, items, record.yields, handler_of, plan, WARP_HANDLERS)
     return function_text(emitter)
