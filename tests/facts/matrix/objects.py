@@ -17,7 +17,7 @@ def room(content: bytes = b"") -> Any:
     """Memory that begins with this; aligned as tensor maps must be."""
     memory = ctypes.create_string_buffer(ROOM + 128)
     begin = -ctypes.addressof(memory) % 128
-    memory[begin : begin + len(content)] = content
+    ctypes.memmove(ctypes.addressof(memory) + begin, content, len(content))
     return (ctypes.c_char * ROOM).from_buffer(memory, begin)
 
 
