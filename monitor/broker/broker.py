@@ -140,6 +140,8 @@ class Broker(PoolListener):
         self._handover.arrived(session.arrived)
         if not self._programs.enter(session):
             self._enter_queue(session)
+        elif seconds := self._programs.lingers(session):
+            asyncio.get_running_loop().call_later(seconds, self.dispatch)
         return session
 
     def quiet(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,11 @@ from ..sessions.lease import Lease
 from ..sessions.placement import Placement, Placer
 from ..sessions.session import Session
 from ..tenants.tenancy import Tenancy
+
+# Seconds for which a process waits for one of its program to end that has several devices.
+LINGER_SECONDS = 5.0
+LATER = 0.1  # seconds by which a timer may be early: the event loop's clock stands still in a round
+ALONE = "the program has several GPUs, and then only one of its processes may use CUDA"
 
 log = structlog.get_logger()
 
@@ -60,8 +66,8 @@ class Programs:
         lease = self._leases.get(session.hello.program_id) if session.hello.program_id else None
         if lease is None:
             return None
-        if session.hello.devices > 1 or self._has_several(lease):
-            return "the program has several GPUs, and then only one of its processes may use CUDA"
+        if session.hello.devices > 1 and not self._has_several(lease):
+            return ALONE
         if lease.processes >= self._most:
             return (
                 f"the program has {lease.processes} processes that use CUDA, of {self._most} that it may "
@@ -76,6 +82,11 @@ class Programs:
                 f"operator for more (`gpuferry tenant set {tenant} --processes`)"
             )
         return None
+
+    def lingers(self, session: Session) -> float:
+        """Seconds after which it is looked at again: it waits for a process to end; 0: it does not."""
+        joins = session.id in self._joining
+        return LINGER_SECONDS + LATER if joins and self._has_several(session.lease) else 0.0
 
     def _has_several(self, lease: Lease) -> bool:
         return any(self._sessions[one].hello.devices > 1 for one in lease.members if one in self._sessions)
@@ -133,7 +144,7 @@ class Programs:
         found = None
         for session in self._joining.values():
             host = self._host(session.lease)
-            if host is None or not self._shares(session.lease):
+            if host is None or self._has_several(session.lease) or not self._shares(session.lease):
                 continue
             assert host.server
             device = host.server.device
@@ -153,6 +164,10 @@ class Programs:
         """Sessions that join where no further API server can be, and why."""
         for session in self.joining:
             host = self._host(session.lease)
+            if self._has_several(session.lease):
+                if time.monotonic() >= session.arrived + LINGER_SECONDS:
+                    yield session, ALONE
+                continue
             if host is None:
                 continue
             assert host.server

@@ -14,7 +14,7 @@ from gpuferry.monitor.door import handshake
 from gpuferry.specs._generated import frames
 
 from tests.monitor import harness
-from tests.monitor.fake_guest import FakeGuest, Refused, connect, hello_frame, read_greeting
+from tests.monitor.fake_guest import FakeGuest, Refused, connect, hello_frame, read_frame, read_greeting
 from tests.monitor.test_sessions import waiting_guest
 
 NO_CAPACITY = handshake.Reason.NO_CAPACITY
@@ -23,7 +23,8 @@ PROGRAM = handshake.Extension.PROGRAM
 
 @pytest.fixture(scope="module")
 def shared_monitor() -> Iterator[harness.Monitor]:
-    with harness.monitor("--pool", "1", GPUFERRY_SIM_DEVICES="2") as running:
+    constants = {"gpuferry.monitor.broker.programs:LINGER_SECONDS": 0.5}
+    with harness.monitor("--pool", "1", constants=constants, GPUFERRY_SIM_DEVICES="2") as running:
         yield running
 
 
@@ -102,6 +103,28 @@ def test_a_program_of_several_devices_is_one_process(monitor: harness.Monitor) -
             with pytest.raises(Refused, match="only one of its processes may use CUDA"):
                 guest(monitor, devices, extensions=program)
         assert pair.echo(b"works") == b"works"
+
+
+def test_a_process_that_comes_while_the_one_before_is_ending() -> None:
+    """It is not told that there are two, and gets both devices when they are free."""
+    program = {PROGRAM: secrets.token_bytes(frames.PROGRAM_SIZE)}
+    with harness.monitor("--pool", "1", GPUFERRY_SIM_DEVICES="2") as monitor:
+        monitor.wait_idle(2)
+        with guest(monitor, extensions=program) as first:
+            os.kill(first.server_pid, signal.SIGSTOP)
+            first.connection.close()
+            with connect(monitor.address) as second:
+                said = hello_frame(read_greeting(second), monitor.token, devices=2, extensions=program)
+                second.sendall(said)
+                monitor.wait_for(lambda status: len(status.sessions) == 1, "the first is still there")
+                os.kill(first.server_pid, signal.SIGCONT)
+                op, body = read_frame(second)
+                while op == frames.Frame.QUEUED:
+                    op, body = read_frame(second)
+                assert op == frames.Frame.WELCOME
+                lease, _ = frames.Membership.unpack(body[-frames.Membership.SIZE :])
+                assert lease > first.number
+        monitor.wait_for(is_whole, "both are free")
 
 
 def test_one_that_does_not_start() -> None:
