@@ -72,7 +72,7 @@ class Session:
         self.watched = False  # the monitor wants to know of the next launch
         self.away_until: float | None = None  # the guest lost its connection, and may come back until then
         self.mover: Mover | None = None  # until its end was told
-        self.left = False  # it is another's, and only has to be cleared away here
+        self.left: migration_pb2.Migrate | None = None  # by this order: it only has to be cleared away here
         self._end_after: End | None = None  # why the session ends, once it is known that it stays
         self._core = core
         self._guest = guest
@@ -126,7 +126,7 @@ class Session:
     @property
     def ours(self) -> bool:
         """Whether this API server has the session, and nobody else is about to."""
-        return not self.left and not self.restoring
+        return self.left is None and not self.restoring
 
     def taken_over(self) -> bool:
         """Whether a session that was restored here has just become this API server's. True once."""
@@ -141,8 +141,8 @@ class Session:
         mover, self.mover = self.mover, None
         assert mover is not None
         mover.close()
-        self.left = mover.left
-        if self.left:
+        if mover.left:
+            self.left = mover.order
             self.leave()
         elif self._end_after:
             self.end(self._end_after)
@@ -356,8 +356,8 @@ class Server:
         if told is not None:
             returned.grant.CopyFrom(told.grant)
             returned.session_seconds = time.monotonic() - told.started
-            if told.mover is not None:
-                returned.migrating.CopyFrom(told.mover.order)
+            if (order := told.mover.order if told.mover is not None else told.left) is not None:
+                returned.migrating.CopyFrom(order)
         if self._control.look_for_monitor(returned):
             self._at_home, self._untold = True, None
             self._poller.unregister(self._control.door)

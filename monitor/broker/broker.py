@@ -477,7 +477,8 @@ class Broker(PoolListener):
     def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
         """The session is over. Its memory is free when the API server is clean, else when it is gone."""
         session = self.sessions.get(ended.session)
-        if session and session.server is server and (ended.clean or server.is_keeper):
+        moved = ended.cause == node_pb2.CAUSE_MOVED and self.custody.let_go(server, ended.session)
+        if session and session.server is server and (ended.clean or server.is_keeper) and not moved:
             self.end(session, ended.reason)
         if ended.clean:
             self.custody.memory_released(server, ended.session)

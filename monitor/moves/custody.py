@@ -143,6 +143,17 @@ class Custody:
         elif not migration.taken_over:
             self.fail(migration, moved.reason)
 
+    def let_go(self, server: ApiServer, number: int) -> bool:
+        """The source's session is over there because it has moved, as it told an earlier monitor. Returns
+        whether somebody else has it, or will say so.
+        """
+        migration = self._active.get(number)
+        if not migration or migration.source is not server or migration.taken_over:
+            return False
+        migration.source_let_go = True
+        self.await_verdict(migration)
+        return True
+
     def taken_over(self, server: ApiServer, number: int) -> None:
         """The API server says that it has the session now, as the destination of its migration."""
         migration = self._active.get(number)
