@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from gpuferry.monitor.policy import Gpu, Migrate, Place, Refuse, Request, Scheduler, Share, build
@@ -251,7 +252,7 @@ def test_the_order_that_is_told_is_the_order_that_comes(tenants: list[str]) -> N
     assert [request.id for request in server.placed] == told
 
 
-def gpus(count: int, **shares: Share) -> Server:
+def gpus(count: int, **shares: Any) -> Server:
     """So many of them, with two workers each."""
     made = Server(workers=2, **shares)
     for number in range(1, count):
