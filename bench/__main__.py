@@ -19,7 +19,7 @@ from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.paths import BUILD, ROOT
 from tests.helpers.running import Outcome, native_environment, real_gpu, run
 
-from . import checked, decision, jail, lease, migration, picture, secure
+from . import checked, decision, jail, lease, migration, picture, secure, warps
 from .rows import Row, cost, promises, rate
 
 OUT = BUILD / "bench"
@@ -46,6 +46,8 @@ def main() -> int:
             rows += migration.rows()
         with progress.status("checking addresses …"):
             rows += checked.rows()
+        with progress.status("running warps …"):
+            rows += warps.rows()
         with progress.status("making jails …"):
             rows += jail.rows()
     device = "gpu" if real_gpu() else "simulated"

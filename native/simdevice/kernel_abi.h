@@ -4,7 +4,7 @@
 #pragma once
 #include <stdint.h>
 
-#define SIM_KERNEL_ABI 3
+#define SIM_KERNEL_ABI 4
 
 struct sim_block;
 
@@ -34,12 +34,31 @@ struct sim_block {
     void *engine;               /* the engine's own */
 };
 
+enum { SIM_WARP_SIZE = 32 };
+
+/* The threads of a running warp, of a kernel whose unit of execution is the warp. */
+struct sim_lanes {
+    struct sim_block *block;
+    uint32_t live;              /* lanes that exist and have not exited: the kernel takes them away */
+    uint32_t first;             /* `linear` of lane 0 */
+    uint8_t *stack, *stack_end; /* what the warp runs on; the lanes' local variables lie there */
+    /* Where addresses are checked: how much of each lane's local memory is in use, and how much there is. */
+    uint64_t local_used, local_size;
+    uint32_t tid[3][SIM_WARP_SIZE] __attribute__((aligned(64)));
+    struct sim_thread lane[SIM_WARP_SIZE];
+};
+
+/* How the threads of a kernel are run. */
+enum sim_kernel_form {
+    SIM_FORM_LOOP,    /* no thread ever waits for another: sim_kernel_run_block runs a block, as a loop */
+    SIM_FORM_THREADS, /* sim_kernel_run_thread runs one thread, on a fiber */
+    SIM_FORM_WARPS,   /* sim_kernel_run_warp runs the threads of a warp in step, on a fiber */
+};
+
 /* A compiled object defines exactly these symbols:
- *   const uint32_t sim_kernel_abi         = SIM_KERNEL_ABI
- *   const uint32_t sim_kernel_uses_fibers   0: no thread ever waits for another; sim_kernel_run_block exists
- *                                           1: sim_kernel_run_thread exists and is run on one fiber per
- * thread void sim_kernel_run_block(struct sim_block *block)      runs every thread of the block, as a loop
- *   void sim_kernel_run_thread(struct sim_thread *thread)   runs one thread
+ *   const uint32_t sim_kernel_abi    = SIM_KERNEL_ABI
+ *   const uint32_t sim_kernel_form   an enum sim_kernel_form
+ *   and the function of its form.
  * Compiled with LLVM's large code model, static relocation: the loader needs R_X86_64_64 and PC-relative ones
  * inside the object.
  *
@@ -49,10 +68,12 @@ struct sim_block {
  * adds block->shared, cvta.to.shared subtracts it. */
 typedef void sim_run_block_fn(struct sim_block *block);
 typedef void sim_run_thread_fn(struct sim_thread *thread);
+typedef void sim_run_warp_fn(struct sim_lanes *lanes);
 
 /* Services that a compiled kernel calls, resolved by name when the object is loaded. All may switch fibers.
  * `site` is a constant that is unique per instruction of the kernel. A mask names lanes of the caller's warp;
- * exited lanes are ignored. */
+ * exited lanes are ignored. In a kernel of warps `t` is any lane's: all its live lanes arrive at a barrier,
+ * and the predicate is a mask; the operations of a warp are the kernel's own. */
 void sim_rt_bar_sync(struct sim_thread *t, uint32_t barrier, uint32_t count /* 0: all live threads */);
 void sim_rt_bar_arrive(struct sim_thread *t, uint32_t barrier, uint32_t count);
 /* op: 0 popc, 1 and, 2 or; and/or return 0 or 1 */
@@ -123,7 +144,8 @@ void sim_rt_illegal(struct sim_thread *t,
                     uint64_t address); /* CUDA_ERROR_ILLEGAL_ADDRESS: shared or local out of range */
 void sim_rt_assertfail(struct sim_thread *t, const char *message, const char *file, uint32_t line,
                        const char *function);
-void sim_rt_exit(struct sim_thread *t); /* PTX exit from inside a called function; in fiber kernels only */
+void sim_rt_exit(
+    struct sim_thread *t); /* PTX exit from inside a called function; with a fiber for each thread only */
 
 int32_t sim_rt_vprintf(struct sim_thread *t, const char *format, const void *arguments);
 void *sim_rt_malloc(struct sim_thread *t, uint64_t size);

@@ -119,6 +119,17 @@ def test_reductions(operation: str, expected: int) -> None:
     assert (out == expected).all()
 
 
+def test_a_reduction_of_all_in_a_partial_warp() -> None:
+    body = f"""
+    setp.lt.u32 %p0, %r0, 100;
+    barrier.red.and.pred %p1, 0, %p0;
+    selp.u32 %r11, 1, 0, %p1;
+    {store("%r11")}
+    """
+    (out,) = driver.run(kernel(body, pointers=1), "k", np.full(100, 99, np.uint32), block=(100,))
+    assert (out == 1).all()
+
+
 def test_exited_threads_are_not_waited_for() -> None:
     body = f"""
     and.b32 %r10, %r0, 1;

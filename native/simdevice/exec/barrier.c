@@ -18,6 +18,8 @@ static bool complete(const struct sim_cta *cta, const struct sim_barrier *barrie
     return barrier->arrived >= (barrier->expected != 0 ? barrier->expected : cta->live);
 }
 
+/* Of a warp all live lanes arrive, with a mask of predicates; where a number of threads is given, it counts
+ * in full. */
 static struct sim_barrier *arrive(struct sim_thread *t, uint32_t id, uint32_t count, uint32_t predicate) {
     struct sim_cta *cta = sim_cta_of(t);
     if (id >= BARRIERS || count % WARP != 0) {
@@ -27,8 +29,15 @@ static struct sim_barrier *arrive(struct sim_thread *t, uint32_t id, uint32_t co
     struct sim_barrier *barrier = &cta->barriers[id];
     if (barrier->arrived == 0)
         barrier->expected = count;
-    barrier->arrived++;
-    barrier->predicates += predicate != 0;
+    const struct sim_lanes *lanes = cta->current->lanes;
+    if (lanes != NULL) {
+        sim_cta_count(cta, cta->current, lanes->live);
+        barrier->arrived += count != 0 ? WARP : sim_lane_count(lanes->live);
+        barrier->predicates += sim_lane_count(count != 0 ? predicate : predicate & lanes->live);
+    } else {
+        barrier->arrived++;
+        barrier->predicates += predicate != 0;
+    }
     cta->progress = true;
     return barrier;
 }
@@ -36,7 +45,7 @@ static struct sim_barrier *arrive(struct sim_thread *t, uint32_t id, uint32_t co
 /* Waits and gives the number of true predicates and of arrivals. */
 static void wait(struct sim_thread *t, struct sim_barrier *barrier, uint32_t *predicates, uint32_t *arrived) {
     struct sim_cta *cta = sim_cta_of(t);
-    struct sim_fiber *fiber = sim_fiber_of(t);
+    struct sim_fiber *fiber = cta->current;
     if (complete(cta, barrier)) {
         *predicates = barrier->predicates;
         *arrived = barrier->arrived;

@@ -1,4 +1,4 @@
-/* One block whose threads are fibers. */
+/* One block whose threads, or whose warps, are fibers. */
 #include "engine.h"
 #include "guarded.h"
 #include <stdlib.h>
@@ -32,28 +32,78 @@ bool sim_cta_share(struct sim_cta *cta, const struct sim_grid *grid) {
     return cta->shared != NULL;
 }
 
-static bool make_room(struct sim_cta *cta, uint32_t threads) {
-    if (threads <= cta->fiber_capacity)
+static bool make_fibers(struct sim_cta *cta, uint32_t fibers, uint32_t warps) {
+    if (fibers <= cta->fiber_capacity && warps <= cta->warp_capacity)
         return true;
     free(cta->fibers);
     free(cta->warps);
-    cta->fibers = malloc(threads * sizeof *cta->fibers);
-    cta->warps = malloc((threads + WARP - 1) / WARP * sizeof *cta->warps);
-    cta->fiber_capacity = cta->fibers != NULL && cta->warps != NULL ? threads : 0;
-    return cta->fiber_capacity != 0;
+    cta->fibers = malloc(fibers * sizeof *cta->fibers);
+    cta->warps = malloc(warps * sizeof *cta->warps);
+    bool made = cta->fibers != NULL && cta->warps != NULL;
+    cta->fiber_capacity = made ? fibers : 0;
+    cta->warp_capacity = made ? warps : 0;
+    return made;
+}
+
+static bool make_lanes(struct sim_cta *cta, uint32_t warps) {
+    if (warps <= cta->lanes_capacity)
+        return true;
+    free(cta->lanes);
+    cta->lanes = aligned_alloc(_Alignof(struct sim_lanes), warps * sizeof *cta->lanes);
+    cta->lanes_capacity = cta->lanes != NULL ? warps : 0;
+    memset(cta->described, 0, sizeof cta->described);
+    return cta->lanes != NULL;
 }
 
 void sim_cta_free(struct sim_cta *cta) {
     free(cta->fibers);
     free(cta->warps);
+    free(cta->lanes);
     sim_guarded_free(cta->shared, cta->shared_capacity);
     free(cta);
+}
+
+/* Thread `linear` of the block, whose place follows that of the thread before it. */
+static void describe_thread(struct sim_cta *cta, struct sim_thread *thread, uint32_t linear,
+                            uint32_t tid[3]) {
+    *thread = (struct sim_thread){.block = &cta->block, .tid = {tid[0], tid[1], tid[2]}, .linear = linear};
+    if (++tid[0] != cta->block.ntid[0])
+        return;
+    tid[0] = 0;
+    if (++tid[1] != cta->block.ntid[1])
+        return;
+    tid[1] = 0;
+    tid[2]++;
+}
+
+static void describe_warp(struct sim_cta *cta, uint32_t warp, uint32_t tid[3]) {
+    struct sim_lanes *lanes = &cta->lanes[warp];
+    uint32_t first = warp * WARP;
+    lanes->block = &cta->block;
+    lanes->first = first;
+    lanes->local_size = 0;
+    for (uint32_t i = 0; i < WARP; i++) {
+        for (int axis = 0; axis < 3; axis++)
+            lanes->tid[axis][i] = tid[axis];
+        describe_thread(cta, &lanes->lane[i], first + i, tid);
+    }
+}
+
+static void begin_fiber(struct sim_cta *cta, struct sim_fiber *fiber, struct sim_lanes *lanes) {
+    fiber->lanes = lanes;
+    fiber->stack = NULL;
+    fiber->spins = 0;
+    sim_cta_ready(cta, fiber);
 }
 
 bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, uint64_t index) {
     const struct sim_grid *grid = worker->run->grid;
     uint32_t threads = grid->block[0] * grid->block[1] * grid->block[2];
-    if (!make_room(cta, threads) || !sim_cta_share(cta, grid))
+    uint32_t warps = (threads + WARP - 1) / WARP;
+    bool in_warps = grid->kernel->object.form == SIM_FORM_WARPS;
+    cta->fiber_count = in_warps ? warps : threads;
+    if (!make_fibers(cta, cta->fiber_count, warps) || (in_warps && !make_lanes(cta, warps)) ||
+        !sim_cta_share(cta, grid))
         return false;
     sim_block_describe(&cta->block, worker->run, index);
     cta->block.smid = worker->smid;
@@ -63,39 +113,45 @@ bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, uint64_t inde
     cta->asserted = false;
     cta->thread_count = cta->live = threads;
     memset(cta->barriers, 0, sizeof cta->barriers);
-    for (uint32_t first = 0; first < threads; first += WARP) {
-        uint32_t lanes = threads - first < WARP ? threads - first : WARP;
-        struct sim_warp *warp = &cta->warps[first / WARP];
-        warp->live = lanes == WARP ? ~0u : (1u << lanes) - 1;
-        warp->runnable = lanes;
-        warp->spins = warp->meeting_count = 0;
-    }
     cta->ready_first = NULL;
     cta->ready_last = &cta->ready_first;
+    /* Threads are the same ones in every block of that shape. */
+    bool described = in_warps && memcmp(cta->described, grid->block, sizeof cta->described) == 0;
     uint32_t tid[3] = {0, 0, 0};
-    for (uint32_t i = 0; i < threads; i++) {
-        struct sim_fiber *fiber = &cta->fibers[i];
-        fiber->thread =
-            (struct sim_thread){.block = &cta->block, .tid = {tid[0], tid[1], tid[2]}, .linear = i};
-        fiber->stack = NULL;
-        fiber->spins = 0;
-        sim_cta_ready(cta, fiber);
-        if (++tid[0] == grid->block[0]) {
-            tid[0] = 0;
-            if (++tid[1] == grid->block[1]) {
-                tid[1] = 0;
-                tid[2]++;
-            }
+    for (uint32_t w = 0; w < warps; w++) {
+        uint32_t first = w * WARP, lanes = threads - first < WARP ? threads - first : WARP;
+        struct sim_warp *warp = &cta->warps[w];
+        warp->live = lanes == WARP ? ~0u : (1u << lanes) - 1;
+        warp->runnable = in_warps ? 1 : lanes;
+        warp->spins = warp->meeting_count = 0;
+        if (in_warps) {
+            if (!described)
+                describe_warp(cta, w, tid);
+            cta->lanes[w].live = warp->live;
+            cta->lanes[w].local_used = 0;
+            cta->fibers[w].thread = cta->lanes[w].lane[0];
+            begin_fiber(cta, &cta->fibers[w], &cta->lanes[w]);
+            continue;
+        }
+        for (uint32_t i = 0; i < lanes; i++) {
+            describe_thread(cta, &cta->fibers[first + i].thread, first + i, tid);
+            begin_fiber(cta, &cta->fibers[first + i], NULL);
         }
     }
+    if (in_warps)
+        memcpy(cta->described, grid->block, sizeof cta->described);
     return true;
 }
 
-static void thread_main(void *argument) {
+static void fiber_main(void *argument) {
     struct sim_fiber *fiber = argument;
     struct sim_cta *cta = sim_cta_of(&fiber->thread);
+    const struct sim_object *object = &cta->worker->run->grid->kernel->object;
     sim_context_entered(&cta->worker->base);
-    cta->worker->run->grid->kernel->object.run_thread(&fiber->thread);
+    if (fiber->lanes != NULL)
+        object->run_warp(fiber->lanes);
+    else
+        object->run_thread(&fiber->thread);
     sim_cta_exit(fiber);
 }
 
@@ -107,6 +163,21 @@ static void release(struct sim_cta *cta, struct sim_fiber *fiber) {
     fiber->stack = NULL;
 }
 
+/* Local memory behind the stack, in equal parts for the lanes. */
+static void place_lanes(const struct sim_stack_pool *pool, struct sim_fiber *fiber) {
+    struct sim_lanes *lanes = fiber->lanes;
+    uint8_t *local = sim_stack_local(pool, fiber->stack);
+    lanes->stack = fiber->stack;
+    lanes->stack_end = fiber->stack + pool->stack_size;
+    if (pool->local_size == 0)
+        return;
+    lanes->local_size = pool->local_size / WARP & ~(uint64_t)63;
+    for (uint32_t i = 0; i < WARP; i++) {
+        lanes->lane[i].local = lanes->lane[i].local_top = local + i * lanes->local_size;
+        lanes->lane[i].local_end = lanes->lane[i].local + lanes->local_size;
+    }
+}
+
 static void resume(struct sim_cta *cta, struct sim_fiber *fiber) {
     struct sim_worker *worker = cta->worker;
     if (fiber->stack == NULL) {
@@ -115,9 +186,13 @@ static void resume(struct sim_cta *cta, struct sim_fiber *fiber) {
             sim_run_fail(worker->run, CUDA_ERROR_OUT_OF_MEMORY, "no memory for the stacks of a block");
             return;
         }
-        fiber->thread.local = fiber->thread.local_top = sim_stack_local(&worker->stacks, fiber->stack);
-        fiber->thread.local_end = fiber->thread.local + worker->stacks.local_size;
-        sim_context_init(&fiber->context, fiber->stack, worker->stacks.stack_size, thread_main, fiber);
+        if (fiber->lanes != NULL) {
+            place_lanes(&worker->stacks, fiber);
+        } else {
+            fiber->thread.local = fiber->thread.local_top = sim_stack_local(&worker->stacks, fiber->stack);
+            fiber->thread.local_end = fiber->thread.local + worker->stacks.local_size;
+        }
+        sim_context_init(&fiber->context, fiber->stack, worker->stacks.stack_size, fiber_main, fiber);
     }
     cta->current = fiber;
     worker->running = &fiber->context;
@@ -131,8 +206,7 @@ void sim_cta_exit(struct sim_fiber *fiber) {
     struct sim_cta *cta = sim_cta_of(&fiber->thread);
     struct sim_warp *warp = sim_warp_of(fiber);
     cta->progress = true;
-    cta->live--;
-    warp->live &= ~(1u << fiber->thread.linear % WARP);
+    sim_cta_count(cta, fiber, fiber->lanes != NULL ? 0 : warp->live & ~(1u << fiber->thread.linear % WARP));
     warp->runnable--;
     sim_warp_exited(fiber);
     sim_barriers_exited(cta);
@@ -176,7 +250,7 @@ bool sim_cta_round(struct sim_cta *cta) {
 }
 
 void sim_cta_discard(struct sim_cta *cta) {
-    for (uint32_t i = 0; i < cta->thread_count; i++)
+    for (uint32_t i = 0; i < cta->fiber_count; i++)
         release(cta, &cta->fibers[i]);
 }
 
@@ -194,7 +268,7 @@ static void yield(struct sim_fiber *fiber) {
 }
 
 void sim_rt_yield(struct sim_thread *t) {
-    struct sim_fiber *fiber = sim_fiber_of(t);
+    struct sim_fiber *fiber = sim_cta_of(t)->current;
     if (++fiber->spins % CALLS_PER_YIELD == 0)
         yield(fiber);
 }
@@ -209,5 +283,5 @@ void sim_rt_nanosleep(struct sim_thread *t, uint32_t ns) {
     if (cta->current == NULL || (cta->ready_first == NULL && ns > 1000))
         sleep_ns(ns);
     if (cta->current != NULL)
-        yield(sim_fiber_of(t));
+        yield(cta->current);
 }

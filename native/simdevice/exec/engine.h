@@ -1,6 +1,6 @@
 /* What the parts of the execution engine share. A grid is run by workers; a worker runs one block after
- * another (several at once only when they wait for each other), and the threads of a block as fibers, or as a
- * loop on one fiber. */
+ * another (several at once only when they wait for each other), and the threads of a block, or its warps, as
+ * fibers, or as a loop on one fiber. */
 #pragma once
 #include "cuda.h"
 #include "execute.h"
@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-enum { WARP = 32, BARRIERS = 16, MAX_BLOCK_THREADS = 1024 };
+enum { WARP = SIM_WARP_SIZE, BARRIERS = 16, MAX_BLOCK_THREADS = 1024 };
 
 /* The kernel as the engine sees it; image.c owns it. */
 struct sim_kernel {
@@ -57,6 +57,7 @@ struct sim_fiber {
     uint8_t *stack;
     struct sim_fiber *next; /* in the ready queue or among a barrier's waiters */
     struct sim_lane lane;
+    struct sim_lanes *lanes; /* of a fiber that runs a warp; NULL: it runs one thread */
     uint32_t spins;
 };
 
@@ -94,9 +95,12 @@ struct sim_cta {
     struct sim_barrier barriers[BARRIERS];
     struct sim_warp *warps;
     struct sim_fiber *fibers;
+    uint32_t fiber_count;
+    struct sim_lanes *lanes;               /* of each warp, where warps are the unit */
+    uint32_t lanes_capacity, described[3]; /* the shape of the block that they were described for */
     uint8_t *shared;
     size_t shared_capacity;
-    uint32_t fiber_capacity;
+    uint32_t fiber_capacity, warp_capacity;
     struct sim_cta *link;
 };
 
@@ -121,7 +125,7 @@ void sim_workers_trim(void);   /* gives memory of idle ones back */
 /* Runs blocks of `run` until none is left to start. */
 void sim_worker_run(struct sim_worker *worker, struct sim_run *run);
 
-/* cta.c: a block whose threads are fibers. */
+/* cta.c: a block of fibers. */
 bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, uint64_t index);
 /* Runs every thread that can once. False: all threads have exited. */
 bool sim_cta_round(struct sim_cta *cta);
@@ -137,6 +141,8 @@ void sim_cta_free(struct sim_cta *cta);
 /* ready.c: which fibers of a block run next. One that waited is woken. */
 void sim_cta_ready(struct sim_cta *cta, struct sim_fiber *fiber);
 void sim_cta_wake(struct sim_cta *cta, struct sim_fiber *fiber);
+/* The fiber's warp has no more than these lanes left. */
+void sim_cta_count(struct sim_cta *cta, struct sim_fiber *fiber, uint32_t live);
 
 /* warp.c: switches away until somebody wakes the fiber. */
 void sim_cta_wait(struct sim_cta *cta, struct sim_fiber *fiber);
@@ -162,6 +168,10 @@ void sim_faults_arm(void);
 void sim_output_init(struct sim_output *output);
 void sim_output_flush(struct sim_output *output);
 
+/* How many lanes a mask names: mostly all. */
+static inline uint32_t sim_lane_count(uint32_t mask) {
+    return mask == ~0u ? WARP : (uint32_t)__builtin_popcount(mask);
+}
 static inline struct sim_fiber *sim_fiber_of(struct sim_thread *thread) {
     return (struct sim_fiber *)thread;
 }

@@ -238,16 +238,17 @@ static void *defined(struct loading *l, const char *wanted, uint64_t length) {
 }
 
 static bool resolve(struct loading *l, struct sim_object *object) {
-    const uint32_t *abi = defined(l, "sim_kernel_abi", 4), *fibers = defined(l, "sim_kernel_uses_fibers", 4);
-    if (abi == NULL || *abi != SIM_KERNEL_ABI || fibers == NULL)
+    static const char *const entries[] = {"sim_kernel_run_block", "sim_kernel_run_thread",
+                                          "sim_kernel_run_warp"};
+    void *functions[] = {&object->run_block, &object->run_thread, &object->run_warp};
+    const uint32_t *abi = defined(l, "sim_kernel_abi", 4), *form = defined(l, "sim_kernel_form", 4);
+    if (abi == NULL || *abi != SIM_KERNEL_ABI || form == NULL || *form > SIM_FORM_WARPS)
         return FAIL(l, "made for another kernel ABI");
-    object->uses_fibers = *fibers != 0;
-    void *run_block = defined(l, "sim_kernel_run_block", 1),
-         *run_thread = defined(l, "sim_kernel_run_thread", 1);
-    memcpy(&object->run_block, &run_block, sizeof run_block);
-    memcpy(&object->run_thread, &run_thread, sizeof run_thread);
-    if ((object->uses_fibers ? run_thread : run_block) == NULL)
+    object->form = (enum sim_kernel_form) * form;
+    void *entry = defined(l, entries[object->form], 1);
+    if (entry == NULL)
         return FAIL(l, "has no entry");
+    memcpy(functions[object->form], &entry, sizeof entry);
     return true;
 }
 

@@ -7,9 +7,11 @@
 struct sim_object {
     void *base;
     size_t size;
-    bool uses_fibers;
-    sim_run_block_fn *run_block;   /* when !uses_fibers */
-    sim_run_thread_fn *run_thread; /* when uses_fibers */
+    enum sim_kernel_form form;
+    /* the one of the form */
+    sim_run_block_fn *run_block;
+    sim_run_thread_fn *run_thread;
+    sim_run_warp_fn *run_warp;
 };
 
 bool sim_object_load(const void *bytes, size_t size, struct sim_object *object, char *log, size_t log_size);

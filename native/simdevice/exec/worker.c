@@ -11,7 +11,7 @@
 #include <xmmintrin.h>
 
 /* Beside a thread's local memory: spilled registers, vprintf, libm, a signal handler of the program's. */
-enum { STACK = 60 << 10 };
+enum { STACK = 60 << 10, WARP_STACK = 512 << 10 };
 /* Beside its variables, where addresses are checked: arguments whose addresses are taken. */
 enum { LOCAL = 16 << 10 };
 
@@ -162,10 +162,19 @@ static bool turn(struct sim_worker *worker, struct sim_cta **resident) {
     return progress;
 }
 
+/* Of a grid whose blocks all wait for each other: as many more as there are. One after the other, each would
+ * cost a turn of those before it. */
+static bool start_as_many(struct sim_worker *worker, struct sim_cta **resident, uint64_t *started) {
+    uint64_t before = *started;
+    while (*started < 2 * before + 1 && start_one(worker, resident))
+        ++*started;
+    return *started != before;
+}
+
 static void run_fibers(struct sim_worker *worker) {
     struct sim_run *run = worker->run;
     struct sim_cta *resident = NULL;
-    uint64_t start = now_ns(), blocks = 0, stuck_since = 0, patience = PATIENCE_NS;
+    uint64_t start = now_ns(), blocks = 0, started = 0, stuck_since = 0, patience = PATIENCE_NS;
     for (;;) {
         if (resident == NULL && !start_one(worker, &resident))
             break;
@@ -173,7 +182,7 @@ static void run_fibers(struct sim_worker *worker) {
             blocks += resident == NULL;
             stuck_since = 0;
         } else if (run->grid->cooperative) {
-            if (!start_one(worker, &resident))
+            if (!start_as_many(worker, &resident, &started))
                 sched_yield();
         } else if (stuck_since == 0) {
             stuck_since = now_ns();
@@ -253,11 +262,13 @@ void sim_worker_run(struct sim_worker *worker, struct sim_run *run) {
     sim_current_worker = worker;
     size_t limit = run->grid->stack_limit, local = kernel->info->local_bytes;
     size_t own = limit > local ? limit : local;
-    sim_stacks_require(&worker->stacks, STACK + own, sim_kernels_checked() ? LOCAL + own : 0);
-    if (kernel->object.uses_fibers)
-        run_fibers(worker);
-    else
+    size_t lanes = kernel->object.form == SIM_FORM_WARPS ? WARP : 1;
+    size_t stack = (lanes == 1 ? STACK : WARP_STACK) + lanes * own;
+    sim_stacks_require(&worker->stacks, stack, sim_kernels_checked() ? lanes * (LOCAL + own) : 0);
+    if (kernel->object.form == SIM_FORM_LOOP)
         run_loop(worker);
+    else
+        run_fibers(worker);
     sim_current_worker = NULL;
     _mm_setcsr(mxcsr);
     __asm__ volatile("fldcw %0" : : "m"(x87));

@@ -25,6 +25,7 @@ from .usage import names
 _COOPERATIVE = {"bar", "barrier", "shfl", "vote", "match", "redux", "activemask", "elect"} | {
     *("ldmatrix", "stmatrix", "mma", "wmma", "movmatrix", "nanosleep")
 }
+_EXCHANGING = {"shared", "shared::cta", "volatile"}
 _OBSERVING_LOADS = {"volatile", "acquire", "relaxed"}
 
 
@@ -36,6 +37,9 @@ class Body:
     observes: set[int] = field(default_factory=set)
     cooperative: bool = False
     exits: bool = False
+    exchanges: set[str] = field(
+        default_factory=set
+    )  # ld, st: of what the threads of a block may tell each other by
 
 
 class Program:
@@ -58,6 +62,16 @@ class Program:
         }
         exits = any(body.exits for index, body in self.bodies.items() if index != kernel.index)
         cooperative = any(body.cooperative for body in self.bodies.values())
+        # Whether the threads may rely on running in step, with nothing that says so.
+        self.exchanges = set().union(*(body.exchanges for body in self.bodies.values())) == {"ld", "st"}
+        # Volatile shared memory is how programs said so before there was __syncwarp.
+        self.in_step = any(
+            isinstance(item, Instruction)
+            and item.opcode == "st"
+            and {"volatile", "shared"} <= set(item.modifiers)
+            for body in self.bodies.values()
+            for item in body.items
+        )
         self.uses_fibers = cooperative or exits or any(self.yields.values())
 
     def _scan(self, function: Function) -> Body:
@@ -67,6 +81,8 @@ class Program:
             if not isinstance(item, Instruction):
                 continue
             opcode = item.opcode
+            if opcode in ("ld", "st") and _EXCHANGING & set(item.modifiers):
+                body.exchanges.add(opcode)
             if opcode == "call":
                 callees = self._callees(function, item, tables)
                 body.exits |= call_target(item)[0] == "__assertfail"

@@ -10,33 +10,45 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from . import emit  # noqa: F401  (registers the instruction handlers)
-from .emit.function import FunctionEmitter
 from .emit.layout import BLOCK, THREAD, THREAD_SIZE
 from .emit.registry import handler_of
 from .errors import PtxError
 from .kernel import KernelContext
 from .module import Module
+from .warp import kernel_functions
+from .warp.record import Recorder
 
-KERNEL_ABI = 3
+KERNEL_ABI = 4
+LOOP, THREADS, WARPS = range(3)  # enum sim_kernel_form
 DUMP = "GPUFERRY_SIM_DUMP"
+UNIT = "GPUFERRY_SIM_UNIT"  # for tests: every kernel in warps, or none
 
 
 def kernel_ir(kernel: KernelContext) -> str:
     """The LLVM module of one kernel, as text."""
-    functions = [
-        FunctionEmitter(kernel, body.function, body.items, kernel.program.yields[index], handler_of).text()
+    records = {
+        index: Recorder(kernel, body.function, body.items, kernel.program.yields[index], handler_of)
         for index, body in kernel.program.bodies.items()
-    ]
-    fibers = kernel.program.uses_fibers
+    }
+    functions = [record.text() for record in records.values()]
+    form, entry = LOOP, [_RUN_BLOCK]
+    unit = os.environ.get(UNIT, "")
+    if kernel.program.uses_fibers:
+        form, entry = THREADS, [_RUN_THREAD]
+    needed = kernel.program.uses_fibers or kernel.program.exchanges
+    if unit == "warp" or (needed and unit != "thread"):
+        warps = kernel_functions(kernel, records)
+        if warps is not None:
+            form, functions, entry = WARPS, warps, []
     declarations = [f"declare {text}" for text in kernel.declared.values()]
     return "\n".join(
         [
             f'target triple = "{llvm.get_process_triple()}"',
             f"@sim_kernel_abi = constant i32 {KERNEL_ABI}",
-            f"@sim_kernel_uses_fibers = constant i32 {int(fibers)}",
+            f"@sim_kernel_form = constant i32 {form}",
             *declarations,
             *functions,
-            _RUN_THREAD if fibers else _RUN_BLOCK,
+            *entry,
             '!0 = !{}\n!1 = !{!"branch_weights", i32 1, i32 100000}\n',
         ]
     )
@@ -47,7 +59,9 @@ def compile_kernel(module: Module, name: str, cpu: str | None = None, checked: b
     it is held to device memory and its own.
     """
     try:
-        text = kernel_ir(KernelContext(module, module.kernel(name), checked))
+        context = KernelContext(module, module.kernel(name), checked)
+        context.gathers = cpu is None and bool(llvm.get_host_cpu_features().get("avx512f"))
+        text = kernel_ir(context)
     except PtxError as error:
         raise error if error.kernel else PtxError(name, error.line, "", error.reason) from None
     _dump(name, module, text)

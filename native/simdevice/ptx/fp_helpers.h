@@ -28,6 +28,9 @@ float sim_fp_decode(uint32_t bits, uint32_t format);
 uint32_t sim_int_fns(uint32_t mask, uint32_t base, uint32_t offset);
 void sim_mma(uint32_t shape, uint32_t types, uint32_t flags, uint32_t lane, uint32_t words, uint32_t b_word,
              const uint32_t *fragments, const uint32_t *c, uint32_t *d);
+/* The same for a whole warp: word w of lane l of a fragment is [w * 32 + l]. */
+void sim_mma_warp(uint32_t shape, uint32_t types, uint32_t flags, const uint32_t *a, const uint32_t *b,
+                  const uint32_t *c, uint32_t *d);
 /* Copies the bytes of each 16 whose bit of the mask is set. */
 void sim_copy_masked(uint8_t *to, const uint8_t *from, uint64_t size, uint32_t mask);
 
@@ -55,5 +58,4 @@ void sim_copy_masked(uint8_t *to, const uint8_t *from, uint64_t size, uint32_t m
     X(sim_fp_encode)                                                                                         \
     X(sim_fp_decode)                                                                                         \
     X(sim_int_fns)                                                                                           \
-    X(sim_mma)                                                                                               \
-    X(sim_copy_masked)
+    X(sim_mma) X(sim_mma_warp) X(sim_copy_masked)

@@ -19,6 +19,8 @@ class KernelContext:
         self.shared = module.shared_layout(kernel)
         self.declared: dict[str, str] = {}
         self.sites = 0
+        self.gathers = False  # the processor loads vectors from addresses that do not follow each other
+        self.helpers: dict[str, str] = {}  # functions that an object brings along, by name
 
     @property
     def parameter_bytes(self) -> int:

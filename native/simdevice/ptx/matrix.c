@@ -1,4 +1,5 @@
-/* Matrix multiplication of a warp: one lane's part of D = A * B + C, from the fragments of all lanes. */
+/* Matrix multiplication of a warp, D = A * B + C: one lane's part, from the fragments of all lanes, or all of
+ * it. */
 #include "fp_helpers.h"
 #include <math.h>
 #include <string.h>
@@ -124,5 +125,128 @@ void sim_mma(uint32_t shape, uint32_t types, uint32_t flags, uint32_t lane, uint
             put_float(d, i, d_type, decode(before, c_type) + sum);
         else
             put_integer(d, i, integer(before, c_type) + total, flags & SATURATE);
+    }
+}
+
+enum { LANES = 32, MOST = 4096, VECTOR = 8 };
+
+/* Elements in double precision, which holds the products of all but F64 exactly. */
+typedef double vector __attribute__((vector_size(VECTOR * sizeof(double))));
+
+struct operands {
+    _Alignas(vector) double a[MOST]; /* m x k */
+    _Alignas(vector) double b[MOST]; /* k x n */
+    _Alignas(vector) double d[MOST]; /* m x n, without C */
+};
+
+static double from_half(uint32_t bits) {
+    if ((bits & 0x7c00) == 0x7c00)
+        return sim_fp_decode(bits, F16);
+    if ((bits & 0x7c00) == 0) {
+        double small = (double)(bits & 0x3ff) * 0x1p-24;
+        return bits & 0x8000 ? -small : small;
+    }
+    uint64_t word = (uint64_t)(bits & 0x7fff) << 42;
+    double value;
+    memcpy(&value, &word, sizeof value);
+    value *= 0x1p1008; /* from the exponent of a half */
+    return bits & 0x8000 ? -value : value;
+}
+
+static double element(uint64_t bits, enum element type) {
+    if (type == F16)
+        return from_half((uint32_t)bits);
+    return type <= F64 ? decode(bits, type) : (double)integer(bits, type);
+}
+
+/* A word of each lane of a fragment, and the word behind it where an element has 64 bits. */
+static uint64_t part(const uint32_t *fragment, uint32_t position, uint32_t lane, uint32_t bits) {
+    if (bits == 64)
+        return fragment[2 * position * LANES + lane] | (uint64_t)fragment[(2 * position + 1) * LANES + lane]
+                                                           << 32;
+    uint32_t first = position * bits, word = fragment[first / 32 * LANES + lane] >> first % 32;
+    return bits == 32 ? word : word & ((1u << bits) - 1);
+}
+
+/* A fragment as a matrix: element (row, inner) at row * along + inner * across. */
+static void unpack(double *to, const uint32_t *fragment, uint32_t rows, uint32_t depth, enum element type,
+                   int wmma, int is_b, uint32_t along, uint32_t across) {
+    uint32_t bits = element_bits[type], each = bits >= 32 ? 1 : 32 / bits, count = rows * depth / LANES;
+    for (uint32_t position = 0; position < count; position++) {
+        uint32_t word = position / each, block = is_b ? word : word / (rows / 8);
+        uint32_t row = is_b ? 0 : word % (rows / 8) * 8, inner = block * 4 * each + position % each;
+        for (uint32_t lane = 0; lane < LANES; lane++) {
+            double value = element(part(fragment, position, lane, bits), type);
+            uint32_t index = lane * count + position;
+            if (wmma)
+                to[index / depth * along + index % depth * across] = value;
+            else
+                to[(row + lane / 4) * along + (inner + lane % 4 * each) * across] = value;
+        }
+    }
+}
+
+/* Sums in the order of `inner`, as for one lane. */
+static void multiply(struct operands *o, uint32_t m, uint32_t n, uint32_t k) {
+    for (uint32_t row = 0; row < m; row++)
+        for (uint32_t column = 0; column < n; column += VECTOR) {
+            vector sum = {0};
+            for (uint32_t inner = 0; inner < k; inner++) {
+                vector b;
+                memcpy(&b, &o->b[inner * n + column], sizeof b);
+                sum += o->a[row * k + inner] * b;
+            }
+            memcpy(&o->d[row * n + column], &sum, sizeof sum);
+        }
+}
+
+static void multiply_fused(struct operands *o, uint32_t m, uint32_t n, uint32_t k) {
+    for (uint32_t i = 0; i < m * n; i++) {
+        double sum = 0;
+        for (uint32_t inner = 0; inner < k; inner++)
+            sum = fma(o->a[i / n * k + inner], o->b[inner * n + i % n], sum);
+        o->d[i] = sum;
+    }
+}
+
+/* Of bits a ^ b is a + b - 2ab. */
+static void add_ones(struct operands *o, uint32_t m, uint32_t n, uint32_t k) {
+    for (uint32_t i = 0; i < m * n; i++) {
+        double ones = 0;
+        for (uint32_t inner = 0; inner < k; inner++)
+            ones += o->a[i / n * k + inner] + o->b[inner * n + i % n];
+        o->d[i] = ones - 2 * o->d[i];
+    }
+}
+
+void sim_mma_warp(uint32_t shape, uint32_t types, uint32_t flags, const uint32_t *a, const uint32_t *b,
+                  const uint32_t *c, uint32_t *d) {
+    uint32_t m = shape & 255, n = shape >> 8 & 255, k = (shape >> 16 & 255) * 4, outputs = m * n / LANES;
+    enum element a_type = types & 255, b_type = types >> 8 & 255, c_type = types >> 16 & 255,
+                 d_type = types >> 24;
+    int wmma = flags & WMMA;
+    struct operands o;
+    unpack(o.a, a, m, k, a_type, wmma, 0, k, 1);
+    unpack(o.b, b, n, k, b_type, wmma, 1, 1, n);
+    if (a_type == F64)
+        multiply_fused(&o, m, n, k);
+    else
+        multiply(&o, m, n, k);
+    if (a_type == B1 && flags & XOR)
+        add_ones(&o, m, n, k);
+    uint32_t words = outputs * element_bits[d_type] / 32;
+    for (uint32_t lane = 0; lane < LANES; lane++) {
+        uint32_t result[MOST / LANES * 2];
+        for (uint32_t i = 0; i < outputs; i++) {
+            uint32_t at = (lane / 4 + i / 2 * 8) * n + lane % 4 * 2 + i % 2;
+            double sum = o.d[wmma ? lane * outputs + i : at];
+            uint64_t before = part(c, i, lane, element_bits[c_type]);
+            if (a_type <= F64)
+                put_float(result, i, d_type, decode(before, c_type) + sum);
+            else
+                put_integer(result, i, integer(before, c_type) + (int64_t)sum, flags & SATURATE);
+        }
+        for (uint32_t word = 0; word < words; word++)
+            d[word * LANES + lane] = result[word];
     }
 }

@@ -12,7 +12,7 @@ from gpuferry.native.simdevice.ptx.kernel import KernelContext
 
 from .sources import HEADER, SAXPY, kernel
 
-RUN_BLOCK, RUN_THREAD = "sim_kernel_run_block", "sim_kernel_run_thread"
+RUN_BLOCK, RUN_THREAD, RUN_WARP = (f"sim_kernel_run_{unit}" for unit in ("block", "thread", "warp"))
 
 
 def symbols(image: bytes) -> dict[str, bool]:
@@ -42,15 +42,16 @@ def ir(text: str, name: str = "k") -> str:
     return kernel_ir(KernelContext(module, module.kernel(name)))
 
 
-def uses_fibers(text: str) -> bool:
+def unit(text: str) -> str:
+    """What runs on a fiber of its own, "warp" or "thread"; "block": the threads are a loop."""
     found = compiled(text)
-    assert found.get(RUN_BLOCK, False) != found.get(RUN_THREAD, False)
-    return found.get(RUN_THREAD, False)
+    (entry,) = [name for name in (RUN_BLOCK, RUN_THREAD, RUN_WARP) if found.get(name)]
+    return entry.rpartition("_")[2]
 
 
 def test_an_object_defines_what_the_engine_looks_for() -> None:
     found = compiled(SAXPY, "saxpy")
-    assert all(found[name] for name in ("sim_kernel_abi", "sim_kernel_uses_fibers", RUN_BLOCK))
+    assert all(found[name] for name in ("sim_kernel_abi", "sim_kernel_form", RUN_BLOCK))
     assert RUN_THREAD not in found
 
 
@@ -74,8 +75,14 @@ def test_a_cpu_by_name() -> None:
         "LOOP: atom.global.cas.b32 %r1, [%d1], 0, 1; setp.ne.u32 %p1, %r1, 0; @%p1 bra LOOP;",
     ],
 )
-def test_threads_that_may_wait_are_fibers(body: str) -> None:
-    assert uses_fibers(kernel(body))
+def test_threads_that_may_wait_run_as_warps(body: str) -> None:
+    assert unit(kernel(body)) == "warp"
+
+
+def test_lanes_that_wait_for_each_other_in_different_places_are_threads() -> None:
+    body = "setp.eq.u32 %p1, %r1, 0; @%p1 bra A; bar.warp.sync -1; bra B; A: bar.warp.sync -1; B: ret;"
+    assert unit(kernel("mov.u32 %r1, %tid.x;" + body)) == "thread"
+    assert unit(kernel("mov.u32 %r1, %ctaid.x;" + body)) == "warp"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +95,7 @@ def test_threads_that_may_wait_are_fibers(body: str) -> None:
     ],
 )
 def test_threads_that_never_wait_are_a_loop(body: str) -> None:
-    assert not uses_fibers(kernel(body))
+    assert unit(kernel(body)) == "block"
 
 
 def test_a_waiting_loop_yields() -> None:
@@ -96,7 +103,7 @@ def test_a_waiting_loop_yields() -> None:
     assert "sim_rt_yield" in compiled(kernel(body))
 
 
-def test_exit_in_a_function_needs_a_fiber() -> None:
+def test_exit_in_a_function_needs_a_fiber_for_each_thread() -> None:
     assert compiled(kernel("call f;", head=".func f() { exit; }"))["sim_rt_exit"] is False
 
 

@@ -14,7 +14,7 @@ from .registry import opcode
 @opcode("call")
 def call(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     m.flag("uni")
-    returns, arguments = _groups(e, i)
+    returns, arguments = groups(e, i)
     name, _ = call_target(i)
     symbol = e.kernel.module.unit_of(e.function).symbols.get(name)
     if isinstance(symbol, Function) and symbol.start < 0:
@@ -37,7 +37,7 @@ def call(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     _collect(e, finish)
 
 
-def _groups(e: FunctionEmitter, i: Instruction) -> tuple[list[Operand], list[Operand]]:
+def groups(e: FunctionEmitter, i: Instruction) -> tuple[list[Operand], list[Operand]]:
     """(return values, arguments)."""
     operands = list(i.operands)
     returns = operands.pop(0) if operands and isinstance(operands[0], Group) else None

@@ -91,11 +91,11 @@ class FunctionEmitter(Writer):
         self.position = 0
         self.usage = Usage(items)
         self.scopes: list[Scope] = []
-        self._prepared: list[Scope] = []
+        self.prepared: list[Scope] = []
         self._parameters: list[str] = []
-        self._frame = reach.Frame()
-        self._framed: dict[int, int] = {}
-        self._return_registers: list[tuple[Slot, str]] = []
+        self.frame = reach.Frame()
+        self.framed: dict[int, int] = {}
+        self.return_registers: list[tuple[Slot, str]] = []
 
     # Names
 
@@ -109,7 +109,7 @@ class FunctionEmitter(Writer):
             if dot and component in _COMPONENTS:
                 vector = scope.names.get(base)
                 if isinstance(vector, Registers) and _COMPONENTS[component] < vector.vector:
-                    return self._new_slot(scope, name, vector.type)
+                    return self.new_slot(scope, name, vector.type)
             numbered = _NUMBERED.match(name)
             if numbered is None:
                 continue
@@ -118,18 +118,34 @@ class FunctionEmitter(Writer):
             if isinstance(declared, Registers) and (digits == "0" or digits[0] != "0") and len(digits) < 9:
                 counts = [count for prefix, count in declared.names if prefix == numbered[1] and count]
                 if counts and int(digits) < counts[0]:
-                    return self._new_slot(scope, name, declared.type)
+                    return self.new_slot(scope, name, declared.type)
         return None
 
-    def _new_slot(self, scope: Scope, name: str, kind: Type) -> Slot:
+    def new_slot(self, scope: Scope, name: str, kind: Type) -> Slot:
         plain = re.sub(r"[^\w.$]", "", name)
         pointer = f"%r{scope.number}.{plain}"
-        self.entry.append(f"  {pointer} = alloca {kind.integer}")
+        held = self.slot_type(pointer, kind)
+        self.entry.append(f"  {pointer} = alloca {held}")
         # Programs read registers that they never wrote; undefined values would let LLVM delete code.
-        self.entry.append(f"  store {kind.integer} 0, ptr {pointer}")
+        self.entry.append(f"  store {held} zeroinitializer, ptr {pointer}")
         slot = Slot(pointer, kind)
         scope.names[name] = slot
         return slot
+
+    def hidden_slot(self, name: str, kind: Type) -> Slot:
+        """A register that PTX does not name, such as the carry."""
+        entity = self.prepared[0].names.get(name)
+        return entity if isinstance(entity, Slot) else self.new_slot(self.prepared[0], name, kind)
+
+    def slot_type(self, pointer: str, kind: Type) -> str:
+        """The LLVM type of what a register's alloca holds."""
+        return kind.integer
+
+    def load_slot(self, slot: Slot) -> str:
+        return self.op(f"load {slot.type.integer}, ptr {slot.pointer}")
+
+    def store_slot(self, slot: Slot, value: str) -> None:
+        self.emit(f"store {slot.type.integer} {value}, ptr {slot.pointer}")
 
     def register(self, name: str) -> Slot | None:
         entity = self.lookup(name)
@@ -184,8 +200,7 @@ class FunctionEmitter(Writer):
         if isinstance(operand, Register):
             slot = self.lookup(operand.name)
             if isinstance(slot, Slot):
-                value = self.op(f"load {slot.type.integer}, ptr {slot.pointer}")
-                return self.resize(value, slot.type.bits, bits, signed)
+                return self.resize(self.load_slot(slot), slot.type.bits, bits, signed)
             return self._read_name(operand.name, bits)
         if isinstance(operand, Immediate):
             return self._immediate(operand, bits, False)
@@ -193,7 +208,7 @@ class FunctionEmitter(Writer):
             slot = self.register(operand.name)
             if slot is None or slot.type is not PRED or bits != 1:
                 raise self.fail(f"!{operand.name} is not a predicate")
-            return self.op(f"xor i1 {self.op(f'load i1, ptr {slot.pointer}')}, true")
+            return self.op(f"xor i1 {self.load_slot(slot)}, true")
         if isinstance(operand, Address) and operand.base is not None:
             address = self.symbol_value(operand)
             if address is not None:
@@ -278,8 +293,7 @@ class FunctionEmitter(Writer):
         slot = self.register(operand.name)
         if slot is None:
             raise self.fail(f"{operand.name} is not a register")
-        value = self.resize(value, bits, slot.type.bits, signed)
-        self.emit(f"store {slot.type.integer} {value}, ptr {slot.pointer}")
+        self.store_slot(slot, self.resize(value, bits, slot.type.bits, signed))
 
     def unpack(self, operand: Vector, bits: int, value: str) -> None:
         count = len(operand.items)
@@ -301,34 +315,34 @@ class FunctionEmitter(Writer):
 
     def text(self) -> str:
         """The whole function as LLVM IR."""
-        self._prepare_scopes()
-        self._enter(self._prepared[0])
+        self.prepare_scopes()
+        self.enter(self.prepared[0])
         if self.kernel.checked:
-            self._framed = reach.place_locals(self, self.items, self._frame)
-        self._bind_parameters()
+            self.framed = reach.place_locals(self, self.items, self.frame)
+        self.bind_parameters()
         self.closed = False
         begun = 1
         for position, item in enumerate(self.items):
             self.position = position
             if isinstance(item, Instruction):
-                self._instruction(item)
+                self.instruct(item)
             elif isinstance(item, Label):
                 self.open(self.target(item.name))
             elif isinstance(item, Registers):
-                self._declare_registers(item)
+                self.declare_registers(item)
             elif isinstance(item, Local):
-                self._declare_local(item)
+                self.declare_local(item)
             elif isinstance(item, ScopeBegin):
-                self._enter(self._prepared[begun])
+                self.enter(self.prepared[begun])
                 begun += 1
             elif isinstance(item, ScopeEnd):
                 self.scopes.pop()
         if not self.closed:
             self.leave()
         body = "\n".join(self.lines)
-        if self._frame.size:
+        if self.frame.size:
             self.kernel.declare("sim_rt_overflow", "void @sim_rt_overflow(ptr) cold noreturn")
-            self.entry[:0] = self._frame.prologue(self.function.is_kernel)
+            self.entry[:0] = self.frame.prologue(self.function.is_kernel)
         entry = "\n".join(self.entry)
         return f"{self.signature()} {{\nentry:\n{entry}\n  br label %body\nbody:\n{body}\n}}\n"
 
@@ -344,14 +358,14 @@ class FunctionEmitter(Writer):
         name = f"@f{self.function.index}"
         return f"define internal void {name}(ptr %thread{arguments}) nounwind null_pointer_is_valid"
 
-    def _prepare_scopes(self) -> None:
+    def prepare_scopes(self) -> None:
         """Labels are known before the code that branches to them."""
         stack = [Scope(0, {}, {}, {})]
-        self._prepared = [stack[0]]
+        self.prepared = [stack[0]]
         for item in self.items:
             if isinstance(item, ScopeBegin):
-                scope = Scope(len(self._prepared), {}, {}, {})
-                self._prepared.append(scope)
+                scope = Scope(len(self.prepared), {}, {}, {})
+                self.prepared.append(scope)
                 stack.append(scope)
             elif isinstance(item, ScopeEnd):
                 stack.pop()
@@ -363,10 +377,10 @@ class FunctionEmitter(Writer):
             elif isinstance(item, (Targets, Prototype)):
                 stack[-1].tables[item.name] = item
 
-    def _enter(self, scope: Scope) -> None:
+    def enter(self, scope: Scope) -> None:
         self.scopes.append(scope)
 
-    def _bind_parameters(self) -> None:
+    def bind_parameters(self) -> None:
         names = self.scopes[0].names
         function = self.function
         if function.is_kernel:
@@ -381,9 +395,9 @@ class FunctionEmitter(Writer):
                 pointer = self._own_argument(index) if self.kernel.checked else f"%a{index}"
                 names[parameter.name] = Place(pointer, "param", parameter.size, parameter.align)
                 continue
-            slot = self._new_slot(self.scopes[0], parameter.name, parameter.type)
+            slot = self.new_slot(self.scopes[0], parameter.name, parameter.type)
             if index < len(function.returns):
-                self._return_registers.append((slot, f"%a{index}"))
+                self.return_registers.append((slot, f"%a{index}"))
                 continue
             value = self.temporary()
             kind = slot.type.integer
@@ -398,7 +412,7 @@ class FunctionEmitter(Writer):
             return f"%a{index}"
         if index < len(function.returns):
             raise self.fail(f"the address of {parameter.name}, which is returned, is not supported here")
-        offset = self._frame.place(parameter.size, max(min(parameter.align, 4096), reach.ALIGN))
+        offset = self.frame.place(parameter.size, max(min(parameter.align, 4096), reach.ALIGN))
         pointer = self.temporary()
         self.entry.append(f"  {pointer} = getelementptr i8, ptr %frame, i64 {offset}")
         self.kernel.declare("llvm.memcpy.p0.p0.i64", "void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1 immarg)")
@@ -408,15 +422,13 @@ class FunctionEmitter(Writer):
 
     def leave(self) -> None:
         """Returns from the function."""
-        if self._frame.size and not self.function.is_kernel:
+        if self.frame.size and not self.function.is_kernel:
             self.emit("store ptr %frame, ptr %frame.top, align 8")
-        for slot, pointer in self._return_registers:
-            kind = slot.type.integer
-            value = self.op(f"load {kind}, ptr {slot.pointer}")
-            self.emit(f"store {kind} {value}, ptr {pointer}")
+        for slot, pointer in self.return_registers:
+            self.emit(f"store {slot.type.integer} {self.load_slot(slot)}, ptr {pointer}")
         self.finish("ret void")
 
-    def _declare_registers(self, item: Registers) -> None:
+    def declare_registers(self, item: Registers) -> None:
         names = self.scopes[-1].names
         for name, count in item.names:
             if count:
@@ -426,26 +438,24 @@ class FunctionEmitter(Writer):
             elif item.vector > 1:
                 names[name] = item
             elif not isinstance(names.get(name), Slot):
-                self._new_slot(self.scopes[-1], name, item.type)
+                self.new_slot(self.scopes[-1], name, item.type)
 
-    def _declare_local(self, item: Local) -> None:
+    def declare_local(self, item: Local) -> None:
         names = self.scopes[-1].names
         if item.space == "shared":
             offset = self.kernel.shared.offsets[self.function.index, item.name]
             names[item.name] = Place(str(offset), "shared", item.size, item.align, item.element)
             return
         align = max(item.align, 8)
-        if self.position in self._framed:
+        if self.position in self.framed:
             pointer = self.temporary()
-            self.entry.append(
-                f"  {pointer} = getelementptr i8, ptr %frame, i64 {self._framed[self.position]}"
-            )
+            self.entry.append(f"  {pointer} = getelementptr i8, ptr %frame, i64 {self.framed[self.position]}")
             names[item.name] = Place(pointer, item.space, item.size, min(align, reach.ALIGN), item.element)
             return
         pointer = self.alloca(f"[{max(item.size, 1)} x i8], align {align}")
         names[item.name] = Place(pointer, item.space, item.size, align, item.element)
 
-    def _instruction(self, instruction: Instruction) -> None:
+    def instruct(self, instruction: Instruction) -> None:
         self.instruction = instruction
         handler = self.handler_of(instruction)
         if handler is None:

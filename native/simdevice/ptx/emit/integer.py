@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..model import Instruction
-from ..types import B32, TYPES, U32, Type
-from .function import FunctionEmitter
+from ..types import B32, PRED, TYPES, U32, Type
+from .function import FunctionEmitter, Slot
 from .modifiers import Modifiers
 from .registry import opcode
 
@@ -20,12 +20,8 @@ def integer_type(e: FunctionEmitter, m: Modifiers, *bits: int) -> Type:
     return kind
 
 
-def _carry(e: FunctionEmitter) -> str:
-    pointer = e.cached.get("carry")
-    if pointer is None:
-        pointer = e.cached["carry"] = e.alloca("i1")
-        e.entry.append(f"  store i1 false, ptr {pointer}")
-    return pointer
+def _carry(e: FunctionEmitter) -> Slot:
+    return e.hidden_slot("carry", PRED)
 
 
 def _with_carry(e: FunctionEmitter, kind: Type, name: str, a: str, b: str, use: bool, define: bool) -> str:
@@ -37,13 +33,12 @@ def _with_carry(e: FunctionEmitter, kind: Type, name: str, a: str, b: str, use: 
     result = e.op(f"extractvalue {pair} {both}, 0")
     carry = e.op(f"extractvalue {pair} {both}, 1")
     if use:
-        before = e.op(f"load i1, ptr {_carry(e)}")
-        wide = e.op(f"zext i1 {before} to {llvm}")
+        wide = e.op(f"zext i1 {e.load_slot(_carry(e))} to {llvm}")
         both = e.intrinsic(step, pair, f"{llvm} {result}", f"{llvm} {wide}")
         result = e.op(f"extractvalue {pair} {both}, 0")
         carry = e.op(f"or i1 {carry}, {e.op(f'extractvalue {pair} {both}, 1')}")
     if define:
-        e.emit(f"store i1 {carry}, ptr {_carry(e)}")
+        e.store_slot(_carry(e), carry)
     return result
 
 

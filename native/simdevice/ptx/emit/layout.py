@@ -1,4 +1,4 @@
-"""Field offsets of struct sim_block and struct sim_thread of kernel_abi.h."""
+"""Field offsets of struct sim_block, struct sim_thread and struct sim_lanes of kernel_abi.h."""
 
 from __future__ import annotations
 
@@ -34,4 +34,18 @@ THREAD = {
     "local_end": 40,
 }
 THREAD_SIZE = 48
+# struct sim_lanes: what a warp's kernel is given.
+LANES = {
+    "block": 0,
+    "live": 8,
+    "first": 12,
+    "stack": 16,
+    "stack_end": 24,
+    "local_used": 32,
+    "local_size": 40,
+    "tid.x": 64,
+    "tid.y": 192,
+    "tid.z": 320,
+    "lane": 448,
+}
 ALIGN = {"ptr": 8, "i64": 8, "i32": 4}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from ..model import Address, Instruction, Operand, Register, Vector
 from ..types import B32, TYPES, Type
@@ -18,6 +20,7 @@ _WMMA, _SATURATE, _XOR, _AND = 1, 2, 4, 8
 _FLOATS = _ELEMENTS[: _ELEMENTS.index("f64") + 1]
 _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)\Z")
 _WARP = 32
+MOST = 4096  # elements of a matrix, as matrix.c has room for
 
 
 def _shape(m: Modifiers) -> tuple[int, int, int]:
@@ -69,18 +72,76 @@ def _gather(e: FunctionEmitter, words: list[str]) -> str:
     return everyone
 
 
+@dataclass
+class Product:
+    """D = A * B + C as the services compute it: three numbers that say which, and the fragments' words."""
+
+    constants: tuple[int, int, int]
+    a: list[str]
+    b: list[str]
+    c: list[str]
+    results: int  # words of D
+
+
+Compute = Callable[[FunctionEmitter, Product], list[str]]
+
+
+def compute_part(e: FunctionEmitter, product: Product) -> list[str]:
+    """This lane's words of D."""
+    everyone = _gather(e, product.a + product.b)
+    result = e.alloca(f"[{product.results} x i32], align 8")
+    arguments = [f"i32 {each}" for each in product.constants]
+    arguments += [f"i32 {_lane(e)}", f"i32 {len(product.a) + len(product.b)}", f"i32 {len(product.a)}"]
+    e.call("void", "sim_mma", *arguments, f"ptr {everyone}", f"ptr {_stored(e, product.c)}", f"ptr {result}")
+    return [e.op(f"load i32, ptr {_at(e, result, index)}, align 4") for index in range(product.results)]
+
+
 def _multiply(
-    e: FunctionEmitter, shape: tuple[int, int, int], types: tuple[Type, Type, Type, Type], flags: int
+    e: FunctionEmitter,
+    shape: tuple[int, int, int],
+    types: tuple[Type, Type, Type, Type],
+    flags: int,
+    compute: Compute,
 ) -> None:
     """D, A, B and C are the instruction's operands. A wmma fragment may have registers to spare."""
     d_type, a_type, b_type, c_type = types
-    for each in types:
-        if each.name not in _ELEMENTS:
-            raise e.fail(f"no matrices of .{each.name}")
+    _require_shape(e, shape, types, flags)
+    d, a, b, c = e.operands(4)
+    rows, columns, depth = shape
+    a_count = max(1, rows * depth * a_type.bits // (32 * _WARP))
+    b_count = max(1, columns * depth * b_type.bits // (32 * _WARP))
+    a_words, b_words = _words(e, a, a_type.bits)[:a_count], _words(e, b, b_type.bits)[:b_count]
+    c_words = _words(e, c, c_type.bits)
+    c_fits = len(c_words) * 32 * _WARP == rows * columns * c_type.bits
+    if (len(a_words), len(b_words)) != (a_count, b_count) or not c_fits:
+        raise e.fail("a fragment has the wrong length")
+    result_words = rows * columns * d_type.bits // (32 * _WARP)
+    numbers = [_ELEMENTS.index(each.name) for each in (a_type, b_type, c_type, d_type)]
+    packed = sum(number << 8 * index for index, number in enumerate(numbers))
+    constants = (rows | columns << 8 | depth // 4 << 16, packed, flags)
+    targets = _items(e, d)
+    each = d_type.bits // 32 or 1
+    if len(targets) * each != result_words:
+        raise e.fail("a fragment has the wrong length")
+    words = compute(e, Product(constants, a_words, b_words, c_words, result_words))
+    for index, target in enumerate(targets):
+        if each == 1:
+            e.write_bits(target, 32, words[index])
+            continue
+        low, high = (e.op(f"zext i32 {word} to i64") for word in words[2 * index : 2 * index + 2])
+        e.write_bits(target, 64, e.op(f"or i64 {low}, {e.op(f'shl i64 {high}, 32')}"))
+
+
+def _require_shape(
+    e: FunctionEmitter, shape: tuple[int, int, int], types: tuple[Type, Type, Type, Type], flags: int
+) -> None:
+    d_type, a_type, b_type, c_type = types
+    for kind in types:
+        if kind.name not in _ELEMENTS:
+            raise e.fail(f"no matrices of .{kind.name}")
     results = ("f16", "f32", "f64") if a_type.name in _FLOATS else ("s32",)
     if d_type.name not in results or c_type.name not in results:
         raise e.fail(f"no such matrices of .{d_type.name} and .{c_type.name}")
-    d, a, b, c = e.operands(4)
     rows, columns, depth = shape
     if depth % 4 or max(rows, columns) > 255 or depth // 4 > 255 or rows * columns % _WARP:
         raise e.fail("no such shape")
@@ -93,34 +154,12 @@ def _multiply(
             fits = extent % 8 == 0 and depth % (4 * max(1, 32 // kind.bits)) == 0
         if not fits:
             raise e.fail("no such shape")
-    if rows * columns * d_type.bits % (32 * _WARP):
+    if (
+        rows * columns * d_type.bits % (32 * _WARP)
+        or rows * columns > MOST
+        or max(rows, columns) * depth > MOST
+    ):
         raise e.fail("no such shape")
-    a_count = max(1, rows * depth * a_type.bits // (32 * _WARP))
-    b_count = max(1, columns * depth * b_type.bits // (32 * _WARP))
-    a_words, b_words = _words(e, a, a_type.bits)[:a_count], _words(e, b, b_type.bits)[:b_count]
-    c_words = _words(e, c, c_type.bits)
-    if (len(a_words), len(b_words)) != (a_count, b_count) or len(
-        c_words
-    ) * 32 * _WARP != rows * columns * c_type.bits:
-        raise e.fail("a fragment has the wrong length")
-    everyone = _gather(e, a_words + b_words)
-    result_words = rows * columns * d_type.bits // (32 * _WARP)
-    result = e.alloca(f"[{result_words} x i32], align 8")
-    numbers = [_ELEMENTS.index(each.name) for each in (a_type, b_type, c_type, d_type)]
-    packed = sum(number << 8 * index for index, number in enumerate(numbers))
-    constants = (rows | columns << 8 | depth // 4 << 16, packed, flags)
-    arguments = [f"i32 {each}" for each in constants]
-    arguments += [f"i32 {_lane(e)}", f"i32 {len(a_words) + len(b_words)}", f"i32 {len(a_words)}"]
-    e.call("void", "sim_mma", *arguments, f"ptr {everyone}", f"ptr {_stored(e, c_words)}", f"ptr {result}")
-    wide = d_type.bits == 64
-    targets = _items(e, d)
-    if len(targets) * (2 if wide else 1) != result_words:
-        raise e.fail("a fragment has the wrong length")
-    for index, target in enumerate(targets):
-        if wide:
-            e.write_bits(target, 64, e.op(f"load i64, ptr {_at(e, result, 2 * index)}, align 8"))
-        else:
-            e.write_bits(target, 32, e.op(f"load i32, ptr {_at(e, result, index)}, align 4"))
 
 
 def _bit_flags(m: Modifiers) -> int:
@@ -134,6 +173,11 @@ def _bit_flags(m: Modifiers) -> int:
 
 @opcode("mma")
 def mma(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    multiply(e, m, compute_part)
+
+
+def multiply(e: FunctionEmitter, m: Modifiers, compute: Compute) -> None:
+    """An `mma`, whose result `compute` yields."""
     m.need("sync")
     m.need("aligned")
     shape = _shape(m)
@@ -145,14 +189,14 @@ def mma(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     d_type, a_type, b_type, c_type = m.type(), m.type(), m.type(), m.type()
     if shape[1] != 8 or shape[0] not in (8, 16) or (shape == (8, 8, 4) and a_type.name != "f64"):
         raise e.fail("this shape is not supported")
-    _multiply(e, shape, (d_type, a_type, b_type, c_type), flags)
+    _multiply(e, shape, (d_type, a_type, b_type, c_type), flags, compute)
 
 
 @opcode("wmma")
 def wmma(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     action = m.need("load", "store", "mma")
     if action == "mma":
-        _wmma_multiply(e, m)
+        multiply_wmma(e, m, compute_part)
         return
     matrix = m.need("a", "b", "c", "d")
     m.need("sync")
@@ -167,7 +211,8 @@ def wmma(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     _transfer(e, action == "load", extents, along_rows, space, kind)
 
 
-def _wmma_multiply(e: FunctionEmitter, m: Modifiers) -> None:
+def multiply_wmma(e: FunctionEmitter, m: Modifiers, compute: Compute) -> None:
+    """A `wmma.mma`, whose result `compute` yields."""
     flags = _bit_flags(m) | _WMMA
     m.need("sync")
     m.need("aligned")
@@ -180,7 +225,7 @@ def _wmma_multiply(e: FunctionEmitter, m: Modifiers) -> None:
         a_type = b_type = TYPES["f16"]
     else:
         a_type, b_type = m.type(), m.type()
-    _multiply(e, shape, (d_type, a_type, b_type, m.type()), flags)
+    _multiply(e, shape, (d_type, a_type, b_type, m.type()), flags, compute)
 
 
 def _transfer(
@@ -266,8 +311,8 @@ def _offsets(e: FunctionEmitter, operand: Operand, space: str) -> str:
     return _gather(e, [e.op(f"trunc i64 {address} to i32")])
 
 
-@opcode("ldmatrix", "stmatrix")
-def ldmatrix(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+def take_matrices(m: Modifiers) -> tuple[int, bool, str]:
+    """(number of matrices, whether they are transposed, state space) of ldmatrix and stmatrix."""
     m.need("sync")
     m.need("aligned")
     m.need("m8n8")
@@ -275,13 +320,25 @@ def ldmatrix(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     transposed = m.flag("trans")
     space = take_space(m)
     if m.type().name != "b16":
-        raise e.fail("elements are .b16")
-    first, second = e.operands(2)
-    load = i.opcode == "ldmatrix"
-    fragment, address = (first, second) if load else (second, first)
+        raise m.fail("elements are .b16")
+    return count, transposed, space
+
+
+def fragment_items(e: FunctionEmitter, fragment: Operand, count: int) -> list[Operand]:
+    """The registers of a fragment, one for each matrix."""
     items = _items(e, fragment)
     if len(items) != count:
         raise e.fail("a fragment has the wrong length")
+    return items
+
+
+@opcode("ldmatrix", "stmatrix")
+def ldmatrix(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
+    count, transposed, space = take_matrices(m)
+    first, second = e.operands(2)
+    load = i.opcode == "ldmatrix"
+    fragment, address = (first, second) if load else (second, first)
+    items = fragment_items(e, fragment, count)
     offsets = _offsets(e, address, space)
     lane = _lane(e)
     group, part = e.op(f"lshr i32 {lane}, 2"), e.op(f"and i32 {lane}, 3")

@@ -143,31 +143,31 @@ def _outside(e: FunctionEmitter, place: Place, value: str, offset: int, size: in
 
 
 @dataclass
-class _Order:
+class Order:
     """LLVM's ordering, empty for plain accesses."""
 
     load: str
     store: str
 
 
-def _take_order(m: Modifiers) -> _Order:
+def take_order(m: Modifiers) -> Order:
     found = m.choice("weak", "volatile", "relaxed", "acquire", "release", "mmio")
     m.choice(*SCOPES)
     if found == "mmio":
         m.choice("relaxed")
     if found in (None, "weak"):
-        return _Order("", "")
-    return _Order(
+        return Order("", "")
+    return Order(
         "acquire" if found == "acquire" else "monotonic", "release" if found == "release" else "monotonic"
     )
 
 
-def _vector(m: Modifiers) -> int:
+def take_vector(m: Modifiers) -> int:
     found = m.choice("v2", "v4", "v8")
     return int(found[1:]) if found else 1
 
 
-def _elements(e: FunctionEmitter, operand: Operand, count: int) -> list[Operand]:
+def elements(e: FunctionEmitter, operand: Operand, count: int) -> list[Operand]:
     if count == 1:
         if isinstance(operand, Vector) and len(operand.items) == 1:
             return operand.items
@@ -180,7 +180,7 @@ def _elements(e: FunctionEmitter, operand: Operand, count: int) -> list[Operand]
     raise e.fail(f"needs a vector of {count}")
 
 
-def _storage(e: FunctionEmitter, m: Modifiers) -> Type:
+def take_storage(e: FunctionEmitter, m: Modifiers) -> Type:
     kind = m.type()
     if kind is PRED or kind.bits < 8:
         raise e.fail(f"no .{kind.name} in memory")
@@ -189,14 +189,14 @@ def _storage(e: FunctionEmitter, m: Modifiers) -> Type:
 
 @opcode("ld", "ldu")
 def load(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
-    order = _take_order(m)
+    order = take_order(m)
     space = take_space(m)
     m.choice("ca", "cg", "cs", "lu", "cv")
     m.flag("nc")
     m.flag("unified")
     policy = take_hints(m)
-    count = _vector(m)
-    kind = _storage(e, m)
+    count = take_vector(m)
+    kind = take_storage(e, m)
     d, source, *_ = e.operands(3 if policy else 2)
     base = pointer(e, source, space, kind.bytes * count, writes=False)
     metadata = ", !invariant.load !0" if base.invariant else ""
@@ -211,21 +211,21 @@ def load(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
         else:
             loaded = e.op(f"load {kind.integer}, ptr {where}, align {kind.bytes}{metadata}")
         values.append(loaded)
-    for operand, value in zip(_elements(e, d, count), values, strict=True):
+    for operand, value in zip(elements(e, d, count), values, strict=True):
         e.write_bits(operand, kind.bits, value, kind.signed)
 
 
 @opcode("st")
 def store(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
-    order = _take_order(m)
+    order = take_order(m)
     space = take_space(m)
     m.choice("wb", "cg", "cs", "wt")
     policy = take_hints(m)
-    count = _vector(m)
-    kind = _storage(e, m)
+    count = take_vector(m)
+    kind = take_storage(e, m)
     target, source, *_ = e.operands(3 if policy else 2)
     base = pointer(e, target, space, kind.bytes * count)
-    for index, operand in enumerate(_elements(e, source, count)):
+    for index, operand in enumerate(elements(e, source, count)):
         if kind.kind == "f":
             value = e.op(f"bitcast {kind.llvm} {e.read(operand, kind)} to {kind.integer}")
         else:
@@ -272,10 +272,6 @@ def cvta(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     e.write_bits(d, kind.bits, e.resize(value, 64, kind.bits, False))
 
 
-# A stack is smaller than this, and nothing else lies so near to a frame.
-_STACK = 1 << 18
-
-
 def in_shared(e: FunctionEmitter, address: str) -> str:
     base = e.op(f"ptrtoint ptr {e.block_field('shared')} to i64")
     offset = e.op(f"sub i64 {address}, {base}")
@@ -285,9 +281,7 @@ def in_shared(e: FunctionEmitter, address: str) -> str:
 def _in_local(e: FunctionEmitter, address: str) -> str:
     if e.kernel.checked:
         return reach.in_local(e, address, 1)
-    frame = e.op(f"ptrtoint ptr {e.intrinsic('llvm.frameaddress.p0', 'ptr', 'i32 0')} to i64")
-    distance = e.op(f"add i64 {e.op(f'sub i64 {address}, {frame}')}, {_STACK}")
-    return e.op(f"icmp ult i64 {distance}, {2 * _STACK}")
+    return e.on_stack(address)
 
 
 def _in_const(e: FunctionEmitter, address: str) -> str:

@@ -21,14 +21,8 @@ def in_device(e: Writer, address: str) -> str:
     return e.op(f"icmp ult i64 {offset}, {END - BEGIN}")
 
 
-def local_field(e: Writer, name: str) -> str:
-    """One of the thread's bounds of local memory, as a number."""
-    where = e.entry_value(f"&{name}", f"getelementptr i8, ptr %thread, i64 {THREAD[name]}")
-    return e.entry_value(f"{name}.bound", f"load i64, ptr {where}, align 8")
-
-
 def in_local(e: Writer, address: str, size: int) -> str:
-    begin, end = local_field(e, "local"), local_field(e, "local_end")
+    begin, end = e.local_bound("local"), e.local_bound("local_end")
     room = e.op(f"sub i64 {e.op(f'sub i64 {end}, {begin}')}, {size}")
     return e.op(f"icmp ule i64 {e.op(f'sub i64 {address}, {begin}')}, {room}")
 

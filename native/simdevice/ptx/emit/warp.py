@@ -9,12 +9,12 @@ from .integer import integer_type
 from .modifiers import Modifiers
 from .registry import opcode
 
-_SHUFFLES = ("up", "down", "bfly", "idx")
-_VOTES = ("all", "any", "uni", "ballot")
-_REDUCTIONS = ("add", "min", "max", "and", "or", "xor")
+SHUFFLES = ("up", "down", "bfly", "idx")
+VOTES = ("all", "any", "uni", "ballot")
+REDUCTIONS = ("add", "min", "max", "and", "or", "xor")
 
 
-def _destinations(operand: Operand) -> tuple[Operand, Operand | None]:
+def destinations(operand: Operand) -> tuple[Operand, Operand | None]:
     return (operand.first, operand.second) if isinstance(operand, Pair) else (operand, None)
 
 
@@ -30,14 +30,14 @@ def _mask(e: FunctionEmitter, rest: list[Operand], sync: bool) -> str:
 @opcode("shfl")
 def shfl(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     sync = m.flag("sync")
-    mode = m.need(*_SHUFFLES)
+    mode = m.need(*SHUFFLES)
     integer_type(e, m, 32)
     target, a, b, c, *rest = e.operands(5 if sync else 4)
-    d, p = _destinations(target)
+    d, p = destinations(target)
     mask = _mask(e, rest, sync)
     slot = e.entry_value("shfl.p", "alloca i32")
     words = [f"i32 {e.read(each, B32)}" for each in (a, b, c)]
-    code = _SHUFFLES.index(mode)
+    code = SHUFFLES.index(mode)
     value = e.call("i32", "sim_rt_shfl", "ptr %thread", f"i32 {mask}", f"i32 {code}", *words, f"ptr {slot}")
     e.write(d, B32, value)
     if p is not None:
@@ -47,12 +47,12 @@ def shfl(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
 @opcode("vote")
 def vote(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     sync = m.flag("sync")
-    mode = m.need(*_VOTES)
+    mode = m.need(*VOTES)
     kind = m.type()
     d, a, *rest = e.operands(3 if sync else 2)
     mask = _mask(e, rest, sync)
     predicate = e.op(f"zext i1 {e.predicate(a)} to i32")
-    code = _VOTES.index(mode)
+    code = VOTES.index(mode)
     value = e.call("i32", "sim_rt_vote", "ptr %thread", f"i32 {mask}", f"i32 {code}", f"i32 {predicate}")
     if mode == "ballot":
         if kind.bits != 32:
@@ -68,7 +68,7 @@ def match(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     m.need("sync")
     kind = integer_type(e, m, 32, 64)
     target, a, mask = e.operands(3)
-    d, p = _destinations(target)
+    d, p = destinations(target)
     slot = e.entry_value("match.p", "alloca i32")
     value = e.resize(e.read(a, kind), kind.bits, 64, False)
     arguments = (f"i32 {e.read(mask, B32)}", f"i64 {value}", f"i32 {int(mode == 'all')}", f"ptr {slot}")
@@ -87,10 +87,10 @@ def activemask(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
 @opcode("redux")
 def redux(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     m.need("sync")
-    operation = m.need(*_REDUCTIONS)
+    operation = m.need(*REDUCTIONS)
     kind = integer_type(e, m, 32)
     d, a, mask = e.operands(3)
-    code = _REDUCTIONS.index(operation)
+    code = REDUCTIONS.index(operation)
     words = [f"i32 {e.read(mask, B32)}", f"i32 {code}", f"i32 {int(kind.signed)}", f"i32 {e.read(a, kind)}"]
     e.write(d, kind, e.call("i32", "sim_rt_redux", "ptr %thread", *words))
 
@@ -99,7 +99,7 @@ def redux(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
 def elect(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     m.need("sync")
     target, mask = e.operands(2)
-    d, p = _destinations(target)
+    d, p = destinations(target)
     members = e.read(mask, B32)
     e.call("void", "sim_rt_warp_sync", "ptr %thread", f"i32 {members}")
     leader = e.intrinsic("llvm.cttz.i32", "i32", f"i32 {members}", "i1 false")

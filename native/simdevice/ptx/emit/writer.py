@@ -7,6 +7,9 @@ from ..kernel import KernelContext
 from ..model import Function, Instruction
 from . import layout
 
+# A thread's stack is smaller than this, and nothing else lies so near to a frame.
+_STACK = 1 << 18
+
 
 class Writer:
     """Names, blocks and calls, and what thread and block hold. Values are LLVM value texts without type."""
@@ -115,6 +118,17 @@ class Writer:
             return f"%{name}"
         pointer = self.entry_value(f"&{name}", f"getelementptr i8, ptr %thread, i64 {layout.THREAD[name]}")
         return self.entry_value(name, f"load i32, ptr {pointer}, align 4")
+
+    def local_bound(self, name: str) -> str:
+        """One of the thread's bounds of local memory, as a number: local or local_end."""
+        where = self.entry_value(f"&{name}", f"getelementptr i8, ptr %thread, i64 {layout.THREAD[name]}")
+        return self.entry_value(f"{name}.bound", f"load i64, ptr {where}, align 8")
+
+    def on_stack(self, address: str) -> str:
+        """Whether an address is of the stack that the thread runs on."""
+        frame = self.op(f"ptrtoint ptr {self.intrinsic('llvm.frameaddress.p0', 'ptr', 'i32 0')} to i64")
+        distance = self.op(f"add i64 {self.op(f'sub i64 {address}, {frame}')}, {_STACK}")
+        return self.op(f"icmp ult i64 {distance}, {2 * _STACK}")
 
     def shared_limit(self) -> str:
         """Bytes of shared memory, static and dynamic."""

@@ -1,0 +1,363 @@
+"""The steps of a warp: blocks one after the other, each with the lanes that have come to it.
+
+A branch whose lanes agree stays one. Where they part, both sides' lanes are added to those that wait for
+their blocks (`wait`), and the warp goes on with the next step for which lanes may wait. A branch that
+leads past such a step leaves its lanes waiting as well. A step for which nobody waits is passed by.
+"""
+
+from __future__ import annotations
+
+from ..emit import layout, reach
+from ..model import Instruction, Operand
+from ..types import U32
+from .flow import EXIT, ends_thread
+from .function import Unsuitable, WarpEmitter
+from .uniform import meets
+from .widen import WARP, vector
+
+_MASK = vector("i1")
+# Rounds of a loop that waits, after which lanes that are past it are let go first.
+_PATIENCE = 64
+
+
+class Control:
+    """Emits the body of one function. A step is named by its number in the order."""
+
+    def __init__(self, e: WarpEmitter) -> None:
+        self.e = e
+        self.plan = e.plan
+        self.steps = e.plan.steps
+        self.end = len(self.steps)
+        self.step_of = {step.block: number for number, step in enumerate(self.steps) if step.head is None}
+        self.loop_ends = {
+            step.head: number for number, step in enumerate(self.steps) if step.head is not None
+        }
+        self.waiting_loops = self._waiting_loops()
+        self.pending: set[tuple[int, int]] = set()
+        self._decide()
+
+    def _waiting_loops(self) -> set[int]:
+        """The ends of loops in which a thread may wait for another."""
+        found = set()
+        for number, step in enumerate(self.steps):
+            if step.head is not None:
+                continue
+            branch = self.plan.blocks[step.block].branch
+            if branch in self.e.yields:
+                found |= {to for to in self._successors(number) if self.steps[to].head is not None}
+        return found
+
+    def _to(self, number: int, block: int) -> int:
+        """The step that an edge from a step to a block leads to: a loop's end if it leads back."""
+        if block == EXIT:
+            return self.end
+        target = self.step_of[block]
+        if target <= number:
+            return self.loop_ends[target]
+        return target
+
+    def _successors(self, number: int) -> list[int]:
+        step = self.steps[number]
+        return [self._to(number, each) for each in self.plan.blocks[step.block].targets]
+
+    def _parts(self, number: int) -> bool:
+        step = self.steps[number]
+        return step.head is None and step.block in self.plan.parting
+
+    def _switches(self, number: int) -> bool:
+        step = self.steps[number]
+        branch = self.plan.blocks[step.block].branch
+        item = self.e.items[branch] if branch is not None else None
+        return step.head is None and isinstance(item, Instruction) and item.opcode == "brx"
+
+    def _decide(self) -> None:
+        """Which edges leave their lanes waiting."""
+        for number in range(self.end):
+            if self._parts(number) or self._switches(number):
+                self.pending |= {(number, to) for to in self._successors(number) if to != self.end}
+        changed = True
+        while changed:
+            changed = False
+            for number, step in enumerate(self.steps):
+                if step.head is not None:
+                    continue
+                for to in self._successors(number):
+                    if to != self.end and (number, to) not in self.pending and self._next(number) < to:
+                        self.pending.add((number, to))
+                        changed = True
+
+    def _next(self, number: int) -> int:
+        """The next step for which lanes may wait when `number` has been done."""
+        return min((to for start, to in self.pending if start <= number < to), default=self.end)
+
+    @property
+    def divergent_waits(self) -> set[int]:
+        """The ends of waiting loops that some lanes may have left while others wait."""
+        return {number for number in self.waiting_loops if self._next(number) != self.end}
+
+    def _meetings(self) -> list[int]:
+        """Steps at which lanes wait for those that are still in a loop that waits."""
+        if not self.divergent_waits:
+            return []
+        found = []
+        for number, step in enumerate(self.steps):
+            items = (self.e.items[position] for position in self.plan.blocks[step.block].positions)
+            first = next((item for item in items if isinstance(item, Instruction)), None)
+            if step.head is None and first is not None and meets(first):
+                found.append(number)
+        return found
+
+    def text(self) -> None:
+        e = self.e
+        meetings = self._meetings()
+        awaited = {to for _, to in self.pending} | self.divergent_waits | set(meetings)
+        self.waits = {number: e.alloca(_MASK) for number in sorted(awaited)}
+        for slot in self.waits.values():
+            e.entry.append(f"  store {_MASK} zeroinitializer, ptr {slot}")
+        self.mask = e.alloca(_MASK)
+        e.entry.append(f"  store {_MASK} %mask.in, ptr {self.mask}")
+        e.branch("s0.run" if self.steps else "end")
+        for number, step in enumerate(self.steps):
+            self._enter(number)
+            if number in meetings:
+                self._wait_for_the_others(number)
+            if step.head is None:
+                self._block(number)
+            else:
+                self._loop_end(number, step.head)
+        e.open("end")
+        for number in (*sorted(self.divergent_waits), *meetings):
+            on = e.label()
+            waiting = e.raw_op(f"load {_MASK}, ptr {self.waits[number]}", "i1")
+            e.branch_if(e.any(waiting), f"s{number}.ask", on)
+            e.open(on)
+        self._return()
+
+    def _enter(self, number: int) -> None:
+        """`.ask`: go on if nobody waits; `.run`: with the lanes that come and those that wait."""
+        e = self.e
+        e.closed = True  # every step ends with a branch
+        slot = self.waits.get(number)
+        if slot is not None:
+            e.open(f"s{number}.ask")
+            waiting = e.raw_op(f"load {_MASK}, ptr {slot}", "i1")
+            e.raw(f"store {_MASK} {waiting}, ptr {self.mask}")
+            e.branch_if(e.any(waiting), f"s{number}.do", self._ask(self._next(number)))
+            e.open(f"s{number}.run")
+            waiting = e.raw_op(f"load {_MASK}, ptr {slot}", "i1")
+            coming = e.raw_op(f"load {_MASK}, ptr {self.mask}", "i1")
+            e.raw(f"store {_MASK} {e.raw_op(f'or {_MASK} {waiting}, {coming}')}, ptr {self.mask}")
+            e.open(f"s{number}.do")
+            e.raw(f"store {_MASK} zeroinitializer, ptr {slot}")
+        else:
+            e.open(f"s{number}.run")
+        e.mask = e.raw_op(f"load {_MASK}, ptr {self.mask}", "i1")
+
+    def _ask(self, number: int) -> str:
+        return "end" if number == self.end else f"s{number}.ask"
+
+    def _loop_end(self, number: int, head: int) -> None:
+        e = self.e
+        if number in self.waiting_loops:
+            if number in self.divergent_waits:
+                self._let_others_go(number)
+            e.call("void", "sim_rt_yield", "ptr %thread")
+        e.branch(f"s{head}.run")
+
+    def _let_others_go(self, number: int) -> None:
+        """Lanes that have left the loop may have what the others wait for."""
+        e = self.e
+        rounds = e.alloca("i32")
+        e.entry.append(f"  store i32 0, ptr {rounds}")
+        count = e.raw_op(f"add i32 {e.raw_op(f'load i32, ptr {rounds}')}, 1")
+        e.raw(f"store i32 {count}, ptr {rounds}")
+        often = e.raw_op(f"icmp eq i32 {e.raw_op(f'and i32 {count}, {_PATIENCE - 1}')}, 0")
+        go, stay = e.label(), e.label()
+        e.branch_if(often, go, stay, rare=True)
+        e.open(go)
+        e.raw(f"store {_MASK} {e.mask}, ptr {self.waits[number]}")
+        e.call("void", "sim_rt_yield", "ptr %thread")
+        e.branch(self._ask(self._next(number)))
+        e.open(stay)
+
+    def _wait_for_the_others(self, number: int) -> None:
+        """Lanes that were let go do not meet without those that they left behind."""
+        e = self.e
+        behind = "zeroinitializer"
+        for end in sorted(self.divergent_waits):
+            waiting = e.raw_op(f"load {_MASK}, ptr {self.waits[end]}")
+            behind = e.raw_op(f"or {_MASK} {waiting}, {behind}")
+        wait, meet = e.label(), e.label()
+        e.branch_if(e.any(behind), wait, meet, rare=True)
+        e.open(wait)
+        e.raw(f"store {_MASK} {e.mask}, ptr {self.waits[number]}")
+        e.branch(self._ask(self._next(number)))
+        e.open(meet)
+
+    def _block(self, number: int) -> None:
+        e = self.e
+        block = self.plan.blocks[self.steps[number].block]
+        for position in block.positions:
+            item = e.items[position]
+            e.position = position
+            if not isinstance(item, Instruction):
+                continue
+            e.scopes = list(e.visible[position])
+            if position != block.branch or (item.opcode == "trap"):
+                e.instruct(item)
+                continue
+            e.instruction = item
+            self._branch(number, item)
+            return
+        if not e.closed:
+            targets = self._successors(number)
+            if targets:
+                self._go(number, targets[0])
+
+    def _branch(self, number: int, item: Instruction) -> None:
+        e = self.e
+        guard = e.guard_value(item) if item.guard is not None else None
+        if item.opcode == "call":
+            whole = e.mask
+            if guard is not None:
+                e.mask = e.raw_op(f"and {_MASK} {whole}, {e.spread('i1', guard)}", "i1")
+            e.emit_as_thread(item)
+            e.mask = whole
+        if item.opcode == "brx":
+            self._switch(number, item, guard)
+            return
+        targets = self._successors(number)
+        if len(set(targets)) == 1:
+            self._go(number, targets[0])
+            return
+        assert guard is not None
+        taken, passed = targets
+        if e.varies(guard):
+            self._leave(taken, e.raw_op(f"and {_MASK} {e.mask}, {guard}"))
+            not_taken = e.raw_op(f"xor {_MASK} {guard}, splat (i1 true)")
+            self._leave(passed, e.raw_op(f"and {_MASK} {e.mask}, {not_taken}"))
+            e.branch(self._ask(self._next(number)))
+            return
+        yes, no = e.label(), e.label()
+        e.branch_if(guard, yes, no)
+        e.open(yes)
+        self._go(number, taken)
+        e.open(no)
+        self._go(number, passed)
+
+    def _switch(self, number: int, item: Instruction, guard: str | None) -> None:
+        """A branch by index: a comparison for each label."""
+        e = self.e
+        index: Operand = item.operands[0]
+        targets = self._successors(number)
+        chosen = e.spread("i32", e.read(index, U32))
+        rest = e.mask
+        if guard is not None:
+            asked = e.spread("i1", guard)
+            rest = e.raw_op(f"and {_MASK} {rest}, {asked}", "i1")
+            others = e.raw_op(f"xor {_MASK} {asked}, splat (i1 true)")
+            self._leave(targets.pop(), e.raw_op(f"and {_MASK} {e.mask}, {others}"))
+        for case, to in enumerate(targets):
+            same = e.raw_op(f"icmp eq {vector('i32')} {chosen}, splat (i32 {case})")
+            lanes = e.raw_op(f"and {_MASK} {rest}, {same}", "i1")
+            self._leave(to, lanes)
+            rest = e.raw_op(f"xor {_MASK} {rest}, {lanes}", "i1")
+        nowhere = e.raw_op(f"icmp ne i32 {e.bits(rest)}, 0")
+        e.stop_if(nowhere, "sim_rt_trap")
+        e.branch(self._ask(self._next(number)))
+
+    def _go(self, number: int, to: int) -> None:
+        """All lanes of a step go to another."""
+        e = self.e
+        if to == self.end or (number, to) in self.pending:
+            self._leave(to, e.mask)
+            e.branch(self._ask(self._next(number)))
+        else:
+            e.raw(f"store {_MASK} {e.mask}, ptr {self.mask}")
+            e.branch(f"s{to}.run")
+
+    def _leave(self, to: int, lanes: str) -> None:
+        """Lanes wait for a step, or have ended."""
+        e = self.e
+        if to != self.end:
+            slot = self.waits[to]
+            before = e.raw_op(f"load {_MASK}, ptr {slot}")
+            e.raw(f"store {_MASK} {e.raw_op(f'or {_MASK} {before}, {lanes}')}, ptr {slot}")
+        elif e.function.is_kernel:
+            where = e.entry_value("&live", f"getelementptr i8, ptr %warp, i64 {layout.LANES['live']}")
+            gone = e.raw_op(f"xor i32 {e.bits(lanes)}, -1")
+            left = e.raw_op(f"and i32 {e.raw_op(f'load i32, ptr {where}, align 8')}, {gone}")
+            e.raw(f"store i32 {left}, ptr {where}, align 8")
+
+    def _return(self) -> None:
+        e = self.e
+        if e.frame.size and not e.function.is_kernel:
+            e.raw("store i64 %frame.used, ptr %frame.top, align 8")
+        e.finish("ret void")
+
+
+def function_text(e: WarpEmitter) -> str:
+    """The whole function as LLVM IR."""
+    plan = e.plan
+    if not e.function.is_kernel:
+        for item in e.items:
+            if isinstance(item, Instruction) and ends_thread(item) and item.opcode != "ret":
+                raise Unsuitable("a thread ends in a function")
+    e.entry.append(f"  %thread = getelementptr i8, ptr %warp, i64 {layout.LANES['lane']}")
+    if e.function.is_kernel:
+        e.entry += [
+            "  %block = load ptr, ptr %warp, align 8",
+            f"  %live.at = getelementptr i8, ptr %warp, i64 {layout.LANES['live']}",
+            "  %live = load i32, ptr %live.at, align 8",
+            f"  %mask.in = bitcast i32 %live to {_MASK}",
+        ]
+    e.kinds["%mask.in"] = "i1"
+    if e.kernel.checked:
+        e.framed = reach.place_locals(e, e.items, e.frame)
+    control = Control(e)
+    if control.divergent_waits:
+        if not e.function.is_kernel:
+            raise Unsuitable("lanes that wait in a function")
+        plan.distrust()
+        control = Control(e)
+    e.declare()
+    e.closed = False
+    control.text()
+    body = "\n".join(e.lines)
+    if e.frame.size:
+        e.kernel.declare("sim_rt_overflow", "void @sim_rt_overflow(ptr) cold noreturn")
+        e.entry[:0] = _frame_prologue(e.frame.size)
+    entry = "\n".join(e.entry)
+    return f"{e.signature()} {{\nentry:\n{entry}\n  br label %body\nbody:\n{body}\n}}\n"
+
+
+def _frame_prologue(size: int) -> list[str]:
+    """Takes a frame of every lane's local memory: %frame, pointers."""
+    size = -(-size // 64) * 64
+    places = "<" + ", ".join(f"i64 {lane}" for lane in range(WARP)) + ">"
+    wide = vector("i64")
+    zeros = f"<{WARP} x i32> zeroinitializer"
+    local = layout.LANES["lane"] + layout.THREAD["local"]
+    return [
+        f"  %frame.top = getelementptr i8, ptr %warp, i64 {layout.LANES['local_used']}",
+        f"  %frame.room = getelementptr i8, ptr %warp, i64 {layout.LANES['local_size']}",
+        "  %frame.used = load i64, ptr %frame.top, align 8",
+        "  %frame.size = load i64, ptr %frame.room, align 8",
+        "  %frame.left = sub i64 %frame.size, %frame.used",
+        f"  %frame.full = icmp ult i64 %frame.left, {size}",
+        "  br i1 %frame.full, label %frame.none, label %frame.take, !prof !1",
+        "frame.none:",
+        f"  %frame.lane = getelementptr i8, ptr %warp, i64 {layout.LANES['lane']}",
+        "  call void @sim_rt_overflow(ptr %frame.lane)",
+        "  unreachable",
+        "frame.take:",
+        f"  %frame.next = add i64 %frame.used, {size}",
+        "  store i64 %frame.next, ptr %frame.top, align 8",
+        f"  %frame.local.at = getelementptr i8, ptr %warp, i64 {local}",
+        "  %frame.local = load ptr, ptr %frame.local.at, align 8",
+        "  %frame.base = getelementptr i8, ptr %frame.local, i64 %frame.used",
+        f"  %frame.one = insertelement {wide} poison, i64 %frame.size, i64 0",
+        f"  %frame.all = shufflevector {wide} %frame.one, {wide} poison, {zeros}",
+        f"  %frame.each = mul {wide} %frame.all, {places}",
+        f"  %frame = getelementptr i8, ptr %frame.base, {wide} %frame.each",
+    ]

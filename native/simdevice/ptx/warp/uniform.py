@@ -1,0 +1,187 @@
+"""Which registers hold the same for all lanes that run together, and which branches part the lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ..analysis import call_target
+from ..model import RUNTIME, Instruction, Item
+from .flow import EXIT, Block, blocks_of, meeting_points, order_of, reached_from
+from .record import Recorder
+
+# Where lanes of one warp wait for, or hear of, each other.
+MEETING = frozenset({"bar", "barrier", "shfl", "vote", "match", "redux", "elect", "mma", "wmma"}) | frozenset(
+    {"ldmatrix", "stmatrix", "movmatrix"}
+)
+
+
+def meets(item: Instruction) -> bool:
+    """Lanes, or warps, wait for each other there, or in a function that is called."""
+    return item.opcode in MEETING or (item.opcode == "call" and call_target(item)[0] not in RUNTIME)
+
+
+class Uniformity:
+    """`varying`: registers that may differ between lanes that run together; the others are one value for the
+    warp. `shared`: registers where a lane may still read what it had before others of its warp wrote: those
+    are written under a mask. `parting`: blocks whose branch parts the lanes.
+
+    Two lanes agree on a register as long as they run together. While they are apart, one of them may write
+    it. That does no harm where only the lanes on one side of the branch that parted them ever touch it,
+    and nobody needs it where they meet again.
+    """
+
+    def __init__(self, items: list[Item], record: Recorder) -> None:
+        self.items = items
+        self.record = record
+        self._bits: dict[str, int] = {}
+        self._divide(lambda item: False)
+
+    def _divide(self, begins: Callable[[Instruction], bool]) -> None:
+        self.blocks: list[Block] = blocks_of(self.items, begins)
+        self.steps = order_of(self.blocks)
+        self.reached = {step.block for step in self.steps}
+        self.meets = meeting_points(self.blocks, self.reached)
+        self._summarise()
+        self._liveness()
+        self.parting: set[int] = set()
+        self.shared_bits = 0
+        self.varying_bits = self._mask(self.record.arguments)
+        self._solve()
+
+    def is_varying(self, pointer: str) -> bool:
+        return bool(self.varying_bits >> self._bit(pointer) & 1)
+
+    def is_shared(self, pointer: str) -> bool:
+        return bool(self.shared_bits >> self._bit(pointer) & 1)
+
+    def distrust(self) -> None:
+        """Lanes may be let go without those that wait: no two of them agree on anything then, until they
+        meet."""
+        self._divide(meets)
+        for pointers in (*self.record.reads.values(), *self.record.writes.values()):
+            self.varying_bits |= self._mask(pointers)
+        self.shared_bits = self.varying_bits
+        self.parting = {index for index in self.reached if len(set(self.blocks[index].targets)) > 1}
+
+    def _bit(self, pointer: str) -> int:
+        return self._bits.setdefault(pointer, len(self._bits))
+
+    def _mask(self, pointers: Iterable[str]) -> int:
+        mask = 0
+        for pointer in pointers:
+            mask |= 1 << self._bit(pointer)
+        return mask
+
+    def _summarise(self) -> None:
+        """What each position, and each block before it writes anything else, reads and writes."""
+        self.effects: dict[int, list[tuple[int, int, int]]] = {}  # block: (position, reads, writes)
+        self.uses: dict[int, int] = {}
+        self.kills: dict[int, int] = {}
+        self.writes: dict[int, int] = {}
+        self.touches: dict[int, int] = {}
+        for index in self.reached:
+            effects, uses, kills, writes, touches = [], 0, 0, 0, 0
+            for position in self.blocks[index].positions:
+                item = self.items[position]
+                if not isinstance(item, Instruction):
+                    continue
+                reads = self._mask(self.record.reads.get(position, ()))
+                written = self._mask(self.record.writes.get(position, ()))
+                if reads or written:
+                    effects.append((position, reads, written))
+                uses |= reads & ~kills
+                if item.guard is None:
+                    kills |= written
+                writes |= written
+                touches |= reads | written
+            self.effects[index] = effects
+            self.uses[index], self.kills[index] = uses, kills
+            self.writes[index], self.touches[index] = writes, touches
+
+    def _liveness(self) -> None:
+        self.live_in = dict.fromkeys(self.reached, 0)
+        order = [step.block for step in reversed(self.steps) if step.head is None]
+        changed = True
+        while changed:
+            changed = False
+            for index in order:
+                out = 0
+                for each in self.blocks[index].targets:
+                    if each != EXIT:
+                        out |= self.live_in[each]
+                live = self.uses[index] | out & ~self.kills[index]
+                if live != self.live_in[index]:
+                    self.live_in[index] = live
+                    changed = True
+
+    def _solve(self) -> None:
+        for position in self.record.own:
+            self.varying_bits |= self._mask(self.record.writes.get(position, ()))
+        while True:
+            self._propagate()
+            new = [index for index in self.reached - self.parting if self._parts(index)]
+            if not new:
+                return
+            for index in new:
+                self.parting.add(index)
+                self.shared_bits |= self._disturbed(index)
+            self.varying_bits |= self.shared_bits
+
+    def _propagate(self) -> None:
+        changed = True
+        while changed:
+            before = self.varying_bits
+            for effects in self.effects.values():
+                for _, reads, written in effects:
+                    if reads & self.varying_bits:
+                        self.varying_bits |= written
+            changed = before != self.varying_bits
+
+    def _parts(self, index: int) -> bool:
+        block = self.blocks[index]
+        if block.branch is None or len(set(block.targets)) < 2:
+            return False
+        reads = self._mask(self.record.reads.get(block.branch, ()))
+        return block.branch in self.record.own or bool(reads & self.varying_bits)
+
+    def sides(self, index: int) -> list[set[int]]:
+        """The blocks on each side of a branch, up to where the sides meet."""
+        meet = self.meets[index]
+        found: list[set[int]] = []
+        for target in dict.fromkeys(self.blocks[index].targets):
+            if target in (EXIT, meet):
+                found.append(set())
+            else:
+                found.append(reached_from(target, self.blocks, meet))
+        return found
+
+    def _disturbed(self, index: int) -> int:
+        """Registers that lanes on one side write and others may read."""
+        sides = self.sides(index)
+        meet = self.meets[index]
+        needed = self.live_in[meet] if meet != EXIT else 0
+        touched = [self._union(self.touches, side) | self._union(self.live_in, side) for side in sides]
+        disturbed = 0
+        for number, side in enumerate(sides):
+            elsewhere = needed
+            for other, bits in enumerate(touched):
+                if other != number:
+                    elsewhere |= bits
+            disturbed |= self._union(self.writes, side) & elsewhere
+        return disturbed
+
+    def _union(self, bits: dict[int, int], blocks: set[int]) -> int:
+        mask = 0
+        for block in blocks:
+            mask |= bits[block]
+        return mask
+
+    def waits_on_both_sides(self) -> bool:
+        """Lanes that were parted could wait for each other at different places."""
+        meeting = {
+            index
+            for index in self.reached
+            for position in self.blocks[index].positions
+            if isinstance(item := self.items[position], Instruction) and item.opcode in MEETING
+        }
+        return any(sum(bool(side & meeting) for side in self.sides(index)) > 1 for index in self.parting)
