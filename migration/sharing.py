@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from gpuferry.specs._generated.wire import REQUESTS
@@ -23,6 +23,7 @@ ALIAS = REQUESTS["sessionMemAlias"]
 EVENT_CREATE = REQUESTS["cuEventCreate"]
 HANDLE = REQUESTS["cuEventDestroy_v2"]
 OPERATIONS = frames.OPERATIONS
+ORPHAN = OPERATIONS["sessionRestoreOrphan"]
 MAPS = OPERATIONS["sessionMemMap"], OPERATIONS["sessionMemMapOn"]
 ACCESSES = OPERATIONS["sessionMemAccess"], OPERATIONS["sessionMemAccessOn"]
 T = TypeVar("T")
@@ -31,8 +32,13 @@ T = TypeVar("T")
 class Shared:
     """What one process shares with the others of its program."""
 
-    def __init__(self, core: Movable, wire: Wire, sessions: Mapping[int, int]) -> None:
-        """`sessions`: of the program's processes, by their seats in the lease's book."""
+    def __init__(
+        self, core: Movable, wire: Wire, sessions: Mapping[int, int], lacks: Collection[int]
+    ) -> None:
+        """`sessions`: of the program's processes, by their seats in the lease's book. `lacks`: wire ids that
+        the destination does not know.
+        """
+        self._lacks = lacks
         self._core = core
         self._wire = wire
         self._sessions = sessions
@@ -44,7 +50,7 @@ class Shared:
 
     def show(self) -> None:
         """Export at the destination what is exported here, once it is known there what nobody has made."""
-        for address, size in self._core.carried():
+        for address, size in self._core.carried() if ORPHAN not in self._lacks else ():
             self._wire.tell("sessionRestoreOrphan", RANGE.pack(address, size))
         for token, address, size, event in self._core.exports():
             if event:

@@ -69,7 +69,7 @@ class Source:
         self._contents = Contents(core, target.memory, self._progress, self._mapped.context_of)
         self._code = Code()
         self._own = OwnFrames()
-        self._shared = Shared(core, target.wire, order.sessions)
+        self._shared = Shared(core, target.wire, order.sessions, target.lacks)
         self._others = others or Alone()
         self._journal: list[Kept] = []
         self._opened_bytes = 0

@@ -3,6 +3,8 @@
 
 cdef enum:
     SIGNAL_EVERY = 1000         # microseconds: between two attempts to wake a dispatcher from recv
+    STILL_FIRST = 500000000     # nanoseconds for which a device may be at work before its program goes on for
+    GOES_ON_FIRST = 20000       # so many microseconds: both twice as long each time
 
 
 cdef void wake_up(int number) noexcept nogil:
@@ -104,9 +106,20 @@ cdef bint let_return(Session *s, uint64_t deadline) noexcept nogil:
     return hold_session(s, deadline - now() if now() < deadline else 0)
 
 
+cdef bint let_go_on(Session *s, unsigned int microseconds, uint64_t deadline) noexcept nogil:
+    """What the device is at may wait for what the program does next: a value that it writes, or work on another device.
+    False: it does not stand still again."""
+    release_session(s)
+    usleep(microseconds)
+    return hold_session(s, deadline - now() if now() < deadline else 0)
+
+
 cdef int drain_session(Session *s, uint64_t patience) noexcept nogil:
     """Waits until the device has nothing to do and every reply is written or queued; not ready: it took too long."""
     cdef uint64_t deadline = now() + patience
+    cdef uint64_t slice = STILL_FIRST
+    cdef uint64_t until = now() + slice
+    cdef unsigned int goes_on = GOES_ON_FIRST
     cdef unsigned int pause = 20
     cdef int status
     cdef int tasks
@@ -121,6 +134,12 @@ cdef int drain_session(Session *s, uint64_t patience) noexcept nogil:
             status = cu.CUDA_ERROR_NOT_READY
         if status != cu.CUDA_ERROR_NOT_READY or now() >= deadline or s.state.ending:
             break
+        if now() >= until:
+            if not let_go_on(s, goes_on, deadline):
+                return cu.CUDA_ERROR_NOT_READY
+            slice *= 2
+            goes_on *= 2
+            until = now() + slice
         usleep(pause)
         pause = min(2 * pause, 1000)
     if status == cu.CUDA_SUCCESS:

@@ -39,6 +39,8 @@ _NOT_FOR_IT = {
     "GPUFERRY_TLS_CERT",
     "GPUFERRY_TLS_KEY",
     "GPUFERRY_TLS_CA",
+    "CUDA_VISIBLE_DEVICES",  # the program's: what it leaves would be chosen from once more
+    "CUDA_DEVICE_ORDER",
 }
 
 

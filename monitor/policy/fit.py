@@ -37,7 +37,8 @@ class Room:
 
     def __init__(self, gpus: Iterable[Gpu], fit: Fit) -> None:
         self._fit = fit
-        self._most = math.inf  # memory in all that a request may have
+        self._most = math.inf  # memory in all that a request may have,
+        self._gpus = math.inf  # and GPUs
         self._free: Callable[[Gpu], int] = _FREE
         self.gpus = list(gpus)
         self.open = [gpu for gpu in self.gpus if gpu.idle and not (fit.alone and gpu.busy)]
@@ -46,10 +47,11 @@ class Room:
     def _sort(self) -> None:
         self._roomiest = sorted(self.open, key=self._free, reverse=True) if len(self.open) > 1 else self.open
 
-    def within(self, memory: float) -> Room:
+    def within(self, memory: float, gpus: float = math.inf) -> Room:
         """The same room for somebody who may have no more than this in all."""
         narrow = copy.copy(self)
         narrow._most = min(memory, self._most)
+        narrow._gpus = min(gpus, self._gpus)
         return narrow
 
     def leaving(self, places: int, *, newcomer: bool) -> Room:
@@ -67,6 +69,8 @@ class Room:
 
     def most(self, labels: frozenset[str], devices: int) -> float:
         """The most memory per device that such a request could have; -1 if it finds no seats at all."""
+        if devices > self._gpus:
+            return -1
         wanted = devices
         for gpu in self._roomiest:
             if labels <= gpu.labels:

@@ -20,6 +20,7 @@ class Share(NamedTuple):
     memory: float = math.inf  # in the unit of `Request.memory`, over all GPUs
     weight: float = 1.0
     leave: int = 0  # places to those that have none
+    gpus: float = math.inf  # of all its sessions: one that several have counts with each
 
 
 Shares = Callable[[str], Share]
@@ -37,6 +38,7 @@ class Holding:
 
     sessions: int = 0
     memory: int = 0
+    gpus: int = 0
     seats: Counter[int] = field(default_factory=Counter)  # by index of the GPU
     memory_on: Counter[int] = field(default_factory=Counter)
 
@@ -62,6 +64,7 @@ class Holdings:
         held.sessions += 1
         for gpu in gpus:
             held.memory += request.memory
+            held.gpus += 1
             self.sit(request, gpu)
 
     def end(self, request: Request, gpus: Iterable[Gpu]) -> None:
@@ -70,6 +73,7 @@ class Holdings:
         held.sessions -= 1
         for gpu in gpus:
             held.memory -= request.memory
+            held.gpus -= 1
             self.leave(request, gpu)
         if not held.sessions:
             del self._held[request.tenant]
@@ -89,13 +93,20 @@ class Holdings:
     def left(self, tenant: str) -> float:
         """Memory that the tenant may still be granted; below 0 if it may have no session more."""
         share, held = self._shares(tenant), self.of(tenant)
-        return share.memory - held.memory if held.sessions < share.sessions else -1.0
+        if held.sessions >= share.sessions or held.gpus >= share.gpus:
+            return -1.0
+        return share.memory - held.memory
+
+    def lets_have(self, request: Request) -> bool:
+        """Whether the tenant's limits let it have the request now, if there is room."""
+        gpus_left = self._shares(request.tenant).gpus - self.of(request.tenant).gpus
+        return request.memory * request.devices <= self.left(request.tenant) and request.devices <= gpus_left
 
     def room_of(self, tenant: str, room: Room) -> Room:
         """The part of the room that the tenant may have."""
         share = self._shares(tenant)
-        if share.memory < math.inf:
-            room = room.within(self.left(tenant))
+        if share.memory < math.inf or share.gpus < math.inf:
+            room = room.within(self.left(tenant), share.gpus - self.of(tenant).gpus)
         return room.leaving(share.leave, newcomer=self._is_new(tenant, room)) if share.leave else room
 
     def finds_a_place_left(self, tenant: str, room: Room) -> bool:
@@ -133,6 +144,12 @@ class Holdings:
         if share.sessions < 1:
             return (
                 f"tenant {request.tenant} may have no sessions (limit sessions=0): {advice}sessions`",
+                False,
+            )
+        if request.devices > share.gpus:
+            return (
+                f"{request.devices} GPUs asked for, tenant {request.tenant} may have {share.gpus:.0f} (limit "
+                f"gpus): {advice}gpus`",
                 False,
             )
         asked = request.memory * request.devices

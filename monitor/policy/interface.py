@@ -72,6 +72,7 @@ class Standing(NamedTuple):
     waiting: int  # requests
     sessions: int
     memory: int  # granted to them
+    gpus: int = 0  # of theirs; one that several have counts with each
 
 
 class Declined(Exception):

@@ -50,7 +50,7 @@ class Scheduler:
 
     def standing(self, tenant: str) -> Standing:
         held = self._holdings.of(tenant)
-        return Standing(self._queue.waiting_of(tenant), held.sessions, held.memory)
+        return Standing(self._queue.waiting_of(tenant), held.sessions, held.memory, held.gpus)
 
     def crowd(self) -> tuple[str, int, int]:
         tenant, count = self._queue.longest()

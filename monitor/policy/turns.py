@@ -112,7 +112,7 @@ class Turns:
                 self._hold(holder)
                 return picked, mine
             head = next(iter(queue))
-            if holder or head.memory * head.devices > left:
+            if holder or not self._holdings.lets_have(head):
                 continue
             if not self._holdings.waits_for_itself(head, room):
                 holder = tenant

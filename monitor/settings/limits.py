@@ -83,6 +83,7 @@ KINDS: Mapping[str, Kind] = {
     "wall": Kind(_duration, _shown_seconds, "TIME", "Life of a session, as 1h"),
     "weight": Kind(_weight, "{:g}".format, "NUMBER", "Turns in the queue against others'", finite=True),
     "processes": Kind(_count, _NUMBER, "N", "Processes with a session at once"),
+    "gpus": Kind(_count, _NUMBER, "N", "GPUs at once, those of each session counted by themselves"),
     "leave": Kind(
         _count, _NUMBER, "N", "Places on a GPU server left to tenants that have no session there", finite=True
     ),
@@ -96,8 +97,9 @@ class Limits:
 
     `sessions` and `memory` (bytes of device memory) granted at once, `queue` places, `connections` of guests,
     `calls` of the control plane a second, `wall` seconds of a session, `weight` of its turns in the queue,
-    `processes` that have a session, those that share one's lease included, `leave` places of a GPU server to
-    tenants that have no session there.
+    `processes` that have a session, those that share one's lease included, `gpus` of its sessions (one that
+    several sessions have counts with each), `leave` places of a GPU server to tenants that have no session
+    there.
     """
 
     sessions: float | None = None
@@ -109,6 +111,7 @@ class Limits:
     weight: float | None = None
     processes: float | None = None
     leave: float | None = None
+    gpus: float | None = None
 
     def over(self, other: Limits) -> Limits:
         """These limits, and the other's where these say nothing."""
@@ -126,8 +129,8 @@ class Limits:
 
 # Of a tenant for which nobody has said anything: it cannot take all places, fill the queue, nor keep the
 # control plane busy.
-BUILT_IN = Limits(math.inf, math.inf, 1000, math.inf, 50, math.inf, 1, math.inf, 1)
-UNLIMITED = Limits(math.inf, math.inf, math.inf, math.inf, math.inf, math.inf, 1, math.inf, 0)
+BUILT_IN = Limits(math.inf, math.inf, 1000, math.inf, 50, math.inf, 1, math.inf, 1, math.inf)
+UNLIMITED = Limits(math.inf, math.inf, math.inf, math.inf, math.inf, math.inf, 1, math.inf, 0, math.inf)
 
 
 def parse_limits(texts: Mapping[str, str]) -> Limits:

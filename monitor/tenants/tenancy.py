@@ -90,8 +90,10 @@ class Tenancy:
             assert limits.sessions is not None
             assert limits.memory is not None
             assert limits.weight is not None
+            assert limits.gpus is not None
             leave = int(limits.leave or 0) if self.several else 0
-            found = self._shares[tenant] = Share(limits.sessions, limits.memory, limits.weight, leave)
+            share = Share(limits.sessions, limits.memory, limits.weight, leave, limits.gpus)
+            found = self._shares[tenant] = share
         return found
 
     def may_call(self, tenant: str) -> bool:

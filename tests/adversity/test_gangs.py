@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from gpuferry.specs._generated import control_pb2
+from gpuferry.specs._generated import control_pb2, migration_pb2
 
 from tests.helpers.points import Points
 from tests.helpers.running import guest_environment
@@ -201,6 +201,25 @@ def test_a_process_that_is_born_meanwhile(monitor: harness.Monitor, points: Poin
         thread.join(harness.DEADLINE)
         assert born[0].read(born[0].open(three.handle)) == 7
         three.is_whole_on(1)
+
+
+def test_a_stream_that_waits_for_what_its_program_writes(monitor: harness.Monitor, points: Points) -> None:
+    """While it moves: it is let go on, and the move is done once nothing waits any more."""
+    with trio(monitor) as three:
+        gate = three.third.allocate(2)
+        assert three.third.write(gate, 0) == 0
+        event = three.third.event()
+        assert three.third.record_behind(event, gate) == 0
+        with points.hold(f"{SOURCE}_catch_up") as held:
+            steps = three.begin()
+            for step in steps:
+                if step.phase == migration_pb2.PHASE_DRAIN:
+                    break
+            assert three.third.set_word(gate, 1) == 0
+            held.wait()
+        assert list(steps)[-1].state == control_pb2.MIGRATION_STATE_DONE
+        three.is_whole_on(1)
+        assert three.third.synchronize(event) == 0
 
 
 def test_a_process_that_does_not_come_to_an_end(monitor: harness.Monitor, points: Points) -> None:

@@ -148,6 +148,17 @@ def test_one_command_gives_two_devices() -> None:
     assert "\n2 devices\n" in outcome.stdout
 
 
+@pytest.mark.parametrize("visible", ["1", "1,0", "-1"])
+def test_a_private_monitor_leaves_the_choice_to_the_program(visible: str) -> None:
+    """It offers all devices that were asked for, whichever the program will see, and in which order."""
+    program = programs.program("visible_devices")
+    chosen = {"CUDA_VISIBLE_DEVICES": visible}
+    command = (*CLI, "run", "--local", "--device", "sim", "--gpus", "2", "--", str(built(program)))
+    there = run(command, {**os.environ, **chosen})
+    here = run([built(program)], {**native_environment(), **TWO, **chosen})
+    assert (there.status, there.stdout) == (here.status, here.stdout), there.stderr
+
+
 def test_more_devices_than_there_are(two_devices: Monitor) -> None:
     """Who asks for more than the machine has is told so at once, and does not wait."""
     program = programs.program("visible_devices")

@@ -13,3 +13,10 @@ from tests.helpers.monitor import Monitor, monitor
 def shared_monitor() -> Iterator[Monitor]:
     with monitor("--pool", "2", "--log-level", "warning") as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def devices_monitor() -> Iterator[Monitor]:
+    devices = {"GPUFERRY_SIM_DEVICES": "3"}
+    with monitor("--pool", "1", "--log-level", "warning", environment=devices) as running:
+        yield running

@@ -8,6 +8,7 @@ cuMemAlloc_v2(&p, 0) -> 1       a call and its result, or several that are right
 p == 0                          what must be true; or any other statement of Python
 ! alone                         in a process of its own
 ! fresh                         in one that has made no call before, @start included
+! devices: 3                    in a program that has so many, which has made no call before
 ! not: it needs machine code    no check, and why
 ! differs: a bug of ours        it fails on both drivers as yet; `differs remotely`, `differs natively`: there
 """
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-MARKS = ("alone", "fresh", "not", "differs", "differs remotely", "differs natively")
+MARKS = ("alone", "fresh", "devices", "not", "differs", "differs remotely", "differs natively")
 
 
 @dataclass
@@ -29,6 +30,11 @@ class Row:
     number: int
     steps: list[str] = field(default_factory=list)
     marks: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def devices(self) -> int:
+        """How many its program has, if they are several; else 0."""
+        return int(self.marks.get("devices", "0"))
 
     def differs(self, where: str) -> str | None:
         """Why it is known to fail `natively` or `remotely`."""

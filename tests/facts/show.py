@@ -1,7 +1,8 @@
-"""Runs the rows of one file against the driver that this process was given: `python show.py FILE`.
+"""Runs the rows of one file against the driver that this process was given: `python show.py FILE [ROW]`.
 
-It prints JSON: by the number of each row what was not so. Rows that are alone or fresh, and all others
-together, run in processes that are forked before the driver is touched.
+A row that needs several devices is run alone, if it is named by its number. It prints JSON: by the number
+of each row what was not so. Rows that are alone or fresh, and all others together, run in processes that
+are forked before the driver is touched.
 """
 
 from __future__ import annotations
@@ -85,7 +86,11 @@ def together(start: list[str], rows: list[tuple[int, language.Row]], say: childr
 def main() -> None:
     section = language.read(Path(sys.argv[1]))
     constants()  # once for all processes
-    shown = [(row.number, row) for row in section.rows if row.steps]
+    if len(sys.argv) > 2:
+        (named,) = [(row.number, row) for row in section.rows if row.number == int(sys.argv[2])]
+        print(json.dumps(children.each([named], functools.partial(together, []))))
+        return
+    shown = [(row.number, row) for row in section.rows if row.steps and not row.devices]
     apart = [(number, row) for number, row in shown if row.marks.keys() & {"alone", "fresh"}]
     rest = [item for item in shown if item not in apart]
     results = children.each(rest, functools.partial(together, section.start))

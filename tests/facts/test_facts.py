@@ -19,6 +19,15 @@ from . import coverage, language
 
 pytestmark = pytest.mark.timeout(240)
 SHARED = ROOT.parent / "shared" / "driver-facts.md"
+SEVERAL = pytest.mark.parametrize(
+    ("path", "row"),
+    [
+        pytest.param(path, row, id=f"{path.stem}-{row.number}")
+        for path in language.files()
+        for row in language.read(path).rows
+        if row.devices
+    ],
+)
 SECTIONS = pytest.mark.parametrize("path", language.files(), ids=lambda path: path.stem)
 
 
@@ -31,7 +40,7 @@ def wrong(path: Path, outcome: Outcome, where: str) -> Iterator[str]:
     assert outcome.status == 0, outcome.stdout + outcome.stderr
     found = json.loads(outcome.stdout)
     for row in language.read(path).rows:
-        if not row.steps:
+        if not row.steps or row.devices:
             continue
         said = found[str(row.number)]
         if said and not row.differs(where):
@@ -50,6 +59,20 @@ def test_natively(path: Path) -> None:
 def test_remotely(path: Path, shared_monitor: Monitor) -> None:
     outcome = shared_monitor.run(command(path))
     assert not list(wrong(path, outcome, "remotely")), outcome.stderr
+
+
+@SEVERAL
+def test_several_devices_natively(path: Path, row: language.Row) -> None:
+    settings = {"GPUFERRY_SIM_DEVICES": str(row.devices)}
+    outcome = run([*command(path), str(row.number)], {**native_environment(), **settings})
+    assert json.loads(outcome.stdout) == {str(row.number): ""}, outcome.stderr
+
+
+@SEVERAL
+def test_several_devices_remotely(path: Path, row: language.Row, devices_monitor: Monitor) -> None:
+    settings = {"GPUFERRY_GPUS": str(row.devices)}
+    outcome = devices_monitor.run([*command(path), str(row.number)], extra=settings)
+    assert json.loads(outcome.stdout) == {str(row.number): ""}, outcome.stderr
 
 
 @SECTIONS

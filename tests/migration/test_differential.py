@@ -130,7 +130,7 @@ REFUSALS = (
     "the session ended",
     "the session is over",
 )
-# Their streams wait for what the program does next, which is held at that moment: such a move is refused.
+# Their streams wait for what the program does next, which a gate of this test may hold: then it is refused.
 WAITING = {
     "capture_basic",
     "graph_nodes",
@@ -143,9 +143,9 @@ WAITING = {
     "stream_values",
 }
 WAITS = ("functions of the program that stand in streams", "the device is still at work")
-# They are several processes, which a monitor brings together; none of them moves as long as there are others.
+# They are several processes, which a monitor brings together; they move together, and to no other server.
 SEVERAL = tuple(program.name for program in ALL if program.name.startswith(("ipc_", "processes_")))
-SHARING = "processes that share a lease, and such a program does not move"
+SHARING = "processes of a program, which move together"
 # Their device fails, which is seen when it is asked for something next.
 FAILING = {
     "illegal_address",

@@ -176,3 +176,29 @@ def test_no_memory_for_one_of_them(monitor: harness.Monitor) -> None:
         assert refused.returncode != 0
         assert "bytes to give" in refused.stderr
         assert running.check() == before
+
+
+def test_the_next_monitor_adopts_it() -> None:
+    """With both of its devices; and it can move after that, to another server too."""
+    options = (*OPTIONS, "--orphan-grace", "60")
+    with harness.monitor(*options, server=None, **CHANGES) as first:
+        first.wait_idle(4)
+        with program(first) as running:
+            before = running.fill()
+            first.process.kill()
+            second = first.succeed(*options)
+            status = second.wait_for(lambda status: status.sessions, "it is back")
+            assert list(status.sessions[0].devices) == [0, 1]
+            second.wait_for(
+                lambda status: sum(one.memory_granted > 0 for one in status.devices) == 2, "its own"
+            )
+            assert running.check() == before
+            goes(second, "gpu:2,3", (2, 3))
+            running.work()
+            assert running.check() == before
+            with harness.monitor(*OPTIONS, server=None, **CHANGES) as other:
+                other.wait_idle(4)
+                moved = migrate(second, other.tcp)
+                assert moved.returncode == 0, moved.stderr
+                assert running.check() == before
+                assert where(other) == [0, 1]

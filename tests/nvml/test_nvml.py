@@ -53,6 +53,40 @@ print(json.dumps(seen()), flush=True)
 """
 
 
+# Of each device: NVML's UUID, CUDA's, which index NVML finds by that, memory, and the processes.
+EACH = """
+cuda, one = ctypes.CDLL("libcuda.so.1"), ctypes.c_ubyte * 16
+assert cuda.cuInit(0) == 0
+for number, size in enumerate((64, 128)):
+    context, address = ctypes.c_void_p(), ctypes.c_uint64()
+    assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), number) == 0
+    assert cuda.cuCtxSetCurrent(context) == 0
+    assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size << 20)) == 0
+    assert cuda.cuCtxSynchronize() == 0
+pynvml.nvmlInit()
+def each():
+    found = []
+    for number in range(pynvml.nvmlDeviceGetCount()):
+        device, uuid = pynvml.nvmlDeviceGetHandleByIndex(number), one()
+        assert cuda.cuDeviceGetUuid_v2(uuid, number) == 0
+        memory = pynvml.nvmlDeviceGetMemoryInfo(device)
+        digits = bytes(uuid).hex()
+        said = pynvml.nvmlDeviceGetUUID(device)
+        found.append({
+            "cuda": "GPU-" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])),
+            "uuid": said,
+            "index": pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByUUID(said)),
+            "total": memory.total, "used": memory.used >> 20,
+            "processes": [[p.pid, p.usedGpuMemory >> 20]
+                          for p in pynvml.nvmlDeviceGetComputeRunningProcesses(device)]})
+    return found
+while sum(one_of["used"] for one_of in each()) < 192:
+    pass
+print(json.dumps({"pid": os.getpid(), "each": each(), "beyond": failure(
+    pynvml.nvmlDeviceGetHandleByIndex, 2)}))
+"""
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[Monitor]:
     with monitor("--pool", "2", "--log-level", "warning", environment={"GPUFERRY_SIM_DEVICES": "2"}) as one:
@@ -110,6 +144,25 @@ def test_what_a_program_sees_of_itself(server: Monitor) -> None:
         assert seen["used"] >= 64 << 20
         device = next(d for d in server.status()["devices"] if d["default_quota"])
         assert seen["total"] == device["default_quota"], "not its quota"
+
+
+@pytest.mark.parametrize("visible", ["", "1,0"])
+def test_several_devices(visible: str) -> None:
+    """In NVML's order, which CUDA_VISIBLE_DEVICES does not change; each with its own memory and process."""
+    devices = {"GPUFERRY_SIM_DEVICES": "3"}
+    settings = {"GPUFERRY_GPUS": "2"} | ({"CUDA_VISIBLE_DEVICES": visible} if visible else {})
+    with monitor("--pool", "1", "--log-level", "warning", environment=devices) as server:
+        seen = python(EACH, server.settings() | settings)
+    each, pid = seen["each"], seen["pid"]
+    assert [device["index"] for device in each] == [0, 1]
+    assert len({device["uuid"] for device in each}) == 2
+    in_order = [device["cuda"] for device in each]
+    assert [device["uuid"] for device in each] == (in_order[::-1] if visible else in_order)
+    used = [128, 64] if visible else [64, 128]
+    assert [device["used"] for device in each] == used
+    assert [device["processes"] for device in each] == [[[pid, mib]] for mib in used]
+    assert each[0]["total"] == each[1]["total"]
+    assert seen["beyond"] == INVALID_ARGUMENT
 
 
 def test_two_programs_do_not_see_each_other(server: Monitor) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from gpuferry.monitor.policy import Gpu, Migrate, Place, Refuse, Request, Scheduler, Share, build
@@ -187,11 +188,11 @@ def test_a_session_that_moves_is_held_once_and_sits_on_both() -> None:
     moving = server.arrive("few", 60)
     server.policy.request_migration(moving, 1)
     assert isinstance(server.policy.next(), Migrate)
-    assert server.policy.standing("few")[1:] == (1, 60)
+    assert server.policy.standing("few")[1:] == (1, 60, 1)
     server.policy.on_migrated(moving, done=True)
-    assert server.policy.standing("few")[1:] == (1, 60)
+    assert server.policy.standing("few")[1:] == (1, 60, 1)
     server.policy.on_complete(moving, 0.0)
-    assert server.policy.standing("few")[1:] == (0, 0)
+    assert server.policy.standing("few")[1:] == (0, 0, 0)
 
 
 def test_one_that_lost_its_worker_has_its_turn_again() -> None:
@@ -229,7 +230,8 @@ def test_limits_hold_nothing_is_lost_and_nobody_starves(
         assert sum(request.memory for request in mine) <= limited.memory
         for name in "abc":
             held = [place.request for place in server.live.values() if place.request.tenant == name]
-            assert server.policy.standing(name)[1:] == (len(held), sum(one.memory for one in held))
+            granted = sum(one.memory for one in held)
+            assert server.policy.standing(name)[1:] == (len(held), granted, len(held))
         assert len(server.policy.waiting()) == len(server.policy)
     while server.live:
         server.end()
@@ -248,3 +250,45 @@ def test_the_order_that_is_told_is_the_order_that_comes(tenants: list[str]) -> N
     for _ in tenants:
         server.end()
     assert [request.id for request in server.placed] == told
+
+
+def gpus(count: int, **shares: Any) -> Server:
+    """So many of them, with two workers each."""
+    made = Server(workers=2, **shares)
+    for number in range(1, count):
+        made.policy.add_gpu(Gpu(number, 100))
+        for worker in (10 * number, 10 * number + 1):
+            made.policy.on_idle(number, worker)
+    return made
+
+
+def test_gpus_count_with_each_session() -> None:
+    """Of its limit, who has all waits, and holds nobody up; who asks for more than that is refused."""
+    made = gpus(3, a=Share(gpus=3))
+    made.policy.on_arrival(Request(1, 10, devices=2, tenant="a"), 0.0)
+    made.policy.on_arrival(Request(2, 10, devices=2, tenant="a"), 0.0)
+    made.policy.on_arrival(Request(3, 10, devices=2, tenant="b"), 0.0)
+    made.policy.on_arrival(Request(4, 10, devices=4, tenant="a"), 0.0)
+    made.settle()
+    assert [request.id for request in made.placed] == [1, 3]
+    assert [(refuse.request.id, "limit gpus" in refuse.reason) for refuse in made.refused] == [(4, True)]
+    assert made.policy.standing("a").gpus == 2
+    made.policy.on_complete(1, 1.0)
+    del made.live[1]
+    for number, worker in ((0, 0), (1, 10), (2, 20)):
+        made.policy.on_idle(number, worker)
+    made.settle()
+    assert [request.id for request in made.placed] == [1, 3, 2]
+
+
+def test_a_move_takes_no_gpu_more() -> None:
+    made = gpus(2, a=Share(gpus=1))
+    made.policy.on_arrival(Request(1, 10, tenant="a"), 0.0)
+    made.settle()
+    made.policy.request_migration(1, 1)
+    assert made.policy.standing("a").gpus == 1
+    assert isinstance(made.policy.next(), Migrate)
+    made.policy.on_migrated(1, done=True)
+    assert made.policy.standing("a").gpus == 1
+    made.policy.on_complete(1, 1.0)
+    assert made.policy.standing("a").gpus == 0

@@ -16,6 +16,7 @@ def server(
     places: int = 4,
     granted: int = 0,
     grantable: int = 16 * GIB,
+    gpus: int = 1,
     alive: bool = True,
     drained: bool = False,
     accepting: bool = True,
@@ -27,7 +28,7 @@ def server(
     device = registry_pb2.Device(
         memory_grantable=grantable, memory_granted=granted, places=places, idle=max(places - sessions, 0)
     )
-    load = registry_pb2.Load(sessions=sessions, waiting=waiting, devices=[device], accepting=accepting)
+    load = registry_pb2.Load(sessions=sessions, waiting=waiting, devices=[device] * gpus, accepting=accepting)
     return registry_pb2.Server(registration=registration, alive=alive, load=load)
 
 
@@ -81,3 +82,17 @@ def test_a_refusal_says_why() -> None:
     assert "1 GPU servers is alive" in why_none([server("a", alive=False)], ANY)
     assert "zone=a" in why_none([server("a")], Wish(0, (("zone", "a"),)))
     assert str(GIB) in why_none([server("a")], Wish(GIB))
+
+
+@pytest.mark.parametrize("policy", ["least-loaded", "most-packed"])
+def test_as_many_gpus_as_are_asked_for(policy: str) -> None:
+    """With room on each; one that has them and is full before one that never will."""
+    servers = [server("one"), server("full", gpus=2, granted=15 * GIB), server("two", sessions=2, gpus=2)]
+    assert choose(policy, servers, Wish(4 * GIB, devices=2), {}) == "two"
+    assert choose(policy, servers[:2], Wish(4 * GIB, devices=2), {}) == "full"
+    assert choose(policy, servers, Wish(0, devices=3), {}) is None
+    busy = [server("busy", sessions=4, gpus=2), server("idle", sessions=3, gpus=2)]
+    assert choose(policy, busy, Wish(GIB, devices=2), {}) == "idle"
+    assert "has 3 GPUs and can grant 7 bytes of device memory on each" in why_none(
+        servers, Wish(7, devices=3)
+    )

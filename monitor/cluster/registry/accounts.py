@@ -101,6 +101,7 @@ class ClusterUsage:
                 total.sessions += one.sessions
                 total.waiting += one.waiting
                 total.memory += one.memory
+                total.gpus += one.gpus
         days: Counted = {}
         for usages in counted.values():
             for (tenant, day), usage in usages.items():

@@ -12,10 +12,11 @@ POLICIES = ("least-loaded", "most-packed")
 
 @dataclass(frozen=True)
 class Wish:
-    """What a guest asks for: memory and labels."""
+    """What a guest asks for: memory, labels and GPUs."""
 
-    memory: int  # bytes; 0: whatever is usual
+    memory: int  # bytes of each; 0: whatever is usual
     labels: tuple[tuple[str, str], ...] = ()
+    devices: int = 1
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,16 @@ class Standing:
 
 
 def eligible(server: registry_pb2.Server, wish: Wish) -> bool:
-    """Whether the server is alive, not drained, has the labels, and could grant the memory if empty."""
+    """Whether the server is alive, not drained, has the labels, and could grant the memory on as many GPUs as
+    are asked for if it were empty.
+    """
     labels = {(label.name, label.value) for label in server.registration.labels}
     return (
         server.alive
         and server.load.accepting
         and not server.registration.drained
         and labels.issuperset(wish.labels)
-        and any(device.memory_grantable >= wish.memory for device in server.load.devices)
+        and sum(device.memory_grantable >= wish.memory for device in server.load.devices) >= wish.devices
     )
 
 
@@ -44,7 +47,10 @@ def _standing(server: registry_pb2.Server, wish: Wish, pending: int) -> Standing
     load, devices = server.load, server.load.devices
     places = sum(device.places for device in devices) or 1
     idle = sum(device.idle for device in devices)
-    fits = any(device.memory_grantable - device.memory_granted >= wish.memory for device in devices)
+    fitting = [one for one in devices if one.memory_grantable - one.memory_granted >= wish.memory]
+    fits = len(fitting) >= wish.devices
+    if wish.devices > 1:  # it takes one place of each of its GPUs
+        fits = sum(one.idle > 0 for one in fitting) >= wish.devices
     return Standing(
         server.registration.address,
         (load.sessions + load.waiting + pending) / places,
@@ -84,5 +90,7 @@ def why_none(servers: Iterable[registry_pb2.Server], wish: Wish) -> str:
     if not alive:
         return f"none of {len(known)} GPU servers is alive and not drained: `gpuferry server list`"
     what = [f"has the labels {wanted}"] if wanted else []
-    what += [f"can grant {wish.memory} bytes of device memory"] if wish.memory else []
+    each = " on each" if wish.devices > 1 else ""
+    what += [f"has {wish.devices} GPUs"] if wish.devices > 1 else []
+    what += [f"can grant {wish.memory} bytes of device memory{each}"] if wish.memory else []
     return "no GPU server that is up " + " and ".join(what or ["takes guests at the moment"])

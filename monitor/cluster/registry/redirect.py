@@ -69,7 +69,8 @@ class Sent:
     incarnation: bytes
     sequence: int  # of the heartbeat that it was sent at
     tenant: str
-    memory: int  # that it asked for
+    memory: int  # that it asked for, on each
+    devices: int = 1
 
 
 class Redirector:
@@ -146,7 +147,7 @@ class Redirector:
     def _check_possible(self, guest: Guest) -> None:
         """Raise Refusal if the tenant's limits never allow what its guest asks for."""
         share, hello = self._tenancy.share(guest.hello.tenant), guest.hello
-        request = Request(0, hello.memory, tenant=hello.tenant)
+        request = Request(0, hello.memory, devices=hello.devices, tenant=hello.tenant)
         if never := Holdings(lambda _: share).never(request):
             text, memory = never
             raise Refusal(Reason.NO_CAPACITY, text, CudaError.OUT_OF_MEMORY if memory else None)
@@ -161,8 +162,12 @@ class Redirector:
         if sessions >= share.sessions:
             most = f"{share.sessions:.0f} sessions in the cluster (limit sessions)"
             return f"tenant {tenant} has {sessions} of {most}"
-        memory = sum(one.memory for one in reports) + sum(one.memory for one in sent)
-        if memory + guest.hello.memory > share.memory or memory >= share.memory:
+        gpus = sum(one.gpus for one in reports) + sum(one.devices for one in sent)
+        if gpus + guest.hello.devices > share.gpus:
+            most = f"{share.gpus:.0f} GPUs in the cluster (limit gpus)"
+            return f"tenant {tenant} has {gpus} of {most}"
+        memory = sum(one.memory for one in reports) + sum(one.memory * one.devices for one in sent)
+        if memory + guest.hello.memory * guest.hello.devices > share.memory or memory >= share.memory:
             return (
                 f"tenant {tenant} was granted {memory} of {share.memory:.0f} bytes of device memory in the "
                 "cluster (limit memory)"
@@ -174,7 +179,7 @@ class Redirector:
         if why_not := self._why_not(guest):
             text = f"{why_not}: end some, or ask the operator for more (`gpuferry tenant set --registry …`)"
             return Refusal(Reason.NO_CAPACITY, text)
-        enough = any(eligible(server, Wish(0, wish.labels)) for server in servers)
+        enough = any(eligible(server, Wish(0, wish.labels, wish.devices)) for server in servers)
         error = CudaError.OUT_OF_MEMORY if enough and wish.memory else None
         return Refusal(Reason.NO_CAPACITY, why_none(servers, wish), error)
 
@@ -194,7 +199,7 @@ class Redirector:
     async def _take(self, server: registry_pb2.Server, number: bytes, guest: Guest) -> bool:
         """Whether the guest is on its way there; from here on it counts."""
         load, address = server.load, server.registration.address
-        names = guest.hello.tenant, guest.hello.memory
+        names = guest.hello.tenant, guest.hello.memory, guest.hello.devices
         self._sent[number] = Sent(address, load.incarnation, load.sequence, *names)
         greeted = False
         try:
@@ -239,7 +244,7 @@ class Redirector:
 
 
 def _wish(guest: Guest) -> Wish:
-    return Wish(guest.hello.memory, guest.hello.labels)
+    return Wish(guest.hello.memory, guest.hello.labels, guest.hello.devices)
 
 
 def _may_come(sent: Sent, load: registry_pb2.Load | None) -> bool:

@@ -202,6 +202,7 @@ class Billing(PoolListener):
             sessions=standing.sessions,
             waiting=standing.waiting,
             memory=standing.memory,
+            gpus=standing.gpus,
             usage=self._book.of(name),
             days=self._book.days(name, days),
         )
