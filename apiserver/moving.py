@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 
 from gpuferry.migration.abc import Movable
-from gpuferry.migration.errors import Cancelled, Lost, MigrationError, Refused
+from gpuferry.migration.errors import Cancelled, Lost, MigrationError, OthersStay, Refused
 from gpuferry.migration.gate import Gate
 from gpuferry.migration.link import Link
 from gpuferry.migration.place import GivenFile
@@ -103,6 +103,7 @@ class Mover:
         except MigrationError as error:
             moved.reason = self._progress.cancelled if isinstance(error, Cancelled) else error.reason
             moved.lost = self.left = isinstance(error, Lost)
+            moved.others_stay = isinstance(error, OthersStay)
         except RuntimeError as error:  # the session ended, or something cannot be had
             moved.reason = self._progress.cancelled or str(error)
         except Exception as error:

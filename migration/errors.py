@@ -18,6 +18,10 @@ class Refused(MigrationError):
     """The session cannot be moved at all, or not to this destination."""
 
 
+class OthersStay(Refused):
+    """Another process of the program does not move, so this one does not either."""
+
+
 class LinkBroken(MigrationError):
     """The other side went away, hangs, or talks nonsense."""
 

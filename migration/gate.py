@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from typing import Protocol
 
-from .errors import Cancelled, LinkBroken, Refused
+from .errors import Cancelled, LinkBroken, OthersStay, Refused
 
 
 class Stage(enum.IntEnum):
@@ -108,7 +108,7 @@ class Gate:
                 raise Refused(f"{TOGETHER}did not come as far within {seconds:g} s")
             count, verdict, come = self._look(stage)
         if verdict is Verdict.STAY:
-            raise Refused(f"{TOGETHER}stays where it is")
+            raise OthersStay(f"{TOGETHER}stays where it is")
 
     def stay(self) -> Verdict:
         """Let nobody move, unless it is settled that all do. Returns what is settled."""

@@ -141,6 +141,7 @@ class Custody:
             migration.source_let_go, migration.reason = True, moved.reason
             self._weigh(migration)
         elif not migration.taken_over:
+            migration.others_stay = moved.others_stay
             self.fail(migration, moved.reason)
 
     def let_go(self, server: ApiServer, number: int) -> bool:
@@ -370,7 +371,10 @@ class Custody:
             return
         there = [each for each in gang.members if not each.session_over]
         gang.settle(any(each.taken_over for each in gang.members))
+        own = next((each for each in gang.members if each.reason and not each.others_stay), None)
         for each in gang.members:
+            if own and each.others_stay:
+                each.reason = f"session {own.session.id} of the same program: {own.reason}"
             each.settled = True
             each.changed()
             self.verdict_is_known(each)

@@ -173,6 +173,7 @@ class Migration:
         self.ended = 0.0
         self.state = State.RUNNING
         self.reason = ""
+        self.others_stay = False  # it failed because another session of its program did
         self.phase: migration_pb2.Phase = Phase.PHASE_PREPARE
         self.bytes_done = self.bytes_total = 0
         self.report: migration_pb2.Report | None = None

@@ -6,6 +6,18 @@ CUresult sim_may(enum sim_needs needs) {
     return CUDA_SUCCESS;
 }
 
+CUresult sim_may_capture_unsafe(void) {
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_may_capture_copy(CUstream stream) {
+    return CUDA_SUCCESS;
+}
+
+CUresult sim_may_capture_stream(CUstream stream) {
+    return CUDA_SUCCESS;
+}
+
 CUresult sim_refuse_unless(bool valid) {
     return CUDA_SUCCESS;
 }

@@ -27,5 +27,5 @@ def test_messages_reach_the_program(shared_monitor: Monitor) -> None:
     for wanted in ("cannot load a module", "kernel fail: assertion failed"):
         assert any(wanted in line for line in here), native.stderr
         assert any(wanted in line for line in there), remote.stderr
-    unsupported = "cuTensorMapReplaceAddress is not supported"
+    unsupported = "cuStreamBeginRecaptureToGraph is not supported"
     assert (here.count(unsupported), there.count(unsupported)) == (1, 1)

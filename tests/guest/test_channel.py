@@ -306,7 +306,7 @@ def test_statistics_are_written_at_exit(server: FakeServer, guest: Guest, tmp_pa
     file = tmp_path / "stats.json"
     guest(
         'start(); made("cuEventCreate", 0); ok("cuCtxSynchronize"); '
-        'cu("cuTensorMapReplaceAddress", byref(u64()), 0)',
+        'cu("cuStreamBeginRecaptureToGraph", None, 0, None, None, None)',
         GPUFERRY_STATS=str(file),
     )
     stats = json.loads(file.read_text())
@@ -320,8 +320,8 @@ def test_statistics_are_written_at_exit(server: FakeServer, guest: Guest, tmp_pa
 
 def test_trace_names_every_call_and_its_result(guest: Guest) -> None:
     outcome = guest(
-        'start(); cu("cuMemFree_v2", 5); cu("cuTensorMapReplaceAddress", byref(u64()), 0)',
+        'start(); cu("cuMemFree_v2", 5); cu("cuStreamBeginRecaptureToGraph", None, 0, None, None, None)',
         GPUFERRY_LOG="trace",
     )
     assert "cuMemFree_v2: CUDA_ERROR_INVALID_VALUE" in outcome.stderr
-    assert "cuTensorMapReplaceAddress is not supported" in outcome.stderr
+    assert "cuStreamBeginRecaptureToGraph is not supported" in outcome.stderr

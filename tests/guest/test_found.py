@@ -113,7 +113,7 @@ def compiled(folder: Path, name: str, source: str, *flags: str) -> Path:
 
 
 def test_a_library_with_variables_of_the_same_names(driver: str, tmp_path: Path) -> None:
-    """Slang's is one: what is preloaded comes before it, so a name there would be bound to the driver's code."""
+    """Slang's is one: what is preloaded comes first, so a name there would be bound to the driver's code."""
     library = compiled(tmp_path, "libvariables.so", VARIABLES, "-shared", "-fPIC", "-ldl")
     code = f"import ctypes; print(ctypes.CDLL({str(library)!r}).version())"
     done = subprocess.run(

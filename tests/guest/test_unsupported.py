@@ -24,14 +24,14 @@ def test_the_first_call_at_once_the_rest_ever_more_rarely(server: FakeServer, gu
 start()
 graph = u64()
 ok("cuCtxSynchronize")
-print({cu("cuTensorMapReplaceAddress", byref(graph), 0) for _ in range(100)})
+print({cu("cuStreamBeginRecaptureToGraph", None, 0, graph, None, None) for _ in range(100)})
 ok("cuCtxSynchronize")
 """
     )
     assert outcome.stdout == "{801}\n"
     assert server.names[1] == "sessionUnsupported"
     assert told(server) == [
-        (IDS["cuTensorMapReplaceAddress"], calls) for calls in (1, 1, 2, 4, 8, 16, 32, 36)
+        (IDS["cuStreamBeginRecaptureToGraph"], calls) for calls in (1, 1, 2, 4, 8, 16, 32, 36)
     ]
     assert server.names[-2:] == ["sessionUnsupported", "sessionClose"]
 
@@ -39,17 +39,17 @@ ok("cuCtxSynchronize")
 def test_calls_before_the_session_are_told_at_its_end(server: FakeServer, guest: Guest) -> None:
     guest(
         """
-cu("cuTensorMapReplaceAddress", byref(u64()), 0)
+cu("cuStreamBeginRecaptureToGraph", None, 0, None, None, None)
 start()
 ok("cuCtxSynchronize")
 """
     )
-    assert told(server) == [(IDS["cuTensorMapReplaceAddress"], 1)]
+    assert told(server) == [(IDS["cuStreamBeginRecaptureToGraph"], 1)]
 
 
 def test_it_is_told_in_no_context(server: FakeServer, guest: Guest) -> None:
     """The server would hold it against the program that its context is gone."""
-    guest('start(); cu("cuTensorMapReplaceAddress", byref(u64()), 0); ok("cuCtxSynchronize")')
+    guest('start(); cu("cuStreamBeginRecaptureToGraph", None, 0, None, None, None); ok("cuCtxSynchronize")')
     contexts = [f.context for f in server.frames if f.name in ("sessionUnsupported", "cuCtxSynchronize")]
     assert contexts == [0, 1]
 

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 FRAME = frames.HEADER.pack(frames.HEADER.size + 5, 300, 0, 1, 1) + b"hello"
 ABOUT = snapshot_pb2.About(session=7, tenant="ann-the-tenant", program="p", version="0.2", created=1e9)
-WELCOME_SIZE = Welcome.SIZE + Device.SIZE
+HERE = Welcome.unpack(bytes(Welcome.SIZE))._replace(device_count=1)
 SECRET = b"s" * 64
 
 
@@ -43,7 +43,7 @@ ITEMS: list[Content] = [Kept(FRAME, 11), (PAGE * 5, page(1)), (PAGE * 9, page(2)
 def write(path: Path, items: Sequence[Content], secret: bytes = SECRET, spec: bytes = SPEC_HASH) -> None:
     file = NewFile(path)
     snapshot = snapshot_pb2.Snapshot(grant=node_pb2.Grant(session=7, program="p"), spec_hash=spec)
-    snapshot.welcome = bytes(WELCOME_SIZE)
+    snapshot.welcome = HERE.pack() + bytes(Device.SIZE)
     writer = Writer(file, *seal(secret, ABOUT), snapshot)
     for item in items:
         if isinstance(item, Kept):
@@ -330,10 +330,11 @@ def test_contents_of_every_length(tmp_path: Path, size: int) -> None:
 def test_what_does_not_fit_here_is_not_played(tmp_path: Path, spec: bytes, reason: str) -> None:
     """Its frames may mean something else here, or its addresses cannot be had; the link is not touched."""
     write(tmp_path / "s", ITEMS, spec=spec)
+    elsewhere = HERE._replace(window_base=PAGE)
     with existing(tmp_path / "s") as file, socket.socket() as unconnected:
         player = Player(open_with(file), Link(unconnected), Unheard())
         with pytest.raises(MigrationError, match=reason):
-            player.run(bytes(40) + b"w" + bytes(WELCOME_SIZE - 41), [])
+            player.run(elsewhere.pack() + bytes(Device.SIZE), [])
 
 
 class Unheard:

@@ -29,8 +29,9 @@ int main(void) {
     OK(cuMemsetD32(data, 0, 1));
     FAILS(CUDA_ERROR_INVALID_PTX,
           cuModuleLoadData(&loaded, ".version 7.0\n.target sm_80\n.visible .entry x() {"));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuTensorMapReplaceAddress(NULL, NULL));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cuTensorMapReplaceAddress(NULL, NULL));
+    for (int i = 0; i < 2; i++)
+        FAILS(CUDA_ERROR_NOT_SUPPORTED,
+              cuStreamBeginRecaptureToGraph(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL, NULL, NULL, NULL));
     OK(cuModuleLoadData(&loaded, assert_ptx));
     OK(cuModuleGetFunction(&fail, loaded, "fail"));
     OK(LAUNCH(fail, 2, 4, NULL, &data));

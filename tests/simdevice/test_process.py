@@ -202,8 +202,8 @@ def test_silent_unless_asked() -> None:
 
 
 def test_what_is_not_supported_is_named() -> None:
-    named = python("cu.cuInit(0); cu.cuTensorMapReplaceAddress(None, None)")
-    assert "cuTensorMapReplaceAddress is not supported" in named.stderr
+    named = python("cu.cuInit(0); cu.cuStreamBeginRecaptureToGraph(None, 0, None, None, None)")
+    assert "cuStreamBeginRecaptureToGraph is not supported" in named.stderr
     assert named.stdout == ""
 
 

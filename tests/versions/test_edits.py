@@ -31,13 +31,18 @@ from .suite import lacking
 pytestmark = pytest.mark.timeout(240)
 CARRIED = """        class: sync
         needs: driver
+        capture: free
         guest: generated
         server: generated
         replay: none
         args:
-          hCtx: {kind: ignored}
+          hStream: {kind: ignored}
+          mode: {kind: ignored}
+          hGraph: {kind: ignored}
+          callbackFunc: {kind: ignored}
+          userData: {kind: ignored}
 """
-ENDS = "        signature: CUresult cuGreenCtxDestroy(CUgreenCtx hCtx)\n        class: "
+ENDS = "        stream: argument\n        class: "
 RESET = "        signature: CUresult cuCtxResetPersistingL2Cache(void)\n        class: "
 CALLED = """async
         needs: context
@@ -51,7 +56,7 @@ CLUSTERS = (
 )
 DRIVER, SESSION = "cuda/driver", "gpuferry/session.yaml"
 ADDED, REMOVED, MOVED, CHANGED = (
-    "cuGreenCtxDestroy",
+    "cuStreamBeginRecaptureToGraph",
     "cuCtxResetPersistingL2Cache",
     "cuCtxSetCacheConfig",
     "cuOccupancyMaxActiveClusters",  # goes by sessionOccupancyClusters
@@ -72,7 +77,7 @@ assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
 assert cuda.cuCtxSetCurrent(context) == 0
 config = ctypes.create_string_buffer(512)
 for name, arguments in (
-    ("cuGreenCtxDestroy", (ctypes.c_void_p(0),)),
+    ("cuStreamBeginRecaptureToGraph", (ctypes.c_void_p(0), 0, *[ctypes.c_void_p(0)] * 3)),
     ("cuCtxResetPersistingL2Cache", ()),
     ("cuCtxSetCacheConfig", (1,)),
     ("cuOccupancyMaxActiveClusters", (ctypes.byref(number), ctypes.c_void_p(0), config)),

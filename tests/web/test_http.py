@@ -87,7 +87,7 @@ def test_every_series_is_there_from_the_start(stage: Stage) -> None:
     assert operations == set(wire.OPERATIONS.values())
     missing = {dict(labels)["api"] for labels in found["gpuferry_unsupported_calls_total"]}
     assert missing == set(wire.UNSUPPORTED.values())
-    assert "cuTensorMapReplaceAddress" in missing
+    assert "cuStreamBeginRecaptureToGraph" in missing
     assert not missing & operations
 
 
