@@ -529,6 +529,10 @@ class Broker(PoolListener):
         self._placer.on_launch(number, time.monotonic())
         self.dispatch()
 
+    def server_dismissed(self, server: ApiServer) -> None:
+        """Nobody is placed on it while it ends."""
+        self._placer.on_server_lost(server.device, server.key)
+
     def server_lost(self, server: ApiServer) -> None:
         """End the API server's session. A guest that it never served goes back to the head of the queue."""
         self._servers.pop(server.key, None)

@@ -56,6 +56,9 @@ class PoolListener:
     def session_ended(self, server: ApiServer, ended: node_pb2.SessionEnded) -> None:
         """A session is over; the API server is ready again only when it says so."""
 
+    def server_dismissed(self, server: ApiServer) -> None:
+        """The API server, which was idle, has been asked to end: nobody may be given to it."""
+
     def server_lost(self, server: ApiServer) -> None:
         """The API server is gone, and with it the session that it served."""
 

@@ -32,6 +32,10 @@ class PoolEvents(PoolListener):
         for listener in self._listeners:
             listener.session_ended(server, ended)
 
+    def server_dismissed(self, server: ApiServer) -> None:
+        for listener in self._listeners:
+            listener.server_dismissed(server)
+
     def server_lost(self, server: ApiServer) -> None:
         for listener in self._listeners:
             listener.server_lost(server)

@@ -140,7 +140,7 @@ class Pool:
         self.neighbourhood.tenants = True
         log.info("tenants come: each session gets a process of its own")
         for server in [one for one in self.servers.values() if one.state is State.IDLE]:
-            server.dismiss("tenants come")
+            self._dismiss(server, "tenants come")
 
     def several_tenants(self, several: bool) -> None:
         """Whether places are left to tenants that have no session: then whoever took one finds another, while
@@ -242,7 +242,11 @@ class Pool:
         here = self._here(device)
         idle = [s for s in here if s.state is State.IDLE]
         for server in idle[: max(len(here) - self._wanted(device, here), 0)]:
-            server.dismiss("not needed any more")
+            self._dismiss(server, "not needed any more")
+
+    def _dismiss(self, idle: ApiServer, reason: str) -> None:
+        idle.dismiss(reason)
+        self._events.server_dismissed(idle)
 
     def _keep(self, server: ApiServer, life: Coroutine[None, None, None]) -> None:
         self.servers[server.key] = server

@@ -11,6 +11,7 @@ GPUFERRY_FAKE=fail|mute|exit: what it does at its start instead of getting ready
 GPUFERRY_FAKE_TERMS=1: its WELCOME is like no other API server's.
 GPUFERRY_FAKE_OLDER=SECONDS: by which its session is older, says it to another monitor, than it is.
 GPUFERRY_FAKE_CLAIMS=NUMBER: says to another monitor that it has this session.
+GPUFERRY_FAKE_LEAVING=SECONDS: which it takes to end when it is asked to.
 GPUFERRY_FAKE_CHILD=1: has a child process, as one with a compiler has.
 """
 
@@ -31,6 +32,7 @@ from gpuferry.specs._generated import node_pb2, wire
 from gpuferry.specs._generated.frames import Frame, Welcome, frame
 
 MEMORY = 1 << 30
+LEAVING = float(os.environ.get("GPUFERRY_FAKE_LEAVING", "0"))
 OLDER = float(os.environ.get("GPUFERRY_FAKE_OLDER", "0"))
 
 
@@ -147,6 +149,7 @@ class FakeServer:
             elif message.WhichOneof("message") == "home":
                 self.door = socket.socket(fileno=descriptors[0]) if descriptors else self.door
             elif message.WhichOneof("message") == "shutdown":
+                time.sleep(LEAVING)
                 os._exit(0)
             elif message.WhichOneof("message") == "share":
                 os.close(descriptors[0])

@@ -221,3 +221,17 @@ def test_the_next_monitor_knows_who_belongs_together() -> None:
             with Process(second, program) as late:
                 assert late.lease == parent.number
                 assert child.echo(b"works") == b"works"
+
+
+def test_who_was_asked_to_end_is_given_to_nobody() -> None:
+    """A guest that came while a surplus API server was on its way out was granted it, and refused."""
+    constants = {"gpuferry.monitor.pool.pool:SURPLUS_SECONDS": 0.1}
+    options = ("--pool", "1", "--processes", "4")
+    slow = {"GPUFERRY_FAKE_TERMS": "1", "GPUFERRY_FAKE_LEAVING": "3"}
+    with harness.monitor(*options, constants=constants, **slow) as running:
+        program = some_program()
+        with Process(running, program), Process(running, program):
+            pass
+        running.wait_for(lambda status: status.devices[0].pool_idle == 1, "one was asked to end")
+        with FakeGuest(running.address, running.token) as guest:
+            assert guest.echo(b"works") == b"works"
