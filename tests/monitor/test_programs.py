@@ -227,8 +227,9 @@ def test_who_was_asked_to_end_is_given_to_nobody() -> None:
     """A guest that came while a surplus API server was on its way out was granted it, and refused."""
     constants = {"gpuferry.monitor.pool.pool:SURPLUS_SECONDS": 0.1}
     options = ("--pool", "1", "--processes", "4")
-    slow = {"GPUFERRY_FAKE_TERMS": "1", "GPUFERRY_FAKE_LEAVING": "3"}
-    with harness.monitor(*options, constants=constants, **slow) as running:
+    with harness.monitor(
+        *options, constants=constants, GPUFERRY_FAKE_TERMS="1", GPUFERRY_FAKE_LEAVING="3"
+    ) as running:
         program = some_program()
         with Process(running, program), Process(running, program):
             pass
