@@ -168,8 +168,8 @@ ESCAPE = b"""
     mov.u32 %r1, 0;
 again:
     ld.u64 %d3, [%d2];
-    shr.u64 %d4, %d3, 40;
-    setp.eq.u64 %q0, %d4, 0x7f;
+    shr.u64 %d4, %d3, 41;
+    setp.eq.u64 %q0, %d4, 0x3f; // libraries lie within a TiB below the stack: 0x7f..., now and then 0x7e...
     @%q0 bra found;
     add.u64 %d2, %d2, 8;
     add.u32 %r1, %r1, 1;
