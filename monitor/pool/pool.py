@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -22,6 +23,7 @@ from .returns import Record, Returns
 
 STARTING_MOST = 2 * (os.cpu_count() or 1)  # at once: more would only wait for each other
 SURPLUS_SECONDS = 10.0  # for which an API server may be one too many
+CROWDED_SECONDS = 0.25  # until another start is tried where no descriptor was free
 
 log = structlog.get_logger()
 
@@ -277,9 +279,11 @@ class Pool:
         log.info("keeper ended", keeper=keeper.pid, reason=keeper.end_reason)
 
     async def _attend(self, server: ApiServer, life: Coroutine[None, None, None]) -> None:
+        crowded_out = False
         try:
             await life
         except OSError as error:
+            crowded_out = error.errno in (errno.EMFILE, errno.ENFILE)
             server.end_reason = f"{self._config.server_command[0]}: {error.strerror or error}"
         except ChannelBroken as error:
             server.end_reason = str(error)
@@ -292,7 +296,9 @@ class Pool:
                 self.last_failure = server.end_reason
             self._events.server_lost(server)
         log.warning("server ended", server=server.pid, gpu=server.device, reason=server.end_reason)
-        if not server.several:
+        if crowded_out:  # no fault of the device: connections that wait have all descriptors
+            asyncio.get_running_loop().call_later(CROWDED_SECONDS, self._fill, server.device)
+        elif not server.several:
             self._replace(server)
 
     def _replace(self, server: ApiServer) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sys
 from pathlib import Path
 
 import pytest
 from gpuferry.monitor.pool import api_server
+from gpuferry.monitor.pool import pool as pool_module
 from gpuferry.monitor.pool.api_server import ApiServer, Neighbourhood, PoolListener
 from gpuferry.monitor.pool.health import Health
 from gpuferry.monitor.pool.pool import Pool
@@ -107,3 +109,28 @@ def test_a_device_without_api_servers_is_a_problem_even_without_words(tmp_path: 
         return pool.problems()
 
     assert asyncio.run(life()) == {0: ""}
+
+
+def test_no_free_descriptor_is_no_fault_of_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections that wait may have all of them; each failed start once made the next one later."""
+    config = Config(
+        runtime=tmp_path, token=b"", simulated=False, devices=1, pool=1, server_command=("sleep", "600")
+    )
+    tried: list[float] = []
+
+    async def crowded(*_: object) -> None:
+        tried.append(asyncio.get_running_loop().time())
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async def life() -> None:
+        pool = Pool(config, {}, None, None, lambda device, uuid: 4 * GIB, PoolListener())
+        pool.start()
+        while len(tried) < 12:
+            await asyncio.sleep(0.01)
+        await pool.stop()
+
+    monkeypatch.setattr(pool_module, "CROWDED_SECONDS", 0.01)
+    monkeypatch.setattr(ApiServer, "run", crowded)
+    asyncio.run(asyncio.wait_for(life(), 10))
