@@ -300,15 +300,15 @@ def _row_pointer(e: FunctionEmitter, offsets: str, lane: str) -> str:
     return shared_pointer(e, offset)
 
 
-def _offsets(e: FunctionEmitter, operand: Operand, space: str) -> str:
-    """All lanes' row offsets."""
+def row_offset(e: FunctionEmitter, operand: Operand, space: str) -> str:
+    """The offset in shared memory, an i32, of the row whose address a lane gives."""
     if not isinstance(operand, Address) or operand.base is None or e.register(operand.base) is None:
         raise e.fail("an address in a register is expected")
     address = e.op(f"add i64 {e.read_bits(Register(operand.base), 64)}, {operand.offset}")
     if space == "generic":
         base = e.op(f"ptrtoint ptr {e.block_field('shared')} to i64")
         address = e.op(f"sub i64 {address}, {base}")
-    return _gather(e, [e.op(f"trunc i64 {address} to i32")])
+    return e.op(f"trunc i64 {address} to i32")
 
 
 def take_matrices(m: Modifiers) -> tuple[int, bool, str]:
@@ -339,7 +339,7 @@ def ldmatrix(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
     load = i.opcode == "ldmatrix"
     fragment, address = (first, second) if load else (second, first)
     items = fragment_items(e, fragment, count)
-    offsets = _offsets(e, address, space)
+    offsets = _gather(e, [row_offset(e, address, space)])  # all lanes'
     lane = _lane(e)
     group, part = e.op(f"lshr i32 {lane}, 2"), e.op(f"and i32 {lane}, 3")
     for index, item in enumerate(items):

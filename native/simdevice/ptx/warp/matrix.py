@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..emit import matrix
 from ..emit.function import FunctionEmitter
 from ..emit.modifiers import Modifiers
-from ..model import Address, Instruction, Operand, Register
+from ..model import Instruction, Operand
 from ..types import B16, B32
 from .exchange import lanes, permute
 from .function import WarpEmitter
@@ -55,13 +55,7 @@ def wmma(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
 
 def _rows(e: WarpEmitter, operand: Operand, space: str, count: int) -> str:
     """The offsets in shared memory of the rows, one of each of the first `count` lanes."""
-    if not isinstance(operand, Address) or operand.base is None or e.register(operand.base) is None:
-        raise e.fail("an address in a register is expected")
-    address = e.op(f"add i64 {e.read_bits(Register(operand.base), 64)}, {operand.offset}")
-    if space == "generic":
-        base = e.op(f"ptrtoint ptr {e.block_field('shared')} to i64")
-        address = e.op(f"sub i64 {address}, {base}")
-    rows = e.op(f"trunc i64 {address} to i32")
+    rows = matrix.row_offset(e, operand, space)
     crooked = e.op(f"icmp ne i32 {e.op(f'and i32 {rows}, 15')}, 0")
     givers = e.op(f"icmp ult i32 {lanes(e)}, {count}")
     wrong = e.op(f"and i1 {crooked}, {givers}")
