@@ -321,22 +321,14 @@ class FunctionEmitter(Writer):
             self.framed = reach.place_locals(self, self.items, self.frame)
         self.bind_parameters()
         self.closed = False
-        begun = 1
         for position, item in enumerate(self.items):
             self.position = position
             if isinstance(item, Instruction):
                 self.instruct(item)
             elif isinstance(item, Label):
                 self.open(self.target(item.name))
-            elif isinstance(item, Registers):
-                self.declare_registers(item)
-            elif isinstance(item, Local):
-                self.declare_local(item)
-            elif isinstance(item, ScopeBegin):
-                self.enter(self.prepared[begun])
-                begun += 1
-            elif isinstance(item, ScopeEnd):
-                self.scopes.pop()
+            else:
+                self.declare_item(item)
         if not self.closed:
             self.leave()
         body = "\n".join(self.lines)
@@ -345,6 +337,18 @@ class FunctionEmitter(Writer):
             self.entry[:0] = self.frame.prologue(self.function.is_kernel)
         entry = "\n".join(self.entry)
         return f"{self.signature()} {{\nentry:\n{entry}\n  br label %body\nbody:\n{body}\n}}\n"
+
+    def declare_item(self, item: Item) -> None:
+        """What a declaration, or the begin or end of a scope, says of names from here on."""
+        if isinstance(item, Registers):
+            self.declare_registers(item)
+        elif isinstance(item, Local):
+            self.declare_local(item)
+        elif isinstance(item, ScopeBegin):
+            self.enter(self.prepared[self.begun])
+            self.begun += 1
+        elif isinstance(item, ScopeEnd):
+            self.scopes.pop()
 
     def signature(self) -> str:
         if self.function.is_kernel:
@@ -362,6 +366,7 @@ class FunctionEmitter(Writer):
         """Labels are known before the code that branches to them."""
         stack = [Scope(0, {}, {}, {})]
         self.prepared = [stack[0]]
+        self.begun = 1  # of these, by the walk over the body
         for item in self.items:
             if isinstance(item, ScopeBegin):
                 scope = Scope(len(self.prepared), {}, {}, {})

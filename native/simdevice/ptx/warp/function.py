@@ -10,7 +10,7 @@ from ..emit.function import FunctionEmitter, Handler, Place, Scope, Slot
 from ..emit.modifiers import Modifiers
 from ..errors import PtxError
 from ..kernel import KernelContext
-from ..model import Address, Function, Instruction, Item, Local, Registers, ScopeBegin, ScopeEnd
+from ..model import Address, Function, Instruction, Item, Local
 from ..types import Type
 from .uniform import Uniformity
 from .widen import WARP, NotVector, Widener, names, store_of, vector
@@ -521,20 +521,12 @@ class WarpEmitter(FunctionEmitter):
         self.prepare_scopes()
         self.enter(self.prepared[0])
         self.bind_parameters()
-        begun = 1
         for position, item in enumerate(self.items):
             self.position = position
             if isinstance(item, Instruction):
                 self.visible[position] = list(self.scopes)
-            elif isinstance(item, Registers):
-                self.declare_registers(item)
-            elif isinstance(item, Local):
-                self.declare_local(item)
-            elif isinstance(item, ScopeBegin):
-                self.enter(self.prepared[begun])
-                begun += 1
-            elif isinstance(item, ScopeEnd):
-                self.scopes.pop()
+            else:
+                self.declare_item(item)
 
 
 def _letter(kind: str) -> str:
