@@ -178,8 +178,8 @@ class ApiServer:
         await turns.acquire()
         self._turn = turns
         self.started = time.monotonic()
-        self._channel, theirs = channel_pair()
         try:
+            self._channel, theirs = channel_pair()
             with theirs:
                 which = () if self.is_keeper else ("--device", ",".join(map(str, self.devices)))
                 self._apart = self._neighbourhood.tenants

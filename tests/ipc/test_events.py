@@ -75,6 +75,7 @@ def test_what_is_no_handle_of_an_event(server: Monitor, three: list[Member]) -> 
     with program(guest_environment(server.settings()), 1) as (stranger,):
         assert stranger.open_event(seen) == -INVALID_VALUE
     assert maker.destroy(event) == 0
+    maker.read(memory)  # its answer says that the API server knows it, too
     assert another.open_event(seen) == -INVALID_VALUE
     assert opener.query(opened) == 0
 

@@ -114,13 +114,15 @@ def test_a_device_without_api_servers_is_a_problem_even_without_words(tmp_path: 
 def test_no_free_descriptor_is_no_fault_of_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Connections that wait may have all of them; each failed start once made the next one later."""
+    """Connections that wait may have all of them. Each failed start made the next one later, and kept its turn
+    to start for ever.
+    """
     config = Config(
         runtime=tmp_path, token=b"", simulated=False, devices=1, pool=1, server_command=("sleep", "600")
     )
     tried: list[float] = []
 
-    async def crowded(*_: object) -> None:
+    def crowded() -> None:
         tried.append(asyncio.get_running_loop().time())
         monkeypatch.setattr(pool_module, "CROWDED_SECONDS", 0.01 if len(tried) < 12 else 100.0)
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -132,5 +134,5 @@ def test_no_free_descriptor_is_no_fault_of_the_device(
             await asyncio.sleep(0.01)
         await pool.stop()
 
-    monkeypatch.setattr(ApiServer, "run", crowded)
+    monkeypatch.setattr(api_server, "channel_pair", crowded)
     asyncio.run(asyncio.wait_for(life(), 10))
