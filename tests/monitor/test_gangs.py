@@ -62,10 +62,13 @@ def test_the_reason_is_that_of_the_process_which_cannot_move() -> None:
         moves.append(custody.begin_migration(session, session.server, ToDevice(1), gang))
         moves[-1].orders_given = True
 
-    def heard(number: int, reason: str, **more: bool) -> None:
+    def heard(number: int, reason: str, others_stay: bool = False, cancelled: bool = False) -> None:
         session = sessions[number]
         assert session.server
-        custody.moved(session.server, migration_pb2.Moved(session=session.id, reason=reason, **more))
+        moved = migration_pb2.Moved(
+            session=session.id, reason=reason, others_stay=others_stay, cancelled=cancelled
+        )
+        custody.moved(session.server, moved)
 
     heard(2, "another one stays", others_stay=True)
     (asked,) = told_to_cancel(sessions[0])
