@@ -1,8 +1,8 @@
 """Expressions of the spec, for sizes, answers and conditions: parsed as Python's, written as C.
 
-Sizes know integers, arguments, + - *, parentheses and `texel(format, channels)`: both sides compute them. Answers and conditions, which
-the guest alone computes, know members (`hStream.flags`), places in an array, comparisons, and/or/not, & | //
-and `a if c else b` too.
+Sizes know integers, arguments, + - *, parentheses and `texel(format, channels)`: both sides compute them.
+Answers and conditions, which the guest alone computes, know members (`hStream.flags`), places in an array,
+comparisons, and/or/not, & | // and `a if c else b` too.
 """
 
 from __future__ import annotations
