@@ -41,4 +41,7 @@ void gf_hook_run_after(uint16_t op, bool done) {
     if (waits(op) && done) {
         gf_hook_run(GF_DONE);
     }
+    if (op == GF_OP_cuCtxSynchronize && done) {
+        gf_hook_run(GF_IDLE);
+    }
 }

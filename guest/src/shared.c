@@ -8,6 +8,7 @@
 
 #include "channel.h"
 #include "context.h"
+#include "exchange.h"
 #include "front.h"
 #include "functions.h"
 #include "gpuferry/messages.h"
@@ -28,6 +29,7 @@ static _Atomic uint64_t lowest = UINT64_MAX, highest; /* of memory that came wit
 static CUstream stream;                               /* of our own, for what is sent and fetched */
 static bool unsettled; /* something was sent on it that the device's other work must not overtake */
 static bool busy;      /* the device may be at work on it */
+static bool working;   /* the same, until the program has waited for all of it */
 static bool fetched;   /* since the program last waited for the device, which may have written it again */
 
 /* Whether an address may be of such memory: all others are told from it without the lock. */
@@ -60,14 +62,8 @@ static uint32_t enter(void) {
     return current;
 }
 
-/* With the lock held. */
-static void flush_all(void) {
-    uint32_t current = enter();
-    for (struct gf_range *range = ranges; range != NULL; range = range->next) {
-        gf_range_enter(range);
-        unsettled = gf_range_flush(range, wire_stream()) || unsettled;
-    }
-    unsettled = gf_mirrors_flush(wire_stream()) || unsettled;
+/* With the lock held: what was sent is there before anything else is asked of the device. */
+static void settle(void) {
     if (unsettled) {
         struct gf_req_cuStreamSynchronize request = {.hStream = wire_stream()};
         CUresult result = gf_call_struct(GF_OP_cuStreamSynchronize, &request, sizeof request, NULL, 0);
@@ -76,12 +72,24 @@ static void flush_all(void) {
         }
         unsettled = false;
     }
+}
+
+/* With the lock held. */
+static void flush_all(void) {
+    uint32_t current = enter();
+    for (struct gf_range *range = ranges; range != NULL; range = range->next) {
+        gf_range_enter(range);
+        unsettled = gf_range_flush(range, wire_stream()) || unsettled;
+    }
+    unsettled = gf_mirrors_flush(wire_stream()) || unsettled;
+    settle();
     gf_range_leave(current);
 }
 
 static void take_all_away(void) {
     for (struct gf_range *range = ranges; range != NULL; range = range->next) {
         gf_range_take_away(range);
+        range->lent = false;
     }
 }
 
@@ -100,6 +108,24 @@ static CUresult have_stream(void) {
     return result;
 }
 
+/* The program touched pages while the device works. What a system call was given stays there until the next
+ * call of ours: it may wait, and would then find that the memory cannot be touched. */
+static void exchange(void) {
+    pthread_mutex_lock(&lock);
+    uint32_t current = enter();
+    for (struct gf_range *range = ranges; range != NULL && working && !gf_channel_lost();
+         range = range->next) {
+        if (!range->lent) {
+            gf_range_enter(range);
+            unsettled = gf_range_flush(range, wire_stream()) || unsettled;
+            gf_range_take_away(range);
+        }
+    }
+    settle();
+    gf_range_leave(current);
+    pthread_mutex_unlock(&lock);
+}
+
 /* Before the device is given work. */
 static void before_work(void) {
     if (gf_thread.sharing) {
@@ -109,8 +135,11 @@ static void before_work(void) {
     have_stream();
     flush_all();
     take_all_away();
-    busy = true;
+    busy = working = true;
     fetched = false;
+    if (ranges != NULL) {
+        gf_exchange_begin(exchange);
+    }
     gpuferry_resolve_faults(resolve);
     pthread_mutex_unlock(&lock);
 }
@@ -145,6 +174,14 @@ static void done(void) {
     }
 }
 
+static void idle(void) {
+    if (!gf_thread.sharing) {
+        pthread_mutex_lock(&lock);
+        working = false;
+        pthread_mutex_unlock(&lock);
+    }
+}
+
 void gf_shared_flush(void) {
     pthread_mutex_lock(&lock);
     flush_all();
@@ -160,7 +197,11 @@ static bool may_change(void) {
 /* With the lock held. */
 static bool reach(struct gf_range *range, uint64_t page, bool write) {
     fetched = fetched || range->state[page] == GF_AWAY;
-    return gf_range_reach(range, page, wire_stream(), write);
+    bool changed = gf_range_reach(range, page, wire_stream(), write);
+    if (working && changed) {
+        gf_exchange_soon();
+    }
+    return changed;
 }
 
 static bool resolve(uint64_t address, bool write) {
@@ -185,6 +226,7 @@ static bool reach_range(uint64_t address, uint64_t size, bool write) {
     pthread_mutex_lock(&lock);
     struct gf_range *range = find(address);
     if (range != NULL && size > 0) {
+        range->lent = true;
         uint64_t offset = address - gf_range_base(range), left = range->pages * GF_PAGE - offset;
         uint64_t last = (offset + (size < left ? size : left) - 1) / GF_PAGE;
         for (uint64_t page = offset / GF_PAGE; page <= last; page++) {
@@ -206,6 +248,7 @@ static void prepare(void) {
     gf_hook_set(GF_BEFORE_WAIT, before_wait);
     gf_hook_set(GF_AFTER_WAIT, after_wait);
     gf_hook_set(GF_DONE, done);
+    gf_hook_set(GF_IDLE, idle);
 }
 
 /* With the lock held. */

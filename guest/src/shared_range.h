@@ -9,6 +9,7 @@ struct gf_range {
     uint64_t pages, present; /* present: pages that are not away */
     uint8_t *state;
     unsigned users; /* of memory that came with modules, and ends with them; 0: its owner's, of the window */
+    bool lent;      /* to a system call, since the device was last given work or waited for */
     struct gf_range *next;
 };
 

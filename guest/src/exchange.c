@@ -1,0 +1,68 @@
+#include "exchange.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define STACK_SIZE (256u << 10)
+#define SOON_NS    500000   /* after the program touched the memory, for the first time since there is work */
+#define LATEST_NS  16000000 /* each exchange takes the pages away, and they are brought again */
+
+static int touched;       /* eventfd */
+static _Atomic bool told; /* the thread, which has not come to it */
+static _Atomic long pause_ns;
+static void (*exchange_now)(void);
+
+static void *run(void *unused) {
+    for (;;) {
+        uint64_t count;
+        if (read(touched, &count, sizeof count) < 0) {
+            break; /* the program has closed what is not its own */
+        }
+        long pause = atomic_load(&pause_ns);
+        nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
+        atomic_store(&told, false);
+        exchange_now();
+        long later = pause * 2 < LATEST_NS ? pause * 2 : LATEST_NS;
+        atomic_compare_exchange_strong(&pause_ns, &pause, later);
+    }
+    return unused;
+}
+
+static void start(void) {
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+    touched = eventfd(0, EFD_CLOEXEC);
+    sigfillset(&all);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_SIZE);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    if (touched < 0 || pthread_create(&thread, &attributes, run, NULL) != 0) {
+        atomic_store(&told, true); /* then it is exchanged in calls only */
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+}
+
+void gf_exchange_begin(void (*exchange)(void)) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    exchange_now = exchange;
+    atomic_store(&pause_ns, SOON_NS);
+    pthread_once(&once, start);
+}
+
+void gf_exchange_soon(void) {
+    if (!atomic_exchange(&told, true)) {
+        uint64_t one = 1;
+        if (write(touched, &one, sizeof one) < 0) {
+            /* as above */
+        }
+    }
+}
