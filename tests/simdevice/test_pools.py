@@ -63,7 +63,8 @@ def test_a_stream_has_at_once_what_it_freed(cu: Driver, context: int) -> None:
     elsewhere = cu.out("cuMemAllocFromPoolAsync", MIB, own, other)
     assert elsewhere != pointer
     again = cu.out("cuMemAllocFromPoolAsync", MIB - 1, own, stream)
-    assert again == pointer and cu.out("cuPointerGetAttribute", 7, again) != first
+    assert again == pointer
+    assert cu.out("cuPointerGetAttribute", 7, again) != first
     assert cu.out("cuMemAllocFromPoolAsync", MIB, own, stream) not in (pointer, elsewhere)
     assert attribute(cu, own, USED) == attribute(cu, own, RESERVED) == 3 * MIB
     cu.ok("cuMemsetD8Async", again, 7, MIB - 1, stream)
