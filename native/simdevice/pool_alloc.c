@@ -166,7 +166,7 @@ static CUresult allocate_async(CUdeviceptr *pointer, size_t size, CUmemoryPool h
                                CUstream stream_handle) {
     struct sim_stream *stream;
     struct sim_pool *pool = NULL;
-    SIM_REQUIRE(pointer && size);
+    SIM_REQUIRE(pointer);
     SIM_TRY(sim_stream_acquire(stream_handle, &stream));
     struct sim_device *device = stream->context->device;
     CUresult result = sim_pool_acquire(
@@ -175,7 +175,9 @@ static CUresult allocate_async(CUdeviceptr *pointer, size_t size, CUmemoryPool h
         result = CUDA_ERROR_INVALID_VALUE;
         sim_release(pool);
     } else if (result == CUDA_SUCCESS) {
-        if (!captured(stream, pool, size, pointer, &result))
+        if (size == 0) /* other than with cuMemAlloc */
+            *pointer = 0;
+        else if (!captured(stream, pool, size, pointer, &result))
             result = allocate_from(pool, stream, size, pointer);
         sim_release(pool);
     }
