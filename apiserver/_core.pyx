@@ -678,15 +678,16 @@ cdef class Core:
         self._looked()
         return [((<char *>one.token)[:GF_TOKEN_SIZE], one.address, one.size, one.event) for one in found]
 
-    def imports(self) -> list[tuple[bytes, int, int, int, int]]:
+    def imports(self) -> list[tuple[bytes, int, int, int, int, int]]:
         """What the session has found of others: token, session (0: that of the seat), seat, address, size (0: it is not
-        mapped yet)."""
+        mapped yet), and a context of the device for which it was opened, as a header says it."""
         cdef vector[Imported] found
         self._look(True)
         with nogil:
             list_imports(self.s, &found)
         self._looked()
-        return [((<char *>one.token)[:GF_TOKEN_SIZE], one.session, one.seat, one.address, one.size) for one in found]
+        return [((<char *>one.token)[:GF_TOKEN_SIZE], one.session, one.seat, one.address, one.size, one.context)
+                for one in found]
 
     def opened_events(self) -> list[tuple[bytes, int, int, int]]:
         """Events that others have made: token, session, handle, context as a header says it."""

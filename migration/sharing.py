@@ -67,13 +67,13 @@ class Shared:
         """Let the destination open what the others have made; bytes that it has mapped of that."""
         total = 0
         for some in _batches(self._core.imports()):
-            for token, session, seat, _, _ in some:
+            for token, session, seat, *_ in some:
                 exporter = session or self._sessions.get(seat, 0)
                 self._wire.tell("sessionImportFind", FIND.pack(exporter, token))
             self._settle("memory")
-            for token, _, _, address, size in some:
+            for token, _, _, address, size, context in some:
                 if size:
-                    self._wire.tell("sessionImportMap", MAP.pack(token, address))
+                    self._wire.tell("sessionImportMap", MAP.pack(token, address), context=context)
                     total += size
             self._wire.settle()
         for events in _batches(self._core.opened_events()):

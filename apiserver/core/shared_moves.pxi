@@ -123,10 +123,11 @@ cdef void list_imports(Session *s, vector[Imported] *out) noexcept nogil:
                 one.size = <uint64_t>s.window.pages[page] << PAGE_BITS
                 one.seat = maker_of(s, s.sharing.extents[page] - 1)
                 one.session = 0
+                one.context = context_slot(gpu_at_place(s, s.sharing.openers[page]).primary)
                 out.push_back(one)
     pthread_mutex_lock(&s.lock)
     import_ = s.sharing.imports
-    one.address = one.size = one.seat = 0
+    one.address = one.size = one.seat = one.context = 0
     while import_ != NULL:
         memcpy(one.token, import_.token, GF_TOKEN_SIZE)
         one.session = import_.session

@@ -282,7 +282,7 @@ cdef void give_up_imports(Session *s) noexcept nogil:
             deliver_import(s, number, False, False, 0, 0, &none)
 
 
-cdef int open_part(Session *s, uint64_t address, const Segment *part) noexcept nogil:
+cdef int open_part(Session *s, Gpu *gpu, uint64_t address, const Segment *part) noexcept nogil:
     cdef cu.CUmemGenericAllocationHandle handle
     cdef cu.CUmemAllocationProp properties
     cdef uint64_t size = <uint64_t>part.pages << PAGE_BITS
@@ -297,6 +297,7 @@ cdef int open_part(Session *s, uint64_t address, const Segment *part) noexcept n
         return status
     pthread_mutex_lock(&s.book.lock)
     s.sharing.extents[page_of(s, address)] = part.extent + 1
+    s.sharing.openers[page_of(s, address)] = <uint8_t>gpu.place
     s.sharing.opened[part.extent] += 1
     has_extent(s, s.book.seat, part.extent)[0] = GF_HAS_OPENED
     pthread_mutex_unlock(&s.book.lock)
@@ -312,8 +313,10 @@ cdef int prepare_sharing(Session *s) noexcept nogil:
         s.sharing.extents = <uint32_t *>reserve((s.window.size >> PAGE_BITS) * sizeof(uint32_t))
     if s.sharing.opened == NULL:
         s.sharing.opened = <uint16_t *>reserve(GF_EXTENTS * sizeof(uint16_t))
+    if s.sharing.openers == NULL:
+        s.sharing.openers = <uint8_t *>reserve(s.window.size >> PAGE_BITS)
     pthread_mutex_unlock(&s.book.lock)
-    if s.sharing.extents == NULL or s.sharing.opened == NULL:
+    if s.sharing.extents == NULL or s.sharing.opened == NULL or s.sharing.openers == NULL:
         return cu.CUDA_ERROR_OUT_OF_MEMORY
     return cu.CUDA_SUCCESS
 
@@ -336,7 +339,7 @@ cdef int import_parts(Session *s, Gpu *gpu, const vector[Segment] *parts, uint64
     status = enter(s, s.device.primary)
     for i in range(parts.size()):
         if status == cu.CUDA_SUCCESS:
-            status = open_part(s, at, &parts[0][i])
+            status = open_part(s, gpu, at, &parts[0][i])
             if status == cu.CUDA_SUCCESS:
                 size = <uint64_t>parts[0][i].pages << PAGE_BITS
                 at += size

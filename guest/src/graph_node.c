@@ -6,6 +6,7 @@
 #include "copy.h"
 #include "graph.h"
 #include "launch.h"
+#include "module.h"
 #include "objects.h"
 
 #define PART(type_, member)                                                                                  \
@@ -312,6 +313,17 @@ static bool is_cooperative(const struct gf_node *node) {
         &(CUlaunchConfig){.attrs = node->attributes, .numAttrs = node->attribute_count});
 }
 
+/* The context whose function a kernel node launches; 0: that of its graph. */
+static uint64_t function_context(const struct gf_node *node) {
+    const struct gf_callable *callable = gf_callable_find((uint64_t)node->params.kernel.func);
+    return callable == NULL ? 0 : callable->context;
+}
+
+static bool is_elsewhere(const struct gf_node *node, const struct gf_node *by) {
+    uint64_t before = function_context(node), after = function_context(by);
+    return before != 0 && after != 0 && before != after;
+}
+
 CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const struct gf_node *by) {
     if (node->params.type != by->params.type) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
@@ -322,6 +334,9 @@ CUgraphExecUpdateResult gf_params_may_replace(const struct gf_node *node, const 
     if (gf_params_reads_host(node) != gf_params_reads_host(by) ||
         gf_params_writes_host(node) != gf_params_writes_host(by)) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+    }
+    if (node->params.type == CU_GRAPH_NODE_TYPE_KERNEL && is_elsewhere(node, by)) {
+        return CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE;
     }
     if (node->params.type == CU_GRAPH_NODE_TYPE_KERNEL && is_cooperative(node) != is_cooperative(by)) {
         return CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED;

@@ -35,12 +35,18 @@ CUresult gf_memory_alloc_async(CUdeviceptr *address, size_t size, uint64_t handl
     }
     handle = handle == 0 ? atomic_load(&gf_session.current_pools[device]) : handle;
     struct gf_memory_pool *pool = gf_memory_pool_find((CUmemoryPool)handle);
-    if (pool == NULL || pool->exporter != 0 || size == 0) {
+    if (pool == NULL || pool->exporter != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     result = gf_wire_stream(cuda_stream, &stream);
-    if (result == CUDA_SUCCESS && pool->max_size > 0 &&
-        (size > pool->max_size || atomic_load(&pool->used) > pool->max_size - size)) {
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (size == 0) { /* other than with cuMemAlloc */
+        *address = 0;
+        return CUDA_SUCCESS;
+    }
+    if (pool->max_size > 0 && (size > pool->max_size || atomic_load(&pool->used) > pool->max_size - size)) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     CUDA_MEM_ALLOC_NODE_PARAMS_v2 node = {

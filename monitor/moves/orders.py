@@ -83,7 +83,7 @@ class Orders:
     def check_can_move(self, session: Session, target: Target) -> None:
         """Raise CannotMove if a migration of the session's program to this target could not even begin."""
         members = self._members(session)
-        if len(members) > 1 and not isinstance(target, ToDevice):
+        if len(members) > 1 and not isinstance(target, ToDevice | ToDevices):
             raise CannotMove(
                 f"session {session.id} is one of {len(members)} processes of a program, which move together, "
                 "and only to another GPU of this server: end the others first"
@@ -100,12 +100,7 @@ class Orders:
             self._check_device(session, device, len(members))
 
     def _check_several(self, session: Session, server: ApiServer, target: Target) -> None:
-        count, processes = len(server.devices), len(self._members(session))
-        if processes > 1:
-            raise CannotMove(
-                f"session {session.id} is one of {processes} processes of a program with {count} GPUs, which "
-                "stays where it is: end the others first"
-            )
+        count = len(server.devices)
         if isinstance(target, ToFile):
             raise CannotMove(
                 f"session {session.id} has {count} GPUs, and only sessions of one go into a file"
@@ -330,27 +325,30 @@ class Orders:
             self.place_suspended(session, Placement(session.id, device, server, session.quota))
 
     async def _to_devices(self, migration: Migration, devices: Sequence[int]) -> None:
-        """An API server of their own is started for it on all of them."""
+        """For each process of its program an API server is started on all of them."""
         lease = migration.session.lease.number
         try:
             self._placer.move_several(lease, devices)
         except Declined as error:
             raise CannotMove(str(error)) from None
-        server = self._pool.start_several(devices)
-        self.expected.add(server.key)
+        servers = [self._pool.start_several(devices) for _ in migration.gang.members]
+        keys = [server.key for server in servers]
+        self.expected.update(keys)
         try:
-            await server.ready_or_gone.wait()
-            if not server.ready:
-                raise CannotMove(
-                    f"no API server starts on GPUs {', '.join(map(str, devices))}: {server.end_reason}"
-                )
+            for server in servers:
+                await server.ready_or_gone.wait()
+                if not server.ready:
+                    raise CannotMove(
+                        f"no API server starts on GPUs {', '.join(map(str, devices))}: {server.end_reason}"
+                    )
         except BaseException:
             self._placer.on_migrated(lease, False)
-            server.kill()
+            for server in servers:
+                server.kill()
             raise
         finally:
-            self.expected.discard(server.key)
-        self._start(migration.gang, [server.key], devices[0])
+            self.expected.difference_update(keys)
+        self._start(migration.gang, keys, devices[0])
 
     def server_ready(self, device: int) -> None:
         """An API server is idle on the device: whoever moves there goes before who waits."""

@@ -58,7 +58,7 @@ CUresult sim_pool_acquire(CUmemoryPool handle, struct sim_pool **pool) {
 }
 
 uint64_t sim_pool_reserved(const struct sim_pool *pool) {
-    return pool->used + pool->kept_bytes;
+    return pool->used + pool->freeing + pool->kept_bytes;
 }
 
 bool sim_pool_keep(struct sim_pool *pool, struct sim_range *range) {
@@ -68,7 +68,7 @@ bool sim_pool_keep(struct sim_pool *pool, struct sim_range *range) {
     range->left = pool->kept;
     pool->kept = range;
     pool->kept_bytes += bytes;
-    pool->used -= bytes;
+    pool->freeing -= bytes;
     atomic_fetch_add(&kept_anywhere, bytes);
     return true;
 }

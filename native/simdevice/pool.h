@@ -1,9 +1,12 @@
-/* Memory pools. Memory that was freed in stream order stays with its pool until the host synchronises, a
- * trim, or until it is needed: it is reserved, but not used. */
+/* Memory pools. Memory that was freed in stream order is its stream's to allocate at once, and everybody's
+ * when the stream has got there. It stays with its pool until the host synchronises, a trim, or until it is
+ * needed: it is reserved, but not used. */
 #pragma once
 #include "device.h"
 #include "handle.h"
 #include "range.h"
+
+struct sim_pool_free; /* a cuMemFreeAsync on its way */
 
 struct sim_pool {
     struct sim_object object;
@@ -11,7 +14,9 @@ struct sim_pool {
     CUmemPoolProps properties;
     pthread_mutex_t lock;
     uint64_t used, used_high, reserved_high;
-    struct sim_range *kept; /* freed, pages still there: linked by `left`, the latest first */
+    struct sim_pool_free *frees; /* whose streams have not got there: the latest first */
+    uint64_t freeing;            /* bytes of those */
+    struct sim_range *kept;      /* freed, pages still there: linked by `left`, the latest first */
     uint64_t kept_bytes;
     uint64_t release_threshold;
     uint64_t reachable;    /* bit per device that cuMemPoolSetAccess let in */
@@ -27,7 +32,7 @@ struct sim_pool *sim_pool_new(struct sim_device *device, const CUmemPoolProps *p
 uint64_t sim_pool_handle(const struct sim_pool *pool);
 /* The pool of a handle, with a reference: else NOT_INITIALIZED or INVALID_VALUE. */
 CUresult sim_pool_acquire(CUmemoryPool handle, struct sim_pool **pool);
-/* Used and kept. Lock held. */
+/* Used, being freed and kept. Lock held. */
 uint64_t sim_pool_reserved(const struct sim_pool *pool);
 /* Puts memory that was freed aside, out of reach, so that a use of it is a fault still; false: it cannot.
  * Lock held. */

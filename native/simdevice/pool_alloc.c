@@ -5,6 +5,30 @@
 #include "pool.h"
 #include "stream.h"
 
+struct sim_pool_free {
+    struct sim_op op;
+    uint64_t base, bytes;
+    struct sim_pool *pool;            /* with a reference */
+    const struct sim_stream *stream;  /* that may allocate it again; NULL: none */
+    struct sim_pool_free *next, **at; /* `at`: NULL if it is in no list, and has nothing to do any more */
+};
+
+/* Lock held. */
+static void unlink_free(struct sim_pool_free *op) {
+    *op->at = op->next;
+    if (op->next)
+        op->next->at = op->at;
+    op->at = NULL;
+}
+
+static void use(struct sim_pool *pool, uint64_t bytes) {
+    pool->used += bytes;
+    if (pool->used > pool->used_high)
+        pool->used_high = pool->used;
+    if (sim_pool_reserved(pool) > pool->reserved_high)
+        pool->reserved_high = sim_pool_reserved(pool);
+}
+
 /* Counts an allocation in, which holds a reference until it is returned; it may be in memory that was kept.
  */
 static bool take(struct sim_pool *pool, uint64_t bytes, struct sim_range **kept) {
@@ -13,13 +37,9 @@ static bool take(struct sim_pool *pool, uint64_t bytes, struct sim_range **kept)
     *kept = sim_pool_take_kept(pool, bytes);
     if (!*kept && most && sim_pool_reserved(pool) + bytes > most)
         sim_pool_shrink(pool, 0);
-    bool fits = *kept || !most || pool->used + bytes <= most;
+    bool fits = *kept || !most || pool->used + pool->freeing + bytes <= most;
     if (fits) {
-        pool->used += bytes;
-        if (pool->used > pool->used_high)
-            pool->used_high = pool->used;
-        if (sim_pool_reserved(pool) > pool->reserved_high)
-            pool->reserved_high = sim_pool_reserved(pool);
+        use(pool, bytes);
         sim_retain(pool);
     }
     pthread_mutex_unlock(&pool->lock);
@@ -34,26 +54,73 @@ static void returned(void *owner, uint64_t bytes) {
     sim_release(pool);
 }
 
-/* In memory that was kept: it is charged already, and its address is nobody else's. */
-static void allocate_again(struct sim_range *range, struct sim_context *context, size_t size) {
-    range->size = size;
-    range->context = context;
-    range->id = sim_memory_next_id();
-    range->freeing = range->sync_memops = false;
-    sim_ranges_insert(&sim_memory, range);
+/* As `returned`, of memory whose cuMemFreeAsync was called. */
+static void returned_late(void *owner, uint64_t bytes) {
+    struct sim_pool *pool = owner;
+    pthread_mutex_lock(&pool->lock);
+    pool->freeing -= bytes;
+    pthread_mutex_unlock(&pool->lock);
+    sim_release(pool);
 }
 
-static CUresult allocate(struct sim_pool *pool, struct sim_context *context, size_t size, uint64_t *base) {
+struct again {
+    uint64_t base;
+    struct sim_context *context;
+    size_t size;
+};
+
+/* It is charged already, and its address is nobody else's. */
+static bool allocate_again(struct sim_range *range, void *argument) {
+    const struct again *again = argument;
+    if (range->base != again->base || !range->freeing)
+        return false;
+    range->size = again->size;
+    range->context = again->context;
+    range->id = sim_memory_next_id();
+    range->freeing = range->sync_memops = false;
+    range->returned = returned;
+    return true;
+}
+
+/* What this stream freed, whether it has got there or not: its operations come one after another. */
+static bool take_freed(struct sim_pool *pool, const struct sim_stream *stream, size_t size, uint64_t *base) {
+    uint64_t bytes = sim_round_up(size, SIM_PAGE);
+    bool found = false;
+    pthread_mutex_lock(&pool->lock);
+    for (struct sim_pool_free *op = pool->frees, *next; op && !found; op = next) {
+        next = op->next;
+        if (op->stream != stream || op->bytes != bytes)
+            continue;
+        struct again again = {.base = op->base, .context = stream->context, .size = size};
+        unlink_free(op);
+        found = sim_ranges_change(&sim_memory, op->base, allocate_again, &again);
+        if (found) {
+            pool->freeing -= bytes;
+            use(pool, bytes);
+            *base = op->base;
+        }
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return found;
+}
+
+static CUresult allocate(struct sim_pool *pool, const struct sim_stream *stream, size_t size,
+                         uint64_t *base) {
     uint64_t bytes = sim_round_up(size, SIM_PAGE);
     struct sim_range *kept;
-    if (bytes < size || !take(pool, bytes, &kept))
+    if (bytes < size)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (take_freed(pool, stream, size, base))
+        return CUDA_SUCCESS;
+    if (!take(pool, bytes, &kept))
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (kept) {
         *base = kept->base;
-        allocate_again(kept, context, size);
+        allocate_again(kept, &(struct again){.base = *base, .context = stream->context, .size = size});
+        sim_ranges_insert(&sim_memory, kept);
         return CUDA_SUCCESS;
     }
-    struct sim_range *range = sim_memory_range(SIM_RANGE_POOL, pool->device, context, size, 0);
+    struct sim_range *range = sim_memory_range(SIM_RANGE_POOL, pool->device, stream->context, size, 0);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     if (range) {
         range->owner = pool;
@@ -80,15 +147,15 @@ static bool captured(struct sim_stream *stream, const struct sim_pool *pool, siz
     return true;
 }
 
-static CUresult allocate_from(struct sim_pool *pool, struct sim_context *context, size_t size,
+static CUresult allocate_from(struct sim_pool *pool, const struct sim_stream *stream, size_t size,
                               CUdeviceptr *pointer) {
     uint64_t base;
-    CUresult result = allocate(pool, context, size, &base);
+    CUresult result = allocate(pool, stream, size, &base);
     if (result == CUDA_ERROR_OUT_OF_MEMORY) {
         /* what is being freed may be reused, if need be by waiting for it, and so is what pools keep */
         sim_device_drain(pool->device);
         sim_pools_shrink(pool->device);
-        result = allocate(pool, context, size, &base);
+        result = allocate(pool, stream, size, &base);
     }
     if (result == CUDA_SUCCESS)
         *pointer = base;
@@ -99,7 +166,7 @@ static CUresult allocate_async(CUdeviceptr *pointer, size_t size, CUmemoryPool h
                                CUstream stream_handle) {
     struct sim_stream *stream;
     struct sim_pool *pool = NULL;
-    SIM_REQUIRE(pointer && size);
+    SIM_REQUIRE(pointer);
     SIM_TRY(sim_stream_acquire(stream_handle, &stream));
     struct sim_device *device = stream->context->device;
     CUresult result = sim_pool_acquire(
@@ -108,8 +175,10 @@ static CUresult allocate_async(CUdeviceptr *pointer, size_t size, CUmemoryPool h
         result = CUDA_ERROR_INVALID_VALUE;
         sim_release(pool);
     } else if (result == CUDA_SUCCESS) {
-        if (!captured(stream, pool, size, pointer, &result))
-            result = allocate_from(pool, stream->context, size, pointer);
+        if (size == 0) /* other than with cuMemAlloc */
+            *pointer = 0;
+        else if (!captured(stream, pool, size, pointer, &result))
+            result = allocate_from(pool, stream, size, pointer);
         sim_release(pool);
     }
     sim_release(stream);
@@ -126,16 +195,21 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *pointer, size_t size, CUmemoryPool
     return allocate_async(pointer, size, pool, stream);
 }
 
-struct free_op {
-    struct sim_op op;
-    uint64_t base;
-};
+static bool is_freeing(struct sim_range *range) {
+    return range->kind == SIM_RANGE_POOL && range->freeing;
+}
 
 static CUresult free_now(struct sim_op *op) {
-    struct sim_range *range = sim_ranges_remove(&sim_memory, ((struct free_op *)op)->base, NULL);
-    if (!range) /* it went with its context */
+    struct sim_pool_free *this = (struct sim_pool_free *)op;
+    struct sim_pool *pool = this->pool;
+    pthread_mutex_lock(&pool->lock);
+    bool waits = this->at != NULL;
+    if (waits)
+        unlink_free(this);
+    pthread_mutex_unlock(&pool->lock);
+    struct sim_range *range = waits ? sim_ranges_remove(&sim_memory, this->base, is_freeing) : NULL;
+    if (!range) /* it was allocated again, or went with its context */
         return CUDA_SUCCESS;
-    struct sim_pool *pool = range->owner;
     pthread_mutex_lock(&pool->lock);
     bool kept = sim_pool_keep(pool, range);
     pthread_mutex_unlock(&pool->lock);
@@ -146,13 +220,44 @@ static CUresult free_now(struct sim_op *op) {
     return CUDA_SUCCESS;
 }
 
-static const struct sim_op_class free_class = {.run = free_now, .even_after_error = true};
+static void drop_free(struct sim_op *op) {
+    struct sim_pool_free *this = (struct sim_pool_free *)op;
+    if (!this->pool)
+        return;
+    pthread_mutex_lock(&this->pool->lock);
+    if (this->at)
+        unlink_free(this);
+    pthread_mutex_unlock(&this->pool->lock);
+    sim_release(this->pool);
+}
 
-static bool begin_freeing(struct sim_range *range, void *pointer) {
-    if (range->kind != SIM_RANGE_POOL || range->freeing || range->base != *(uint64_t *)pointer)
+static const struct sim_op_class free_class = {.run = free_now, .drop = drop_free, .even_after_error = true};
+
+static bool begin_freeing(struct sim_range *range, void *argument) {
+    struct sim_pool_free *op = argument;
+    if (range->kind != SIM_RANGE_POOL || range->freeing || range->base != op->base)
         return false;
     range->freeing = true;
+    range->returned = returned_late;
+    op->bytes = sim_round_up(range->size, SIM_PAGE);
+    op->pool = range->owner;
+    if (range->file)
+        op->stream = NULL; /* other processes may still have it */
+    sim_retain(op->pool);
     return true;
+}
+
+static void begin(struct sim_pool_free *op) {
+    struct sim_pool *pool = op->pool;
+    pthread_mutex_lock(&pool->lock);
+    pool->used -= op->bytes;
+    pool->freeing += op->bytes;
+    op->next = pool->frees;
+    op->at = &pool->frees;
+    if (op->next)
+        op->next->at = &op->next;
+    pool->frees = op;
+    pthread_mutex_unlock(&pool->lock);
 }
 
 static CUresult free_in(struct sim_stream *stream, uint64_t pointer) {
@@ -165,14 +270,16 @@ static CUresult free_in(struct sim_stream *stream, uint64_t pointer) {
         return result;
     if (sim_ranges_find(&sim_memory, pointer, &range) && range.base == pointer && range.free_it)
         return range.free_it(pointer);
-    struct free_op *op = sim_op_new(sizeof *op, &free_class);
+    struct sim_pool_free *op = sim_op_new(sizeof *op, &free_class);
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!sim_ranges_change(&sim_memory, pointer, begin_freeing, &pointer)) {
+    op->base = pointer;
+    op->stream = stream;
+    if (!sim_ranges_change(&sim_memory, pointer, begin_freeing, op)) {
         sim_op_discard(&op->op);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    op->base = pointer;
+    begin(op);
     return sim_submit_and_forget(stream, &op->op);
 }
 

@@ -30,15 +30,20 @@ class Member:
 
     def __init__(self) -> None:
         self.library = ctypes.CDLL("libcuda.so.1")
-        context = ctypes.c_void_p()
         self.call("cuInit", 0)
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
-        self.call("cuCtxSetCurrent", context)
+        self.use(0)
 
     def call(self, name: str, *arguments: object) -> None:
         """Raises Failed."""
         if status := getattr(self.library, name)(*arguments):
             raise Failed(status)
+
+    def use(self, device: int) -> int:
+        """What comes is done on this device."""
+        context = ctypes.c_void_p()
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self.call("cuCtxSetCurrent", context)
+        return 0
 
     def allocate(self, mib: int) -> int:
         address = ctypes.c_uint64()

@@ -58,6 +58,66 @@ def move(monitor: harness.Monitor, device: int, which: int = 0) -> None:
     assert granted == [ALL * (each == device) for each in range(3)]
 
 
+@pytest.fixture
+def two(monitor: harness.Monitor) -> Iterator[list[Member]]:
+    """Processes of a program with two devices."""
+    with program(guest_environment({**settings(monitor), "GPUFERRY_GPUS": "2"}), 2) as members:
+        yield members
+
+
+def move_both(monitor: harness.Monitor, target: str, devices: list[int], which: int = 0) -> None:
+    number = sessions(monitor)[which].id
+    moved = monitor.run("migrate", str(number), "--to", target)
+    assert moved.returncode == 0, moved.stderr
+    assert [list(one.devices) for one in sessions(monitor)] == [devices] * 2
+    granted = [each.memory_granted >> 20 for each in monitor.status().devices]
+    assert granted == [ALL * (each in devices) for each in range(3)]
+
+
+def test_a_program_of_two_devices(monitor: harness.Monitor, two: list[Member]) -> None:
+    """Its processes go to the same two others, with what they share of either, and their claims on each."""
+    maker, opener = two
+    first = maker.allocate(64)
+    assert maker.use(1) == maker.write(first, 7) == 0
+    second = maker.allocate(512)
+    assert maker.write(second, 8) == opener.use(1) == 0
+    opened = [opener.open(maker.handle(one)) for one in (first, second)]  # both for the second device
+    own = opener.allocate(256)
+    assert opener.write(own, 9) == 0
+    event = maker.event()
+    seen = opener.open_event(maker.event_handle(event))
+    for target, devices, which in (("gpu:1,2", [1, 2], 0), ("gpu:0,2", [0, 2], 1), ("gpu:0,1", [0, 1], 0)):
+        move_both(monitor, target, devices, which)
+        assert [opener.read(one) for one in (*opened, own)] == [7, 8, 9]
+        assert (
+            opener.write(opened[0], devices[1] + 20) == maker.record(event) == opener.synchronize(seen) == 0
+        )
+        assert maker.read(first) == devices[1] + 20
+        assert maker.write(first, 7) == 0
+        assert maker.left() == opener.left() == ALL - 512 - 256
+        assert opener.allocate(512) == -OUT_OF_MEMORY
+    assert maker.free(second) == 0
+    assert maker.left() == ALL - 512 - 256, "one has it open"
+    move_both(monitor, "gpu:1,2", [1, 2])
+    assert opener.read(opened[1]) == 8
+    assert opener.close(opened[1]) == 0
+    assert maker.left() == ALL - 256
+    assert opener.use(0) == 0
+    assert opener.left() == ALL - 64
+
+
+def test_two_devices_or_none(monitor: harness.Monitor, two: list[Member]) -> None:
+    maker, opener = two
+    event = maker.event()
+    opened = opener.open_event(maker.event_handle(event))
+    assert maker.destroy(event) == 0
+    refused = monitor.run("migrate", str(sessions(monitor)[1].id), "--to", "gpu:1,2")
+    assert "an event open that another process of its program has made and has destroyed" in refused.stderr
+    assert [list(one.devices) for one in sessions(monitor)] == [[0, 1]] * 2
+    assert opener.destroy(opened) == 0
+    move_both(monitor, "gpu:1,2", [1, 2])
+
+
 def test_memory_is_the_same_for_all(monitor: harness.Monitor, three: list[Member]) -> None:
     """At the same addresses, with what was written, and still one: what one writes then, the others read."""
     maker, opener, another = three

@@ -53,7 +53,7 @@ def told_to_cancel(session: Session) -> list[str]:
 
 
 def test_the_reason_is_that_of_the_process_which_cannot_move() -> None:
-    """Whichever of them is heard first: one that others hold back, and one that was told to give up for it."""
+    """Whichever is heard first: one that others hold back, and one that was told to give up for it."""
     custody, _ = new_custody()
     sessions = program(3)
     gang = Gang(sessions[0].lease)
@@ -81,7 +81,7 @@ def test_the_reason_is_that_of_the_process_which_cannot_move() -> None:
 def test_who_goes_ahead_of_a_process_that_was_not_told_is_called_back() -> None:
     """The monitor was killed while it gave its orders; the next one hears of them in any order."""
     for away in range(3):
-        custody, reunion = new_custody()
+        _, reunion = new_custody()
         sessions = program(3)
         lease = sessions[0].lease
         lease.members.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -141,20 +142,22 @@ def test_a_child_that_wants_more(monitor: harness.Monitor) -> None:
         Process(monitor, program, devices=2)
 
 
-def test_a_program_of_several_processes_stays(monitor: harness.Monitor) -> None:
-    program = some_program()
-    with Process(monitor, program, devices=2), Process(monitor, program, devices=2) as child:
-        refused = monitor.run("migrate", str(child.number), "--to", "gpu:any")
-        assert refused.returncode != 0
-        assert "one of 2 processes of a program with 2 GPUs, which stays where it is" in refused.stderr
+def spoilable(devices: str, behaviour: str, mark: Path) -> AbstractContextManager[harness.Monitor]:
+    """One whose API servers of several devices behave like this once the file is there."""
+    return harness.monitor(
+        "--pool",
+        "1",
+        GPUFERRY_SIM_DEVICES=devices,
+        GPUFERRY_FAKE_SEVERAL=behaviour,
+        GPUFERRY_FAKE_ONCE=str(mark),
+    )
 
 
 @pytest.fixture
 def spoilt(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[harness.Monitor, Path]]:
     """One whose API servers of several devices do not get ready once the file is there."""
     mark = tmp_path / "mark"
-    settings = {"GPUFERRY_FAKE_SEVERAL": request.param, "GPUFERRY_FAKE_ONCE": str(mark)}
-    with harness.monitor("--pool", "1", GPUFERRY_SIM_DEVICES="2", **settings) as monitor:
+    with spoilable("2", request.param, mark) as monitor:
         monitor.wait_idle(2)
         yield monitor, mark
         monitor.wait_for(lambda status: is_whole(status) and len(status.servers) == 2, "both are free")
@@ -188,6 +191,27 @@ def test_a_child_that_leaves_meanwhile(spoilt: tuple[harness.Monitor, Path], par
                 parent.connection.close()
                 monitor.wait_for(lambda status: not status.sessions, "the parent is gone")
         monitor.wait_for(lambda status: len(status.servers) == 3 - parent_first, "the child is gone")
+
+
+def test_no_api_server_starts_where_a_program_is_to_go(tmp_path: Path) -> None:
+    """All of its processes stay, and what was begun for them is gone."""
+    mark = tmp_path / "mark"
+    with spoilable("3", "fail", mark) as monitor:
+        monitor.wait_idle(3)
+        program, half = some_program(), frames.DEVICES_MAX << 20
+        with (
+            Process(monitor, program, devices=2, memory=half) as parent,
+            Process(monitor, program, devices=2) as child,
+        ):
+            before = granted(monitor.status())
+            mark.touch()
+            refused = monitor.run("migrate", str(child.number), "--to", "gpu:1,2")
+            assert "no API server starts on GPUs 1, 2: no driver to be found" in refused.stderr
+            assert (parent.echo(b"1"), child.echo(b"2")) == (b"1", b"2")
+            monitor.wait_for(
+                lambda status: len(status.servers) == 5, "none of those that were started is left"
+            )
+            assert granted(monitor.status()) == before
 
 
 def test_a_process_that_comes_while_the_one_before_is_ending() -> None:

@@ -73,6 +73,15 @@ static void wrong_memory(void) {
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAllocFromPoolAsync(NULL, MIB2, pool, NULL));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAllocFromPoolAsync(&address, MIB2, NULL, NULL));
     FAILS(CUDA_ERROR_OUT_OF_MEMORY, cuMemAllocFromPoolAsync(&address, SIZE_MAX, pool, NULL));
+    address = 1; // no bytes are nothing, which may be freed, other than with cuMemAlloc
+    OK(cuMemAllocAsync(&address, 0, NULL));
+    EXPECT(address == 0);
+    OK(cuMemFreeAsync(address, NULL));
+    address = 1;
+    OK(cuMemAllocFromPoolAsync(&address, 0, pool, NULL));
+    EXPECT(address == 0);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuMemAllocAsync(NULL, 0, NULL));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, cuMemAllocAsync(&address, 0, none));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuMemFreeAsync(plain, NULL));
     address = take(pool, MIB2, NULL);
     FAILS(CUDA_ERROR_INVALID_HANDLE, cuMemFreeAsync(address, none));

@@ -1,6 +1,7 @@
-// A program of several processes on two devices, as those that train a model start one for each device: a child
-// works on the second device, which it chooses or which is all that CUDA_VISIBLE_DEVICES shows it; each opens
-// the others' memory on its own device and on the other one; and a child's child has both devices as well.
+// A program of several processes on two devices, as those that train a model start one for each device: a
+// child works on the second device, which it chooses or which is all that CUDA_VISIBLE_DEVICES shows it; each
+// opens the others' memory on its own device and on the other one; and a child's child has both devices as
+// well.
 //
 // suite: devices
 #include "driver.h"

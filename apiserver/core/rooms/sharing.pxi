@@ -50,6 +50,7 @@ cdef struct Imported:
     uint64_t address
     uint64_t size               # 0: it is not mapped yet
     uint32_t seat
+    uint32_t context            # in which it was opened, as a header says it; of its device, the primary one
 
 cdef struct OpenedEvent:
     uint8_t token[GF_TOKEN_SIZE]
@@ -66,4 +67,5 @@ cdef struct Sharing:
     uint64_t imported           # mappings of others' memory
     uint32_t *extents           # per page of the window: 1 + the extent of the mapping that starts there; NULL: none yet
     cpp_set[uint64_t] *carried   # pages where mappings begin that nobody has made and this session carries as it moves
+    uint8_t *openers            # per page: the place of the device for which the mapping of others' memory was opened
     uint16_t *opened            # per extent: mappings of it that are another's memory
