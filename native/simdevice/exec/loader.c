@@ -242,8 +242,12 @@ static bool resolve(struct loading *l, struct sim_object *object) {
                                           "sim_kernel_run_warp"};
     void *functions[] = {&object->run_block, &object->run_thread, &object->run_warp};
     const uint32_t *abi = defined(l, "sim_kernel_abi", 4), *form = defined(l, "sim_kernel_form", 4);
-    if (abi == NULL || *abi != SIM_KERNEL_ABI || form == NULL || *form > SIM_FORM_WARPS)
+    const uint32_t *quick = defined(l, "sim_kernel_quick", 4), *stack = defined(l, "sim_kernel_stack", 4);
+    if (abi == NULL || *abi != SIM_KERNEL_ABI || form == NULL || *form > SIM_FORM_WARPS || quick == NULL ||
+        stack == NULL)
         return FAIL(l, "made for another kernel ABI");
+    object->quick = *quick != 0;
+    object->stack = *stack;
     object->form = (enum sim_kernel_form) * form;
     void *entry = defined(l, entries[object->form], 1);
     if (entry == NULL)

@@ -8,6 +8,8 @@ struct sim_object {
     void *base;
     size_t size;
     enum sim_kernel_form form;
+    bool quick;
+    uint32_t stack;
     /* the one of the form */
     sim_run_block_fn *run_block;
     sim_run_thread_fn *run_thread;

@@ -65,7 +65,8 @@ class WarpEmitter(FunctionEmitter):
         self.warp_handlers = warp_handlers
         self.kinds: dict[str, str] = {}
         accesses = sum(isinstance(item, Instruction) and item.opcode in ("ld", "st") for item in items)
-        self.is_small = accesses <= _SMALL  # loads and stores are worth their code at each place
+        # Whether loads and stores are worth their code at each place.
+        self.is_small = accesses <= _SMALL and not kernel.quick
         self.widener = Widener(self.spread, self.kinds.get)
         self.mask = "%mask.in"
         self.narrowed = False
