@@ -664,9 +664,10 @@ cdef class Core:
         return found
 
     @property
-    def claimed(self) -> int:
-        """Bytes that the session has claimed in its lease's book; 0: it has the lease alone."""
-        return claimed(self.s)
+    def claimed(self) -> list[int]:
+        """Bytes that the session has claimed in its lease's book, by the program's numbers of its devices; 0: it has the
+        lease alone."""
+        return [claimed(self.s, self.s.device.shown[number]) for number in range(self.s.device.visible)]
 
     def exports(self) -> list[tuple[bytes, int, int, int]]:
         """What others may find of this session: token, address and size, or the event's handle."""

@@ -101,10 +101,12 @@ class Mover:
                 moved.report.CopyFrom(source.run())
             moved.moved = self.left = True
         except MigrationError as error:
-            moved.reason = self._progress.cancelled if isinstance(error, Cancelled) else error.reason
+            moved.cancelled = isinstance(error, Cancelled)
+            moved.reason = self._progress.cancelled if moved.cancelled else error.reason
             moved.lost = self.left = isinstance(error, Lost)
             moved.others_stay = isinstance(error, OthersStay)
         except RuntimeError as error:  # the session ended, or something cannot be had
+            moved.cancelled = bool(self._progress.cancelled)
             moved.reason = self._progress.cancelled or str(error)
         except Exception as error:
             traceback.print_exc()

@@ -1,8 +1,8 @@
 """Expressions of the spec, for sizes, answers and conditions: parsed as Python's, written as C.
 
-Sizes know integers, arguments, + - * and parentheses: both sides compute them. Answers and conditions, which
-the guest alone computes, know members (`hStream.flags`), places in an array, comparisons, and/or/not, & | //
-and `a if c else b` too.
+Sizes know integers, arguments, + - *, parentheses and `texel(format, channels)`: both sides compute them.
+Answers and conditions, which the guest alone computes, know members (`hStream.flags`), places in an array,
+comparisons, and/or/not, & | // and `a if c else b` too.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Gt: ">",
     ast.GtE: ">=",
 }
+FUNCTIONS = {"texel": "gf_texel_bytes"}  # of sizes: C's name (native/wire/texel.h)
 PREFIXES: dict[type[ast.unaryop], str] = {ast.Not: "!", ast.USub: "-", ast.Invert: "~"}
 Path = tuple[str, ...]
 
@@ -65,6 +66,8 @@ def _size(node: ast.expr, name: Callable[[str], str]) -> str:
         return name(node.id)
     if isinstance(node, ast.BinOp) and type(node.op) in SUMS:
         return f"({_size(node.left, name)} {SUMS[type(node.op)]} {_size(node.right, name)})"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS:
+        return f"{FUNCTIONS[node.func.id]}({', '.join(_size(argument, name) for argument in node.args)})"
     raise ExpressionError(f"{ast.unparse(node)!r} is not a number, an argument, or + - * of such")
 
 

@@ -1,5 +1,6 @@
-"""Where the processes of a program that moves wait for each other, and where it is settled that all of them
-move, or none: a file that whoever moves one of them has. It needs nobody who could die meanwhile.
+"""The processes of a program move together or not at all. The API servers that move them share a file in
+memory, the gate: there they wait for each other, stage by stage, and there one verdict is settled for all of
+them. No coordinator is needed, so none can die meanwhile.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from .errors import Cancelled, LinkBroken, OthersStay, Refused
 
 
 class Stage(enum.IntEnum):
-    """What each has done when it comes to the gate."""
+    """How far the move of one process has come; all of a program's processes pass a stage together."""
 
-    COPIED = 0  # all that can be done while the program runs
-    STILL = 1  # its process is held, and its device has nothing to do
-    SHOWN = 2  # what others open of it is there, where it goes
-    COMPLETE = 3  # all of it is there
+    COPIED = 0  # all memory that can be copied while the program runs is copied
+    STILL = 1  # the process is held, and its device has nothing left to do
+    SHOWN = 2  # the destination has what other processes open of this one (memory, events, pools)
+    COMPLETE = 3  # the destination has the whole session
 
 
 class Verdict(enum.IntEnum):
-    """What is settled for all."""
+    """What is settled for all processes of the program; it never changes once it is GO or STAY."""
 
     OPEN = 0
     GO = 1
     STAY = 2
 
 
-LAYOUT = struct.Struct("<2I4I")  # how many they are; the verdict; how many have come to each stage
+LAYOUT = struct.Struct("<2I4I")  # number of processes; Verdict; how many have come to each Stage
 PAUSE = 0.001  # seconds between looks at the others
 TOGETHER = "the processes of a program move together, and another one of them "
 
@@ -43,47 +44,49 @@ _within = threading.Lock()  # the file's lock holds between processes only
 
 
 class Meeting(Protocol):
-    """How one that moves waits for the others. For a program of one process there is nobody to wait for."""
+    """How the move of one process waits for the moves of the program's other processes: Gate or Alone."""
 
     @property
     def alone(self) -> bool:
-        """Whether there are no others."""
+        """Whether the program has only this process."""
 
     def meet(self, stage: Stage, seconds: float) -> None:
-        """Wait until all others have done this, too. Raises Refused, LinkBroken or Cancelled: nobody moves.
-        After the last stage everybody does.
+        """Wait, `seconds` at most, until every process has come to this stage. A return from Stage.COMPLETE
+        means that all of them move. Raises Refused, LinkBroken or Cancelled when none of them does.
         """
 
     def stay(self) -> object:
-        """Let nobody move, unless it is settled that all do."""
+        """Settle that no process moves, unless it is settled already that all do."""
 
 
 class Alone:
-    """Nobody to wait for."""
+    """The Meeting of a program with one process: every stage is passed at once."""
 
     alone = True
 
     def meet(self, stage: Stage, seconds: float) -> None:
-        """Go on."""
+        """Returns at once."""
 
     def stay(self) -> None:
-        """Nobody else need know."""
+        """Does nothing, as there is nobody to tell."""
 
 
 def make(count: int) -> int:
-    """The descriptor of a new gate for so many."""
+    """Returns the descriptor of a new gate for `count` processes."""
     descriptor = os.memfd_create("gpuferry-gate", os.MFD_CLOEXEC)
     os.write(descriptor, LAYOUT.pack(count, Verdict.OPEN, 0, 0, 0, 0))
     return descriptor
 
 
 class Gate:
-    """The gate, for one of those that move. It takes the descriptor."""
+    """The gate as the move of one process sees it. Owns the descriptor that it is given."""
 
     alone = False
 
     def __init__(self, descriptor: int, wake: int, link: int) -> None:
-        """`wake` becomes readable when this one shall not move; `link` breaks if its destination ends."""
+        """`wake`: a descriptor that becomes readable when this move is cancelled. `link`: the connection to
+        the destination, which hangs up if that ends.
+        """
         self._descriptor = descriptor
         self._poller = select.poll()
         self._poller.register(wake, select.POLLIN)
@@ -91,8 +94,8 @@ class Gate:
         self._wake = wake
 
     def meet(self, stage: Stage, seconds: float) -> None:
-        """Wait until all others have done this, too. Raises Refused, LinkBroken or Cancelled: nobody moves.
-        After the last stage everybody does.
+        """Wait, `seconds` at most, until every process has come to this stage. A return from Stage.COMPLETE
+        means that all of them move. Raises Refused, LinkBroken or Cancelled when none of them does.
         """
         until = time.monotonic() + seconds
         count, verdict, come = self._come(stage)
@@ -111,7 +114,7 @@ class Gate:
             raise OthersStay(f"{TOGETHER}stays where it is")
 
     def stay(self) -> Verdict:
-        """Let nobody move, unless it is settled that all do. Returns what is settled."""
+        """Settle that no process moves, unless it is settled already that all do. Returns the verdict."""
         with self._locked():
             count, verdict, *come = self._read()
             if verdict == Verdict.OPEN:

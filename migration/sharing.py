@@ -19,6 +19,7 @@ FIND = REQUESTS["sessionImportFind"]
 MAP = REQUESTS["sessionImportMap"]
 IMPORT_EVENT = REQUESTS["sessionImportEvent"]
 CLAIM = REQUESTS["sessionMemoryClaim"]
+CLAIM_ON = REQUESTS["sessionMemoryClaimOn"]
 ALIAS = REQUESTS["sessionMemAlias"]
 EVENT_CREATE = REQUESTS["cuEventCreate"]
 HANDLE = REQUESTS["cuEventDestroy_v2"]
@@ -45,8 +46,11 @@ class Shared:
 
     def claim(self) -> None:
         """Claim for the destination what the session has claimed here: nobody else may have it there."""
-        if wanted := self._core.claimed:
-            self._wire.tell("sessionMemoryClaim", CLAIM.pack(wanted))
+        for device, wanted in enumerate(self._core.claimed):
+            if wanted and device == 0:
+                self._wire.tell("sessionMemoryClaim", CLAIM.pack(wanted))
+            elif wanted:
+                self._wire.tell("sessionMemoryClaimOn", CLAIM_ON.pack(wanted, device))
 
     def show(self) -> None:
         """Export at the destination what is exported here, once it is known there what nobody has made."""

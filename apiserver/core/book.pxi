@@ -9,11 +9,12 @@ cdef extern from "<sys/file.h>" nogil:
 
 
 cdef enum:
-    BOOK_SIZE = GF_SEATS * sizeof(gf_seat) + GF_EXTENTS * sizeof(gf_shared_extent) + GF_SEATS * GF_EXTENTS
+    BOOK_SIZE = (GF_SEATS * sizeof(gf_seat) + GF_EXTENTS * sizeof(gf_shared_extent) + GF_SEATS * GF_EXTENTS
+                 + GF_SEATS * sizeof(gf_seat_devices))
 
 
 cdef void open_extents(Session *s) noexcept nogil:
-    """Of a book that has them: one of an earlier version has not. book.lock is held."""
+    """Of a whole book: one of an earlier version has its seats alone. book.lock is held."""
     cdef void *memory
     s.book.extents = NULL
     if lseek(s.book.file, 0, SEEK_END) < BOOK_SIZE:
@@ -22,6 +23,7 @@ cdef void open_extents(Session *s) noexcept nogil:
     if memory != MAP_FAILED:
         s.book.extents = <gf_shared_extent *>(<uint8_t *>memory + GF_SEATS * sizeof(gf_seat))
         s.book.has = <uint8_t *>&s.book.extents[GF_EXTENTS]
+        s.book.devices = <gf_seat_devices *>(s.book.has + GF_SEATS * GF_EXTENTS)
 
 
 cdef void close_extents(Session *s) noexcept nogil:
@@ -43,8 +45,8 @@ cdef bint is_anyones(Session *s, uint32_t extent) noexcept nogil:
     return False
 
 
-cdef uint64_t orphaned(Session *s) noexcept nogil:
-    """Memory that processes have mapped whose owner has given it back, or is gone: it still counts, once."""
+cdef uint64_t orphaned(Session *s, const Gpu *gpu) noexcept nogil:
+    """The device's memory that processes have mapped whose owner has given it back, or is gone: it still counts, once."""
     cdef uint64_t sum = 0
     cdef uint32_t i, owner
     if s.book.extents == NULL:
@@ -53,6 +55,8 @@ cdef uint64_t orphaned(Session *s) noexcept nogil:
         if s.book.extents[i].size == 0:
             break                   # the first that is free was taken, always
         owner = maker_of(s, i)
+        if s.book.extents[i].device != <uint32_t>gpu.place:
+            continue
         if has_extent(s, owner, i)[0] != GF_HAS_MADE and is_anyones(s, i):
             sum += min(s.book.extents[i].size, s.window.quota)
     return sum
@@ -60,7 +64,7 @@ cdef uint64_t orphaned(Session *s) noexcept nogil:
 
 cdef uint32_t maker_of(Session *s, uint32_t extent) noexcept nogil:
     """The seat of whoever has made it, as the book says."""
-    return <uint32_t>min(s.book.extents[extent].owner, <uint64_t>GF_SEATS - 1)
+    return min(s.book.extents[extent].owner, <uint32_t>GF_SEATS - 1)
 
 
 cdef bint others_have(Session *s, uint32_t extent) noexcept nogil:
@@ -88,18 +92,22 @@ cdef void take_orphan(Session *s, uint32_t extent) noexcept nogil:
     flock(s.book.file, LOCK_UN)
 
 
-cdef uint64_t claimed(Session *s) noexcept nogil:
-    """Bytes that this process has claimed in the book; 0: there is none."""
-    return s.book.credit if s.book.file >= 0 else 0
+cdef uint64_t claimed(Session *s, const Gpu *gpu) noexcept nogil:
+    """Bytes of the device's memory that this process has claimed in the book; 0: there is none."""
+    return gpu.credit if s.book.file >= 0 else 0
 
 
 cdef bint is_covered(Session *s) noexcept nogil:
     """Whether all that is mapped was claimed."""
-    return s.book.admitted <= s.book.credit
+    cdef bint covered = True
+    cdef int i
+    for i in range(s.device.count):
+        covered = covered and gpu_at_place(s, i).admitted <= gpu_at_place(s, i).credit
+    return covered
 
 
-cdef int enter_extent(Session *s, uint64_t size, uint32_t *extent) noexcept nogil:
-    """This process's memory gets a place in the book."""
+cdef int enter_extent(Session *s, const Gpu *gpu, uint64_t size, uint32_t *extent) noexcept nogil:
+    """The device's memory that this process has made gets a place in the book."""
     cdef int status = cu.CUDA_ERROR_OUT_OF_MEMORY
     cdef uint32_t i
     if s.book.extents == NULL:
@@ -108,6 +116,7 @@ cdef int enter_extent(Session *s, uint64_t size, uint32_t *extent) noexcept nogi
     for i in range(GF_EXTENTS):
         if s.book.extents[i].size == 0 or not is_anyones(s, i):
             s.book.extents[i].owner = s.book.seat
+            s.book.extents[i].device = <uint32_t>gpu.place
             s.book.extents[i].size = size
             has_extent(s, s.book.seat, i)[0] = GF_HAS_MADE
             extent[0] = i
@@ -119,49 +128,54 @@ cdef int enter_extent(Session *s, uint64_t size, uint32_t *extent) noexcept nogi
 
 cdef void begin_book(Session *s) noexcept nogil:
     """Nobody else has the lease: all of the quota is this session's."""
+    cdef int i
     pthread_mutex_lock(&s.book.lock)
     close_extents(s)
     s.book.file = -1
-    s.book.admitted = 0
-    s.book.credit = s.window.quota
+    for i in range(s.device.count):
+        gpu_at_place(s, i).admitted = 0
+        gpu_at_place(s, i).credit = s.window.quota
     pthread_mutex_unlock(&s.book.lock)
 
 
-cdef void write_seat(Session *s) noexcept nogil:
-    cdef uint64_t credit = s.book.credit
-    pwrite(s.book.file, &credit, sizeof(credit), s.book.seat * sizeof(gf_seat))
+cdef void write_seat(Session *s, const Gpu *gpu) noexcept nogil:
+    if gpu.place == 0:
+        pwrite(s.book.file, &gpu.credit, sizeof(gpu.credit), s.book.seat * sizeof(gf_seat))
+    elif s.book.extents != NULL:
+        s.book.devices[s.book.seat].claimed[gpu.place] = gpu.credit
 
 
-cdef uint64_t claimed_by_others(Session *s) noexcept nogil:
+cdef uint64_t claimed_by_others(Session *s, const Gpu *gpu) noexcept nogil:
     cdef gf_seat seats[GF_SEATS]
     cdef uint64_t sum = 0
     cdef ssize_t size = pread(s.book.file, seats, sizeof(seats), 0)
     cdef uint32_t i
-    if size < <ssize_t>sizeof(seats):
+    if size < <ssize_t>sizeof(seats) or (gpu.place > 0 and s.book.extents == NULL):
         return s.window.quota
-    sum = orphaned(s)
+    sum = orphaned(s, gpu)
     for i in range(GF_SEATS):
         if i != s.book.seat:
-            sum += min(seats[i].claimed, s.window.quota)
+            sum += min(s.book.devices[i].claimed[gpu.place] if gpu.place > 0 else seats[i].claimed, s.window.quota)
     return sum
 
 
-cdef bint claim(Session *s, uint64_t wanted, uint64_t *left) noexcept nogil:
-    """Raises the credit to `wanted` bytes at least. `left`: what nobody has claimed then. book.lock is held."""
+cdef bint claim(Session *s, Gpu *gpu, uint64_t wanted, uint64_t *left) noexcept nogil:
+    """Raises the credit on the device to `wanted` bytes at least. `left`: what nobody has claimed then. book.lock is
+    held."""
     cdef uint64_t others, room
     cdef bint fine
     if s.book.file < 0:
         left[0] = 0
-        return wanted <= s.book.credit
+        return wanted <= gpu.credit
     flock(s.book.file, LOCK_EX)
-    others = claimed_by_others(s)
+    others = claimed_by_others(s, gpu)
     room = s.window.quota - others if others < s.window.quota else 0
-    fine = wanted <= max(room, s.book.credit)
-    if fine and wanted > s.book.credit:
-        s.book.credit = wanted
-        write_seat(s)
+    fine = wanted <= max(room, gpu.credit)
+    if fine and wanted > gpu.credit:
+        gpu.credit = wanted
+        write_seat(s, gpu)
     flock(s.book.file, LOCK_UN)
-    left[0] = room - s.book.credit if room > s.book.credit else 0
+    left[0] = room - gpu.credit if room > gpu.credit else 0
     return fine
 
 
@@ -170,16 +184,11 @@ cdef bint admit(Session *s, Gpu *gpu, uint64_t size) noexcept nogil:
     cdef uint64_t left
     cdef bint fine
     pthread_mutex_lock(&s.book.lock)
-    if s.device.count > 1:
-        fine = size <= s.window.quota and gpu.admitted <= s.window.quota - size
-        gpu.admitted += size if fine else 0
-        pthread_mutex_unlock(&s.book.lock)
-        return fine
-    fine = size <= s.window.quota and s.book.admitted <= s.window.quota - size
-    if fine and s.book.admitted + size > s.book.credit and not s.arrival.restoring:     # which claims all in the end
-        fine = claim(s, s.book.admitted + size, &left)
+    fine = size <= s.window.quota and gpu.admitted <= s.window.quota - size
+    if fine and gpu.admitted + size > gpu.credit and not s.arrival.restoring:     # which claims all in the end
+        fine = claim(s, gpu, gpu.admitted + size, &left)
     if fine:
-        s.book.admitted += size
+        gpu.admitted += size
     pthread_mutex_unlock(&s.book.lock)
     return fine
 
@@ -187,41 +196,40 @@ cdef bint admit(Session *s, Gpu *gpu, uint64_t size) noexcept nogil:
 cdef void discharge(Session *s, Gpu *gpu, uint64_t size) noexcept nogil:
     """Gives back bytes of the device's memory that had been admitted."""
     pthread_mutex_lock(&s.book.lock)
-    if s.device.count > 1:
-        gpu.admitted -= size
-    else:
-        s.book.admitted -= size
+    gpu.admitted -= size
     pthread_mutex_unlock(&s.book.lock)
 
 
-cdef int claim_memory(Session *s, uint64_t wanted, uint64_t *credit, uint64_t *left) noexcept nogil:
+cdef int claim_memory(Session *s, Gpu *gpu, uint64_t wanted, uint64_t *credit, uint64_t *left) noexcept nogil:
     cdef bint fine
     pthread_mutex_lock(&s.book.lock)
-    fine = claim(s, wanted, left)
-    credit[0] = s.book.credit
+    fine = claim(s, gpu, wanted, left)
+    credit[0] = gpu.credit
     pthread_mutex_unlock(&s.book.lock)
     return cu.CUDA_SUCCESS if fine else cu.CUDA_ERROR_OUT_OF_MEMORY
 
 
-cdef void keep_memory(Session *s, uint64_t credit) noexcept nogil:
-    """The guest needs no more than this: others may claim the rest."""
+cdef void keep_memory(Session *s, Gpu *gpu, uint64_t credit) noexcept nogil:
+    """The guest needs no more of the device's memory than this: others may claim the rest."""
     pthread_mutex_lock(&s.book.lock)
-    credit = max(credit, s.book.admitted)
-    if s.book.file >= 0 and credit < s.book.credit:
-        s.book.credit = credit
-        write_seat(s)
+    credit = max(credit, gpu.admitted)
+    if s.book.file >= 0 and credit < gpu.credit:
+        gpu.credit = credit
+        write_seat(s, gpu)
     pthread_mutex_unlock(&s.book.lock)
 
 
 cdef void share_lease(Session *s, int file, uint32_t seat) noexcept nogil:
     """From here on others have the lease too: what this session does not use, they may claim."""
+    cdef int i
     pthread_mutex_lock(&s.book.lock)
     close_extents(s)
     s.book.file = file
     s.book.seat = min(seat, <uint32_t>GF_SEATS - 1)
     open_extents(s)
-    s.book.credit = s.book.admitted
-    write_seat(s)
+    for i in range(s.device.count):
+        gpu_at_place(s, i).credit = gpu_at_place(s, i).admitted
+        write_seat(s, gpu_at_place(s, i))
     pthread_mutex_unlock(&s.book.lock)
 
 

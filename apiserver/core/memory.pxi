@@ -113,25 +113,30 @@ cdef int allow_access(Session *s, Gpu *gpu, uint64_t address, uint64_t size) noe
     return cu.cuMemSetAccess(address, size, access, count)
 
 
+cdef int set_access(Gpu *gpu, uint64_t address, uint64_t size, bint allowed) noexcept nogil:
+    """Whole mappings, whosever memory they are, may be read and written by this device, or not be reached at all."""
+    cdef cu.CUmemAccessDesc access
+    memset(&access, 0, sizeof(access))
+    access.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
+    access.location.id = gpu.cu
+    if allowed:
+        access.flags = cu.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    return cu.cuMemSetAccess(address, size, &access, 1)
+
+
 cdef int open_memory(Session *s, Gpu *owner, Gpu *gpu) noexcept nogil:
     """What is mapped of one device's memory becomes another's to reach, or is so no more."""
-    cdef cu.CUmemAccessDesc access
     cdef uint64_t page = 0
     cdef uint64_t left = s.window.used
     cdef uint64_t bytes
     cdef int status = cu.CUDA_SUCCESS
-    memset(&access, 0, sizeof(access))
-    access.location.type = cu.CU_MEM_LOCATION_TYPE_DEVICE
-    access.location.id = gpu.cu
-    if owner.reached_by >> gpu.place & 1:
-        access.flags = cu.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
     while left > 0 and status == cu.CUDA_SUCCESS:
         if not is_backed(s, page):
             page += 1
             continue
         bytes = <uint64_t>s.window.pages[page] << PAGE_BITS
         if gpu_at(s, page) == owner:
-            status = cu.cuMemSetAccess(s.window.base + (page << PAGE_BITS), bytes, &access, 1)
+            status = set_access(gpu, s.window.base + (page << PAGE_BITS), bytes, owner.reached_by >> gpu.place & 1)
         page += s.window.pages[page]
         left -= bytes
     return status
@@ -339,8 +344,6 @@ cdef int unmap_all(Session *s) noexcept nogil:
         status = status or unback(s, s.window.base + (page << PAGE_BITS), <uint64_t>s.window.pages[page] << PAGE_BITS)
     madvise(s.window.mapped, s.window.size >> (PAGE_BITS + 3), MADV_DONTNEED)
     s.window.used = 0
-    for i in range(s.device.count):
-        gpu_at_place(s, i).admitted = 0
     return status
 
 

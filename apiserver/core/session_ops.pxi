@@ -51,11 +51,21 @@ cdef int sessionDevices_call(Session *s, Frame *f, gf_req_sessionDevices *q) noe
 
 cdef int sessionMemoryClaim_call(Session *s, Frame *f, gf_req_sessionMemoryClaim *q, uint64_t *credit,
                                  uint64_t *left) noexcept nogil:
-    return claim_memory(s, q.wanted, credit, left)
+    return claim_memory(s, s.device.shown[0], q.wanted, credit, left)
+
+
+cdef int sessionMemoryClaimOn_call(Session *s, Frame *f, gf_req_sessionMemoryClaimOn *q, uint64_t *credit,
+                                   uint64_t *left) noexcept nogil:
+    return claim_memory(s, s.device.shown[q.device], q.wanted, credit, left)
 
 
 cdef int sessionMemoryKeep_call(Session *s, Frame *f, gf_req_sessionMemoryKeep *q) noexcept nogil:
-    keep_memory(s, q.credit)
+    keep_memory(s, s.device.shown[0], q.credit)
+    return cu.CUDA_SUCCESS
+
+
+cdef int sessionMemoryKeepOn_call(Session *s, Frame *f, gf_req_sessionMemoryKeepOn *q) noexcept nogil:
+    keep_memory(s, s.device.shown[q.device], q.credit)
     return cu.CUDA_SUCCESS
 
 

@@ -67,7 +67,7 @@ cdef int sessionRestoreOrphan_call(Session *s, Frame *f, gf_req_sessionRestoreOr
     if not on_pages(s, q.address, q.size) or not is_own(s, page) or s.window.pages[page] != q.size >> PAGE_BITS:
         return cu.CUDA_ERROR_INVALID_VALUE
     status = prepare_sharing(s)
-    status = status or enter_extent(s, q.size, &extent)
+    status = status or enter_extent(s, gpu_at(s, page), q.size, &extent)
     if status == cu.CUDA_ERROR_NOT_SUPPORTED:
         return cu.CUDA_SUCCESS      # it has the lease alone
     if status != cu.CUDA_SUCCESS:

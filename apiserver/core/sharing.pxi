@@ -111,7 +111,7 @@ cdef int lend(Session *s, uint64_t page, Segment *part, uint32_t seat) noexcept 
     elif s.sharing.extents[page] > 0:
         part.extent = s.sharing.extents[page] - 1
     else:
-        status = enter_extent(s, <uint64_t>part.pages << PAGE_BITS, &part.extent)
+        status = enter_extent(s, gpu_at(s, page), <uint64_t>part.pages << PAGE_BITS, &part.extent)
         if status == cu.CUDA_SUCCESS:
             s.sharing.extents[page] = part.extent + 1
     if status == cu.CUDA_SUCCESS:
@@ -318,7 +318,8 @@ cdef int prepare_sharing(Session *s) noexcept nogil:
     return cu.CUDA_SUCCESS
 
 
-cdef int import_parts(Session *s, const vector[Segment] *parts, uint64_t address) noexcept nogil:
+cdef int import_parts(Session *s, Gpu *gpu, const vector[Segment] *parts, uint64_t address) noexcept nogil:
+    """Maps all parts there, for the device to reach, whosever memory they are."""
     cdef uint64_t size = 0
     cdef uint64_t at = address
     cdef size_t i
@@ -337,7 +338,10 @@ cdef int import_parts(Session *s, const vector[Segment] *parts, uint64_t address
         if status == cu.CUDA_SUCCESS:
             status = open_part(s, at, &parts[0][i])
             if status == cu.CUDA_SUCCESS:
-                at += <uint64_t>parts[0][i].pages << PAGE_BITS
+                size = <uint64_t>parts[0][i].pages << PAGE_BITS
+                at += size
+                if gpu_at(s, page_of(s, at - size)) != gpu:
+                    status = set_access(gpu, at - size, size, True)
     if status != cu.CUDA_SUCCESS and at > address:
         unmap_memory(s, address, at - address)
     return status
@@ -361,7 +365,7 @@ cdef int sessionImportMap_call(Session *s, Frame *f, gf_req_sessionImportMap *q)
     cdef int status
     if one == NULL:
         return cu.CUDA_ERROR_INVALID_VALUE
-    status = import_parts(s, one.parts, q.address)
+    status = import_parts(s, gpu_in(s, f.context), one.parts, q.address)
     free_import(one)
     return status
 

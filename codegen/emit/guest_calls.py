@@ -12,12 +12,11 @@ that is overridden becomes a call of `gf_<symbol>_<step>`, which is written by h
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-
 from .. import codec
 from ..codec import ArgCodec, Form
-from ..expression import ExpressionError, Path, c_text, paths, saturating
+from ..expression import Path, c_text, saturating
+from ..guest_names import BEHIND, BYTES, CONSTANT, Names
+from ..guest_use import check_use
 from ..model import (
     Access,
     Arg,
@@ -29,33 +28,15 @@ from ..model import (
     Kind,
     ObjectKind,
     Spec,
-    SpecError,
     Step,
     Use,
     Variant,
-    Where,
 )
 from ..render import render
 from ..wire import BY_VALUE, Message, message
 from .guest_objects import struct
 
-# Variables of the generated function.
-LOCALS = {"request", "reply", "result", "behind", "parts"}
-CONSTANT = re.compile(r"(CU|GF_)\w+$")
-# What an expression may ask besides the arguments, and what stands for it in C.
-ROOTS = {"device": "gf_device_here()->", "session": "gf_session", "context": "gf_context_current()->"}
-# An answer that is copied as it lies in memory.
-BYTES = re.compile(r"bytes\((.*)\)$")
-BEHIND = {Kind.OUT, Kind.IN, Kind.INOUT, Kind.STRING, Kind.HOST, Kind.IMAGE}
 INVALID = "CUDA_ERROR_INVALID_VALUE"
-
-
-@dataclass(frozen=True)
-class Lines:
-    """C statements of one step, in order."""
-
-    step: str
-    text: tuple[str, ...]
 
 
 def refuse(condition: str, result: str) -> list[str]:
@@ -68,118 +49,27 @@ class Body:
     def __init__(self, spec: Spec, variant: Variant) -> None:
         self.spec = spec
         self.variant = variant
-        self.args = {arg.name: arg for arg in variant.args}
+        self.names = Names(spec, variant)
+        self.args = self.names.args
         self.message: Message | None = message(spec.types, variant) if variant.on_wire else None
         creates = self.message is not None or variant.klass is Class.LOCAL
         self.created = next(
             (a for a in variant.args if a.kind is Kind.HANDLE and a.use is Use.CREATE and creates), None
         )
         self.ended = next((a for a in variant.args if a.kind is Kind.HANDLE and a.use is Use.DESTROY), None)
-        self.asked = {path[0] for text, _ in self.expressions() for path in self.paths(text) if len(path) > 1}
+        self.asked = {
+            path[0]
+            for text, _ in self.names.expressions()
+            for path in self.names.paths(text)
+            if len(path) > 1
+        }
         self.asked |= {variant.attribute.of} if variant.attribute else set()
-
-    def fail(self, where: Where, cause: str, remedy: str) -> SpecError:
-        return SpecError(where, f"{self.variant.symbol}: {cause}", remedy)
-
-    # Expressions
-
-    def expressions(self) -> list[tuple[str, Where]]:
-        """Every expression of the function's entry, with its place in the spec."""
-        found = [(e.condition, e.where) for e in self.variant.early]
-        left = [*self.variant.answer, *self.variant.effect]
-        while left:
-            item = left.pop()
-            if isinstance(item.value, str):
-                copied = BYTES.match(item.value)
-                found.append((copied[1] if copied else item.value, item.where))
-            else:
-                left += item.value
-            if "." in item.target:
-                found.append((item.target, item.where))
-        for text in self.variant.calls.arguments if self.variant.calls else ():
-            found.append((text, self.variant.where))
-        for arg in self.variant.args:
-            found += [(text, arg.where) for text in arg.clamp or ()]
-        return found
-
-    def paths(self, text: str) -> set[Path]:
-        try:
-            return paths(text)
-        except ExpressionError:
-            return set()
-
-    def kinds(self, arg: Arg) -> list[ObjectKind]:
-        return [self.spec.objects[name] for name in arg.of]
-
-    def member(self, arg: Arg, path: Path, where: Where) -> str:
-        """C text of a member of the object that a handle argument names."""
-        name = path[1]
-        if name == "self":
-            return f"{arg.name}_object"
-        if name == "handle":
-            return f"(uint64_t){arg.name}"
-        if name == "owner":
-            text = f"{arg.name}_object->object.owner"
-            # What is owned by a context, where the handle names no object, is the current one's.
-            of_context = arg.nullable and self.kinds(arg)[0].owners == ("context",)
-            return (
-                f"({arg.name}_object == NULL ? gf_context_current_handle() : {text})" if of_context else text
-            )
-        fields = [kind.field(name) for kind in self.kinds(arg)]
-        found = fields[0]
-        if found is None or None in fields:
-            known = ", ".join(["owner", *(f.name for f in self.kinds(arg)[0].fields)])
-            raise self.fail(where, f"{'.'.join(path)}: a {arg.of[0]} has no {name!r}", f"Known: {known}")
-        below = "".join(f"->{part}" for part in path[2:])
-        text = f"{arg.name}_object->{name}{below}"
-        if arg.nullable and found.absent is not None:
-            return f"({arg.name}_object == NULL ? {found.absent} : {text})"
-        return text
-
-    def resolve(self, path: Path, where: Where) -> str:
-        arg = self.args.get(path[0])
-        if arg is not None and len(path) == 1:
-            return arg.name
-        if arg is not None and arg.kind is Kind.HANDLE:
-            return self.member(arg, path, where)
-        if arg is not None and arg.kind in BEHIND:
-            return f"{arg.name}->{'.'.join(path[1:])}"
-        if path[0] == "stream" and self.variant.stream == "implicit":
-            return "stream"
-        if path == ("context",):
-            return "gf_context_current_handle()"
-        if path == ("shown",):
-            return "gf_context_shown()"
-        if path[0] in ROOTS and len(path) > 1:
-            root = self.device() if path[0] == "device" else ROOTS[path[0]]
-            if path[0] == "context" and self.spec.objects["context"].field(path[1]) is None:
-                raise self.fail(
-                    where, f"a context has no {path[1]!r}", "Name one of its fields in objects.yaml"
-                )
-            return f"{root}{'' if root.endswith('->') else '.'}{'.'.join(path[1:])}"
-        if len(path) == 1 and CONSTANT.match(path[0]):
-            return path[0]
-        known = ", ".join([*self.args, *ROOTS])
-        raise self.fail(
-            where, f"{'.'.join(path)!r} means nothing", f"Known: {known}, and constants of cuda.h"
-        )
-
-    def device(self) -> str:
-        """What is known of the device that the call names, or else of the current one."""
-        named = [arg.name for arg in self.variant.args if arg.kind is Kind.DEVICE]
-        return f"gf_session.devices[{named[0]}]" if len(named) == 1 else ROOTS["device"]
-
-    def value(self, text: str, where: Where) -> str:
-        try:
-            return c_text(text, lambda path: self.resolve(path, where))
-        except ExpressionError as error:
-            raise self.fail(where, str(error), "specs/README.md tells what an expression may say") from None
 
     # Check
 
     def look_up(self, arg: Arg) -> list[str]:
         """Statements that find the object of a handle, and what the wire calls it."""
-        kinds, name = self.kinds(arg), arg.name
+        kinds, name = self.names.kinds(arg), arg.name
         first = kinds[0]
         error = arg.error or first.error
         asked = name in self.asked or arg is self.ended
@@ -187,7 +77,7 @@ class Body:
         if first.look_up and arg is not self.ended:
             if arg.error:
                 cause = f"{name}: 'error', although gf_{first.name}_look_up says what is wrong"
-                raise self.fail(arg.where, cause, "Leave it out")
+                raise self.names.fail(arg.where, cause, "Leave it out")
             lines += [f"uint64_t {name}_wire;"]
             given = "NULL" if arg.absent == "current" else name
             lookup = f"gf_{first.name}_look_up({name}, &{name}_object, &{name}_wire)"
@@ -243,7 +133,7 @@ class Body:
             wide = "(unsigned)" if arg.kind is Kind.ENUM and arg.min is None else ""
             lines += refuse(f"{wide}{name} > {arg.max}", INVALID)
         if arg.clamp is not None:
-            low, high = (self.value(text, arg.where) for text in arg.clamp)
+            low, high = (self.names.value(text, arg.where) for text in arg.clamp)
             lines += [f"{name} = {name} < {low} ? {low} : {name} > {high} ? {high} : {name};"]
         if arg.kind is Kind.DEVICE:
             error = arg.error or "CUDA_ERROR_INVALID_DEVICE"
@@ -269,7 +159,7 @@ class Body:
             return lines
         lines = [line for arg in self.variant.args for line in self.check_arg(arg)]
         for early in self.variant.early:
-            lines += refuse(self.value(early.condition, early.where), early.result)
+            lines += refuse(self.names.value(early.condition, early.where), early.result)
         return lines
 
     # Send
@@ -300,7 +190,7 @@ class Body:
             return [f"CUresult result = {self.by_hand(Step.SEND)};"]
         for arg in v.args:
             if arg.kind is Kind.PAYLOAD:
-                raise self.fail(arg.where, "a payload is sent by hand", "Override the step 'send'")
+                raise self.names.fail(arg.where, "a payload is sent by hand", "Override the step 'send'")
         if self.nested() or (self.created is not None and v.klass is Class.SYNC):
             return self.send_nested(m)
         request = "&request, sizeof request" if m.request else "NULL, 0"
@@ -368,7 +258,7 @@ class Body:
         if self.created is None:
             return []
         name = self.created.name
-        kind = self.kinds(self.created)[0]
+        kind = self.names.kinds(self.created)[0]
         lines = [
             f"uint64_t {name}_wire;",
             f"{struct(kind)} *{name}_object = gf_{kind.name}_new(&{name}_wire);",
@@ -379,12 +269,12 @@ class Body:
         if self.created is None:
             return []
         name = self.created.name
-        kind = self.kinds(self.created)[0]
+        kind = self.names.kinds(self.created)[0]
         owner = {"context": "gf_context_current()", "session": "NULL"}.get(kind.owners[0])
         if owner is None:
             owned = next((a for a in self.variant.args if a.of and set(a.of) <= set(kind.owners)), None)
             if owned is None:
-                raise self.fail(
+                raise self.names.fail(
                     self.created.where, f"no argument is the owner of a {kind.name}", "Write it by hand"
                 )
             owner = f"{owned.name}_object"
@@ -403,7 +293,7 @@ class Body:
         ended = [a for a in destroy.args if a.use is Use.DESTROY] if destroy and destroy.on_wire else []
         if destroy is None or len(ended) != 1 or len(destroy.args) != 1:
             cause = f"nothing ends a {kind.name} that the server made and the program is not given"
-            raise self.fail(self.created.where, cause, "Make it async, or write it by hand")
+            raise self.names.fail(self.created.where, cause, "Make it async, or write it by hand")
         request = f"&(struct gf_req_{destroy.symbol}){{.{ended[0].name} = {self.created.name}_wire}}"
         send = f"        gf_send_struct(GF_OP_{destroy.symbol}, {request});"
         return ["    if (call.done && call.status == CUDA_SUCCESS)", send]
@@ -412,7 +302,7 @@ class Body:
         """Statements before the request: the handle, and those of what its object owns, become no one's."""
         if self.ended is None:
             return []
-        name, error = self.ended.name, self.kinds(self.ended)[0].error
+        name, error = self.ended.name, self.names.kinds(self.ended)[0].error
         lines = [f"struct gf_object *ended = gf_object_end({name}_object, (uint64_t){name});"]
         return [*lines, *refuse("ended == NULL", error)]
 
@@ -425,27 +315,24 @@ class Body:
             if (self.created is not None and root == self.created.name) != of_created:
                 continue
             if not isinstance(item.value, str):
-                raise self.fail(item.where, "an effect is one value", "Write member: expression")
-            target, value = self.value(item.target, item.where), self.value(item.value, item.where)
+                raise self.names.fail(item.where, "an effect is one value", "Write member: expression")
+            target, value = (
+                self.names.value(item.target, item.where),
+                self.names.value(item.value, item.where),
+            )
             lines.append(f"{target} = {value};")
         return lines
-
-    def literal(self, item: Assignment) -> str:
-        if isinstance(item.value, str):
-            return self.value(item.value, item.where)
-        parts = [f".{m.target} = {self.literal(m)}" if m.target else self.literal(m) for m in item.value]
-        return f"{{{', '.join(parts)}}}"
 
     def answer_one(self, item: Assignment) -> str:
         arg = self.args.get(item.target)
         if arg is None or arg.kind is not Kind.OUT:
             known = ", ".join(a.name for a in self.variant.args if a.kind is Kind.OUT)
-            raise self.fail(item.where, f"{item.target!r} brings nothing back", f"Known: {known}")
+            raise self.names.fail(item.where, f"{item.target!r} brings nothing back", f"Known: {known}")
         pointee = arg.param.pointee
         if not isinstance(item.value, str):
-            return f"*{arg.name} = ({pointee}){self.literal(item)};"
+            return f"*{arg.name} = ({pointee}){self.names.literal(item)};"
         copied = BYTES.match(item.value)
-        text = self.value(copied[1] if copied else item.value, item.where)
+        text = self.names.value(copied[1] if copied else item.value, item.where)
         if pointee == "char" and arg.size is not None:
             return f'snprintf({arg.name}, (size_t){arg.size}, "%s", {text});'
         if copied is not None:
@@ -456,10 +343,12 @@ class Body:
         """A `switch` over what the object of `use` has."""
         arg, value = self.args.get(use.of), self.args.get(use.value)
         if arg is None or value is None or use.by not in self.args or arg.kind is not Kind.HANDLE:
-            raise self.fail(use.where, "'attribute' names no argument", f"Known: {', '.join(self.args)}")
-        kind = self.kinds(arg)[0]
+            raise self.names.fail(
+                use.where, "'attribute' names no argument", f"Known: {', '.join(self.args)}"
+            )
+        kind = self.names.kinds(arg)[0]
         if not kind.attributes:
-            raise self.fail(use.where, f"a {kind.name} has no attributes", "Add them in objects.yaml")
+            raise self.names.fail(use.where, f"a {kind.name} has no attributes", "Add them in objects.yaml")
         lines = [f"switch ((int){use.by}) {{"]
         for one in kind.attributes:
             given = f"*(const {one.ctype} *){use.value}"
@@ -469,7 +358,7 @@ class Body:
                     return given
                 if CONSTANT.match(path[0]):
                     return path[0]
-                return self.member(arg, (arg.name, *path), one.where)
+                return self.names.member(arg, (arg.name, *path), one.where)
 
             if value.kind is Kind.OUT:
                 body = [f"*({one.ctype} *){use.value} = ({one.ctype})({c_text(one.get, resolve)});"]
@@ -512,7 +401,7 @@ class Body:
         v = self.variant
         if v.calls is not None:
             target = v.calls.function
-            arguments = ", ".join(self.value(text, v.where) for text in v.calls.arguments)
+            arguments = ", ".join(self.names.value(text, v.where) for text in v.calls.arguments)
             return [f"return {target if target.startswith('gf_') else f'gf_{target}'}({arguments});"]
         lines = self.publish()
         after = [*self.effects(False), *([] if self.created else self.decode())]
@@ -536,59 +425,6 @@ class Body:
         return found
 
 
-def check_use(spec: Spec, variant: Variant) -> None:
-    """Raise SpecError if something that the entry says would be without effect."""
-
-    def fail(cause: str, remedy: str) -> SpecError:
-        return SpecError(variant.where, f"{variant.symbol}: {cause}", remedy)
-
-    for param in variant.signature.params:
-        if variant.guest is By.GENERATED and param.name in LOCALS:
-            raise fail(
-                f"{param.name!r} is a variable of the generated function too", f"Rename that in {__name__}"
-            )
-    said = {
-        "answer": bool(variant.answer),
-        "effect": bool(variant.effect),
-        "early": bool(variant.early),
-        "result": variant.result is not None,
-        "calls": variant.calls is not None,
-        "attribute": variant.attribute is not None,
-        "override": bool(variant.guest_steps),
-    }
-    given = [key for key, value in said.items() if value]
-    if variant.guest is not By.GENERATED and given:
-        raise fail(f"{given[0]!r} is given, but the guest's side is not generated", f"Remove {given[0]!r}")
-    if variant.guest is not By.GENERATED:
-        return
-    if variant.calls is not None:
-        if variant.answer or variant.effect or variant.result or variant.on_wire:
-            raise fail("it calls another function and does something besides", "Let 'calls' be all")
-        passed = {path[0] for text in variant.calls.arguments for path in paths(text)}
-        asked = {path[0] for early in variant.early for path in paths(early.condition)}
-        for arg in variant.args:
-            if arg.name not in passed | asked and arg.kind is not Kind.IGNORED and not said_of(arg):
-                cause = f"{arg.name!r} is not passed on"
-                raise SpecError(arg.where, f"{variant.symbol}: {cause}", "Pass it on, or say 'kind: ignored'")
-        return
-    if variant.klass is Class.LOCAL:
-        answered = {item.target for item in variant.answer}
-        answered |= {variant.attribute.value} if variant.attribute else set()
-        for arg in variant.args:
-            if arg.kind is Kind.OUT and arg.name not in answered and not (arg.nullable or variant.result):
-                cause = f"nobody says what {arg.name!r} becomes"
-                raise SpecError(arg.where, f"{variant.symbol}: {cause}", "Add it to 'answer'")
-    elif not variant.on_wire:
-        raise fail("it has no message, and calls nothing that has", "Add 'server', or 'calls'")
-    elif variant.result is not None:
-        raise fail("'result' is given, but the server answers", "Remove 'result'")
-
-
-def said_of(arg: Arg) -> bool:
-    """Whether checking an argument is all that its entry asks for."""
-    return bool(arg.allow or arg.min or arg.max or arg.kind in (Kind.FLAGS, Kind.ENUM, Kind.DEVICE))
-
-
 def hands(spec: Spec, variants: list[Variant]) -> list[str]:
     """Declarations of the steps that are written by hand."""
     found = []
@@ -604,7 +440,7 @@ def hands(spec: Spec, variants: list[Variant]) -> list[str]:
 def outputs(spec: Spec) -> dict[str, str]:
     calls = [v for v in spec.driver.variants if v.guest is By.GENERATED and v.alias is None]
     for variant in spec.driver.variants:
-        check_use(spec, variant)
+        check_use(variant)
     bodies: list[tuple[Variant, list[str]]] = [(v, Body(spec, v).lines()) for v in calls]
     file = spec.driver.file
     return {

@@ -1,5 +1,5 @@
-/* What channel.c (sending) and replies.c (receiving) share. Neither lock is ever held while the other is
- * taken. */
+/* What channel.c, writer.c (sending), replies.c (receiving) and reconnect.c share. Neither lock is ever held
+ * while the other is taken. */
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,6 +14,7 @@
 #define GF_INPUT_SIZE          (64u << 10)
 #define GF_CALL_SLOTS          64
 #define GF_SMALLEST_PAGE       4096
+#define GF_LINGER_NS           50000 /* between looks of who has nothing to wait by */
 
 /* A session that is elsewhere now (WIRE.md 10). */
 enum gf_moving {
@@ -86,4 +87,6 @@ void gf_reader_leave(void);
 /* Receives one frame and completes its call; none if the connection was replaced while there was none. False:
  * lost. */
 bool gf_reader_frame(void);
-bool gf_reader_has_input(void);
+static inline bool gf_reader_has_input(void) {
+    return gf_channel.input_end > gf_channel.input_start;
+}

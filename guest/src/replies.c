@@ -68,10 +68,6 @@ void gf_reader_leave(void) {
     }
 }
 
-bool gf_reader_has_input(void) {
-    return ch.input_end > ch.input_start;
-}
-
 /* -1: lost. 0: nothing yet, the connection is another now. */
 static ssize_t receive(void *data, size_t size) {
     ssize_t got;

@@ -233,10 +233,16 @@ static bool shared_by_now(void) {
 /* So many bytes of the lease's memory for this process, in all. Whoever reads the answer takes no lock that
  * the caller may have. */
 static CUresult claim(struct area *a, uint64_t wanted, uint64_t *left) {
-    struct gf_req_sessionMemoryClaim request = {.wanted = wanted};
-    struct gf_rep_sessionMemoryClaim reply = {0};
-    struct gf_call call = {.op = GF_OP_sessionMemoryClaim, .reply = &reply, .reply_size = sizeof reply};
-    CUresult result = gf_call_parts(&call, &(struct iovec){&request, sizeof request}, 1);
+    struct gf_req_sessionMemoryClaimOn request = {.wanted = wanted, .device = a->device};
+    struct gf_req_sessionMemoryClaim plain = {wanted};
+    struct gf_rep_sessionMemoryClaimOn reply = {0};
+    struct gf_call call = {.op = GF_OP_sessionMemoryClaimOn, .reply = &reply, .reply_size = sizeof reply};
+    struct iovec body = {&request, sizeof request};
+    if (a->device == 0) { /* which servers of every release know */
+        call.op = GF_OP_sessionMemoryClaim;
+        body = (struct iovec){&plain, sizeof plain};
+    }
+    CUresult result = gf_call_parts(&call, &body, 1);
     free(call.payload);
     if (call.done && call.status == CUDA_SUCCESS) {
         a->credit = reply.credit;
@@ -249,8 +255,13 @@ static CUresult claim(struct area *a, uint64_t wanted, uint64_t *left) {
 static void keep_what_is_held(struct area *a) {
     if (claims && a->credit > held(a)) {
         a->credit = held(a);
-        struct gf_req_sessionMemoryKeep request = {.credit = a->credit};
-        gf_send_struct(GF_OP_sessionMemoryKeep, &request);
+        struct gf_req_sessionMemoryKeepOn request = {.credit = a->credit, .device = a->device};
+        struct gf_req_sessionMemoryKeep plain = {request.credit};
+        if (a->device == 0) {
+            gf_send_struct(GF_OP_sessionMemoryKeep, &plain);
+        } else {
+            gf_send_struct(GF_OP_sessionMemoryKeepOn, &request);
+        }
     }
 }
 

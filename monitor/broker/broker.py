@@ -140,8 +140,6 @@ class Broker(PoolListener):
         self._handover.arrived(session.arrived)
         if not self._programs.enter(session):
             self._enter_queue(session)
-        elif seconds := self._programs.lingers(session):
-            asyncio.get_running_loop().call_later(seconds, self.dispatch)
         return session
 
     def quiet(self) -> None:
@@ -247,11 +245,11 @@ class Broker(PoolListener):
 
     def _withdraw(self, session: Session) -> Guest:
         guest = self._waiting.leave(session)
-        if self._several.withdraw(session):
-            self._placer.on_complete(session.id, time.monotonic())
-        else:
+        placed = self._several.withdraw(session)
+        if not placed:
             self._placer.on_leave(session.id)
-        self._forget(session)
+        if self._forget(session) and (placed or not session.founds):
+            self._placer.on_complete(session.lease.number, time.monotonic())
         self._announcer.tell(Event(Kind.LEFT, session.id))
         self.dispatch()
         return guest
@@ -314,7 +312,7 @@ class Broker(PoolListener):
 
     def _match(self) -> None:
         while not self._closing and (found := self._programs.next()):
-            self._grant(*found)
+            self._place(*found)
         for session, why_not in self._programs.hopeless():
             self._turn_out(session, Reason.NO_CAPACITY, why_not)
         while not self._closing and (decision := self._placer.next()):
@@ -341,9 +339,9 @@ class Broker(PoolListener):
         if not placement.devices:
             self._grant(session, placement)
         elif why_not := self._several.begin(session, placement):
-            self._placer.on_complete(session.id, time.monotonic())
             guest = self._waiting.leave(session)
-            self._forget(session)
+            if self._forget(session):
+                self._placer.on_complete(session.lease.number, time.monotonic())
             self._refuse(guest, Reason.NO_CAPACITY, why_not)
 
     def _grant(self, session: Session, placement: Placement) -> None:
@@ -542,23 +540,26 @@ class Broker(PoolListener):
             Event(Kind.SERVER_LOST, device=server.device, server=server.pid, reason=server.end_reason)
         )
         if unlucky := self._several.lost(server):
-            self._placer.on_complete(unlucky.id, time.monotonic())
-            self._enter_queue(unlucky, first=True)
+            self._again(unlucky)
         session = self.sessions.get(server.session)
         if session and session.server is server:
             if session.phase is Phase.GRANTED and not self._closing:
                 session.enter_phase(Phase.WAITING)
                 session.placement = session.server = None
-                if session.founds:
-                    self._placer.on_complete(session.id, time.monotonic())
-                    self._enter_queue(session, first=True)
-                else:
-                    self._programs.again(session)
+                self._again(session)
                 self._match_new([session])
             elif not self.custody.may_go_on(session, server):
                 self.end(session, f"API server: {server.end_reason}")
         self.custody.server_lost(server)
         self.dispatch()
+
+    def _again(self, session: Session) -> None:
+        """Its API server is gone, and it was never served: it gets another one, before others."""
+        if session.founds:
+            self._placer.on_complete(session.id, time.monotonic())
+            self._enter_queue(session, first=True)
+        else:
+            self._programs.again(session)
 
     def device_lost(self, device: int, reason: str) -> None:
         """End the device's sessions, and place nothing there until an API server is ready there again."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,10 +19,7 @@ from ..sessions.placement import Placement, Placer
 from ..sessions.session import Session
 from ..tenants.tenancy import Tenancy
 
-# Seconds for which a process waits for one of its program to end that has several devices.
-LINGER_SECONDS = 5.0
-LATER = 0.1  # seconds by which a timer may be early: the event loop's clock stands still in a round
-ALONE = "the program has several GPUs, and then only one of its processes may use CUDA"
+TO_BE_STARTED = -1  # in place of an API server
 
 log = structlog.get_logger()
 
@@ -66,8 +62,12 @@ class Programs:
         lease = self._leases.get(session.hello.program_id) if session.hello.program_id else None
         if lease is None:
             return None
-        if session.hello.devices > 1 and not self._has_several(lease):
-            return ALONE
+        devices = self._devices(lease)
+        if session.hello.devices > devices:
+            return (
+                f"the program has {devices} GPU{'s' * (devices > 1)}, which its first process asked for, and "
+                f"this process wants {session.hello.devices}: start the program with as many"
+            )
         if lease.processes >= self._most:
             return (
                 f"the program has {lease.processes} processes that use CUDA, of {self._most} that it may "
@@ -83,13 +83,12 @@ class Programs:
             )
         return None
 
-    def lingers(self, session: Session) -> float:
-        """Seconds after which it is looked at again: it waits for a process to end; 0: it does not."""
-        joins = session.id in self._joining
-        return LINGER_SECONDS + LATER if joins and self._has_several(session.lease) else 0.0
-
-    def _has_several(self, lease: Lease) -> bool:
-        return any(self._sessions[one].hello.devices > 1 for one in lease.members if one in self._sessions)
+    def _devices(self, lease: Lease) -> int:
+        """How many devices the lease has, or waits for: as many as its first process asked for."""
+        members = [self._sessions[one] for one in lease.members if one in self._sessions]
+        return max(
+            (len(one.server.devices) if one.server else one.hello.devices for one in members), default=1
+        )
 
     def enter(self, session: Session) -> bool:
         """Whether the session joins a lease; else it founds one, for which it has to queue."""
@@ -139,17 +138,24 @@ class Programs:
     # -- who gets an API server
 
     def next(self) -> tuple[Session, Placement] | None:
-        """A session that gets this API server now; None: none does."""
+        """A session that gets this API server now, or one on these devices that is to be started; None: none
+        does.
+        """
         wanted = Counter[int]()
         found = None
         for session in self._joining.values():
             host = self._host(session.lease)
-            if host is None or self._has_several(session.lease) or not self._shares(session.lease):
+            if host is None or not self._shares(session.lease):
                 continue
             assert host.server
             device = host.server.device
             tenant = session.hello.tenant
-            if found is None and (server := self._placer.on_join(device, tenant)) is not None:
+            if host.server.several:
+                found = found or (
+                    session,
+                    Placement(session.id, device, TO_BE_STARTED, host.quota, host.server.devices),
+                )
+            elif found is None and (server := self._placer.on_join(device, tenant)) is not None:
                 found = session, Placement(session.id, device, server, host.quota)
             else:
                 wanted[device] += 1
@@ -164,13 +170,8 @@ class Programs:
         """Sessions that join where no further API server can be, and why."""
         for session in self.joining:
             host = self._host(session.lease)
-            if self._has_several(session.lease):
-                if time.monotonic() >= session.arrived + LINGER_SECONDS:
-                    yield session, ALONE
+            if host is None or host.server is None or host.server.several:
                 continue
-            if host is None:
-                continue
-            assert host.server
             device = host.server.device
             here = [one for one in self._pool.servers.values() if one.device == device]
             starting = any(one.state in (State.STARTING, State.IDLE) for one in here)

@@ -16,8 +16,8 @@ def named(devices: tuple[int, ...]) -> str:
 
 
 class Several:
-    """The sessions that were placed on several devices, and whose API server is being started. The policy's
-    books have them already, so that all of their devices are theirs, or none is.
+    """The sessions that have several devices, and whose API server is being started. The policy's books have
+    their lease already, so that all of the devices are theirs, or none is.
     """
 
     def __init__(self, placer: Placer, pool: Pool) -> None:
@@ -28,9 +28,10 @@ class Several:
 
     def begin(self, session: Session, placement: Placement) -> str | None:
         """Start an API server on the placement's devices for the session. Returns why that cannot be; None:
-        it is under way. The idle API servers that the policy chose are idle again.
+        it is under way. The idle API servers that the policy chose are idle again; for a process that joins
+        a lease it chose none.
         """
-        for device, idle in zip(placement.devices, placement.servers, strict=True):
+        for device, idle in zip(placement.devices, placement.servers, strict=bool(placement.servers)):
             self._placer.on_idle(device, idle)
         full = tuple(device for device in placement.devices if not self._pool.can_start(device))
         if full:

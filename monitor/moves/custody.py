@@ -141,7 +141,7 @@ class Custody:
             migration.source_let_go, migration.reason = True, moved.reason
             self._weigh(migration)
         elif not migration.taken_over:
-            migration.others_stay = moved.others_stay
+            migration.others_stay = moved.others_stay or (moved.cancelled and migration.called_off)
             self.fail(migration, moved.reason)
 
     def let_go(self, server: ApiServer, number: int) -> bool:
@@ -339,6 +339,7 @@ class Custody:
         self._tell(self._event(migration, Kind.NOT_MIGRATED))
         migration.changed()
         for other in migration.gang.members:
+            other.called_off = True
             self.cancel(other, f"session {session.id} of the same program: {reason}")
         self._settle(migration)
 

@@ -173,7 +173,8 @@ class Migration:
         self.ended = 0.0
         self.state = State.RUNNING
         self.reason = ""
-        self.others_stay = False  # it failed because another session of its program did
+        self.called_off = False  # was told to give up because another session of its program did
+        self.others_stay = False  # it failed because of that
         self.phase: migration_pb2.Phase = Phase.PHASE_PREPARE
         self.bytes_done = self.bytes_total = 0
         self.report: migration_pb2.Report | None = None

@@ -100,7 +100,12 @@ class Orders:
             self._check_device(session, device, len(members))
 
     def _check_several(self, session: Session, server: ApiServer, target: Target) -> None:
-        count = len(server.devices)
+        count, processes = len(server.devices), len(self._members(session))
+        if processes > 1:
+            raise CannotMove(
+                f"session {session.id} is one of {processes} processes of a program with {count} GPUs, which "
+                "stays where it is: end the others first"
+            )
         if isinstance(target, ToFile):
             raise CannotMove(
                 f"session {session.id} has {count} GPUs, and only sessions of one go into a file"

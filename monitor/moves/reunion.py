@@ -48,6 +48,17 @@ class Reunion:
             migration.orders_given = True
             if returned.migrating.HasField("remote"):
                 migration.remote = returned.migrating.remote
+        self._call_off_those_ahead(session)
+
+    def _call_off_those_ahead(self, session: Session) -> None:
+        """An earlier monitor that ended while it gave its orders may have reached some processes of a program
+        only, which then wait for the others. Once all have come to the last stage nothing is called off.
+        """
+        lease = session.lease
+        ahead = [one for one in self._custody.active if one.gang.lease is lease]
+        if ahead and any(self._custody.migration_of(number) is None for number in lease.members):
+            for one in ahead:
+                self._custody.cancel(one, "the monitor ended before it had told all processes of the program")
 
     def another(self, session: Session, server: ApiServer, returned: node_pb2.Returned) -> None:
         """Enter another API server that comes back with a session that one has come back with already."""

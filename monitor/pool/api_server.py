@@ -129,6 +129,7 @@ class ApiServer:
         self._ended = 0  # the session that it said is over
         self.stats = node_pb2.Stats()
         self.end_reason = ""
+        self.dismissed = False  # asked to end, with nothing amiss
         self.gone = False  # the process, and its number may be another's
         self._health = health
         self._turn: asyncio.Semaphore | None = None
@@ -456,7 +457,7 @@ class ApiServer:
 
     def dismiss(self, reason: str) -> None:
         """Ask the process to end; it serves nobody."""
-        self.end_reason = reason
+        self.end_reason, self.dismissed = reason, True
         with contextlib.suppress(ChannelBroken):
             self.send(node_pb2.ToServer(shutdown=node_pb2.Shutdown()))
         self.state = State.STOPPING

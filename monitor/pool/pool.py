@@ -295,7 +295,8 @@ class Pool:
                 self.failures += 1
                 self.last_failure = server.end_reason
             self._events.server_lost(server)
-        log.warning("server ended", server=server.pid, gpu=server.device, reason=server.end_reason)
+        tell = log.info if server.dismissed else log.warning
+        tell("server ended", server=server.pid, gpu=server.device, reason=server.end_reason)
         if crowded_out:  # no fault of the device: connections that wait have all descriptors
             asyncio.get_running_loop().call_later(CROWDED_SECONDS, self._fill, server.device)
         elif not server.several:

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from gpuferry.specs._generated.frames import EXTENTS, SEATS, Seat, SharedExtent
+from gpuferry.specs._generated.frames import EXTENTS, SEATS, Seat, SeatDevices, SharedExtent
 
 SUFFIX = ".book"
 HAS = SEATS * Seat.SIZE + EXTENTS * SharedExtent.SIZE  # where it begins what the seats have of extents
-SIZE = HAS + SEATS * EXTENTS
+DEVICES = HAS + SEATS * EXTENTS  # and where what they have claimed of the devices but the first
+SIZE = DEVICES + SEATS * SeatDevices.SIZE
 
 
 class Book:
@@ -51,6 +52,7 @@ class Book:
         try:
             with self.open() as file:
                 os.pwrite(file.fileno(), bytes(EXTENTS), HAS + seat * EXTENTS)
+                os.pwrite(file.fileno(), bytes(SeatDevices.SIZE), DEVICES + seat * SeatDevices.SIZE)
                 os.pwrite(file.fileno(), bytes(Seat.SIZE), seat * Seat.SIZE)
         except OSError:  # there was nobody else yet
             pass

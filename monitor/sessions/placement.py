@@ -43,7 +43,7 @@ class Placement(NamedTuple):
     server: int
     quota: int  # on each device
     devices: tuple[int, ...] = ()  # where they are several: all of them, ascending,
-    servers: tuple[int, ...] = ()  # and an idle API server of each
+    servers: tuple[int, ...] = ()  # and an idle API server of each, if the policy placed it
 
 
 class Impossible(NamedTuple):

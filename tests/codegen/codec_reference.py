@@ -16,7 +16,20 @@ from codegen.nesting import OUTSIDE, Kind, Member, Nesting
 BAD, LIMIT, DEVICES, PARAMS = 0xBAD, 1 << 20, 4, 3
 SILENT = {Kind.ZERO, Kind.IGNORED, Kind.FUNCTION}
 MASK = (1 << 64) - 1
+# CUarray_format: bytes of a channel. Behind 0xC0 the format says how many channels there are.
+CHANNEL = {0x01: 1, 0x02: 2, 0x03: 4, 0x08: 1, 0x09: 2, 0x0A: 4, 0x10: 2, 0x20: 4}
+PACKED = [(channels, bytes) for _sign in range(2) for bytes in (1, 2) for channels in (1, 2, 4)]
+
+
+def texel(format: int, channels: int) -> int:
+    if 0 <= format - 0xC0 < len(PACKED):
+        wanted, bytes = PACKED[format - 0xC0]
+        return bytes * channels if channels == wanted else 0
+    return CHANNEL.get(format, 0) * channels if channels in (1, 2, 4) else 0
+
+
 SATURATING: dict[str, Any] = {
+    "gf_texel_bytes": texel,
     "gf_plus": lambda a, b: min(a + b, MASK),
     "gf_minus": lambda a, b: max(a - b, 0),
     "gf_times": lambda a, b: min(a * b, MASK),

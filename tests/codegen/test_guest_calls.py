@@ -8,6 +8,7 @@ import pytest
 
 from codegen import written
 from codegen.emit import guest_calls
+from codegen.guest_use import check_use
 from codegen.load import SPECS, load
 from codegen.model import By, Spec, SpecError
 from tests.helpers.spec_text import entry
@@ -27,7 +28,7 @@ def emitted(folder: Path, symbol: str, old: str, new: str) -> str:
     specs, _ = edited(folder, DRIVER, old, new)
     spec = load(specs)
     for variant in spec.driver.variants:
-        guest_calls.check_use(spec, variant)
+        check_use(variant)
     return body(spec, symbol)
 
 

@@ -85,7 +85,7 @@ MISTAKES = {
         ),
     ),
     "size that is a program": (
-        "size: height * pitchInBytes",
+        'size: "(height - 1) * pitchInBytes + width * texel(format, numChannels)"',
         "size: max(height)",
         (
             0,

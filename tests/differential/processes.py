@@ -1,6 +1,7 @@
 """A program of several processes that share the memory of its lease, in the ways in which Python starts them.
 
-It is run by test_processes.py with 512 MiB; each line says what a process found.
+It is run by test_processes.py with 512 MiB of each device, of which the second argument names one; each line
+says what a process found.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ OUT_OF_MEMORY = 2
 class Cuda:
     """The driver's calls that this needs, in this process."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: int) -> None:
         self.library = ctypes.CDLL("libcuda.so.1")
         context = ctypes.c_void_p()
         for status in (
             self.library.cuInit(0),
-            self.library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
+            self.library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device),
             self.library.cuCtxSetCurrent(context),
         ):
             assert status == 0, status
@@ -48,9 +49,9 @@ class Cuda:
         return free.value // MIB
 
 
-def in_turn(commands: Any, answers: Any) -> None:
+def in_turn(device: int, commands: Any, answers: Any) -> None:
     """A child: allocates, frees and looks as it is told."""
-    cuda = Cuda()
+    cuda = Cuda(device)
     held: list[int] = []
     for command, size in iter(commands.get, None):
         if command == "allocate":
@@ -65,11 +66,11 @@ def in_turn(commands: Any, answers: Any) -> None:
             answers.put(cuda.left())
 
 
-def start(method: str) -> tuple[Any, Callable[..., int]]:
+def start(method: str, device: int) -> tuple[Any, Callable[..., int]]:
     """A child, and what asks it."""
     context: Any = multiprocessing.get_context(method)
     commands, answers = context.Queue(), context.Queue()
-    child = context.Process(target=in_turn, args=(commands, answers), daemon=True)
+    child = context.Process(target=in_turn, args=(device, commands, answers), daemon=True)
     child.start()
 
     def ask(command: str, size: int = 0) -> int:
@@ -86,10 +87,11 @@ def start(method: str) -> tuple[Any, Callable[..., int]]:
 
 
 def main() -> None:
-    cuda = Cuda()
+    device = int(sys.argv[2])
+    cuda = Cuda(device)
     kept = cuda.allocate(256 * MIB)
     assert kept > 0
-    end, ask = start(sys.argv[1])
+    end, ask = start(sys.argv[1], device)
     assert ask("left") == 256, "what the parent has is not the child's"
     assert ask("allocate", 192) == 0
     assert cuda.left() == 64, "what the child has is not the parent's"
@@ -106,7 +108,9 @@ def main() -> None:
     assert cuda.allocate(480 * MIB) > 0, "what an ended process had is for all"
     # A program that clears its environment has no driver there; one that keeps it, belongs to its parent.
     folder = os.path.dirname(os.path.abspath(__file__))
-    script = f"import sys; sys.path[:0] = [{folder!r}]; import processes; print(processes.Cuda().left())"
+    script = (
+        f"import sys; sys.path[:0] = [{folder!r}]; import processes; print(processes.Cuda({device}).left())"
+    )
     command, environment = [sys.executable, "-c", script], dict(os.environ)
     found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert found.stdout == "32\n", found

@@ -106,7 +106,7 @@ class Session:
         return []
 
     imports = opened_events = opened_aliases = exports
-    claimed = 0
+    claimed = (0,)
     devices = (b"one",)
 
     def events(self) -> list[tuple[int, int, int]]:

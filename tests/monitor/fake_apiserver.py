@@ -8,6 +8,7 @@
 
 GPUFERRY_FAKE=fail|mute|exit: what it does at its start instead of getting ready
 (GPUFERRY_FAKE_1: only on device 1; GPUFERRY_FAKE_SEVERAL: only one of several devices).
+GPUFERRY_FAKE_ONCE=PATH: all of that only once this file is there.
 GPUFERRY_FAKE_TERMS=1: its WELCOME is like no other API server's.
 GPUFERRY_FAKE_OLDER=SECONDS: by which its session is older, says it to another monitor, than it is.
 GPUFERRY_FAKE_CLAIMS=NUMBER: says to another monitor that it has this session.
@@ -196,6 +197,8 @@ def main() -> None:
     server = FakeServer(devices, control)
     which = "SEVERAL" if len(devices) > 1 else devices[0]
     behaviour = os.environ.get(f"GPUFERRY_FAKE_{which}", os.environ.get("GPUFERRY_FAKE"))
+    if not Path(os.environ.get("GPUFERRY_FAKE_ONCE", "/")).exists():
+        behaviour = None
     if os.environ.get("GPUFERRY_FAKE_CHILD"):
         subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
     if behaviour == "exit":

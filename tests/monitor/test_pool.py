@@ -114,8 +114,8 @@ def test_a_device_without_api_servers_is_a_problem_even_without_words(tmp_path: 
 def test_no_free_descriptor_is_no_fault_of_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Connections that wait may have all of them. Each failed start made the next one later, and kept its turn
-    to start for ever.
+    """Connections that wait may have all of them. Each failed start made the next one later, and kept its
+    turn to start for ever.
     """
     config = Config(
         runtime=tmp_path, token=b"", simulated=False, devices=1, pool=1, server_command=("sleep", "600")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,16 +14,15 @@ from gpuferry.specs._generated import frames
 
 from tests.monitor import harness
 from tests.monitor.fake_guest import FakeGuest, Refused, connect, hello_frame, read_frame, read_greeting
+from tests.monitor.test_programs import PROGRAM, Process, some_program
 from tests.monitor.test_sessions import waiting_guest
 
 NO_CAPACITY = handshake.Reason.NO_CAPACITY
-PROGRAM = handshake.Extension.PROGRAM
 
 
 @pytest.fixture(scope="module")
 def shared_monitor() -> Iterator[harness.Monitor]:
-    constants = {"gpuferry.monitor.broker.programs:LINGER_SECONDS": 0.5}
-    with harness.monitor("--pool", "1", constants=constants, GPUFERRY_SIM_DEVICES="2") as running:
+    with harness.monitor("--pool", "1", GPUFERRY_SIM_DEVICES="2") as running:
         yield running
 
 
@@ -96,18 +94,105 @@ def test_it_goes_into_no_file(monitor: harness.Monitor, tmp_path: Path) -> None:
         assert pair.echo(b"works") == b"works"
 
 
-def test_a_program_of_several_devices_is_one_process(monitor: harness.Monitor) -> None:
-    program = {PROGRAM: secrets.token_bytes(frames.PROGRAM_SIZE)}
-    with guest(monitor, extensions=program) as pair:
-        for devices in (1, 2):
-            with pytest.raises(Refused, match="only one of its processes may use CUDA"):
-                guest(monitor, devices, extensions=program)
-        assert pair.echo(b"works") == b"works"
+def test_children_have_its_devices(monitor: harness.Monitor) -> None:
+    """Each has an API server of its own on both, whatever it asks for, and the lease counts once."""
+    program = some_program()
+    with Process(monitor, program, devices=2) as parent:
+        with Process(monitor, program, devices=1) as one, Process(monitor, program, devices=2) as two:
+            assert [(each.lease, each.shared) for each in (one, two)] == [(parent.number, 1)] * 2
+            assert len({each.server_pid for each in (parent, one, two)}) == 3
+            status = monitor.status()
+            assert [list(session.devices) for session in status.sessions] == [[0, 1]] * 3
+            assert granted(status) == [parent.quota] * 2
+            assert two.echo(b"works") == b"works"
+        monitor.wait_for(lambda status: len(status.sessions) == 1, "they are gone")
+        assert parent.echo(b"works") == b"works"
+
+
+def test_the_lease_ends_with_its_last_process(monitor: harness.Monitor) -> None:
+    program = some_program()
+    with Process(monitor, program, devices=2) as parent:
+        child = Process(monitor, program, devices=2)
+    with child:
+        monitor.wait_for(lambda status: len(status.sessions) == 1, "the parent is gone")
+        assert granted(monitor.status()) == [parent.quota] * 2
+        with Process(monitor, program, devices=2) as another:
+            assert another.lease == parent.number
+
+
+def test_a_child_gets_another_api_server_where_the_first_dies(monitor: harness.Monitor) -> None:
+    program = some_program()
+    with (
+        Process(monitor, program, devices=2) as parent,
+        Process(monitor, program, devices=2, function=b"crash") as child,
+    ):
+        assert child.lease == parent.number
+        assert child.echo(b"works") == b"works"
+
+
+def test_a_child_that_wants_more(monitor: harness.Monitor) -> None:
+    program = some_program()
+    with (
+        Process(monitor, program),
+        pytest.raises(
+            Refused, match="has 1 GPU, which its first process asked for, and this process wants 2"
+        ),
+    ):
+        Process(monitor, program, devices=2)
+
+
+def test_a_program_of_several_processes_stays(monitor: harness.Monitor) -> None:
+    program = some_program()
+    with Process(monitor, program, devices=2), Process(monitor, program, devices=2) as child:
+        refused = monitor.run("migrate", str(child.number), "--to", "gpu:any")
+        assert refused.returncode != 0
+        assert "one of 2 processes of a program with 2 GPUs, which stays where it is" in refused.stderr
+
+
+@pytest.fixture
+def spoilt(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[harness.Monitor, Path]]:
+    """One whose API servers of several devices do not get ready once the file is there."""
+    mark = tmp_path / "mark"
+    settings = {"GPUFERRY_FAKE_SEVERAL": request.param, "GPUFERRY_FAKE_ONCE": str(mark)}
+    with harness.monitor("--pool", "1", GPUFERRY_SIM_DEVICES="2", **settings) as monitor:
+        monitor.wait_idle(2)
+        yield monitor, mark
+        monitor.wait_for(lambda status: is_whole(status) and len(status.servers) == 2, "both are free")
+
+
+@pytest.mark.parametrize("spoilt", ["fail"], indirect=True)
+def test_no_api_server_starts_for_a_child(spoilt: tuple[harness.Monitor, Path]) -> None:
+    """It is told why, and its parent goes on."""
+    monitor, mark = spoilt
+    program = some_program()
+    with Process(monitor, program, devices=2) as parent:
+        mark.touch()
+        with pytest.raises(Refused, match="no API server starts on GPUs 0, 1: no driver to be found"):
+            Process(monitor, program, devices=2)
+        assert parent.echo(b"works") == b"works"
+
+
+@pytest.mark.parametrize("spoilt", ["mute"], indirect=True)
+@pytest.mark.parametrize("parent_first", [False, True])
+def test_a_child_that_leaves_meanwhile(spoilt: tuple[harness.Monitor, Path], parent_first: bool) -> None:
+    """Its API server is gone with it, and with the last of them the lease."""
+    monitor, mark = spoilt
+    program = some_program()
+    with Process(monitor, program, devices=2) as parent:
+        mark.touch()
+        with connect(monitor.address) as child:
+            extensions = {PROGRAM: program}
+            child.sendall(hello_frame(read_greeting(child), monitor.token, devices=2, extensions=extensions))
+            monitor.wait_for(lambda status: len(status.servers) == 4, "one is started for the child")
+            if parent_first:
+                parent.connection.close()
+                monitor.wait_for(lambda status: not status.sessions, "the parent is gone")
+        monitor.wait_for(lambda status: len(status.servers) == 3 - parent_first, "the child is gone")
 
 
 def test_a_process_that_comes_while_the_one_before_is_ending() -> None:
     """It is not told that there are two, and gets both devices when they are free."""
-    program = {PROGRAM: secrets.token_bytes(frames.PROGRAM_SIZE)}
+    program = {PROGRAM: some_program()}
     with harness.monitor("--pool", "1", GPUFERRY_SIM_DEVICES="2") as monitor:
         monitor.wait_idle(2)
         with guest(monitor, extensions=program) as first:
@@ -123,7 +208,7 @@ def test_a_process_that_comes_while_the_one_before_is_ending() -> None:
                     op, body = read_frame(second)
                 assert op == frames.Frame.WELCOME
                 lease, _ = frames.Membership.unpack(body[-frames.Membership.SIZE :])
-                assert lease > first.number
+                assert lease >= first.number  # it has joined that, or founds another
         monitor.wait_for(is_whole, "both are free")
 
 

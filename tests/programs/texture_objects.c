@@ -49,6 +49,32 @@ static CUtexObject texture(CUarray array, CUfilter_mode filter) {
     return object;
 }
 
+/* Rows of 8 floats, 160 bytes apart: behind the last one nothing needs to be. */
+static void rows(void) {
+    CUdeviceptr data = allocate((HEIGHT - 1) * 160 + 32), to = allocate(sizeof model);
+    CUtexObject object = 0;
+    CUDA_TEXTURE_DESC sampler = {0};
+    CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_PITCH2D};
+    float last = 0, nothing = 0;
+    resource.res.pitch2D.devPtr = data;
+    resource.res.pitch2D.format = CU_AD_FORMAT_FLOAT;
+    resource.res.pitch2D.numChannels = 1;
+    resource.res.pitch2D.width = 8;
+    resource.res.pitch2D.height = HEIGHT;
+    resource.res.pitch2D.pitchInBytes = 160;
+    OK(cuMemsetD32(data + (HEIGHT - 1) * 160 + 28, 0x40e00000, 1)); // 7
+    OK(cuTexObjectCreate(&object, &resource, &sampler, NULL));
+    OK(cuLaunchKernel(fetch, HEIGHT, 1, 1, 8, 1, 1, 0, NULL, (void *[]){&object, &to, &nothing, &nothing},
+                      NULL));
+    OK(cuMemcpyDtoH(&last, to + ((HEIGHT - 1) * WIDTH + 7) * 4, 4));
+    EXPECT(last == 7);
+    OK(cuTexObjectDestroy(object));
+    resource.res.pitch2D.width = 9;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cuTexObjectCreate(&object, &resource, &sampler, NULL));
+    OK(cuMemFree(data));
+    OK(cuMemFree(to));
+}
+
 static void fill(void) {
     CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
                           .srcHost = model,
@@ -167,6 +193,7 @@ int main(void) {
     OK(cuTexObjectDestroy(gone));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuTexObjectDestroy(gone));
     errors(point, surface);
+    rows();
     int wrong = 0;
     for (int round = 0; round < ROUNDS; round++) {
         float amount = (float)round;

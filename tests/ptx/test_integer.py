@@ -104,6 +104,19 @@ def carries() -> list[Row]:
     rows = [
         Row("add.cc", "u32 u32 -> u32", lambda x, y: x + y >> 32, carry),
         Row("sub.cc", "u32 u32 -> u32", lambda x, y: x - y >> 32, borrow),
+        # The flag is that of one adder (a - b is a + ~b + 1), as NVVM's division of 128 bits relies on.
+        Row(
+            "addc of sub.cc",
+            "u32 u32 -> u32",
+            lambda x, y: x >= y,
+            "sub.cc.u32 %t0, %a, %b; addc.u32 %d, 0, 0;",
+        ),
+        Row(
+            "subc of add.cc",
+            "u32 u32 -> u32",
+            lambda x, y: (x + y >> 32) - 1,
+            "add.cc.u32 %t0, %a, %b; subc.u32 %d, 0, 0;",
+        ),
         Row(
             "addc chain",
             "u64 u64 -> u64",

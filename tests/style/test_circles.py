@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 # The largest circle allowed. 1: none.
 C_FOLDERS = {
-    "guest/src": 2,  # the channel and its reader: whoever is blocked writing reads
+    "guest/src": 2,  # writer and reader of the channel: whoever is blocked writing reads
     "native/driver_interop": 1,
     "native/simdevice": 1,
     "native/simdevice/exec": 1,

@@ -170,6 +170,18 @@ def test_why_a_session_ends_reaches_no_terminal_with_control_characters(
     assert "x" * 501 not in log
 
 
+def test_a_session_that_ends_as_it_should_is_no_warning(
+    monitor: harness.Monitor, token: dict[str, str]
+) -> None:
+    """Its API server ends with it, as no process serves two tenants."""
+    seen = len(monitor.log.read_text())
+    Guest(monitor.tcp, token["a"]).close()
+    ended = '"event": "server ended"'
+    monitor.wait_for(lambda _: ended in monitor.log.read_text()[seen:], "its API server ended")
+    levels = [json.loads(line)["level"] for line in monitor.log.read_text()[seen:].splitlines()]
+    assert set(levels) == {"info"}
+
+
 def test_a_tenant_hears_of_its_own_limits_and_usage_alone(
     monitor: harness.Monitor, token: dict[str, str], both: dict[str, int]
 ) -> None:

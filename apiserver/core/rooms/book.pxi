@@ -11,7 +11,6 @@ cdef struct Book:
     pthread_mutex_t lock
     int file                    # what all processes of the lease have claimed; below 0: there is only this one
     uint32_t seat               # which of it is this session's
-    uint64_t admitted           # bytes that are mapped, or about to be
-    uint64_t credit             # bytes that may be
     gf_shared_extent *extents          # of the lease, in the file; NULL: there is none, or it has none
     uint8_t *has                # behind them: by seat and extent
+    gf_seat_devices *devices    # behind these: what seats have claimed of the devices but the first

@@ -5,7 +5,7 @@
 # Changed by: -
 # Read by: _core aliases aside book context_ops journal restore_ops scrub shared_moves sharing
 # Offers: all_marked allow_access begin_window check_unmapped gpu_at in_window is_backed is_mapped map_memory mark mark_pages may_read
-#   may_touch may_write note_touched on_pages open_memory page_of place reserve_window run_unmap unmap_all unmap_behind_work
+#   may_touch may_write note_touched on_pages open_memory page_of place reserve_window run_unmap set_access unmap_all unmap_behind_work
 #   unmap_memory wait_for_unmaps
 
 cdef struct Window:

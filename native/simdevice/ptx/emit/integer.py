@@ -25,7 +25,10 @@ def _carry(e: FunctionEmitter) -> Slot:
 
 
 def _with_carry(e: FunctionEmitter, kind: Type, name: str, a: str, b: str, use: bool, define: bool) -> str:
-    """a±b, ± the carry if `use`; sets the carry if `define`."""
+    """a±b, with the carry if `use`; sets the carry if `define`.
+
+    The carry is the one adder's, where a-b is a+~b+1: after a subtraction it says that nothing was borrowed.
+    """
     llvm = kind.llvm
     step = f"llvm.u{name}.with.overflow.{llvm}"
     pair = f"{{ {llvm}, i1 }}"
@@ -33,13 +36,18 @@ def _with_carry(e: FunctionEmitter, kind: Type, name: str, a: str, b: str, use: 
     result = e.op(f"extractvalue {pair} {both}, 0")
     carry = e.op(f"extractvalue {pair} {both}, 1")
     if use:
-        wide = e.op(f"zext i1 {e.load_slot(_carry(e))} to {llvm}")
+        wide = e.op(f"zext i1 {_flag(e, name, e.load_slot(_carry(e)))} to {llvm}")
         both = e.intrinsic(step, pair, f"{llvm} {result}", f"{llvm} {wide}")
         result = e.op(f"extractvalue {pair} {both}, 0")
         carry = e.op(f"or i1 {carry}, {e.op(f'extractvalue {pair} {both}, 1')}")
     if define:
-        e.store_slot(_carry(e), carry)
+        e.store_slot(_carry(e), _flag(e, name, carry))
     return result
+
+
+def _flag(e: FunctionEmitter, name: str, carry: str) -> str:
+    """The flag of what is carried or borrowed, and what is carried or borrowed of the flag."""
+    return e.op(f"xor i1 {carry}, true") if name == "sub" else carry
 
 
 @opcode("add", "sub", "addc", "subc")

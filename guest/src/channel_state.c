@@ -1,0 +1,49 @@
+#include "channel_state.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "log.h"
+#include "session.h"
+
+struct gf_channel gf_channel = {
+    .transport.fd = -1,
+    .wake_fd = -1,
+    .send_lock = PTHREAD_MUTEX_INITIALIZER,
+    .reply_lock = PTHREAD_MUTEX_INITIALIZER,
+    .replied = PTHREAD_COND_INITIALIZER,
+    .next_request = 1,
+};
+
+#define ch gf_channel
+
+bool gf_channel_lost(void) {
+    return atomic_load_explicit(&ch.lost, memory_order_acquire);
+}
+
+void gf_channel_lose(const char *why) {
+    if (atomic_exchange(&ch.lost, true)) {
+        return;
+    }
+    gf_session_lost();
+    if (why != NULL && !atomic_load(&ch.leaving)) {
+        gf_error("lost the GPU server: %s. Every CUDA call fails from here on; restart the program, and see "
+                 "`gpuferry status` if it happens again.",
+                 why);
+    }
+    shutdown(ch.transport.fd, SHUT_RDWR);
+    gf_channel_wake();
+    pthread_mutex_lock(&ch.send_lock);
+    pthread_cond_broadcast(&ch.sent);
+    pthread_mutex_unlock(&ch.send_lock);
+    pthread_mutex_lock(&ch.reply_lock);
+    pthread_cond_broadcast(&ch.replied);
+    pthread_mutex_unlock(&ch.reply_lock);
+}
+
+void gf_channel_wake(void) {
+    uint64_t one = 1;
+    if (write(ch.wake_fd, &one, sizeof one) < 0) {
+        /* the counter is full: it will wake */
+    }
+}
