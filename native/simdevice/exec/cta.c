@@ -101,7 +101,7 @@ bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, uint64_t inde
     uint32_t threads = grid->block[0] * grid->block[1] * grid->block[2];
     uint32_t warps = (threads + WARP - 1) / WARP;
     cta->code = sim_worker_code(worker);
-    bool in_warps = cta->code->form == SIM_FORM_WARPS;
+    bool in_warps = sim_in_warps(cta->code, grid->block);
     cta->fiber_count = in_warps ? warps : threads;
     if (!make_fibers(cta, cta->fiber_count, warps) || (in_warps && !make_lanes(cta, warps)) ||
         !sim_cta_share(cta, grid))

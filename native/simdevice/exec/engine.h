@@ -189,6 +189,10 @@ void sim_output_flush(struct sim_output *output);
 static inline uint32_t sim_lane_count(uint32_t mask) {
     return mask == ~0u ? WARP : (uint32_t)__builtin_popcount(mask);
 }
+/* Whether a warp is what runs on a fiber, in a block of that shape. */
+static inline bool sim_in_warps(const struct sim_object *code, const uint32_t block[3]) {
+    return code->form == SIM_FORM_WARPS || (code->rows && block[0] % WARP == 0);
+}
 static inline struct sim_fiber *sim_fiber_of(struct sim_thread *thread) {
     return (struct sim_fiber *)thread;
 }

@@ -432,7 +432,8 @@ CUresult sim_kernel_prepare(struct sim_image *image, uint32_t index, struct sim_
 void sim_kernel_optimise(struct sim_kernel *kernel) {
     char log[2048] = "";
     CUresult result = make(kernel, &kernel->objects[1], SIM_SERVICE_OPTIMISE, log, sizeof log);
-    if (result == CUDA_SUCCESS && kernel->objects[1].form == kernel->objects[0].form)
+    if (result == CUDA_SUCCESS && kernel->objects[1].form == kernel->objects[0].form &&
+        kernel->objects[1].rows == kernel->objects[0].rows)
         atomic_store_explicit(&kernel->code, &kernel->objects[1], memory_order_release);
     else
         sim_message(SIM_LOG_INFO, "kernel %s is not optimised: %s", kernel->info->name, log);

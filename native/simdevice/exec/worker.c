@@ -287,7 +287,7 @@ void sim_worker_run(struct sim_worker *worker, struct sim_run *run) {
     size_t own = limit > local ? limit : local;
     const struct sim_object *code = atomic_load_explicit(&kernel->code, memory_order_acquire);
     worker->code = code;
-    size_t lanes = code->form == SIM_FORM_WARPS ? WARP : 1;
+    size_t lanes = sim_in_warps(code, run->grid->block) ? WARP : 1;
     size_t stack = (lanes == 1 ? STACK : WARP_STACK) + code->stack + lanes * own;
     sim_stacks_require(&worker->stacks, stack, sim_kernels_checked() ? lanes * (LOCAL + own) : 0);
     if (code->form == SIM_FORM_LOOP)

@@ -34,7 +34,7 @@ def kernel_ir(kernel: KernelContext) -> str:
         for index, body in kernel.program.bodies.items()
     }
     functions = [record.text() for record in records.values()]
-    form, entry = LOOP, [_RUN_BLOCK]
+    form, entry, in_rows = LOOP, [_RUN_BLOCK], False
     items = sum(len(record.items) for record in records.values())
     unit = os.environ.get(UNIT, "")
     if kernel.program.uses_fibers:
@@ -46,6 +46,8 @@ def kernel_ir(kernel: KernelContext) -> str:
         warps = kernel_functions(kernel, records)
         if warps is not None:
             form, functions, entry = WARPS, warps, []
+        elif form == THREADS and (warps := kernel_functions(kernel, records, in_rows=True)) is not None:
+            functions, in_rows = functions + warps, True
     kernel.quick = quick and items > _PROMPT[form]
     declarations = [f"declare {text}" for text in kernel.declared.values()]
     return "\n".join(
@@ -53,6 +55,7 @@ def kernel_ir(kernel: KernelContext) -> str:
             f'target triple = "{llvm.get_process_triple()}"',
             f"@sim_kernel_abi = constant i32 {KERNEL_ABI}",
             f"@sim_kernel_form = constant i32 {form}",
+            f"@sim_kernel_rows = constant i32 {int(in_rows)}",
             f"@sim_kernel_quick = constant i32 {int(kernel.quick)}",
             f"@{STACK} = constant i32 0",
             *declarations,
