@@ -59,7 +59,7 @@ class Program:
 def programs(suite: str = "default") -> list[Program]:
     """All programs of one suite, by name."""
     sources = [p for p in sorted(PROGRAMS.iterdir()) if p.suffix in (".c", ".cu") and p.name not in _SHARED]
-    return [program for program in map(_read, sources) if program.suite == suite]
+    return [program for program in map(read, sources) if program.suite == suite]
 
 
 def carried() -> list[Program]:
@@ -69,10 +69,11 @@ def carried() -> list[Program]:
 
 def program(name: str) -> Program:
     """The program of this name."""
-    return _read(next(p for suffix in (".c", ".cu") if (p := PROGRAMS / (name + suffix)).exists()))
+    return read(next(p for suffix in (".c", ".cu") if (p := PROGRAMS / (name + suffix)).exists()))
 
 
-def _read(source: Path) -> Program:
+def read(source: Path) -> Program:
+    """What the header comment of a source file declares. Raises ValueError if a key is unknown."""
     comment = itertools.takewhile(lambda line: line.startswith("//"), source.read_text().splitlines())
     proves, _, declarations = "\n".join(line[2:].strip() for line in comment).partition("\n\n")
     declared = dict(line.split(": ", 1) for line in declarations.splitlines())

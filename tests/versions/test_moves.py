@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from gpuferry.specs._generated import control_pb2, operations, wire
 
+from tests.helpers.paths import SIM_LIBRARY
 from tests.helpers.tokens import token_of
 from tests.migration.rounds import migrate, native, program, same_pointers
 from tests.monitor import harness
@@ -40,8 +41,8 @@ def new() -> Iterator[Monitor]:
 
 @pytest.fixture(scope="module", params=["contract", pytest.param("literal", marks=pytest.mark.slow)])
 def old(request: pytest.FixtureRequest) -> Iterator[Monitor]:
-    """A server of the release."""
-    cli, settings = [sys.executable], dict(SETTINGS)
+    """A server of the release, with the same driver as that of today."""
+    cli, settings = [sys.executable], SETTINGS | {"GPUFERRY_SIM_LIBRARY": str(SIM_LIBRARY)}
     if request.param == "literal":
         cli = [str(literal.server_python())]
     else:

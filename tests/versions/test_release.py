@@ -11,14 +11,13 @@ from gpuferry.specs._generated import frames, operations
 
 from codegen.emit.releases import needs
 from codegen.load import load
-from codegen.model import Class
 from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.programs import Program
 from tests.helpers.running import Outcome
 from tests.monitor.fake_guest import connect, read_frame
 
 from . import builds
-from .suite import FEW, PROGRAMS, lacking
+from .suite import FEW, PROGRAMS, lacking, later
 
 pytestmark = pytest.mark.timeout(240)
 RELEASE = "0.1"
@@ -50,29 +49,19 @@ def old_server(generated: Path) -> Iterator[Monitor]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def later() -> set[str]:
-    """Functions that no program may count on: they go by what the release had not, or are not carried yet."""
-    spec, added = load(), operations.SPOKEN.keys() - FIRST.spoken.keys()
-    found = {symbol for symbol, number in needs(spec) if number in added}
-    return found | {v.symbol for v in spec.driver.variants if v.klass is Class.UNSUPPORTED}
-
-
-def check(program: Program, missing: set[str], later: set[str]) -> None:
-    assert missing <= later
+def check(program: Program, missing: set[str]) -> None:
+    assert missing <= later()
     assert not missing or program.name not in FEW
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_an_old_guest_and_a_new_server(
-    program: Program, old_guest: Path, new_server: Monitor, later: set[str]
-) -> None:
-    check(program, lacking(program, new_server, {"LD_PRELOAD": str(old_guest)}), later)
+def test_an_old_guest_and_a_new_server(program: Program, old_guest: Path, new_server: Monitor) -> None:
+    check(program, lacking(program, new_server, {"LD_PRELOAD": str(old_guest)}))
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_new_guest_and_an_old_server(program: Program, old_server: Monitor, later: set[str]) -> None:
-    check(program, lacking(program, old_server, {}), later)
+def test_a_new_guest_and_an_old_server(program: Program, old_server: Monitor) -> None:
+    check(program, lacking(program, old_server, {}))
 
 
 def test_they_are_of_other_builds(old_guest: Path, old_server: Monitor, new_server: Monitor) -> None:
