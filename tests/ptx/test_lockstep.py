@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from gpuferry.native.simdevice.ptx import compile_kernel, parse
 
 from . import driver
@@ -165,7 +164,7 @@ wait:
     assert out[0] == 96
 
 
-# Warps of even number produce, the others consume what the warp before them has made, at a barrier of the pair.
+# Warps of even number produce; the others consume what the one before them has made, at the pair's barrier.
 SPECIALISED = """
     .shared .align 4 .b8 words[2048];
     {warp}
@@ -249,7 +248,7 @@ done:
 
 
 def test_what_lanes_wrote_while_they_were_apart_is_not_the_same_for_a_warp() -> None:
-    """A register is tid.x + 32 for some lanes and tid.x + 64 for others: what follows from its high bits parts them."""
+    """A register is tid.x + 32 for some lanes and tid.x + 64 for others: its high bits part them."""
     body = """
     .shared .align 4 .b8 words[1024];
     mov.u32 %r7, %tid.x;

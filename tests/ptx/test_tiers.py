@@ -1,4 +1,4 @@
-"""Kernels that take long to optimise run code that was made quickly first; a better one takes its place later.
+"""Kernels that take long to optimise run code that was made quickly first; a better one comes later.
 
 Where both are needed, GPUFERRY_SIM_TIER=block brings the second after the first block. What happens in the
 background is held at its start, by the interpreter that the second service is started with.
@@ -18,7 +18,9 @@ from tests.helpers import paths
 from .ptx import kernel, store
 
 # Each is too large to be optimised at once: threads alone, a thread at a time on fibers, warps.
-STEPS = "\n".join(f"    mad.lo.u32 %r10, %r10, {2 * i + 3}, %r1;\n    xor.b32 %r10, %r10, {i};" for i in range(80))
+STEPS = "\n".join(
+    f"    mad.lo.u32 %r10, %r10, {2 * i + 3}, %r1;\n    xor.b32 %r10, %r10, {i};" for i in range(80)
+)
 FORMS = {
     "loop": STEPS,
     "threads": STEPS + "    and.b32 %r11, %r1, 1;\n    setp.ne.u32 %p0, %r11, 0;\n    @%p0 bra odd;\n"

@@ -103,8 +103,8 @@ def _optimise(parsed: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
 
 
 def _simplify(parsed: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
-    """Registers become values; no more than that. The passes take a time that is a power of the blocks, most of
-    which can be joined before."""
+    """Registers become values; no more than that. It takes a time that is a power of the number of blocks, most
+    of which can be joined before."""
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
     passes = llvm.create_new_module_pass_manager()
     passes.add_simplify_cfg_pass()
@@ -138,8 +138,9 @@ def _dump(name: str, module: Module, text: str) -> None:
     (path / f"{plain}.ptx").write_text(module.kernel(name).text)
 
 
+_ATTRIBUTES = 'nounwind null_pointer_is_valid "probe-stack"="inline-asm"'
 _RUN_THREAD = f"""
-define void @sim_kernel_run_thread(ptr %thread) nounwind null_pointer_is_valid "probe-stack"="inline-asm" {{
+define void @sim_kernel_run_thread(ptr %thread) {_ATTRIBUTES} {{
   %block = load ptr, ptr %thread, align 8
   %px = getelementptr i8, ptr %thread, i64 {THREAD["tid.x"]}
   %py = getelementptr i8, ptr %thread, i64 {THREAD["tid.y"]}
@@ -156,7 +157,7 @@ define void @sim_kernel_run_thread(ptr %thread) nounwind null_pointer_is_valid "
 
 # ntid is at least 1 in each dimension, so the loops test at their ends.
 _RUN_BLOCK = f"""
-define void @sim_kernel_run_block(ptr noalias readonly %block) nounwind null_pointer_is_valid "probe-stack"="inline-asm" {{
+define void @sim_kernel_run_block(ptr noalias readonly %block) {_ATTRIBUTES} {{
 entry:
   %thread = alloca [{THREAD_SIZE} x i8], align 8
   %px = getelementptr i8, ptr %thread, i64 {THREAD["tid.x"]}

@@ -11,8 +11,9 @@ _HEADER = struct.Struct("<40xQ10xHHH")  # section table, size of an entry, entri
 _SECTION = struct.Struct("<IIQQQQII16x")  # name, kind, flags, address, offset, size, link, info
 _SYMBOL = struct.Struct("<IBBHQQ")  # name, kind, visibility, section, value, size
 _SYMBOLS, _FUNCTION = 2, 2
-# A function takes its frame in its first instructions: `sub $n, %rsp`, and where it has many pages, `sub $n, %r11`
-# before a loop that touches each. What looks like one and is not makes the stack larger, which costs addresses.
+# A function takes its frame in its first instructions: `sub $n, %rsp`, and where it has many pages,
+# `sub $n, %r11` before a loop that touches each. What looks like one and is not makes the stack larger, which
+# costs addresses.
 _PROLOGUE = 256
 _TAKES = re.compile(rb"\x48\x81\xec(.{4})|\x49\x81\xeb(.{4})|\x48\x83\xec(.)", re.DOTALL)
 _PER_CALL = 1024  # saved registers, arguments, what an alignment leaves out

@@ -21,7 +21,8 @@ def kernel_functions(
     kernel: KernelContext, records: dict[int, Recorder], in_rows: bool = False
 ) -> list[str] | None:
     """The functions of a kernel for warps, as LLVM IR; None: it runs a thread at a time. `records` are of the
-    functions for one thread. `in_rows`: they run only where the first dimension of a block is a multiple of 32."""
+    functions for one thread. `in_rows`: they run only where the first dimension of a block is a multiple of
+    32."""
     if sum(len(record.items) for record in records.values()) > _MOST:
         return None
     declared, helpers = dict(kernel.declared), dict(kernel.helpers)

@@ -243,8 +243,8 @@ def meeting_points(blocks: list[Block], reached: set[int]) -> dict[int, int]:
             if common != post[block]:
                 post[block] = common
                 changed = True
-    # Of those that come after a block on every way, the nearest is the one that all others come after. A block
-    # that comes to no end has none.
+    # Of those that come after a block on every way, the nearest is the one that all others come after. A
+    # block that comes to no end has none.
     owners = {after_it: block for block, after_it in post.items() if after_it != full}
     found = ((block, owners.get(post[block] & ~(1 << block), exit_number)) for block in reached)
     return {block: EXIT if nearest == exit_number else nearest for block, nearest in found}

@@ -1,8 +1,8 @@
 """What lanes have in common in blocks whose first dimension is a multiple of 32.
 
-There a warp is a piece of a row: tid.y and tid.z are the same for its lanes, and tid.x is a multiple of 32 plus the
-lane's number, so all of its bits but the lowest five are the same. A shift by five, or a comparison with a multiple of
-32, gives the same for all lanes, and a branch on it parts none of them.
+There a warp is a piece of a row: tid.y and tid.z are the same for its lanes, and tid.x is a multiple of 32 plus
+the lane's number, so all of its bits but the lowest five are the same. A shift by five, or a comparison with a
+multiple of 32, gives the same for all lanes, and a branch on it parts none of them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Kind(IntEnum):
 
 
 class Rows:
-    """The kinds of what a function's instructions write. Where a block writes a register and reads it later, that
-    is what counts, else all that is ever written to it."""
+    """The kinds of what a function's instructions write. Where a block writes a register and reads it later,
+    that is what counts, else all that is ever written to it."""
 
     def __init__(self, items: list[Item], record: Recorder, blocks: Iterable[list[int]]) -> None:
         self.items = items
@@ -39,7 +39,9 @@ class Rows:
         for position, pointers in record.writes.items():
             for pointer in pointers:
                 self.writers.setdefault(pointer, []).append(position)
-        self.before: dict[tuple[int, str], int] = {}  # a position and what it reads: where its block has written it
+        self.before: dict[
+            tuple[int, str], int
+        ] = {}  # a position and what it reads: where its block has written it
         for positions in blocks:
             last: dict[str, int] = {}
             for position in positions:
@@ -49,8 +51,8 @@ class Rows:
                 last.update(dict.fromkeys(record.writes.get(position, ()), position))
 
     def same(self, agrees: Callable[[str], bool], mixed: Callable[[str], bool]) -> set[int]:
-        """Positions that give the same to all lanes that run together. They agree on the registers for which `agrees`
-        says so; those that are `mixed` may have been written while lanes were apart."""
+        """Positions that give the same to all lanes that run together. They agree on the registers for which
+        `agrees` says so; those that are `mixed` may have been written while lanes were apart."""
         kinds: dict[str, Kind] = {}
         found: dict[int, Kind] = {}
         for pointer in self.writers:
