@@ -103,8 +103,8 @@ def _optimise(parsed: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
 
 
 def _simplify(parsed: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
-    """Registers become values; no more than that. It takes a time that is a power of the number of blocks, most
-    of which can be joined before."""
+    """Registers become values; no more than that. It takes a time that is a power of the number of blocks,
+    most of which can be joined before."""
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
     passes = llvm.create_new_module_pass_manager()
     passes.add_simplify_cfg_pass()

@@ -19,8 +19,8 @@ OWN = frozenset(
 
 class Recorder(FunctionEmitter):
     """Emits a function as for one thread, and notes which registers each position reads and writes, and which
-    positions give a lane what others do not get. Registers go by the names of their allocas. `named`: operands
-    that are registers, special ones by their own names, or whole numbers."""
+    positions give a lane what others do not get. Registers go by the names of their allocas. `named`: the
+    operands that are registers, special ones by their own names, or whole numbers."""
 
     def text(self) -> str:
         self.reads: defaultdict[int, set[str]] = defaultdict(set)

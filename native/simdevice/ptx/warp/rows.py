@@ -1,8 +1,8 @@
 """What lanes have in common in blocks whose first dimension is a multiple of 32.
 
-There a warp is a piece of a row: tid.y and tid.z are the same for its lanes, and tid.x is a multiple of 32 plus
-the lane's number, so all of its bits but the lowest five are the same. A shift by five, or a comparison with a
-multiple of 32, gives the same for all lanes, and a branch on it parts none of them.
+There a warp is a piece of a row: tid.y and tid.z are the same for its lanes, and tid.x is a multiple of 32
+plus the lane's number, so all of its bits but the lowest five are the same. A shift by five, or a comparison
+with a multiple of 32, gives the same for all lanes, and a branch on it parts none of them.
 """
 
 from __future__ import annotations
