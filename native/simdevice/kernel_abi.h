@@ -4,7 +4,7 @@
 #pragma once
 #include <stdint.h>
 
-#define SIM_KERNEL_ABI 4
+#define SIM_KERNEL_ABI 5
 
 struct sim_block;
 
@@ -58,9 +58,11 @@ enum sim_kernel_form {
 /* A compiled object defines exactly these symbols:
  *   const uint32_t sim_kernel_abi    = SIM_KERNEL_ABI
  *   const uint32_t sim_kernel_form   an enum sim_kernel_form
- *   and the function of its form.
- * Compiled with LLVM's large code model, static relocation: the loader needs R_X86_64_64 and PC-relative ones
- * inside the object.
+ *   const uint32_t sim_kernel_rows   1: blocks whose first dimension is a multiple of 32 run in warps all the
+ * same const uint32_t sim_kernel_quick  1: made in little time, and slower than it could be const uint32_t
+ * sim_kernel_stack  bytes that its functions take of a stack, each once and the function of its form, and
+ * that of warps where sim_kernel_rows says so. Compiled with LLVM's large code model, static relocation: the
+ * loader needs R_X86_64_64 and PC-relative ones inside the object.
  *
  * Address spaces: global, const, local, param and generic addresses are host addresses (cvta is the identity,
  * and so is a .local variable's address). A shared-space address is an offset from block->shared, 0 = first

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gpuferry.native.simdevice.ptx import compile_kernel, parse
 
 from . import driver
 from .ptx import kernel, store
@@ -161,3 +162,117 @@ wait:
     """
     (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(1, np.uint32), block=(96,))
     assert out[0] == 96
+
+
+# Warps of even number produce; the others consume what the one before them has made, at the pair's barrier.
+SPECIALISED = """
+    .shared .align 4 .b8 words[2048];
+    {warp}
+    mov.u32 %r9, words;
+    and.b32 %r11, %r8, 1;
+    shr.u32 %r12, %r8, 1;
+    setp.eq.u32 %p0, %r11, 0;
+    @%p0 bra produce;
+    bar.sync %r12, 64;
+    and.b32 %r13, %r0, 31;
+    xor.b32 %r13, %r13, 31;
+    shl.b32 %r14, %r12, 5;
+    add.u32 %r13, %r13, %r14;
+    mad.lo.u32 %r13, %r13, 4, %r9;
+    ld.shared.u32 %r10, [%r13];
+    bra done;
+produce:
+    and.b32 %r13, %r0, 31;
+    shl.b32 %r14, %r12, 5;
+    add.u32 %r13, %r13, %r14;
+    mad.lo.u32 %r13, %r13, 4, %r9;
+    mul.lo.u32 %r10, %r0, 3;
+    st.shared.u32 [%r13], %r10;
+    bar.sync %r12, 64;
+done:
+    bar.sync 15;
+"""
+WARPS = {
+    "shift": "    shr.u32 %r8, %r0, 5;\n",
+    "quotient": "    div.u32 %r8, %r0, 32;\n",
+    "masked": "    and.b32 %r8, %r0, -32;\n    shr.u32 %r8, %r8, 5;\n",
+    "broadcast": "    shr.u32 %r8, %r0, 5;\n    shfl.sync.idx.b32 %r8, %r8, 0, 31, -1;\n",
+}
+
+
+def _forms(text: str) -> tuple[bool, bool]:
+    """Whether an object has code for threads, and code for warps."""
+    made = compile_kernel(parse(text), "k")
+    return b"sim_kernel_run_thread\0" in made, b"sim_kernel_run_warp\0" in made
+
+
+@pytest.mark.parametrize("block", [(256,), (32, 8), (64, 4)])
+@pytest.mark.parametrize("how", WARPS)
+def test_warps_that_do_different_things_wait_for_each_other(how: str, block: tuple[int, ...]) -> None:
+    """No lane leaves its warp where a branch goes by the warp's number: such a kernel runs in warps."""
+    text = kernel(SPECIALISED.format(warp=WARPS[how]) + store("%r10"), pointers=1)
+    assert _forms(text) == (True, True)
+    (out,) = driver.run(text, "k", np.zeros(256, np.uint32), block=block)
+    index = np.arange(256)
+    made = (index - 32) // 32 * 32 + 31 - index % 32
+    assert out.tolist() == np.where(index // 32 % 2, made * 3, index * 3).tolist()
+
+
+@pytest.mark.parametrize("block", [(48, 4), (16, 12), (96, 2)])
+def test_a_row_that_is_no_multiple_of_a_warp(block: tuple[int, ...]) -> None:
+    """The same code where the lanes of a warp differ in what they take for its number: tid.x alone."""
+    body = """
+    .shared .align 4 .b8 words[1024];
+    mov.u32 %r9, words;
+    mov.u32 %r7, %tid.x;
+    shr.u32 %r8, %r7, 5;
+    mad.lo.u32 %r13, %r0, 4, %r9;
+    mul.lo.u32 %r10, %r0, 3;
+    st.shared.u32 [%r13], %r10;
+    setp.ne.u32 %p0, %r8, 0;
+    @%p0 bra others;
+    bar.sync 0;
+    ld.shared.u32 %r10, [words];
+    bra done;
+others:
+    bar.sync 0;
+    ld.shared.u32 %r10, [%r13];
+done:
+    """
+    text = kernel(body + store("%r10"), pointers=1)
+    assert _forms(text) == (True, True)
+    count = block[0] * block[1]
+    (out,) = driver.run(text, "k", np.full(count, 7, np.uint32), block=block)
+    index = np.arange(count)
+    assert out.tolist() == np.where(index % block[0] < 32, 0, index * 3).tolist()
+
+
+def test_what_lanes_wrote_while_they_were_apart_is_not_the_same_for_a_warp() -> None:
+    """A register is tid.x + 32 for some lanes and tid.x + 64 for others: its high bits part them."""
+    body = """
+    .shared .align 4 .b8 words[1024];
+    mov.u32 %r7, %tid.x;
+    and.b32 %r8, %r7, 1;
+    setp.eq.u32 %p0, %r8, 0;
+    add.u32 %r9, %r7, 32;
+    @%p0 bra even;
+    add.u32 %r9, %r7, 64;
+even:
+    shr.u32 %r10, %r9, 5;
+    and.b32 %r11, %r10, 1;
+    setp.eq.u32 %p1, %r11, 0;
+    @%p1 bra left;
+    bar.warp.sync 0x55555555;
+    add.u32 %r10, %r10, 100;
+    bra done;
+left:
+    bar.warp.sync 0xaaaaaaaa;
+    add.u32 %r10, %r10, 200;
+done:
+    """
+    text = kernel(body + store("%r10"), pointers=1)
+    assert _forms(text) == (True, False)
+    (out,) = driver.run(text, "k", np.zeros(32, np.uint32), block=(32,))
+    index = np.arange(32)
+    number = (index + np.where(index % 2, 64, 32)) // 32
+    assert out.tolist() == (number + np.where(number % 2, 100, 200)).tolist()

@@ -302,3 +302,27 @@ def test_a_register_is_no_array() -> None:
     with pytest.raises(driver.CudaError) as refused:
         driver.run(kernel("    ld.global.u32 %r10, [%x0[2]];", pointers=1), "k", np.zeros(1, np.uint32))
     assert refused.value.status == driver.INVALID_PTX
+
+
+def test_a_cluster_of_one_block() -> None:
+    """mapa gives the block's own shared memory, and getctarank says 0 of what lies there."""
+    body = f"""
+    .shared .align 4 .b8 words[128];
+    mov.u32 %r10, words;
+    mad.lo.u32 %r10, %r0, 4, %r10;
+    st.shared.u32 [%r10], %r0;
+    mapa.shared::cluster.u32 %r11, %r10, %cluster_ctarank;
+    ld.shared::cluster.u32 %r12, [%r11];
+    cvt.u64.u32 %x5, %r10;
+    cvta.shared.u64 %x5, %x5;
+    mapa.u64 %x6, %x5, 0;
+    ld.u32 %r13, [%x6];
+    add.u32 %r12, %r12, %r13;
+    getctarank.shared::cluster.u32 %r14, %r11;
+    getctarank.u64 %r15, %x6;
+    add.u32 %r12, %r12, %r14;
+    add.u32 %r12, %r12, %r15;
+    {store("%r12")}
+    """
+    (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(32, np.uint32), block=(32,))
+    assert out.tolist() == [2 * i for i in range(32)]

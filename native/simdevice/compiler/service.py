@@ -27,6 +27,7 @@ OPEN = 1
 COMPILE = 2
 LINK_CHECK = 3
 LINK = 4
+OPTIMISE = 5
 CHECKED = 1 << 16  # with an operation: kernels are held to their own memory
 UNKNOWN_MODULE = 0x7FFFFFFF
 HELLO = b"gpuferry"
@@ -87,7 +88,7 @@ class Service:
                 return 0, linker.check(payload, cc)
             if op == LINK:
                 return 0, linker.complete(payload, cc)
-            return self._compile(key, payload)
+            return self._compile(key, payload, quick=op != OPTIMISE)
         except ImageError as error:
             return error.status, str(error).encode()
         except DefinedTwice as error:
@@ -105,14 +106,14 @@ class Service:
         source = b"\0".join(each.text for each in linker.joined(images.sources(image, cc)))
         return index.build(self._parse(key, source), source, images.most_registers(image))
 
-    def _compile(self, key: bytes, payload: bytes) -> tuple[int, bytes]:
+    def _compile(self, key: bytes, payload: bytes, quick: bool) -> tuple[int, bytes]:
         name, _, source = payload.partition(b"\0")
         module = self._modules.get(key)
         if module is None:
             if not source:
                 return UNKNOWN_MODULE, b""
             module = self._parse(key, source)
-        return 0, compile_kernel(module, name.decode(), checked=self._checked)
+        return 0, compile_kernel(module, name.decode(), checked=self._checked, quick=quick)
 
     def _parse(self, key: bytes, source: bytes) -> Module:
         modules = [parse(text.decode("utf-8", "surrogateescape")) for text in source.split(b"\0")]

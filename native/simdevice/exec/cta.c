@@ -100,7 +100,8 @@ bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, uint64_t inde
     const struct sim_grid *grid = worker->run->grid;
     uint32_t threads = grid->block[0] * grid->block[1] * grid->block[2];
     uint32_t warps = (threads + WARP - 1) / WARP;
-    bool in_warps = grid->kernel->object.form == SIM_FORM_WARPS;
+    cta->code = sim_worker_code(worker);
+    bool in_warps = sim_in_warps(cta->code, grid->block);
     cta->fiber_count = in_warps ? warps : threads;
     if (!make_fibers(cta, cta->fiber_count, warps) || (in_warps && !make_lanes(cta, warps)) ||
         !sim_cta_share(cta, grid))
@@ -146,12 +147,11 @@ bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, uint64_t inde
 static void fiber_main(void *argument) {
     struct sim_fiber *fiber = argument;
     struct sim_cta *cta = sim_cta_of(&fiber->thread);
-    const struct sim_object *object = &cta->worker->run->grid->kernel->object;
     sim_context_entered(&cta->worker->base);
     if (fiber->lanes != NULL)
-        object->run_warp(fiber->lanes);
+        cta->code->run_warp(fiber->lanes);
     else
-        object->run_thread(&fiber->thread);
+        cta->code->run_thread(&fiber->thread);
     sim_cta_exit(fiber);
 }
 

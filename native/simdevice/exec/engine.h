@@ -17,9 +17,12 @@ enum { WARP = SIM_WARP_SIZE, BARRIERS = 16, MAX_BLOCK_THREADS = 1024 };
 /* The kernel as the engine sees it; image.c owns it. */
 struct sim_kernel {
     const struct sim_kernel_info *info;
-    struct sim_object object;
-    _Atomic uint64_t block_ns; /* running mean of what a block takes */
-    _Atomic bool ready;
+    struct sim_image *image;
+    struct sim_object objects[2];            /* as made first, and optimised later */
+    _Atomic(const struct sim_object *) code; /* what blocks that begin now run; NULL: there is none yet */
+    _Atomic uint64_t block_ns;               /* running mean of what a block takes */
+    _Atomic uint64_t quick_ns;               /* what blocks took in code that could be faster */
+    _Atomic bool asked;                      /* for faster code */
 };
 
 /* Text that the kernels of a grid print, put out when the grid ends. */
@@ -86,6 +89,7 @@ struct sim_warp {
 
 struct sim_cta {
     struct sim_block block;
+    const struct sim_object *code;
     struct sim_worker *worker;
     struct sim_fiber *current;
     struct sim_fiber *ready_first, **ready_last;
@@ -106,6 +110,7 @@ struct sim_cta {
 
 struct sim_worker {
     struct sim_run *run;
+    const struct sim_object *code; /* of the blocks that it began last */
     uint32_t number, smid;
     struct sim_context base;     /* the scheduler, on the thread's own stack */
     struct sim_context *running; /* the fiber's context while one runs: faults are then the kernel's */
@@ -122,6 +127,8 @@ struct sim_worker *sim_worker_acquire(void);
 void sim_worker_release(struct sim_worker *worker);
 void sim_workers_forget(void); /* after a fork, in the child */
 void sim_workers_trim(void);   /* gives memory of idle ones back */
+/* What a block that begins now runs. */
+const struct sim_object *sim_worker_code(struct sim_worker *worker);
 /* Runs blocks of `run` until none is left to start. */
 void sim_worker_run(struct sim_worker *worker, struct sim_run *run);
 
@@ -161,6 +168,16 @@ void sim_run_fail(struct sim_run *run, CUresult error, const char *format, ...)
 void sim_worker_abort(struct sim_worker *worker) __attribute__((noreturn));
 extern _Thread_local struct sim_worker *sim_current_worker __attribute__((tls_model("initial-exec")));
 
+/* tiers.c: which code a kernel is given first, and when it gets a faster one. */
+enum sim_tier { SIM_TIER_FIRST, SIM_TIER_OPTIMISED };
+enum sim_tier sim_first_tier(void);
+/* Blocks of the kernel took so long in `code`. */
+void sim_kernel_ran(struct sim_kernel *kernel, const struct sim_object *code, uint64_t ns);
+
+/* image.c: makes optimised code, which the next blocks run. */
+void sim_kernel_optimise(struct sim_kernel *kernel);
+void sim_image_keep(struct sim_image *image);
+
 /* fault.c */
 void sim_faults_arm(void);
 
@@ -171,6 +188,10 @@ void sim_output_flush(struct sim_output *output);
 /* How many lanes a mask names: mostly all. */
 static inline uint32_t sim_lane_count(uint32_t mask) {
     return mask == ~0u ? WARP : (uint32_t)__builtin_popcount(mask);
+}
+/* Whether a warp is what runs on a fiber, in a block of that shape. */
+static inline bool sim_in_warps(const struct sim_object *code, const uint32_t block[3]) {
+    return code->form == SIM_FORM_WARPS || (code->rows && block[0] % WARP == 0);
 }
 static inline struct sim_fiber *sim_fiber_of(struct sim_thread *thread) {
     return (struct sim_fiber *)thread;

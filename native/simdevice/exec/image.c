@@ -119,6 +119,7 @@ static bool read_kernel(struct sim_image *image, const struct tables *t, uint32_
                                  .ptx_version = header->target,
                                  .binary_version = (uint32_t)image->cc};
     image->kernels[i].info = &image->kernel_infos[i];
+    image->kernels[i].image = image;
     return image->kernel_infos[i].name != NULL &&
            (uint64_t)k->first_param + k->param_count <= header->param_count;
 }
@@ -191,7 +192,8 @@ static bool charge(uint64_t bytes) {
 static void destroy(struct sim_image *image) {
     if (image->kernels != NULL)
         for (uint32_t i = 0; i < image->header->kernel_count; i++)
-            unload(&image->kernels[i].object);
+            for (int n = 0; n < 2; n++)
+                unload(&image->kernels[i].objects[n]);
     free(image->kernels);
     free(image->kernel_infos);
     free(image->variables);
@@ -303,6 +305,12 @@ CUresult sim_image_open(const void *data, size_t size, int cc, char *log, size_t
     return CUDA_SUCCESS;
 }
 
+void sim_image_keep(struct sim_image *image) {
+    pthread_mutex_lock(&images_lock);
+    image->users++;
+    pthread_mutex_unlock(&images_lock);
+}
+
 void sim_image_close(struct sim_image *image) {
     pthread_mutex_lock(&images_lock);
     bool last = --image->users == 0;
@@ -336,63 +344,97 @@ const struct sim_variable_info *sim_image_variable(const struct sim_image *image
     return &image->variables[index];
 }
 
-static CUresult compile(struct sim_image *image, const char *kernel, struct sim_blob *object, char *log,
-                        size_t log_size) {
-    CUresult result = sim_service_call(SIM_SERVICE_COMPILE, image->cc, image->key, kernel, strlen(kernel) + 1,
-                                       NULL, 0, object, log, log_size);
+static CUresult compile(struct sim_image *image, enum sim_service_op op, const char *kernel,
+                        struct sim_blob *object, char *log, size_t log_size) {
+    CUresult result = sim_service_call(op, image->cc, image->key, kernel, strlen(kernel) + 1, NULL, 0, object,
+                                       log, log_size);
     if (result != SIM_SERVICE_UNKNOWN_MODULE)
         return result;
-    return sim_service_call(SIM_SERVICE_COMPILE, image->cc, image->key, kernel, strlen(kernel) + 1,
-                            image->source, image->header->source_bytes, object, log, log_size);
+    return sim_service_call(op, image->cc, image->key, kernel, strlen(kernel) + 1, image->source,
+                            image->header->source_bytes, object, log, log_size);
 }
 
 /* Into executable memory, which is charged as the image is. */
-static CUresult load(struct sim_kernel *kernel, const struct sim_blob *object, char *log, size_t log_size) {
-    if (!sim_object_load(object->data, object->size, &kernel->object, log, log_size))
+static CUresult load(struct sim_object *object, const struct sim_blob *file, char *log, size_t log_size) {
+    if (!sim_object_load(file->data, file->size, object, log, log_size))
         return CUDA_ERROR_INVALID_PTX;
-    if (charge(kernel->object.size))
+    if (charge(object->size))
         return CUDA_SUCCESS;
-    sim_object_unload(&kernel->object);
+    sim_object_unload(object);
     snprintf(log, log_size, "the code that is loaded takes too much host memory");
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult prepare(struct sim_image *image, uint32_t index, char *log, size_t log_size) {
-    struct sim_kernel *kernel = &image->kernels[index];
-    struct sim_blob object;
-    char name[SIM_CACHE_NAME], suffix[32];
-    snprintf(suffix, sizeof suffix, ".%u.o", index);
-    sim_cache_name(image->key, suffix, name);
-    if (sim_cache_load(name, &object)) {
-        CUresult loaded = load(kernel, &object, log, log_size);
-        sim_blob_free(&object);
-        if (loaded != CUDA_ERROR_INVALID_PTX)
-            return loaded;
-    }
-    CUresult result = compile(image, kernel->info->name, &object, log, log_size);
+/* Optimised code and code that was made quickly have files of their own. */
+static void name_of(const struct sim_kernel *kernel, bool quick, char name[SIM_CACHE_NAME]) {
+    char suffix[32];
+    snprintf(suffix, sizeof suffix, ".%u%s.o", (unsigned)(kernel - kernel->image->kernels),
+             quick ? ".quick" : "");
+    sim_cache_name(kernel->image->key, suffix, name);
+}
+
+/* False: there is none that can be used. */
+static bool load_cached(struct sim_kernel *kernel, bool quick, CUresult *result, char *log, size_t log_size) {
+    char name[SIM_CACHE_NAME];
+    struct sim_blob file;
+    name_of(kernel, quick, name);
+    if (!sim_cache_load(name, &file))
+        return false;
+    *result = load(&kernel->objects[0], &file, log, log_size);
+    sim_blob_free(&file);
+    return *result != CUDA_ERROR_INVALID_PTX;
+}
+
+static CUresult make(struct sim_kernel *kernel, struct sim_object *object, enum sim_service_op op, char *log,
+                     size_t log_size) {
+    char name[SIM_CACHE_NAME];
+    struct sim_blob file;
+    CUresult result = compile(kernel->image, op, kernel->info->name, &file, log, log_size);
     if (result != CUDA_SUCCESS)
         return result;
-    result = load(kernel, &object, log, log_size);
+    result = load(object, &file, log, log_size);
+    name_of(kernel, object->quick, name);
     if (result == CUDA_SUCCESS)
-        sim_cache_store(name, object.data, object.size);
-    sim_blob_free(&object);
+        sim_cache_store(name, file.data, file.size);
+    sim_blob_free(&file);
     return result;
+}
+
+static CUresult prepare(struct sim_kernel *kernel, char *log, size_t log_size) {
+    CUresult result;
+    bool quickly = sim_first_tier() == SIM_TIER_FIRST;
+    if (load_cached(kernel, false, &result, log, log_size) ||
+        (quickly && load_cached(kernel, true, &result, log, log_size)))
+        return result;
+    enum sim_service_op op = quickly ? SIM_SERVICE_COMPILE : SIM_SERVICE_OPTIMISE;
+    return make(kernel, &kernel->objects[0], op, log, log_size);
 }
 
 CUresult sim_kernel_prepare(struct sim_image *image, uint32_t index, struct sim_kernel **out) {
     struct sim_kernel *kernel = &image->kernels[index];
     *out = kernel;
-    if (atomic_load_explicit(&kernel->ready, memory_order_acquire))
+    if (atomic_load_explicit(&kernel->code, memory_order_acquire) != NULL)
         return CUDA_SUCCESS;
     char log[2048] = "";
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&image->lock);
-    if (!atomic_load_explicit(&kernel->ready, memory_order_relaxed)) {
-        result = prepare(image, index, log, sizeof log);
-        atomic_store_explicit(&kernel->ready, result == CUDA_SUCCESS, memory_order_release);
+    if (atomic_load_explicit(&kernel->code, memory_order_relaxed) == NULL) {
+        result = prepare(kernel, log, sizeof log);
+        if (result == CUDA_SUCCESS)
+            atomic_store_explicit(&kernel->code, &kernel->objects[0], memory_order_release);
     }
     pthread_mutex_unlock(&image->lock);
     if (result != CUDA_SUCCESS)
         sim_message(SIM_LOG_ERROR, "cannot compile kernel %s: %s", kernel->info->name, log);
     return result;
+}
+
+void sim_kernel_optimise(struct sim_kernel *kernel) {
+    char log[2048] = "";
+    CUresult result = make(kernel, &kernel->objects[1], SIM_SERVICE_OPTIMISE, log, sizeof log);
+    if (result == CUDA_SUCCESS && kernel->objects[1].form == kernel->objects[0].form &&
+        kernel->objects[1].rows == kernel->objects[0].rows)
+        atomic_store_explicit(&kernel->code, &kernel->objects[1], memory_order_release);
+    else
+        sim_message(SIM_LOG_INFO, "kernel %s is not optimised: %s", kernel->info->name, log);
 }

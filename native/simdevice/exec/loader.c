@@ -242,13 +242,23 @@ static bool resolve(struct loading *l, struct sim_object *object) {
                                           "sim_kernel_run_warp"};
     void *functions[] = {&object->run_block, &object->run_thread, &object->run_warp};
     const uint32_t *abi = defined(l, "sim_kernel_abi", 4), *form = defined(l, "sim_kernel_form", 4);
-    if (abi == NULL || *abi != SIM_KERNEL_ABI || form == NULL || *form > SIM_FORM_WARPS)
+    const uint32_t *rows = defined(l, "sim_kernel_rows", 4);
+    const uint32_t *quick = defined(l, "sim_kernel_quick", 4), *stack = defined(l, "sim_kernel_stack", 4);
+    if (abi == NULL || *abi != SIM_KERNEL_ABI || form == NULL || *form > SIM_FORM_WARPS || rows == NULL ||
+        quick == NULL || stack == NULL)
         return FAIL(l, "made for another kernel ABI");
+    object->rows = *rows != 0;
+    object->quick = *quick != 0;
+    object->stack = *stack;
     object->form = (enum sim_kernel_form) * form;
-    void *entry = defined(l, entries[object->form], 1);
-    if (entry == NULL)
-        return FAIL(l, "has no entry");
-    memcpy(functions[object->form], &entry, sizeof entry);
+    for (int i = SIM_FORM_LOOP; i <= SIM_FORM_WARPS; i++) {
+        if (i != (int)object->form && (i != SIM_FORM_WARPS || !object->rows))
+            continue;
+        void *entry = defined(l, entries[i], 1);
+        if (entry == NULL)
+            return FAIL(l, "has no entry");
+        memcpy(functions[i], &entry, sizeof entry);
+    }
     return true;
 }
 

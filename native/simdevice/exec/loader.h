@@ -8,7 +8,9 @@ struct sim_object {
     void *base;
     size_t size;
     enum sim_kernel_form form;
-    /* the one of the form */
+    bool rows, quick;
+    uint32_t stack;
+    /* the one of the form, and that of warps if `rows` */
     sim_run_block_fn *run_block;
     sim_run_thread_fn *run_thread;
     sim_run_warp_fn *run_warp;

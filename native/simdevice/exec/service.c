@@ -50,26 +50,34 @@ struct answer {
     uint64_t size;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* A process with the compiler: one answers those who wait for it, the other works in the background. */
+struct service {
+    pthread_mutex_t lock;
+    int connection;
+    ino_t inode; /* of the connection */
+};
+
+static struct service services[] = {{PTHREAD_MUTEX_INITIALIZER, -1, 0}, {PTHREAD_MUTEX_INITIALIZER, -1, 0}};
+enum { SERVICES = sizeof services / sizeof *services };
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static int connection = -1;
-static ino_t connection_inode;
 static bool installed;                    /* as part of the Python package */
 static char own_folder[PATH_MAX - 64];    /* where this library lies */
 static char source_folder[PATH_MAX - 64]; /* native/simdevice with the compiler's sources */
 static char package_parent[PATH_MAX];     /* for PYTHONPATH */
 
 static void after_fork_in_child(void) {
-    pthread_mutex_init(&lock, NULL);
-    if (connection >= 0)
-        close(connection);
-    connection = -1;
+    for (int i = 0; i < SERVICES; i++) {
+        pthread_mutex_init(&services[i].lock, NULL);
+        if (services[i].connection >= 0)
+            close(services[i].connection);
+        services[i].connection = -1;
+    }
 }
 
 static void init(void) {
     Dl_info info;
     pthread_atfork(NULL, NULL, after_fork_in_child);
-    if (dladdr((void *)&lock, &info) != 0 && realpath(info.dli_fname, own_folder) != NULL)
+    if (dladdr((void *)services, &info) != 0 && realpath(info.dli_fname, own_folder) != NULL)
         *strrchr(own_folder, '/') = '\0';
     /* installed: gpuferry/native/sim/libcuda.so.1 beside gpuferry/native/simdevice/ */
     char file[PATH_MAX + 64];
@@ -275,10 +283,10 @@ static int start_process(struct start *start) {
     return start->error;
 }
 
-static bool send_all(const void *data, size_t size) {
+static bool send_all(const struct service *service, const void *data, size_t size) {
     const uint8_t *p = data;
     while (size > 0) {
-        ssize_t sent = send(connection, p, size, MSG_NOSIGNAL);
+        ssize_t sent = send(service->connection, p, size, MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent <= 0)
@@ -289,10 +297,10 @@ static bool send_all(const void *data, size_t size) {
     return true;
 }
 
-static bool receive_all(void *data, size_t size) {
+static bool receive_all(const struct service *service, void *data, size_t size) {
     uint8_t *p = data;
     while (size > 0) {
-        ssize_t received = recv(connection, p, size, 0);
+        ssize_t received = recv(service->connection, p, size, 0);
         if (received < 0 && errno == EINTR)
             continue;
         if (received <= 0)
@@ -303,18 +311,18 @@ static bool receive_all(void *data, size_t size) {
     return true;
 }
 
-static void hang_up(void) {
-    close(connection);
-    connection = -1;
+static void hang_up(struct service *service) {
+    close(service->connection);
+    service->connection = -1;
 }
 
 /* What the service sends once it has imported all that it needs. */
-static CUresult await_hello(const char *python, char *log, size_t log_size) {
+static CUresult await_hello(struct service *service, const char *python, char *log, size_t log_size) {
     static const char expected[8] = "gpuferry";
     char hello[sizeof expected];
-    if (receive_all(hello, sizeof hello) && memcmp(hello, expected, sizeof hello) == 0)
+    if (receive_all(service, hello, sizeof hello) && memcmp(hello, expected, sizeof hello) == 0)
         return CUDA_SUCCESS;
-    hang_up();
+    hang_up(service);
     snprintf(log, log_size,
              "the PTX compiler did not start: is gpuferry, with its extra 'sim', installed for %s "
              "(GPUFERRY_SIM_PYTHON)?",
@@ -335,7 +343,7 @@ static const char *interpreter(char path[PATH_MAX + 64]) {
     return access(SIM_PYTHON, X_OK) == 0 ? SIM_PYTHON : "python3";
 }
 
-static CUresult start_service(char *log, size_t log_size) {
+static CUresult start_service(struct service *service, char *log, size_t log_size) {
     int sockets[2];
     char path[PATH_MAX + 64];
     pthread_once(&once, init);
@@ -363,9 +371,9 @@ static CUresult start_service(char *log, size_t log_size) {
                  python, strerror(error));
         return CUDA_ERROR_JIT_COMPILER_NOT_FOUND;
     }
-    connection = sockets[0];
-    connection_inode = status.st_ino;
-    return await_hello(python, log, log_size);
+    service->connection = sockets[0];
+    service->inode = status.st_ino;
+    return await_hello(service, python, log, log_size);
 }
 
 /* An image expands to 64 MiB of text and as much of initial values (compiler/fatbin.py, ptx/module.py). */
@@ -378,15 +386,16 @@ struct parts {
     size_t first_size, second_size;
 };
 
-static bool exchange(const struct request *request, const struct parts *parts, struct answer *answer,
-                     struct sim_blob *reply) {
-    if (!send_all(request, sizeof *request) || !send_all(parts->first, parts->first_size) ||
-        !send_all(parts->second, parts->second_size) || !receive_all(answer, sizeof *answer))
+static bool exchange(const struct service *service, const struct request *request, const struct parts *parts,
+                     struct answer *answer, struct sim_blob *reply) {
+    if (!send_all(service, request, sizeof *request) || !send_all(service, parts->first, parts->first_size) ||
+        !send_all(service, parts->second, parts->second_size) ||
+        !receive_all(service, answer, sizeof *answer))
         return false;
     if (answer->size > LARGEST_ANSWER)
         return false;
     uint8_t *data = malloc(answer->size + 1);
-    if (data == NULL || !receive_all(data, answer->size)) {
+    if (data == NULL || !receive_all(service, data, answer->size)) {
         free(data);
         return false;
     }
@@ -396,10 +405,11 @@ static bool exchange(const struct request *request, const struct parts *parts, s
 }
 
 /* The program may have closed our descriptor with all others, and its number may now be another file's. */
-static void check_connection(void) {
+static void check_connection(struct service *service) {
     struct stat status;
-    if (connection >= 0 && (fstat(connection, &status) != 0 || status.st_ino != connection_inode))
-        connection = -1;
+    if (service->connection >= 0 &&
+        (fstat(service->connection, &status) != 0 || status.st_ino != service->inode))
+        service->connection = -1;
 }
 
 static time_t seconds_now(void) {
@@ -408,20 +418,20 @@ static time_t seconds_now(void) {
     return time.tv_sec;
 }
 
-static CUresult call_locked(const struct request *request, const struct parts *parts, struct sim_blob *reply,
-                            char *log, size_t log_size) {
+static CUresult call_locked(struct service *service, const struct request *request, const struct parts *parts,
+                            struct sim_blob *reply, char *log, size_t log_size) {
     struct answer answer;
-    check_connection();
+    check_connection(service);
     time_t began = seconds_now();
-    for (int fresh = connection < 0;; fresh = 1) {
-        if (connection < 0) {
-            CUresult started = start_service(log, log_size);
+    for (int fresh = service->connection < 0;; fresh = 1) {
+        if (service->connection < 0) {
+            CUresult started = start_service(service, log, log_size);
             if (started != CUDA_SUCCESS)
                 return started;
         }
-        if (exchange(request, parts, &answer, reply))
+        if (exchange(service, request, parts, &answer, reply))
             break;
-        hang_up();
+        hang_up(service);
         time_t took = seconds_now() - began;
         if (fresh || took > PROMPT_SECONDS) { /* else it had ended because it was idle */
             snprintf(
@@ -447,8 +457,9 @@ CUresult sim_service_call(enum sim_service_op op, int cc, const uint8_t key[32],
                               .size = first_size + second_size};
     const struct parts parts = {first, second, first_size, second_size};
     memcpy(request.key, key, sizeof request.key);
-    pthread_mutex_lock(&lock);
-    CUresult result = call_locked(&request, &parts, reply, log, log_size);
-    pthread_mutex_unlock(&lock);
+    struct service *service = &services[op == SIM_SERVICE_OPTIMISE];
+    pthread_mutex_lock(&service->lock);
+    CUresult result = call_locked(service, &request, &parts, reply, log, log_size);
+    pthread_mutex_unlock(&service->lock);
     return result;
 }

@@ -117,6 +117,24 @@ static bool next_block(struct sim_run *run, uint64_t *index) {
     return true;
 }
 
+/* A stack that is in use cannot grow: faster code that wants more waits for the next grid. */
+const struct sim_object *sim_worker_code(struct sim_worker *worker) {
+    const struct sim_object *now =
+        atomic_load_explicit(&worker->run->grid->kernel->code, memory_order_acquire);
+    if (now->stack <= worker->code->stack)
+        worker->code = now;
+    return worker->code;
+}
+
+/* What has been run since then: the kernel may be worth faster code. */
+static void ran(struct sim_worker *worker, uint64_t *since) {
+    if (!worker->code->quick)
+        return;
+    uint64_t now = now_ns();
+    sim_kernel_ran(worker->run->grid->kernel, worker->code, now - *since);
+    *since = now;
+}
+
 static void measured(struct sim_kernel *kernel, uint64_t since, uint64_t blocks) {
     if (blocks == 0)
         return;
@@ -174,13 +192,17 @@ static bool start_as_many(struct sim_worker *worker, struct sim_cta **resident, 
 static void run_fibers(struct sim_worker *worker) {
     struct sim_run *run = worker->run;
     struct sim_cta *resident = NULL;
-    uint64_t start = now_ns(), blocks = 0, started = 0, stuck_since = 0, patience = PATIENCE_NS;
+    uint64_t start = now_ns(), since = start, blocks = 0, started = 0, stuck_since = 0,
+             patience = PATIENCE_NS;
     for (;;) {
         if (resident == NULL && !start_one(worker, &resident))
             break;
         if (turn(worker, &resident)) {
-            blocks += resident == NULL;
             stuck_since = 0;
+            if (resident == NULL) {
+                blocks++;
+                ran(worker, &since);
+            }
         } else if (run->grid->cooperative) {
             if (!start_as_many(worker, &resident, &started))
                 sched_yield();
@@ -209,11 +231,12 @@ static void loop_main(void *argument) {
     struct sim_worker *worker = cta->worker;
     sim_context_entered(&worker->base);
     struct sim_kernel *kernel = worker->run->grid->kernel;
-    uint64_t start = now_ns(), blocks = 0, index;
+    uint64_t start = now_ns(), since = start, blocks = 0, index;
     while (next_block(worker->run, &index)) {
         sim_block_describe(&cta->block, worker->run, index);
-        kernel->object.run_block(&cta->block);
+        sim_worker_code(worker)->run_block(&cta->block);
         blocks++;
+        ran(worker, &since);
     }
     measured(kernel, start, blocks);
     sim_cta_judge(cta); /* no thread waits for another: all blocks have run */
@@ -262,10 +285,12 @@ void sim_worker_run(struct sim_worker *worker, struct sim_run *run) {
     sim_current_worker = worker;
     size_t limit = run->grid->stack_limit, local = kernel->info->local_bytes;
     size_t own = limit > local ? limit : local;
-    size_t lanes = kernel->object.form == SIM_FORM_WARPS ? WARP : 1;
-    size_t stack = (lanes == 1 ? STACK : WARP_STACK) + lanes * own;
+    const struct sim_object *code = atomic_load_explicit(&kernel->code, memory_order_acquire);
+    worker->code = code;
+    size_t lanes = sim_in_warps(code, run->grid->block) ? WARP : 1;
+    size_t stack = (lanes == 1 ? STACK : WARP_STACK) + code->stack + lanes * own;
     sim_stacks_require(&worker->stacks, stack, sim_kernels_checked() ? lanes * (LOCAL + own) : 0);
-    if (kernel->object.form == SIM_FORM_LOOP)
+    if (code->form == SIM_FORM_LOOP)
         run_loop(worker);
     else
         run_fibers(worker);

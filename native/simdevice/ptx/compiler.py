@@ -13,39 +13,51 @@ from . import emit  # noqa: F401  (registers the instruction handlers)
 from .emit.layout import BLOCK, THREAD, THREAD_SIZE
 from .emit.registry import handler_of
 from .errors import PtxError
+from .frames import STACK, with_stack
 from .kernel import KernelContext
 from .module import Module
 from .warp import kernel_functions
 from .warp.record import Recorder
 
-KERNEL_ABI = 4
+KERNEL_ABI = 5
 LOOP, THREADS, WARPS = range(3)  # enum sim_kernel_form
 DUMP = "GPUFERRY_SIM_DUMP"
 UNIT = "GPUFERRY_SIM_UNIT"  # for tests: every kernel in warps, or none
+# Instructions and declarations beyond which optimising takes longer than a first launch should.
+_PROMPT = {LOOP: 120, THREADS: 120, WARPS: 16}
 
 
 def kernel_ir(kernel: KernelContext) -> str:
-    """The LLVM module of one kernel, as text."""
+    """The LLVM module of one kernel, as text. A kernel that is small is not `quick` any longer."""
     records = {
         index: Recorder(kernel, body.function, body.items, kernel.program.yields[index], handler_of)
         for index, body in kernel.program.bodies.items()
     }
     functions = [record.text() for record in records.values()]
-    form, entry = LOOP, [_RUN_BLOCK]
+    form, entry, in_rows = LOOP, [_RUN_BLOCK], False
+    items = sum(len(record.items) for record in records.values())
     unit = os.environ.get(UNIT, "")
     if kernel.program.uses_fibers:
         form, entry = THREADS, [_RUN_THREAD]
     needed = kernel.program.uses_fibers or kernel.program.exchanges
+    quick = kernel.quick
     if unit == "warp" or (needed and unit != "thread"):
+        kernel.quick = quick and items > _PROMPT[WARPS]
         warps = kernel_functions(kernel, records)
         if warps is not None:
             form, functions, entry = WARPS, warps, []
+        elif form == THREADS and (warps := kernel_functions(kernel, records, in_rows=True)) is not None:
+            functions, in_rows = functions + warps, True
+    kernel.quick = quick and items > _PROMPT[form]
     declarations = [f"declare {text}" for text in kernel.declared.values()]
     return "\n".join(
         [
             f'target triple = "{llvm.get_process_triple()}"',
             f"@sim_kernel_abi = constant i32 {KERNEL_ABI}",
             f"@sim_kernel_form = constant i32 {form}",
+            f"@sim_kernel_rows = constant i32 {int(in_rows)}",
+            f"@sim_kernel_quick = constant i32 {int(kernel.quick)}",
+            f"@{STACK} = constant i32 0",
             *declarations,
             *functions,
             *entry,
@@ -54,26 +66,32 @@ def kernel_ir(kernel: KernelContext) -> str:
     )
 
 
-def compile_kernel(module: Module, name: str, cpu: str | None = None, checked: bool = False) -> bytes:
+def compile_kernel(
+    module: Module, name: str, cpu: str | None = None, checked: bool = False, quick: bool = False
+) -> bytes:
     """The kernel as an x86-64 object (kernel_abi.h). `cpu` is an LLVM name; None: this machine's. `checked`:
-    it is held to device memory and its own.
+    it is held to device memory and its own. `quick`: code that is slower, if optimising takes long.
     """
     try:
         context = KernelContext(module, module.kernel(name), checked)
         context.gathers = cpu is None and bool(llvm.get_host_cpu_features().get("avx512f"))
+        context.quick = quick
         text = kernel_ir(context)
     except PtxError as error:
         raise error if error.kernel else PtxError(name, error.line, "", error.reason) from None
     _dump(name, module, text)
-    machine = _machine(cpu)
+    machine = _machine(cpu, not context.quick)
     try:
         parsed = llvm.parse_assembly(text, llvm.create_context())
         parsed.verify()
     except RuntimeError as error:
         # Operands that each look right but do not fit together: LLVM names the place in its own text only.
         raise PtxError(name, 0, str(error).strip()[:400], "the kernel is inconsistent") from None
-    _optimise(parsed, machine)
-    return bytes(machine.emit_object(parsed))
+    if context.quick:
+        _simplify(parsed, machine)
+    else:
+        _optimise(parsed, machine)
+    return with_stack(bytes(machine.emit_object(parsed)))
 
 
 def _optimise(parsed: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
@@ -84,13 +102,27 @@ def _optimise(parsed: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
     builder.getModulePassManager().run(parsed, builder)
 
 
+def _simplify(parsed: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    """Registers become values; no more than that. It takes a time that is a power of the number of blocks,
+    most of which can be joined before."""
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_simplify_cfg_pass()
+    passes.add_sroa_pass()
+    passes.run(parsed, builder)
+
+
 @lru_cache(maxsize=4)
-def _machine(cpu: str | None) -> llvm.TargetMachine:
+def _machine(cpu: str | None, optimising: bool) -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     features = "" if cpu else llvm.get_host_cpu_features().flatten()
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=cpu or llvm.get_host_cpu_name(), features=features, opt=2, reloc="static", codemodel="large"
+        cpu=cpu or llvm.get_host_cpu_name(),
+        features=features,
+        opt=2 if optimising else 0,
+        reloc="static",
+        codemodel="large",
     )
 
 
@@ -106,8 +138,9 @@ def _dump(name: str, module: Module, text: str) -> None:
     (path / f"{plain}.ptx").write_text(module.kernel(name).text)
 
 
+_ATTRIBUTES = 'nounwind null_pointer_is_valid "probe-stack"="inline-asm"'
 _RUN_THREAD = f"""
-define void @sim_kernel_run_thread(ptr %thread) nounwind null_pointer_is_valid {{
+define void @sim_kernel_run_thread(ptr %thread) {_ATTRIBUTES} {{
   %block = load ptr, ptr %thread, align 8
   %px = getelementptr i8, ptr %thread, i64 {THREAD["tid.x"]}
   %py = getelementptr i8, ptr %thread, i64 {THREAD["tid.y"]}
@@ -124,7 +157,7 @@ define void @sim_kernel_run_thread(ptr %thread) nounwind null_pointer_is_valid {
 
 # ntid is at least 1 in each dimension, so the loops test at their ends.
 _RUN_BLOCK = f"""
-define void @sim_kernel_run_block(ptr noalias readonly %block) nounwind null_pointer_is_valid {{
+define void @sim_kernel_run_block(ptr noalias readonly %block) {_ATTRIBUTES} {{
 entry:
   %thread = alloca [{THREAD_SIZE} x i8], align 8
   %px = getelementptr i8, ptr %thread, i64 {THREAD["tid.x"]}

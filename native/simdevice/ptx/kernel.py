@@ -20,6 +20,7 @@ class KernelContext:
         self.declared: dict[str, str] = {}
         self.sites = 0
         self.gathers = False  # the processor loads vectors from addresses that do not follow each other
+        self.quick = False  # the code is to be made in little time
         self.helpers: dict[str, str] = {}  # functions that an object brings along, by name
 
     @property

@@ -355,12 +355,13 @@ class FunctionEmitter(Writer):
             return (
                 "define internal void @kernel(ptr %thread, ptr noalias readonly %block, "
                 "i32 %tid.x, i32 %tid.y, i32 %tid.z, i32 %linear) "
-                "alwaysinline nounwind null_pointer_is_valid"
+                'alwaysinline nounwind null_pointer_is_valid "probe-stack"="inline-asm"'
             )
         count = len(self.function.returns) + len(self.function.parameters)
         arguments = "".join(f", ptr %a{index}" for index in range(count))
         name = f"@f{self.function.index}"
-        return f"define internal void {name}(ptr %thread{arguments}) nounwind null_pointer_is_valid"
+        attributes = 'nounwind null_pointer_is_valid "probe-stack"="inline-asm"'
+        return f"define internal void {name}(ptr %thread{arguments}) {attributes}"
 
     def prepare_scopes(self) -> None:
         """Labels are known before the code that branches to them."""

@@ -17,23 +17,26 @@ __all__ = ["kernel_functions"]
 _MOST = 12_000
 
 
-def kernel_functions(kernel: KernelContext, records: dict[int, Recorder]) -> list[str] | None:
+def kernel_functions(
+    kernel: KernelContext, records: dict[int, Recorder], in_rows: bool = False
+) -> list[str] | None:
     """The functions of a kernel for warps, as LLVM IR; None: it runs a thread at a time. `records` are of the
-    functions for one thread."""
+    functions for one thread. `in_rows`: they run only where the first dimension of a block is a multiple of
+    32."""
     if sum(len(record.items) for record in records.values()) > _MOST:
         return None
     declared, helpers = dict(kernel.declared), dict(kernel.helpers)
     try:
-        texts = [_function_text(kernel, record) for record in records.values()]
+        texts = [_function_text(kernel, record, in_rows) for record in records.values()]
     except Unsuitable:
         kernel.declared, kernel.helpers = declared, helpers
         return None
     return [*texts, *kernel.helpers.values()]
 
 
-def _function_text(kernel: KernelContext, record: Recorder) -> str:
+def _function_text(kernel: KernelContext, record: Recorder, in_rows: bool) -> str:
     items = record.items
-    plan = Uniformity(items, record)
+    plan = Uniformity(items, record, in_rows)
     if plan.waits_on_both_sides() and not kernel.program.in_step:
         raise Unsuitable("lanes wait for each other in different places")
     emitter = WarpEmitter(kernel, record.function, items, record.yields, handler_of, plan, WARP_HANDLERS)

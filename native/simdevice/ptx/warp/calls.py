@@ -42,7 +42,7 @@ def call(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
             store_parameter(e, place, 0, parameter.type.bits, value)
     pointers = "".join(f", ptr {place.pointer}" for place in (*results, *places))
     if isinstance(symbol, Function):
-        e.raw(f"call void @f{symbol.index}(ptr %warp, {_MASK} {e.mask}{pointers})")
+        e.raw(f"call void @w{symbol.index}(ptr %warp, {_MASK} {e.mask}{pointers})")
     else:
         _by_address(e, name, callees, pointers)
     for operand, place, parameter in zip(returns, results, first.returns, strict=True):
@@ -98,7 +98,7 @@ def _by_address(e: WarpEmitter, register: str, callees: list[Function], pointers
     e.finish(f"switch i64 {target}, label %{nowhere} [ {cases} ]")
     for label, function in zip(labels, callees, strict=True):
         e.open(label)
-        e.raw(f"call void @f{function.index}(ptr %warp, {_MASK} {lanes}{pointers})")
+        e.raw(f"call void @w{function.index}(ptr %warp, {_MASK} {lanes}{pointers})")
         e.branch(again)
     e.open(nowhere)
     e.call(

@@ -34,6 +34,7 @@ class Control:
         }
         self.waiting_loops = self._waiting_loops()
         self.pending: set[tuple[int, int]] = set()
+        self.nexts = [self.end] * self.end
         self._decide()
 
     def _waiting_loops(self) -> set[int]:
@@ -74,7 +75,8 @@ class Control:
         """Which edges leave their lanes waiting."""
         for number in range(self.end):
             if self._parts(number) or self._switches(number):
-                self.pending |= {(number, to) for to in self._successors(number) if to != self.end}
+                for to in self._successors(number):
+                    self._wait(number, to)
         changed = True
         while changed:
             changed = False
@@ -83,12 +85,18 @@ class Control:
                     continue
                 for to in self._successors(number):
                     if to != self.end and (number, to) not in self.pending and self._next(number) < to:
-                        self.pending.add((number, to))
+                        self._wait(number, to)
                         changed = True
 
     def _next(self, number: int) -> int:
         """The next step for which lanes may wait when `number` has been done."""
-        return min((to for start, to in self.pending if start <= number < to), default=self.end)
+        return self.nexts[number]
+
+    def _wait(self, number: int, to: int) -> None:
+        """Lanes that go from one step to another wait there."""
+        if to != self.end:
+            self.pending.add((number, to))
+            self.nexts[number:to] = [min(each, to) for each in self.nexts[number:to]]
 
     @property
     def divergent_waits(self) -> set[int]:

@@ -224,7 +224,8 @@ def meeting_points(blocks: list[Block], reached: set[int]) -> dict[int, int]:
     exit_number = len(blocks)
     after: dict[int, set[int]] = {}
     everything = reached | {exit_number}
-    post: dict[int, int] = {block: sum(1 << each for each in everything) for block in reached}
+    full = sum(1 << each for each in everything)
+    post: dict[int, int] = dict.fromkeys(reached, full)
     post[exit_number] = 1 << exit_number
     for block in reached:
         after[block] = {exit_number if each == EXIT else each for each in blocks[block].targets} or {
@@ -242,12 +243,8 @@ def meeting_points(blocks: list[Block], reached: set[int]) -> dict[int, int]:
             if common != post[block]:
                 post[block] = common
                 changed = True
-    nearest: dict[int, int] = {}
-    for block in reached:
-        others = post[block] & ~(1 << block)
-        # Of those that come after on every way, the nearest is the one that all others come after.
-        nearest[block] = EXIT
-        candidates = [each for each in everything if others >> each & 1]
-        best = max(candidates, key=lambda each: post[each].bit_count(), default=exit_number)
-        nearest[block] = EXIT if best == exit_number else best
-    return nearest
+    # Of those that come after a block on every way, the nearest is the one that all others come after. A
+    # block that comes to no end has none.
+    owners = {after_it: block for block, after_it in post.items() if after_it != full}
+    found = ((block, owners.get(post[block] & ~(1 << block), exit_number)) for block in reached)
+    return {block: EXIT if nearest == exit_number else nearest for block, nearest in found}

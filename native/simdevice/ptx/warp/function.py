@@ -65,7 +65,8 @@ class WarpEmitter(FunctionEmitter):
         self.warp_handlers = warp_handlers
         self.kinds: dict[str, str] = {}
         accesses = sum(isinstance(item, Instruction) and item.opcode in ("ld", "st") for item in items)
-        self.is_small = accesses <= _SMALL  # loads and stores are worth their code at each place
+        # Whether loads and stores are worth their code at each place.
+        self.is_small = accesses <= _SMALL and not kernel.quick
         self.widener = Widener(self.spread, self.kinds.get)
         self.mask = "%mask.in"
         self.narrowed = False
@@ -224,6 +225,8 @@ class WarpEmitter(FunctionEmitter):
     def store_slot(self, slot: Slot, value: str) -> None:
         kind = slot.type.integer
         if not self.plan.is_varying(slot.pointer):
+            if self.turn is None and self.position in self.plan.same:
+                value = self._of_first_lane(value)
             if self.turn is not None or self.varies(value):
                 raise Unsuitable(f"{self.instruction.text}: a uniform register gets what is not")
             self.raw(f"store {kind} {value}, ptr {slot.pointer}")
@@ -237,6 +240,14 @@ class WarpEmitter(FunctionEmitter):
                 both = f"{vector(kind)} {wide}, {vector(kind)} {old}"
                 wide = self.raw_op(f"select {vector('i1')} {self.mask}, {both}")
             self.raw(f"store {vector(kind)} {wide}, ptr {slot.pointer}")
+
+    def _of_first_lane(self, value: str) -> str:
+        """Of what all lanes have, which was computed of what they do not have in common."""
+        if not self.varies(value):
+            return value
+        self.kernel.declare("llvm.cttz.i32", "i32 @llvm.cttz.i32(i32, i1)")
+        first = self.raw_op(f"call i32 @llvm.cttz.i32(i32 {self.bits(self.mask)}, i1 false)")
+        return self.element(value, self.raw_op(f"and i32 {first}, 31"))
 
     # Turns
 
@@ -511,7 +522,7 @@ class WarpEmitter(FunctionEmitter):
         count = len(self.function.returns) + len(self.function.parameters)
         arguments = "".join(f", ptr %a{index}" for index in range(count))
         mask = f"{vector('i1')} %mask.in"
-        return f"define internal void @f{self.function.index}(ptr %warp, {mask}{arguments}) {ATTRIBUTES}"
+        return f"define internal void @w{self.function.index}(ptr %warp, {mask}{arguments}) {ATTRIBUTES}"
 
     def exit(self) -> None:
         """The lanes that run end here: the block's last instruction (control.py)."""

@@ -8,7 +8,8 @@ from .widen import WARP, vector
 
 _MASK = vector("i1")
 _ATTRIBUTES = (
-    'noinline nounwind null_pointer_is_valid "min-legal-vector-width"="512" "prefer-vector-width"="512"'
+    'noinline nounwind null_pointer_is_valid "min-legal-vector-width"="512" "prefer-vector-width"="512" '
+    '"probe-stack"="inline-asm"'
 )
 
 

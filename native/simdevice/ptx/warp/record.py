@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ..emit.function import FunctionEmitter, Place, Scope, Slot
-from ..model import Instruction
+from ..model import Immediate, Instruction, Operand, Register
 from ..types import Type
 
 # Services that give the same to all lanes that ask at once.
@@ -19,12 +19,14 @@ OWN = frozenset(
 
 class Recorder(FunctionEmitter):
     """Emits a function as for one thread, and notes which registers each position reads and writes, and which
-    positions give a lane what others do not get. Registers go by the names of their allocas."""
+    positions give a lane what others do not get. Registers go by the names of their allocas. `named`: the
+    operands that are registers, special ones by their own names, or whole numbers."""
 
     def text(self) -> str:
         self.reads: defaultdict[int, set[str]] = defaultdict(set)
         self.writes: defaultdict[int, set[str]] = defaultdict(set)
         self.own: set[int] = set()
+        self.named: dict[int, list[str | int | None]] = {}
         self.arguments: set[str] = set()
         self._binding = False
         return super().text()
@@ -55,7 +57,18 @@ class Recorder(FunctionEmitter):
     def instruct(self, instruction: Instruction) -> None:
         if instruction.opcode in OWN:
             self.own.add(self.position)
+        self.named[self.position] = [self._name(operand) for operand in instruction.operands]
         super().instruct(instruction)
+
+    def _name(self, operand: Operand) -> str | int | None:
+        if isinstance(operand, Immediate):
+            return operand.value if isinstance(operand.value, int) else None
+        if not isinstance(operand, Register):
+            return None
+        found = super().lookup(operand.name)
+        if found is None:
+            return operand.name
+        return found.pointer if isinstance(found, Slot) else None
 
     def bind_parameters(self) -> None:
         self._binding = True

@@ -8,6 +8,7 @@ from ..analysis import call_target
 from ..model import RUNTIME, Instruction, Item
 from .flow import EXIT, Block, blocks_of, meeting_points, order_of, reached_from
 from .record import Recorder
+from .rows import Rows
 
 # Where lanes of one warp wait for, or hear of, each other.
 MEETING = frozenset({"bar", "barrier", "shfl", "vote", "match", "redux", "elect", "mma", "wmma"}) | frozenset(
@@ -30,11 +31,20 @@ class Uniformity:
     and nobody needs it where they meet again.
     """
 
-    def __init__(self, items: list[Item], record: Recorder) -> None:
+    def __init__(self, items: list[Item], record: Recorder, in_rows: bool = False) -> None:
+        """`in_rows`: the first dimension of blocks is a multiple of 32 (rows.py)."""
         self.items = items
         self.record = record
+        self.same: set[int] = set()
+        self.parting: set[int] = set()
+        self.varying_bits = self.shared_bits = 0
         self._bits: dict[str, int] = {}
         self._divide(lambda item: False)
+        rows = Rows(items, record, (block.positions for block in self.blocks))
+        while in_rows and not (found := rows.same(self._agrees, self.is_shared)) <= self.same:
+            # What follows from what is known for sure is sure as well.
+            self.same |= found
+            self._solve()
 
     def _divide(self, begins: Callable[[Instruction], bool]) -> None:
         self.blocks: list[Block] = blocks_of(self.items, begins)
@@ -43,9 +53,6 @@ class Uniformity:
         self.meets = meeting_points(self.blocks, self.reached)
         self._summarise()
         self._liveness()
-        self.parting: set[int] = set()
-        self.shared_bits = 0
-        self.varying_bits = self._mask(self.record.arguments)
         self._solve()
 
     def is_varying(self, pointer: str) -> bool:
@@ -57,6 +64,7 @@ class Uniformity:
     def distrust(self) -> None:
         """Lanes may be let go without those that wait: no two of them agree on anything then, until they
         meet."""
+        self.same = set()
         self._divide(meets)
         for pointers in (*self.record.reads.values(), *self.record.writes.values()):
             self.varying_bits |= self._mask(pointers)
@@ -114,8 +122,14 @@ class Uniformity:
                     self.live_in[index] = live
                     changed = True
 
+    def _agrees(self, pointer: str) -> bool:
+        return not self.is_varying(pointer)
+
     def _solve(self) -> None:
-        for position in self.record.own:
+        self.parting = set()
+        self.shared_bits = 0
+        self.varying_bits = self._mask(self.record.arguments)
+        for position in self.record.own - self.same:
             self.varying_bits |= self._mask(self.record.writes.get(position, ()))
         while True:
             self._propagate()
@@ -132,8 +146,8 @@ class Uniformity:
         while changed:
             before = self.varying_bits
             for effects in self.effects.values():
-                for _, reads, written in effects:
-                    if reads & self.varying_bits:
+                for position, reads, written in effects:
+                    if reads & self.varying_bits and position not in self.same:
                         self.varying_bits |= written
             changed = before != self.varying_bits
 
