@@ -215,7 +215,7 @@ cdef class Core:
         welcome.driver_version = self.driver_version
         welcome.device_count = len(self._devices)
         welcome.resume_ms = resume_ms
-        welcome.image_kinds = GF_IMAGE_PTX | (0 if is_simulated() else GF_IMAGE_SASS)
+        welcome.image_kinds = GF_IMAGE_PTX | (GF_IMAGE_SASS if loads_machine_code() else 0)
         return (<char *>&header)[:sizeof(header)] + (<char *>&welcome)[:sizeof(welcome)] + told
 
     def no_session(self) -> bytes:

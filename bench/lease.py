@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tests.helpers import toolchain
 from tests.helpers.monitor import Monitor, monitor
-from tests.helpers.paths import NULL_LIBRARY, ROOT
+from tests.helpers.paths import ROOT
 
 from .rows import Row, cost
 
@@ -31,7 +31,7 @@ def rows() -> list[Row]:
     guests come, not how fast it is.
     """
     program = built(CROWD)
-    null = {"GPUFERRY_DEVICE": "sim", "GPUFERRY_SIM_LIBRARY": str(NULL_LIBRARY)}
+    null = {"GPUFERRY_DEVICE": "sim", "GPUFERRY_SIM_CODE": "skip"}
     floors, twins, leases = [], [], []
     with (
         monitor("--pool", str(GUESTS), "--log-level", "warning", environment=null) as server,

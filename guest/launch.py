@@ -114,14 +114,19 @@ def simulated_environment() -> dict[str, str]:
     return preload(environment, paths.simulated_driver())
 
 
-def simulating_environment(devices: int | None = None, variance: int | None = None) -> dict[str, str]:
-    """The environment of a program that is to run on simulated devices of this machine: on so many, and with
-    what CUDA leaves open chosen by this seed; without either as the caller's environment says."""
+def simulating_environment(
+    devices: int | None = None, variance: int | None = None, skip_code: bool = False
+) -> dict[str, str]:
+    """The environment of a program that is to run on simulated devices of this machine: on so many, with what
+    CUDA leaves open chosen by this seed, and without running any kernel; without these as the caller's
+    environment says."""
     environment = simulated_environment()
     if devices is not None:
         environment["GPUFERRY_SIM_DEVICES"] = str(devices)
     if variance is not None:
         environment["GPUFERRY_SIM_VARIANCE"] = str(variance)
+    if skip_code:
+        environment["GPUFERRY_SIM_CODE"] = "skip"
     return inject(environment, paths.simulated_driver())
 
 

@@ -186,6 +186,11 @@ cdef bint is_simulated() noexcept nogil:
     return dlsym(RTLD_DEFAULT, b"gpuferry_simulated_device") != NULL
 
 
+cdef bint loads_machine_code() noexcept nogil:
+    cdef void *answer = dlsym(RTLD_DEFAULT, b"gpuferry_simulated_loads_machine_code")
+    return (<bint (*)() noexcept nogil>answer)() if answer != NULL else not is_simulated()
+
+
 cdef inline void note_status(Session *s, int status) noexcept nogil:
     if status > 0 and gf_destroys_context(status):
         s.device.broken = True

@@ -10,8 +10,7 @@ CUresult gf_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option
                               unsigned numLibraryOptions) {
     uint64_t handle;
     struct gf_jit_log log;
-    if (library == NULL ||
-        (numLibraryOptions > 0 && (libraryOptions == NULL || libraryOptionValues == NULL))) {
+    if (library == NULL || (numLibraryOptions > 0 && libraryOptions == NULL)) { /* some have no value */
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (unsigned i = 0; i < numLibraryOptions; i++) {

@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
     """
     options = argparse.ArgumentParser(
         prog="gpuferry sim",
-        usage="gpuferry sim [--devices N] [--vary SEED] -- PROGRAM [ARGUMENT ...]",
+        usage="gpuferry sim [--devices N] [--vary SEED] [--skip-code] -- PROGRAM [ARGUMENT ...]",
         description="Run a CUDA program natively on the simulated device. It is correct, and slow.",
         allow_abbrev=False,
     )
@@ -35,7 +35,14 @@ def main(arguments: list[str]) -> int:
         help="vary what CUDA leaves open: addresses, order and timing of independent work, the card's size, "
         "what new memory holds [GPUFERRY_SIM_VARIANCE]",
     )
+    options.add_argument(
+        "--skip-code",
+        action="store_true",
+        help="load machine code too, and run no kernel at all: what a program calls is tested, what it "
+        "computes means nothing [GPUFERRY_SIM_CODE=skip]",
+    )
     options.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     chosen = options.parse_args(arguments)
     command = command_of(options, chosen.program)
-    return launch.execute(command, launch.simulating_environment(chosen.devices, chosen.vary))
+    environment = launch.simulating_environment(chosen.devices, chosen.vary, chosen.skip_code)
+    return launch.execute(command, environment)

@@ -116,6 +116,13 @@ static void read_visible_devices(int device_count) {
     config.visible_count = gf_visible_devices(devices, device_count, config.visible);
 }
 
+static void read_code(void) {
+    const char *text = getenv("GPUFERRY_SIM_CODE");
+    config.skip_code = text && strcmp(text, "skip") == 0;
+    if (text && *text && !config.skip_code && strcmp(text, "run") != 0)
+        refuse("GPUFERRY_SIM_CODE", text, "run or skip");
+}
+
 static void read_turns(void) {
     const char *folder = getenv("GPUFERRY_SIM_TURNS");
     if (!folder || !*folder)
@@ -150,6 +157,7 @@ static void read_all(void) {
                           "a driver version as cuDriverGetVersion gives it, for example 13050");
     config.memory = read_size("GPUFERRY_SIM_MEMORY", UINT64_C(8) << 30);
     config.output_most = read_size("GPUFERRY_SIM_OUTPUT", UINT64_MAX);
+    read_code();
     read_turns();
     read_compute_capability();
     read_visible_devices(config.device_count);

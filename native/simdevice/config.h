@@ -15,6 +15,7 @@ struct sim_config {
     const char *turns;            /* a folder: processes that share a device take turns; NULL: they do not */
     int peers;                    /* whether devices reach each other's memory */
     int check;                    /* whether kernels are held to their own memory */
+    bool skip_code;               /* kernels are loaded and never run */
     int dirty;                    /* whether new memory begins with something other than zeros */
     int device_count;             /* of the machine, visible or not */
     int visible[SIM_MAX_DEVICES]; /* the machine's ordinal of each visible device */

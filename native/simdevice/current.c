@@ -160,7 +160,7 @@ CUresult cuCtxGetLimit(size_t *value, CUlimit limit) {
     struct sim_context *context;
     SIM_TRY(sim_context_current(&context));
     SIM_REQUIRE(value && (unsigned)limit < CU_LIMIT_MAX);
-    if (!limit_supported(limit))
+    if (!limit_supported(limit) && limit != CU_LIMIT_CIG_ENABLED) /* which can only be asked for: 0 */
         return CUDA_ERROR_UNSUPPORTED_LIMIT;
     pthread_mutex_lock(&context->lock);
     *value = context->limits[limit];

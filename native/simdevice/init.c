@@ -7,6 +7,7 @@
 #include "log.h"
 #include "pool.h"
 #include "reach.h"
+#include "skip.h"
 #include "synchronized.h"
 #include <pthread.h>
 
@@ -19,6 +20,7 @@ static CUresult start(void) {
                     "to be; limit its stack (ulimit -s 8192)");
         return CUDA_ERROR_OPERATING_SYSTEM;
     }
+    sim_skip_code(sim_config_get()->skip_code);
     sim_output_limit(sim_config_get()->output_most);
     sim_devices_start();
     for (int i = 0; i < sim_device_count(); i++) {

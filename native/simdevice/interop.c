@@ -8,6 +8,11 @@
 /* By its presence a program that loaded this library can tell that it is not NVIDIA's. */
 __attribute__((visibility("default"))) const char gpuferry_simulated_device[] = "gpuferry simulated device";
 
+/* And whether it loads machine code, as NVIDIA's does. */
+__attribute__((visibility("default"))) bool gpuferry_simulated_loads_machine_code(void) {
+    return sim_config_get()->skip_code;
+}
+
 static CUresult primary_context(CUdevice ordinal, CUcontext *context) {
     SIM_TRY(sim_enter());
     struct sim_device *device = sim_device_at(ordinal);

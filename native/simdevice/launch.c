@@ -20,7 +20,6 @@ struct launch_op {
     _Alignas(16) uint8_t params[];
 };
 
-#ifndef SIM_SKIP_LAUNCHES
 static CUresult run(struct sim_op *op) {
     int device = op->stream->context->device->machine_ordinal;
     sim_turn_begin(device);
@@ -30,7 +29,6 @@ static CUresult run(struct sim_op *op) {
     sim_turn_end(device);
     return result;
 }
-#endif
 
 static void drop(struct sim_op *op) {
     const struct sim_grid *grid = &((struct launch_op *)op)->grid;
@@ -62,11 +60,7 @@ static void describe(const struct sim_op *op, struct sim_node_work *work) {
     work->attribute_count = launch->attribute_count;
 }
 
-#ifdef SIM_SKIP_LAUNCHES
-static const struct sim_op_class launch_class = {.describe = describe, .drop = drop};
-#else
-static const struct sim_op_class launch_class = {.run = run, .describe = describe, .drop = drop};
-#endif
+static const struct sim_op_class launch_class = {.run = SIM_WORK(run), .describe = describe, .drop = drop};
 
 static CUresult check_shape(const CUlaunchConfig *c, const struct sim_function *function, bool cooperative) {
     const struct sim_kernel_info *info = function->info;

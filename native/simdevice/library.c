@@ -56,13 +56,12 @@ static CUresult library_new(struct sim_image *image, struct sim_library **out) {
 }
 
 static CUresult load(CUlibrary *out, const void *code, size_t size, CUjit_option *options, void **values,
-                     unsigned count, CUlibraryOption *library_options, void **library_values,
-                     unsigned library_count) {
+                     unsigned count, CUlibraryOption *library_options, unsigned library_count) {
     struct gf_jit_log log;
     struct sim_image *image;
     struct sim_library *library;
     SIM_TRY(sim_enter());
-    SIM_REQUIRE(out && code && (library_count == 0 || (library_options && library_values)));
+    SIM_REQUIRE(out && code && (library_count == 0 || library_options)); /* some options have no value */
     for (unsigned i = 0; i < library_count; i++)
         SIM_REQUIRE((unsigned)library_options[i] < CU_LIBRARY_NUM_OPTIONS);
     SIM_TRY(gf_jit_options(count, options, values, &log));
@@ -75,7 +74,7 @@ static CUresult load(CUlibrary *out, const void *code, size_t size, CUjit_option
 CUresult cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *options, void **values,
                            unsigned int count, CUlibraryOption *library_options, void **library_values,
                            unsigned int library_count) {
-    return load(library, code, 0, options, values, count, library_options, library_values, library_count);
+    return load(library, code, 0, options, values, count, library_options, library_count);
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_option *options, void **values,
@@ -86,8 +85,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_optio
     SIM_TRY(sim_enter());
     SIM_REQUIRE(library && path);
     SIM_TRY(gf_file_read(path, &data, &size));
-    CUresult result =
-        load(library, data, size, options, values, count, library_options, library_values, library_count);
+    CUresult result = load(library, data, size, options, values, count, library_options, library_count);
     free(data);
     return result;
 }

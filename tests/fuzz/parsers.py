@@ -23,13 +23,16 @@ from gpuferry.monitor.settings.errors import ConfigError
 from gpuferry.monitor.settings.monitor import MonitorOptions
 from gpuferry.monitor.settings.options import options_of
 from gpuferry.monitor.settings.sources import load
+from gpuferry.native.simdevice.compiler import fatbin, machine_code
 from gpuferry.native.simdevice.compiler import images as simulated
+from gpuferry.native.simdevice.compiler import index as simulated_index
 from gpuferry.native.simdevice.compiler.errors import ImageError
 from gpuferry.specs._generated import frames, node_pb2, operations, snapshot_pb2, wire
 from gpuferry.specs._generated.frames import Extension, Frame, Resume
 
 from tests.fuzz import images
 from tests.fuzz.changing import Changing
+from tests.helpers import cubin
 from tests.migration.plain_file import of_first_release
 
 SECRET = b"s" * 64
@@ -144,6 +147,22 @@ def _simulated(data: bytes) -> None:
     simulated.sources(data, 80)
 
 
+def _machine_code(data: bytes) -> None:
+    """To the index, as where code is skipped."""
+    room = fatbin.Room(machine_code.MOST)
+    code = simulated.machine_code(data, 80, room)
+    if code is not None:
+        simulated_index.build(machine_code.read(code, 80, room), b"")
+
+
+def _cubins() -> Iterable[bytes]:
+    for later in (False, True):
+        yield cubin.sample(later=later)
+        yield images.container(
+            [images.entry(cubin.sample(later=later), kind=images.ELF), images.entry(images.TEXT)]
+        )
+
+
 def _variables(data: bytes) -> None:
     variables.find(data)
 
@@ -193,6 +212,9 @@ TARGETS = {
         lambda data: _with_file(data, lambda f: PlainReader(f).check()), _plain_files, (SnapshotError,)
     ),
     "simulated": Target(_simulated, images.sound, (ImageError,), [b".version 8.0", b".target", b"\n", b"/*"]),
+    "machine_code": Target(
+        _machine_code, _cubins, (ImageError,), [b".nv.", b".text.", b"\4\x17\x0c\0", b"\xff\xff"]
+    ),
     "variables": Target(_variables, images.sound, (MigrationError,), [b".global", b";", b"{", b"\n", b"/*"]),
     "settings": Target(_settings, _sound_settings, (ConfigError,), [b"=", b"[", b'"', b"GiB", b"\n"]),
 }

@@ -10,6 +10,7 @@ from gpuferry.specs._generated import frames, operations
 from gpuferry.specs._generated.frames import Frame
 
 from tests.fuzz import images
+from tests.helpers import cubin
 
 PROOF = bytes(range(32))
 HANDSHAKE = (b"\0", b"\1")  # a first connection, and one in place of another
@@ -111,6 +112,7 @@ def link_set() -> Iterable[bytes]:
 
 def sniff() -> Iterable[bytes]:
     """Every kind of image."""
+    yield cubin.sample()
     yield from images.sound()
 
 

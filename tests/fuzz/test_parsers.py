@@ -12,6 +12,7 @@ FEW = {
     "records": 500,
     "plain": 800,
     "simulated": 1500,
+    "machine_code": 1500,
     "variables": 1500,
     "settings": 800,
 }

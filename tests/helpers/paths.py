@@ -19,6 +19,5 @@ def _library(variable: str, folder: str) -> Path:
 SIM_LIBRARY = _library("GPUFERRY_SIM_LIBRARY", "sim")
 GUEST_LIBRARY = _library("GPUFERRY_GUEST_LIBRARY", "guest")
 SKIP_LIBRARY = _library("GPUFERRY_SKIP_LIBRARY", "sim-skip")
-NULL_LIBRARY = _library("GPUFERRY_NULL_LIBRARY", "sim-null")
 
 GPUFERRY = Path(sys.executable).with_name("gpuferry")

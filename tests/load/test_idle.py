@@ -11,7 +11,6 @@ import pytest
 
 from tests.adversity.sessions import PAGE, Bystander, session
 from tests.apiserver.guest import Guest
-from tests.helpers.paths import NULL_LIBRARY
 from tests.load.footprint import naps, processor_seconds, proportional
 from tests.monitor import harness
 
@@ -29,7 +28,7 @@ def crowd(pool: int, guests: int) -> Iterator[tuple[harness.Monitor, list[Guest]
             harness.monitor(
                 *("--pool", str(pool), "--log-level", "warning"),
                 server=None,
-                GPUFERRY_SIM_LIBRARY=str(NULL_LIBRARY),
+                GPUFERRY_SIM_CODE="skip",
                 GPUFERRY_SIM_MEMORY=str(1024 * GIB),
             )
         )

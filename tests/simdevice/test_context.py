@@ -145,6 +145,8 @@ def test_limits_and_configuration(cu: Driver, context: int) -> None:
     cu.ok("cuCtxSetLimit", 0, 4096)
     assert cu.out("cuCtxGetLimit", 0) == 4096
     assert cu.status("cuCtxSetLimit", 9, 1) == UNSUPPORTED_LIMIT
+    assert cu.out("cuCtxGetLimit", 8) == 0  # CIG_ENABLED: cuBLAS takes what it finds for the answer
+    assert cu.status("cuCtxSetLimit", 8, 0) == UNSUPPORTED_LIMIT
     assert cu.status("cuCtxSetLimit", 99, 1) == INVALID_VALUE
     cu.ok("cuCtxSetCacheConfig", 2)
     assert cu.out("cuCtxGetCacheConfig", type=ctypes.c_int) == 2

@@ -13,8 +13,10 @@ from .errors import INVALID_IMAGE, ImageError
 
 MAGIC = 0xBA55ED50
 KIND_PTX = 1
+KIND_MACHINE_CODE = 2
 LZ4 = 0x2000
 ZSTD = 0x8000
+EXACT = 0x100000  # machine code for sm_90a and the like: for that capability and no later one
 WINDOW = 1 << 27  # bytes that zstd may look back
 
 _CONTAINER = struct.Struct("<IHHQ")
@@ -28,14 +30,14 @@ class Room:
 
     MOST = 64 << 20
 
-    def __init__(self) -> None:
-        self.left = self.MOST
+    def __init__(self, most: int = MOST) -> None:
+        self.most = self.left = most
 
     def take(self, size: int) -> None:
         self.left -= size
         if self.left < 0:
             raise ImageError(
-                INVALID_IMAGE, f"the image holds or expands to more than {self.MOST >> 20} MiB of text"
+                INVALID_IMAGE, f"the image holds or expands to more than {self.most >> 20} MiB of text"
             )
 
 
@@ -49,7 +51,11 @@ class Entry:
     text_size: int
 
     def text(self, room: Room) -> bytes:
-        """The PTX text, decompressed, without the NULs that follow it."""
+        """The PTX text, without the NULs that follow it."""
+        return self.contents(room).split(b"\0", 1)[0]
+
+    def contents(self, room: Room) -> bytes:
+        """The payload, decompressed."""
         if self.flags & LZ4:
             raw = _lz4(self.payload, self.text_size, room.left)
         elif self.flags & ZSTD:
@@ -57,7 +63,7 @@ class Entry:
         else:
             raw = self.payload
         room.take(len(raw))
-        return raw.split(b"\0", 1)[0]
+        return raw
 
 
 def is_container(image: bytes, at: int = 0) -> bool:

@@ -54,6 +54,26 @@ def _of_part(image: bytes, cc: int, name: str, room: fatbin.Room, depth: int) ->
     return [Source(name, text)]
 
 
+def machine_code(image: bytes, cc: int, room: fatbin.Room) -> bytes | None:
+    """The cubin that NVIDIA's driver would choose of the image, before any PTX; None: there is none."""
+    if image.startswith(objects.ELF):
+        return image
+    at = 0
+    while fatbin.is_container(image, at):
+        found = [each for each in fatbin.entries(image, at) if _runs(each, cc)]
+        if found:
+            return max(found, key=lambda each: each.target).contents(room)
+        at += fatbin.container_size(image, at)
+    return None
+
+
+def _runs(entry: fatbin.Entry, cc: int) -> bool:
+    """Machine code runs on its own capability and on later ones of the same generation."""
+    if entry.kind != fatbin.KIND_MACHINE_CODE or entry.target > cc or entry.target // 10 != cc // 10:
+        return False
+    return entry.target == cc or not entry.flags & fatbin.EXACT
+
+
 def most_registers(image: bytes) -> int:
     """Of a thread, as whoever linked the image wanted; 0: no limit."""
     linked = image.startswith(LINKED_MAGIC) and len(image) >= _LINKED.size

@@ -7,10 +7,12 @@ import struct
 from gpuferry.native.simdevice.ptx import Module
 from gpuferry.native.simdevice.ptx.types import REFERENCES
 
-MAGIC = 0x3149444E49465347
+from .machine_code import MachineCode
+
+MAGIC = 0x3249444E49465347
 NO_INITIAL = (1 << 64) - 1
 
-_HEADER = struct.Struct("<QIIIIIIQQQ")
+_HEADER = struct.Struct("<QIIIIIIIIQQQ")
 _KERNEL = struct.Struct("<10I")
 _VARIABLE = struct.Struct("<QQQIIII")
 _RELOCATION = struct.Struct("<QI4xq")
@@ -32,7 +34,7 @@ class _Pool:
         return offset
 
 
-def build(module: Module, source: bytes, most_registers: int = 0) -> bytes:
+def build(module: Module | MachineCode, source: bytes, most_registers: int = 0) -> bytes:
     strings, data = _Pool(1), _Pool(8)
     kernels, variables, relocations, params = bytearray(), bytearray(), bytearray(), bytearray()
     for kernel in module.kernels:
@@ -68,6 +70,8 @@ def build(module: Module, source: bytes, most_registers: int = 0) -> bytes:
         MAGIC,
         module.isa,
         module.target,
+        module.binary if isinstance(module, MachineCode) else 0,
+        0,
         len(module.kernels),
         len(module.variables),
         len(relocations) // _RELOCATION.size,

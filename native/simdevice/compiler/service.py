@@ -20,7 +20,7 @@ from gpuferry.native.simdevice.ptx import (
     parse,
 )
 
-from . import confinement, images, index, limits, linker
+from . import confinement, fatbin, images, index, limits, linker, machine_code
 from .errors import INVALID_PTX, INVALID_SOURCE, OUT_OF_MEMORY, UNKNOWN, ImageError
 
 OPEN = 1
@@ -29,6 +29,7 @@ LINK_CHECK = 3
 LINK = 4
 OPTIMISE = 5
 CHECKED = 1 << 16  # with an operation: kernels are held to their own memory
+SKIPPED = 1 << 17  # no kernel will run: of machine code the metadata will do
 UNKNOWN_MODULE = 0x7FFFFFFF
 HELLO = b"gpuferry"
 
@@ -43,7 +44,7 @@ _ANSWER = struct.Struct("<iIQ")
 class Service:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._checked = False
+        self._checked = self._skipped = False
         self._modules: OrderedDict[bytes, Module] = OrderedDict()
 
     def run(self) -> None:
@@ -55,7 +56,11 @@ class Service:
             if not head:
                 return
             asked, cc, size, key = _REQUEST.unpack(head)
-            op, self._checked = asked & (CHECKED - 1), bool(asked & CHECKED)
+            op, self._checked, self._skipped = (
+                asked & (CHECKED - 1),
+                bool(asked & CHECKED),
+                bool(asked & SKIPPED),
+            )
             payload = self._receive(size)
             limits.begin()
             status, reply = self._answer(op, cc, key, payload)
@@ -103,6 +108,11 @@ class Service:
             return UNKNOWN, f"internal error of the PTX compiler: {traceback.format_exc()}".encode()
 
     def _open(self, cc: int, key: bytes, image: bytes) -> bytes:
+        if self._skipped:
+            room = fatbin.Room(machine_code.MOST)
+            code = images.machine_code(image, cc, room)
+            if code is not None:
+                return index.build(machine_code.read(code, cc, room), b"")
         source = b"\0".join(each.text for each in linker.joined(images.sources(image, cc)))
         return index.build(self._parse(key, source), source, images.most_registers(image))
 

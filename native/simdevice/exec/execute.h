@@ -39,10 +39,10 @@ struct sim_variable_info {
     enum sim_view_kind reference; /* a .texref or a .surfref; 0: neither */
 };
 
-/* `image` is a fatbin wrapper, a fatbin container, PTX text, or a blob made by cuLinkComplete; size 0: derive
- * it. `cc` is 80 for compute capability 8.0. Errors: CUDA_ERROR_INVALID_IMAGE, _NO_BINARY_FOR_GPU (SASS
- * only), _INVALID_PTX, _UNSUPPORTED_PTX_VERSION, _JIT_COMPILER_NOT_FOUND. On error `log` (if not NULL)
- * receives a message, at most log_size bytes. */
+/* `image` is a fatbin wrapper, a fatbin container, PTX text, a blob made by cuLinkComplete, or a cubin where
+ * code is skipped; size 0: derive it. `cc` is 80 for compute capability 8.0. Errors:
+ * CUDA_ERROR_INVALID_IMAGE, _NO_BINARY_FOR_GPU (SASS only), _INVALID_PTX, _UNSUPPORTED_PTX_VERSION,
+ * _JIT_COMPILER_NOT_FOUND. On error `log` (if not NULL) receives a message, at most log_size bytes. */
 CUresult sim_image_open(const void *image, size_t size, int cc, char *log, size_t log_size,
                         struct sim_image **out);
 void sim_image_close(struct sim_image *image);

@@ -5,6 +5,7 @@
 #include "index.h"
 #include "service.h"
 #include "wire/sha256.h"
+#include "skip.h"
 #include "sniff.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,7 +118,7 @@ static bool read_kernel(struct sim_image *image, const struct tables *t, uint32_
                                  .max_threads = k->max_threads ? k->max_threads : MAX_BLOCK_THREADS,
                                  .required_threads = k->required_threads,
                                  .ptx_version = header->target,
-                                 .binary_version = (uint32_t)image->cc};
+                                 .binary_version = header->binary ? header->binary : (uint32_t)image->cc};
     image->kernels[i].info = &image->kernel_infos[i];
     image->kernels[i].image = image;
     return image->kernel_infos[i].name != NULL &&
@@ -273,6 +274,7 @@ CUresult sim_image_open(const void *data, size_t size, int cc, char *log, size_t
     uint8_t content[32], key[32];
     struct sim_image_parts parts;
     pthread_once(&once, init);
+    sim_skip_tell();
     CUresult result = sim_image_sniff(data, size, &parts, reason, sizeof reason);
     if (result == CUDA_SUCCESS) {
         content_of(&parts, content);
@@ -413,6 +415,8 @@ static CUresult prepare(struct sim_kernel *kernel, char *log, size_t log_size) {
 CUresult sim_kernel_prepare(struct sim_image *image, uint32_t index, struct sim_kernel **out) {
     struct sim_kernel *kernel = &image->kernels[index];
     *out = kernel;
+    if (sim_code_skipped())
+        return CUDA_SUCCESS;
     if (atomic_load_explicit(&kernel->code, memory_order_acquire) != NULL)
         return CUDA_SUCCESS;
     char log[2048] = "";

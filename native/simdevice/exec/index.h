@@ -4,12 +4,14 @@
 #pragma once
 #include <stdint.h>
 
-#define SIM_INDEX_MAGIC 0x3149444e49465347ull /* "GSFINDI1" */
+#define SIM_INDEX_MAGIC 0x3249444e49465347ull /* "GSFINDI2" */
 #define SIM_INDEX_NONE  UINT64_MAX
 
 struct sim_index_header {
     uint64_t magic;
     uint32_t isa, target; /* 85 for PTX 8.5; 80 for sm_80 */
+    uint32_t binary;      /* machine code, for sm_80; 0: it is made for the device when it is needed */
+    uint32_t reserved;
     uint32_t kernel_count, variable_count, relocation_count, param_count;
     uint64_t data_bytes, string_bytes, source_bytes;
 };

@@ -2,6 +2,7 @@
 #include "service.h"
 #include "engine.h"
 #include "reach.h"
+#include "skip.h"
 #include "wire/sha256.h"
 #include <cpuid.h>
 #include <dirent.h>
@@ -36,7 +37,7 @@
 #define SIM_PYTHONPATH ""
 #endif
 
-enum { CHECKED = 1 << 16 }; /* with an operation */
+enum { CHECKED = 1 << 16, SKIPPED = 1 << 17 }; /* with an operation */
 
 struct request {
     uint32_t op, cc;
@@ -134,7 +135,7 @@ static void make_identity(void) {
     struct gf_sha256 hash;
     pthread_once(&once, init);
     gf_sha256_init(&hash);
-    uint32_t words[10] = {SIM_KERNEL_ABI, [9] = sim_kernels_checked()}, unused;
+    uint32_t words[11] = {SIM_KERNEL_ABI, [9] = sim_kernels_checked(), sim_code_skipped()}, unused;
     __get_cpuid(1, &words[1], &unused, &words[2], &words[3]);
     __get_cpuid_count(7, 0, &unused, &words[4], &words[5], &words[6]);
     __get_cpuid_count(7, 1, &words[7], &unused, &unused, &words[8]);
@@ -452,7 +453,8 @@ static CUresult call_locked(struct service *service, const struct request *reque
 CUresult sim_service_call(enum sim_service_op op, int cc, const uint8_t key[32], const void *first,
                           size_t first_size, const void *second, size_t second_size, struct sim_blob *reply,
                           char *log, size_t log_size) {
-    struct request request = {.op = op | (sim_kernels_checked() ? CHECKED : 0),
+    struct request request = {.op = op | (sim_kernels_checked() ? CHECKED : 0) |
+                                    (sim_code_skipped() ? SKIPPED : 0),
                               .cc = (uint32_t)cc,
                               .size = first_size + second_size};
     const struct parts parts = {first, second, first_size, second_size};

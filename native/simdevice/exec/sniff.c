@@ -2,6 +2,7 @@
 #include "sniff.h"
 #include "cubin.h"
 #include "extent.h"
+#include "skip.h"
 #include "wire/fatbin.h"
 #include <stdio.h>
 #include <string.h>
@@ -85,7 +86,16 @@ static CUresult add_cubin(const void *image, size_t limit, struct sim_image_part
     size_t size;
     if (sim_cubin_content(image, limit, &content, &size))
         return add_linked(content, size, parts, log, log_size);
-    snprintf(log, log_size, "the image holds machine code (SASS) only; the simulated device needs PTX");
+    if (sim_code_skipped()) {
+        size = sim_cubin_size(image, limit);
+        if (size == 0)
+            return bad(log, log_size, "the machine code's file is damaged");
+        add(parts, image, size);
+        return CUDA_SUCCESS;
+    }
+    snprintf(log, log_size,
+             "the image holds machine code (SASS) only; the simulated device needs PTX, or "
+             "GPUFERRY_SIM_CODE=skip, with which no kernel runs");
     return CUDA_ERROR_NO_BINARY_FOR_GPU;
 }
 

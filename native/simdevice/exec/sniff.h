@@ -18,7 +18,8 @@ struct sim_image_parts {
     uint32_t count;
 };
 
-/* `size` 0: not known. CUDA_ERROR_INVALID_IMAGE, or _NO_BINARY_FOR_GPU for an ELF file with machine code. */
+/* `size` 0: not known. CUDA_ERROR_INVALID_IMAGE, or _NO_BINARY_FOR_GPU for an ELF file with machine code,
+ * unless code is skipped. */
 CUresult sim_image_sniff(const void *image, size_t size, struct sim_image_parts *parts, char *log,
                          size_t log_size);
 
