@@ -22,6 +22,7 @@ STREAM, EVENT, MODULE = handle("stream", 1), handle("event", 1), handle("module"
 PAGES = 4
 RESTORE = "sessionRestore"  # operations of who hands a session over; from a guest they are malformed
 BATCH = 60
+FIRST = 0.2  # of the frames, until there was one of each operation
 MALFORMED = 0.005  # of all frames: most sessions come to the end of their batch
 RARE = {
     "sessionClose": 0.05,
@@ -45,6 +46,7 @@ class Hostile:
         restores = [message.variant.symbol.startswith(RESTORE) for message in self._messages]
         self._usual = [w / 200 if r else w for w, r in zip(self._weights, restores, strict=True)]
         self._restoring = False
+        self._to_come = self._messages.copy()  # each once, whatever the weights say
         self.frames = 0
         self.operations: set[str] = set()
         self._window = (1 << 40, 1 << 36)
@@ -91,6 +93,8 @@ class Hostile:
     def _frame(self) -> bytes:
         chance = self._chance
         (message,) = chance.choices(self._messages, self._weights if self._restoring else self._usual)
+        if self._to_come and chance.random() < FIRST:
+            message = self._to_come.pop()
         self.operations.add(message.variant.symbol)
         fields = {field.name: self._field(field) for field in message.request}
         payload = self._payload(message.variant.symbol, fields) if message.request_payload else b""
