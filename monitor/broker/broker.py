@@ -476,7 +476,8 @@ class Broker(PoolListener):
         """The session is over. Its memory is free when the API server is clean, else when it is gone."""
         session = self.sessions.get(ended.session)
         moved = ended.cause == node_pb2.CAUSE_MOVED and self.custody.let_go(server, ended.session)
-        if session and session.server is server and (ended.clean or server.is_keeper) and not moved:
+        not_its_own = moved or self.custody.destination_of(ended.session) is server
+        if session and session.server is server and (ended.clean or server.is_keeper) and not not_its_own:
             self.end(session, ended.reason)
         if ended.clean:
             self.custody.memory_released(server, ended.session)

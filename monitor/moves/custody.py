@@ -224,11 +224,13 @@ class Custody:
                 self.memory_released(server, migration.session.id)
 
     def may_go_on(self, session: Session, server: ApiServer) -> bool:
-        """Whether the destination may have the session of a source that is gone; the destination will say."""
+        """Whether one of the two who take part in a move is left, may have the session, and will say so."""
         migration = self._active.get(session.id)
-        if not migration or migration.source is not server:
+        if not migration or migration.taken_over or not migration.orders_given:
             return False
-        if migration.taken_over or not migration.orders_given:
+        if migration.source is None:  # it may come back to this monitor yet
+            return not migration.source_let_go
+        if migration.source is not server:
             return False
         destination = migration.destination
         return destination is not None and destination not in migration.released
@@ -271,6 +273,9 @@ class Custody:
             return
         if migration.state is not State.RUNNING and not migration.source_let_go:
             return
+        if migration.source is None and not migration.source_let_go:
+            self.await_verdict(migration)
+            return
         source_gone = migration.source is None or migration.source in migration.released
         destination_gone = migration.destination in migration.released
         if (source_gone or migration.source_let_go) and destination_gone:
@@ -294,6 +299,8 @@ class Custody:
     def _no_verdict(self, migration: Migration) -> None:
         if migration.taken_over or migration.settled:
             return
+        if migration.source is None:  # nobody waits for it any longer
+            migration.source_let_go = True
         destination = migration.destination
         if destination and destination not in migration.released:
             destination.kill()  # whose end is the verdict

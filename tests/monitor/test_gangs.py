@@ -1,10 +1,12 @@
-"""The migrations of one program's processes, as the monitor keeps account of them."""
+"""Moves of a program's processes as the monitor keeps account of them, and the next monitor after it."""
 
 from __future__ import annotations
 
-from unittest.mock import MagicMock, create_autospec
+import asyncio
+from unittest.mock import MagicMock, create_autospec, patch
 
 from gpuferry.monitor.door.handshake import Hello
+from gpuferry.monitor.moves import custody as custody_module
 from gpuferry.monitor.moves.custody import Custody, Sessions
 from gpuferry.monitor.moves.migration import Gang, Migration, ToDevice
 from gpuferry.monitor.moves.preparation import Preparations
@@ -17,13 +19,16 @@ from gpuferry.specs._generated import migration_pb2, node_pb2
 
 AWAY = node_pb2.Returned(migrating=migration_pb2.Migrate(local=migration_pb2.LocalTarget(device=1)))
 HERE = node_pb2.Returned()
+COMING = node_pb2.Returned(grant=node_pb2.Grant(restore=True))  # to an API server that does not have it yet
 HELLO = Hello(nonce=b"", pid=1, memory=0, tenant="", function="", program="")
+ENDED = create_autospec(Sessions, instance=True)
 
 
 def new_custody() -> tuple[Custody, Reunion]:
     placer = create_autospec(Placer, instance=True)
     preparations = create_autospec(Preparations, instance=True)
-    custody = Custody(placer, preparations, lambda _: None, create_autospec(Sessions, instance=True))
+    custody = Custody(placer, preparations, lambda _: None, ENDED)
+    ENDED.reset_mock()
     return custody, Reunion(placer, custody)
 
 
@@ -104,3 +109,41 @@ def test_who_goes_with_all_others_goes_on() -> None:
         reunion.first(session, session.server, AWAY)
     assert len(custody.active) == 3
     assert not any(told_to_cancel(session) for session in sessions)
+
+
+def test_a_destination_that_gives_up_before_the_source_is_back_ends_no_session() -> None:
+    """It came back to this monitor first, so nobody knew who else had the session."""
+
+    async def life() -> None:
+        custody, reunion = new_custody()
+        (session,) = program(1)
+        destination, source = session.server, server_of(session)
+        session.server = destination
+        assert destination
+        reunion.first(session, destination, COMING)
+        assert custody.destination_of(session.id) is destination
+        custody.memory_released(destination, session.id)
+        assert custody.may_go_on(session, destination)
+        ENDED.end.assert_not_called()
+        reunion.another(session, source, HERE)
+        assert session.server is source
+        assert not custody.active
+        ENDED.end.assert_not_called()
+
+    asyncio.run(life())
+
+
+def test_a_session_whose_source_does_not_come_back_ends_with_the_destination() -> None:
+    async def life() -> None:
+        custody, reunion = new_custody()
+        (session,) = program(1)
+        destination = session.server
+        assert destination
+        reunion.first(session, destination, COMING)
+        custody.memory_released(destination, session.id)
+        await asyncio.sleep(0.05)
+        ENDED.end.assert_called_once()
+        assert not custody.may_go_on(session, destination)
+
+    with patch.object(custody_module, "VERDICT_SECONDS", 0.01):
+        asyncio.run(life())
