@@ -17,9 +17,10 @@ from tests.differential.test_programs import built, require_device
 from tests.helpers import programs
 from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.programs import Program
+from tests.helpers.running import loading
 
 from . import literal
-from .suite import FEW, PATIENCE, PROGRAMS, lacking, later
+from .suite import FEW, PATIENCE, POOL, PROGRAMS, lacking, later
 
 pytestmark = pytest.mark.timeout(600)
 FIRST = operations.RELEASES[0]
@@ -34,13 +35,13 @@ def old_guest() -> Path:
 
 @pytest.fixture(scope="module")
 def new_server() -> Iterator[Monitor]:
-    with monitor("--pool", "2", "--log-level", "warning") as running:
+    with monitor("--pool", POOL, "--log-level", "warning") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def old_server() -> Iterator[Monitor]:
-    with monitor("--pool", "2", "--log-level", "warning", python=literal.server_python()) as running:
+    with monitor("--pool", POOL, "--log-level", "warning", python=literal.server_python()) as running:
         yield running
 
 
@@ -60,7 +61,7 @@ def check(program: Program, server: Monitor, extra: Mapping[str, str]) -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_the_guest_and_a_new_server(program: Program, old_guest: Path, new_server: Monitor) -> None:
-    check(program, new_server, {"LD_PRELOAD": str(old_guest)})
+    check(program, new_server, loading(old_guest))
 
 
 @pytest.mark.slow
