@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from gpuferry.specs._generated import operations
 
-from tests.differential.test_programs import built, require_device
+from tests.differential.test_programs import built, native, require_device
 from tests.helpers import programs
 from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.programs import Program
@@ -26,6 +26,13 @@ pytestmark = pytest.mark.timeout(600)
 FIRST = operations.RELEASES[0]
 # Guest and server lay the launch out alike, but the server of 0.1 takes fewer attributes (WIRE.md 2).
 FEWER_VALUES = {"launch_attributes"}
+# What the guest of 0.1 answers by itself where the driver says something else, as today's guest does.
+MENDED = {
+    "runtime_errors": (  # a grid that no device can have
+        "cudaPeekAtLastError() -> cudaErrorInvalidValue",
+        "cudaPeekAtLastError() -> cudaErrorInvalidConfiguration",
+    )
+}
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +68,14 @@ def check(program: Program, server: Monitor, extra: Mapping[str, str]) -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_the_guest_and_a_new_server(program: Program, old_guest: Path, new_server: Monitor) -> None:
+    if program.name in MENDED:
+        own = programs.read(literal.sources() / "tests" / "programs" / program.source.name)
+        require_device(own)
+        theirs = new_server.run([built(own)], extra=loading(old_guest)).stdout
+        then, now = MENDED[program.name]
+        assert then in theirs
+        assert theirs.replace(then, now) == native(own).stdout
+        return
     check(program, new_server, loading(old_guest))
 
 
