@@ -185,6 +185,9 @@ static CUresult map(const struct gf_host_range *range) {
     const CUmemAccessDesc access = {.location = device, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemGenericAllocationHandle handle;
     uint64_t size = granules(range->size);
+    if (gf_function_lacks[GF_FN_cuMemMap]) {
+        return gf_unsupported_here(GF_FN_cuMemMap);
+    }
     CUresult result = gf_cuMemCreate(&handle, size, &prop, 0);
     if (result != CUDA_SUCCESS) {
         return result;

@@ -32,6 +32,10 @@ class Agreement:
 
 
 SAME = Agreement()
+# Without these a process cannot tell what it takes of a lease that others have too.
+SHARING = frozenset(
+    number for number, name in wire.OPERATIONS.items() if name in ("sessionMemoryClaim", "sessionMemoryKeep")
+)
 
 
 def _common(theirs: Mapping[int, int]) -> frozenset[int]:

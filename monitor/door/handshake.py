@@ -15,7 +15,7 @@ from gpuferry.specs._generated.frames import Extension as Extension
 from gpuferry.specs._generated.frames import Frame, HelloFlag, ResumeFlag
 from gpuferry.specs._generated.frames import Reason as Reason
 
-from .agreement import SAME, Agreement, Malformed, Offer, agree, offer
+from .agreement import SAME, SHARING, Agreement, Malformed, Offer, agree, offer
 from .tokens import proof as tenant_proof
 
 LABELS_MOST = 1024  # bytes: they are kept, compared and shown for as long as the guest waits
@@ -395,14 +395,18 @@ def _restore(claim: Claim, proven: Proven) -> Restore | None:
     return Restore(said.session, said.age_ms / 1000)
 
 
-def _program(claim: Claim, tenant: str, proven: bool) -> bytes:
-    """Of two tenants who say the same, neither shares with the other."""
+def _program(claim: Claim, hello: Hello) -> bytes:
+    """Of two tenants who say the same, neither shares with the other. Empty: a program of one process, as is
+    each that could not claim memory of a lease that it shared.
+    """
     said = claim.extensions.get(Extension.PROGRAM)
     if said is None:
         return b""
     if len(said) != frames.PROGRAM_SIZE:
         raise Refusal(Reason.MALFORMED, f"HELLO: extension {Extension.PROGRAM} of {len(said)} bytes")
-    return hashlib.sha256(said + bytes([proven]) + tenant.encode()).digest()
+    if hello.agreement.lacks(SHARING):
+        return b""
+    return hashlib.sha256(said + bytes([hello.proven]) + hello.tenant.encode()).digest()
 
 
 def accept_hello(claim: Claim, proven: Proven | None) -> Hello:
@@ -448,5 +452,5 @@ def _extended(hello: Hello, claim: Claim, proven: Proven) -> Hello:
         idle_limit=_number(claim, Extension.IDLE_LIMIT),
         restore=_restore(claim, proven),
         looks=Extension.LOOK in claim.extensions,
-        program_id=_program(claim, hello.tenant, hello.proven),
+        program_id=_program(claim, hello),
     )

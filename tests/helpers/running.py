@@ -71,10 +71,15 @@ def _on_simulated(library: Path) -> dict[str, str]:
 
 
 def _preloaded(library: Path) -> dict[str, str]:
+    return {**os.environ, **loading(library)}
+
+
+def loading(library: Path) -> dict[str, str]:
+    """What has a program find this driver, with the library in front of it where there is one."""
     front = Path(paths.front(str(library)))  # drivers that only tests have are preloaded themselves
     preloaded = ":".join([*sanitizer_runtime(), str(front if front.exists() else library)])
     searched = ":".join(filter(None, [str(library.parent), os.environ.get("LD_LIBRARY_PATH")]))
-    return {**os.environ, "LD_PRELOAD": preloaded, "LD_LIBRARY_PATH": searched}
+    return {"LD_PRELOAD": preloaded, "LD_LIBRARY_PATH": searched}
 
 
 def server_environment() -> dict[str, str]:

@@ -245,6 +245,19 @@ def test_a_guest_that_says_what_it_speaks(monitor: harness.Monitor) -> None:
         assert lacking == {FENCE, 60000}
 
 
+@pytest.mark.parametrize("operation", sorted(agreement.SHARING))
+def test_a_lease_is_not_shared_without_claims(monitor: harness.Monitor, operation: int) -> None:
+    """Memory is claimed of a shared one: who cannot has a lease of its own, and is told of none."""
+    digests = {number: digest for number, digest in operations.SPOKEN.items() if number != operation}
+    said = {Extension.OPERATIONS: spoken(digests), Extension.PROGRAM: bytes(frames.PROGRAM_SIZE)}
+    one, other = (FakeGuest(monitor.tcp, monitor.token, spec=THEIR_HASH, extensions=said) for _ in range(2))
+    with one, other:
+        for guest in (one, other):
+            (session,) = (each for each in monitor.status().sessions if each.id == guest.number)
+            assert session.lease == guest.number
+            assert guest.welcome.endswith(operations.VERSION.encode())
+
+
 def test_operations_that_are_cut_short(monitor: harness.Monitor) -> None:
     with pytest.raises(Refused) as caught:
         FakeGuest(monitor.tcp, monitor.token, spec=THEIR_HASH, extensions={Extension.OPERATIONS: bytes(7)})

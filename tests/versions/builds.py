@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.helpers.paths import BUILD, ROOT
+from gpuferry.guest.paths import FRONT
+
+from tests.helpers.paths import BUILD, GUEST_LIBRARY, ROOT
 from tests.helpers.spec_text import entry
 
 from .once import made_once
@@ -73,9 +75,11 @@ def _generate(root: Path, into: Path, *arguments: str) -> None:
 
 
 def guest_library(generated: Path) -> Path:
-    """The guest library of these generated files, compiled as the build compiles its own, unoptimised."""
+    """The guest library of these generated files, compiled as the build compiles its own, unoptimised, with
+    today's own library in front of it beside it: nothing of that is generated.
+    """
     commands = (OBJECTS / "compile_commands.json").read_text(encoding="utf-8")
-    ours = [ROOT / "guest" / "src", *(ROOT / "native" / part for part in PARTS)]
+    ours = [ROOT / "guest" / "src", ROOT / "guest" / "front", *(ROOT / "native" / part for part in PARTS)]
     theirs = [generated / part / "_generated" for part in ("guest", "native")]
     made = _contents(*theirs, *ours, note=commands)
     folder = MADE / f"guest-{made}"
@@ -97,16 +101,19 @@ def _contents(*folders: Path, note: str) -> str:
 
 def _build_guest(generated: Path, folder: Path) -> None:
     commands = json.loads((OBJECTS / "compile_commands.json").read_text(encoding="utf-8"))
-    own = [entry for entry in commands if Path(entry["output"]).is_relative_to(OBJECTS / "guest")]
+    own = [entry for entry in commands if "guestcuda.dir" in Path(entry["output"]).parts]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         objects = list(pool.map(lambda entry: _compiled(entry, generated, folder), own))
-    output = folder / "libcuda.so.1"
+    output, front = folder / "libcuda.so.1", folder / FRONT
+    front.unlink(missing_ok=True)
+    front.symlink_to(GUEST_LIBRARY.with_name(FRONT))
     archives = sorted(file for part in PARTS for file in (OBJECTS / part).glob("*.a"))
     exports = generated / "guest/_generated/libcuda.map"
     link = ["-shared", f"-Wl,--version-script={exports}", "-Wl,-Bsymbolic", "-Wl,-z,nodelete", "-Wl,-z,defs"]
     link += ["-Wl,--exclude-libs,ALL", "-Wl,-soname,libcuda.so.1"]
     command = ["gcc", *link, "-o", str(output), *map(str, objects)]
-    command += ["-Wl,--whole-archive", *map(str, archives), "-Wl,--no-whole-archive", "-ldl", "-lpthread"]
+    command += ["-Wl,--whole-archive", *map(str, archives), "-Wl,--no-whole-archive", str(front)]
+    command += ["-Wl,-rpath,$ORIGIN", "-ldl", "-lpthread"]
     subprocess.run(command, check=True, timeout=240)
 
 

@@ -30,6 +30,7 @@ FEW = {
     "vector_add_runtime",
 }
 LACKING = re.compile(r"(\w+) is not supported")
+POOL = "3"  # as many processes as a program has at once: with release 0.1 each has a session of its own
 PATIENCE = 60.0  # seconds, with a program that may wait for what is not supported
 
 

@@ -21,7 +21,7 @@ from codegen.load import load
 from tests.helpers import programs
 from tests.helpers.door import Between, Pair
 from tests.helpers.monitor import Monitor, monitor
-from tests.helpers.running import Outcome
+from tests.helpers.running import Outcome, loading
 from tests.monitor.fake_guest import connect, read_frame
 
 from . import builds
@@ -135,7 +135,7 @@ def assert_told(outcome: Outcome, named: set[str], *versions: str) -> None:
 
 def test_a_guest_that_has_more_and_less(their_guest: Path, our_server: Monitor, their_version: str) -> None:
     """What it has not at all is unsupported as ever."""
-    outcome = our_server.run([sys.executable, "-c", USE], extra={"LD_PRELOAD": str(their_guest)})
+    outcome = our_server.run([sys.executable, "-c", USE], extra=loading(their_guest))
     assert_told(outcome, {ADDED, MOVED, CHANGED}, their_version, operations.VERSION)
 
 
@@ -147,7 +147,7 @@ def test_a_server_that_has_more_and_less(their_server: Monitor, their_version: s
 @pytest.mark.parametrize("name", ["vector_add_driver", "events"])
 def test_the_rest_works(name: str, their_guest: Path, our_server: Monitor, their_server: Monitor) -> None:
     program = programs.program(name)
-    assert lacking(program, our_server, {"LD_PRELOAD": str(their_guest)}) == set()
+    assert lacking(program, our_server, loading(their_guest)) == set()
     assert lacking(program, their_server, {}) == set()
 
 
@@ -214,8 +214,8 @@ def test_few_bytes_if_both_are_of_one_build(
 ) -> None:
     """Digests travel only between two builds."""
     assert told(our_server) == (b"", b"")
-    assert told(their_server, LD_PRELOAD=str(their_guest)) == (b"", b"")
-    offered, agreed = told(our_server, LD_PRELOAD=str(their_guest))
+    assert told(their_server, **loading(their_guest)) == (b"", b"")
+    offered, agreed = told(our_server, **loading(their_guest))
     count = len(operations.SPOKEN)  # one added, one removed
     heads = 2 * frames.ExtensionHead.SIZE
     assert len(offered) == heads + count * frames.Spoken.SIZE + len(their_version)

@@ -13,13 +13,14 @@ from pathlib import Path
 import pytest
 from gpuferry.specs._generated import operations
 
-from tests.differential.test_programs import built, require_device
+from tests.differential.test_programs import built, native, require_device
 from tests.helpers import programs
 from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.programs import Program
+from tests.helpers.running import loading
 
 from . import literal
-from .suite import FEW, PATIENCE, PROGRAMS, lacking
+from .suite import FEW, PATIENCE, POOL, PROGRAMS, lacking
 
 pytestmark = pytest.mark.timeout(600)
 FIRST = operations.RELEASES[0]
@@ -27,6 +28,13 @@ FIRST = operations.RELEASES[0]
 SHOW_WHAT_LACKS = {"host_function", "unsupported"}
 # Guest and server lay the launch out alike, but the server of 0.1 takes fewer attributes (WIRE.md 2).
 FEWER_VALUES = {"launch_attributes"}
+# What the guest of 0.1 answers by itself where the driver says something else, as today's guest does.
+MENDED = {
+    "runtime_errors": (  # a grid that no device can have
+        "cudaPeekAtLastError() -> cudaErrorInvalidValue",
+        "cudaPeekAtLastError() -> cudaErrorInvalidConfiguration",
+    )
+}
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +44,13 @@ def old_guest() -> Path:
 
 @pytest.fixture(scope="module")
 def new_server() -> Iterator[Monitor]:
-    with monitor("--pool", "2", "--log-level", "warning") as running:
+    with monitor("--pool", POOL, "--log-level", "warning") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def old_server() -> Iterator[Monitor]:
-    with monitor("--pool", "2", "--log-level", "warning", python=literal.server_python()) as running:
+    with monitor("--pool", POOL, "--log-level", "warning", python=literal.server_python()) as running:
         yield running
 
 
@@ -52,7 +60,7 @@ def check(program: Program, server: Monitor, extra: Mapping[str, str]) -> None:
     """
     own = literal.sources() / "tests" / "programs" / program.source.name
     if own.exists():
-        assert not lacking(programs.read(own), server, extra) or program.name in SHOW_WHAT_LACKS
+        assert bool(lacking(programs.read(own), server, extra)) == (program.name in SHOW_WHAT_LACKS)
         return
     require_device(program)
     with contextlib.suppress(subprocess.TimeoutExpired):
@@ -62,7 +70,15 @@ def check(program: Program, server: Monitor, extra: Mapping[str, str]) -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_the_guest_and_a_new_server(program: Program, old_guest: Path, new_server: Monitor) -> None:
-    check(program, new_server, {"LD_PRELOAD": str(old_guest)})
+    if program.name in MENDED:
+        own = programs.read(literal.sources() / "tests" / "programs" / program.source.name)
+        require_device(own)
+        theirs = new_server.run([built(own)], extra=loading(old_guest)).stdout
+        then, now = MENDED[program.name]
+        assert then in theirs
+        assert theirs.replace(then, now) == native(own).stdout
+        return
+    check(program, new_server, loading(old_guest))
 
 
 @pytest.mark.slow

@@ -25,6 +25,8 @@ SETTINGS: dict[str, Any] = {
     "GPUFERRY_SIM_DIRTY": "1",
     "GPUFERRY_TOKEN": token_of("both monitors"),
 }
+# The driver of today, with its compiler, for a server of the release too: a GPU server is upgraded under it.
+DRIVER = {"GPUFERRY_SIM_LIBRARY": str(SIM_LIBRARY), "GPUFERRY_SIM_PYTHON": sys.executable}
 DONE, FAILED = control_pb2.MIGRATION_STATE_DONE, control_pb2.MIGRATION_STATE_FAILED
 RUNNING = control_pb2.SESSION_STATE_RUNNING
 ROUNDS = 3
@@ -41,8 +43,8 @@ def new() -> Iterator[Monitor]:
 
 @pytest.fixture(scope="module", params=["contract", pytest.param("literal", marks=pytest.mark.slow)])
 def old(request: pytest.FixtureRequest) -> Iterator[Monitor]:
-    """A server of the release, with the same driver as that of today."""
-    cli, settings = [sys.executable], SETTINGS | {"GPUFERRY_SIM_LIBRARY": str(SIM_LIBRARY)}
+    """A server of the release."""
+    cli, settings = [sys.executable], SETTINGS | DRIVER
     if request.param == "literal":
         cli = [str(literal.server_python())]
     else:

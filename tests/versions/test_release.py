@@ -13,11 +13,11 @@ from codegen.emit.releases import needs
 from codegen.load import load
 from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.programs import Program
-from tests.helpers.running import Outcome
+from tests.helpers.running import Outcome, loading
 from tests.monitor.fake_guest import connect, read_frame
 
 from . import builds
-from .suite import FEW, PROGRAMS, lacking, later
+from .suite import FEW, POOL, PROGRAMS, lacking, later
 
 pytestmark = pytest.mark.timeout(240)
 RELEASE = "0.1"
@@ -37,7 +37,7 @@ def old_guest(generated: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def new_server() -> Iterator[Monitor]:
-    with monitor("--pool", "2", "--log-level", "warning") as running:
+    with monitor("--pool", POOL, "--log-level", "warning") as running:
         yield running
 
 
@@ -45,7 +45,7 @@ def new_server() -> Iterator[Monitor]:
 def old_server(generated: Path) -> Iterator[Monitor]:
     """A server of the release."""
     environment = builds.server_environment(generated)
-    with monitor("--pool", "2", "--log-level", "warning", environment=environment) as running:
+    with monitor("--pool", POOL, "--log-level", "warning", environment=environment) as running:
         yield running
 
 
@@ -56,7 +56,7 @@ def check(program: Program, missing: set[str]) -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_an_old_guest_and_a_new_server(program: Program, old_guest: Path, new_server: Monitor) -> None:
-    check(program, lacking(program, new_server, {"LD_PRELOAD": str(old_guest)}))
+    check(program, lacking(program, new_server, loading(old_guest)))
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -110,5 +110,5 @@ def test_what_an_old_server_lacks(old_server: Monitor) -> None:
 
 def test_what_an_old_guest_lacks(old_guest: Path, new_server: Monitor) -> None:
     program = [sys.executable, "-c", USE.format(name=added())]
-    outcome = new_server.run(program, extra={"LD_PRELOAD": str(old_guest)})
+    outcome = new_server.run(program, extra=loading(old_guest))
     told_once(outcome, FIRST.version, operations.VERSION)

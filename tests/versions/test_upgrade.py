@@ -12,11 +12,12 @@ from tests.migration.rounds import migrate, native, program, same_pointers
 from tests.monitor import harness
 
 from . import literal
-from .test_moves import DONE, SETTINGS, session_of
+from .test_moves import DONE, DRIVER, SETTINGS, session_of
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 OPTIONS = ("--pool", "2", "--orphan-grace", "60")
 ROUNDS = 3
+MACHINE = SETTINGS | DRIVER
 NAME = "moving_structures"
 
 
@@ -31,8 +32,8 @@ def test_a_session_outlives_the_upgrade(is_old: bool, cli: list[str]) -> None:
     it was promised no more than that has."""
     library: Path = literal.guest_library() if is_old else GUEST_LIBRARY
     with (
-        harness.monitor("--pool", "1", server=None, cli=cli, **SETTINGS) as elsewhere,
-        harness.monitor(*OPTIONS, server=None, cli=cli, GPUFERRY_SIM_DEVICES="2", **SETTINGS) as old,
+        harness.monitor("--pool", "1", server=None, cli=cli, **MACHINE) as elsewhere,
+        harness.monitor(*OPTIONS, server=None, cli=cli, GPUFERRY_SIM_DEVICES="2", **MACHINE) as old,
         program(NAME, old, ROUNDS, LD_PRELOAD=str(library)) as running,
     ):
         running.to_round(1)
