@@ -12,12 +12,12 @@ int main(void) {
     start();
     CUlibraryOption preserved = CU_LIBRARY_BINARY_IS_PRESERVED, unknown = CU_LIBRARY_NUM_OPTIONS;
     void *yes = (void *)1;
+    OK(cuLibraryLoadData(&library, kernels_ptx, NULL, NULL, 0, &preserved, NULL, 1)); /* it needs no value */
+    OK(cuLibraryUnload(library));
     FAILS(CUDA_ERROR_INVALID_VALUE, cuLibraryLoadData(&library, kernels_ptx, NULL, NULL, 0, NULL, &yes, 1));
     FAILS(CUDA_ERROR_INVALID_VALUE,
           cuLibraryLoadData(&library, kernels_ptx, NULL, NULL, 0, &unknown, &yes, 1));
     OK(cuLibraryLoadData(&library, kernels_ptx, NULL, NULL, 0, &preserved, &yes, 1));
-    OK(cuLibraryUnload(library));
-    OK(cuLibraryLoadData(&library, kernels_ptx, NULL, NULL, 0, &preserved, NULL, 1)); // it has no value
     OK(cuLibraryUnload(library));
     OK(cuLibraryLoadData(&library, kernels_ptx, NULL, NULL, 0, NULL, NULL, 0));
     OK(cuLibraryGetKernel(&add_kernel, library, "store"));

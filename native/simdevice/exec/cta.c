@@ -96,11 +96,12 @@ static void begin_fiber(struct sim_cta *cta, struct sim_fiber *fiber, struct sim
     sim_cta_ready(cta, fiber);
 }
 
-bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, uint64_t index) {
+bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, const struct sim_object *code,
+                   uint64_t index) {
     const struct sim_grid *grid = worker->run->grid;
     uint32_t threads = grid->block[0] * grid->block[1] * grid->block[2];
     uint32_t warps = (threads + WARP - 1) / WARP;
-    cta->code = sim_worker_code(worker);
+    cta->code = code;
     bool in_warps = sim_in_warps(cta->code, grid->block);
     cta->fiber_count = in_warps ? warps : threads;
     if (!make_fibers(cta, cta->fiber_count, warps) || (in_warps && !make_lanes(cta, warps)) ||

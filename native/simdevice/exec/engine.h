@@ -127,13 +127,12 @@ struct sim_worker *sim_worker_acquire(void);
 void sim_worker_release(struct sim_worker *worker);
 void sim_workers_forget(void); /* after a fork, in the child */
 void sim_workers_trim(void);   /* gives memory of idle ones back */
-/* What a block that begins now runs. */
-const struct sim_object *sim_worker_code(struct sim_worker *worker);
 /* Runs blocks of `run` until none is left to start. */
 void sim_worker_run(struct sim_worker *worker, struct sim_run *run);
 
 /* cta.c: a block of fibers. */
-bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, uint64_t index);
+bool sim_cta_begin(struct sim_cta *cta, struct sim_worker *worker, const struct sim_object *code,
+                   uint64_t index);
 /* Runs every thread that can once. False: all threads have exited. */
 bool sim_cta_round(struct sim_cta *cta);
 /* Ends the grid if an assertion failed in the block. */
@@ -168,10 +167,16 @@ void sim_run_fail(struct sim_run *run, CUresult error, const char *format, ...)
 void sim_worker_abort(struct sim_worker *worker) __attribute__((noreturn));
 extern _Thread_local struct sim_worker *sim_current_worker __attribute__((tls_model("initial-exec")));
 
-/* tiers.c: which code a kernel is given first, and when it gets a faster one. */
-enum sim_tier { SIM_TIER_FIRST, SIM_TIER_OPTIMISED };
-enum sim_tier sim_first_tier(void);
-/* Blocks of the kernel took so long in `code`. */
+/* tier_policy.c: whether a kernel is given code that was made quickly first, and a faster one later. */
+enum sim_tier_policy {
+    SIM_TIERS_AS_EARNED,
+    SIM_TIERS_QUICK_ONLY,
+    SIM_TIERS_OPTIMISED_ONLY,
+    SIM_TIERS_BLOCK_BY_BLOCK, /* the next block after the first has the faster one */
+};
+enum sim_tier_policy sim_tier_policy(void);
+
+/* tiers.c: blocks of the kernel took so long in `code`. */
 void sim_kernel_ran(struct sim_kernel *kernel, const struct sim_object *code, uint64_t ns);
 
 /* image.c: makes optimised code, which the next blocks run. */

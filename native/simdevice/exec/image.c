@@ -404,7 +404,7 @@ static CUresult make(struct sim_kernel *kernel, struct sim_object *object, enum 
 
 static CUresult prepare(struct sim_kernel *kernel, char *log, size_t log_size) {
     CUresult result;
-    bool quickly = sim_first_tier() == SIM_TIER_FIRST;
+    bool quickly = sim_tier_policy() != SIM_TIERS_OPTIMISED_ONLY;
     if (load_cached(kernel, false, &result, log, log_size) ||
         (quickly && load_cached(kernel, true, &result, log, log_size)))
         return result;

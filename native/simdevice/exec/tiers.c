@@ -3,13 +3,9 @@
 #include "engine.h"
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* About what it takes to optimise a kernel. */
 static const uint64_t WORTH_NS = 50000000;
-
-/* GPUFERRY_SIM_TIER, for tests: one only, or the next block after the first has the second one. */
-enum policy { AS_EARNED, QUICK_ONLY, OPTIMISED_ONLY, BLOCK_BY_BLOCK };
 
 struct job {
     struct sim_kernel *kernel;
@@ -17,7 +13,6 @@ struct job {
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static enum policy policy;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct job *first, **last = &first;
 static bool working;
@@ -28,17 +23,7 @@ static void after_fork_in_child(void) {
 }
 
 static void init(void) {
-    static const char *const names[] = {"", "quick", "optimised", "block"};
-    const char *setting = getenv("GPUFERRY_SIM_TIER");
-    for (int i = 0; setting != NULL && i < 4; i++)
-        if (strcmp(setting, names[i]) == 0)
-            policy = (enum policy)i;
     pthread_atfork(NULL, NULL, after_fork_in_child);
-}
-
-enum sim_tier sim_first_tier(void) {
-    pthread_once(&once, init);
-    return policy == OPTIMISED_ONLY ? SIM_TIER_OPTIMISED : SIM_TIER_FIRST;
 }
 
 static void *work(void *unused) {
@@ -74,6 +59,7 @@ static bool start_working(void) {
 }
 
 static void ask(struct sim_kernel *kernel) {
+    pthread_once(&once, init);
     struct job *job = malloc(sizeof *job);
     if (job == NULL)
         return;
@@ -88,15 +74,15 @@ static void ask(struct sim_kernel *kernel) {
 }
 
 void sim_kernel_ran(struct sim_kernel *kernel, const struct sim_object *code, uint64_t ns) {
-    pthread_once(&once, init);
-    if (!code->quick || policy == QUICK_ONLY)
+    enum sim_tier_policy policy = sim_tier_policy();
+    if (!code->quick || policy == SIM_TIERS_QUICK_ONLY)
         return;
     uint64_t spent = atomic_fetch_add_explicit(&kernel->quick_ns, ns, memory_order_relaxed) + ns;
-    if (policy == AS_EARNED && spent < WORTH_NS)
+    if (policy == SIM_TIERS_AS_EARNED && spent < WORTH_NS)
         return;
     if (atomic_exchange_explicit(&kernel->asked, true, memory_order_relaxed))
         return;
-    if (policy == BLOCK_BY_BLOCK)
+    if (policy == SIM_TIERS_BLOCK_BY_BLOCK)
         sim_kernel_optimise(kernel);
     else
         ask(kernel);

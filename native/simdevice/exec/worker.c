@@ -118,7 +118,7 @@ static bool next_block(struct sim_run *run, uint64_t *index) {
 }
 
 /* A stack that is in use cannot grow: faster code that wants more waits for the next grid. */
-const struct sim_object *sim_worker_code(struct sim_worker *worker) {
+static const struct sim_object *code_of(struct sim_worker *worker) {
     const struct sim_object *now =
         atomic_load_explicit(&worker->run->grid->kernel->code, memory_order_acquire);
     if (now->stack <= worker->code->stack)
@@ -149,7 +149,7 @@ static bool start_one(struct sim_worker *worker, struct sim_cta **resident) {
     if (!next_block(worker->run, &index))
         return false;
     struct sim_cta *cta = take_cta(worker);
-    if (cta == NULL || !sim_cta_begin(cta, worker, index)) {
+    if (cta == NULL || !sim_cta_begin(cta, worker, code_of(worker), index)) {
         sim_run_fail(worker->run, CUDA_ERROR_OUT_OF_MEMORY, "no memory for a block");
         if (cta != NULL)
             give_cta(worker, cta);
@@ -234,7 +234,7 @@ static void loop_main(void *argument) {
     uint64_t start = now_ns(), since = start, blocks = 0, index;
     while (next_block(worker->run, &index)) {
         sim_block_describe(&cta->block, worker->run, index);
-        sim_worker_code(worker)->run_block(&cta->block);
+        code_of(worker)->run_block(&cta->block);
         blocks++;
         ran(worker, &since);
     }
