@@ -1,6 +1,8 @@
-"""PyTorch on a device that runs no kernel: what counts is that every call is taken, and what is only copied."""
+"""PyTorch on a device that runs no kernel: every call is taken, and what is only copied is what it was."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import pytest
 import torch
@@ -34,7 +36,7 @@ class Block(nn.Module):  # type: ignore[misc]
 def resnet18() -> nn.Module:
     stem = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
     widths = [64, 64, 64, 128, 128, 256, 256, 512, 512]
-    blocks = [Block(a, b) for a, b in zip(widths, widths[1:], strict=False)]
+    blocks = [Block(a, b) for a, b in pairwise(widths)]
     end = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000)]
     return nn.Sequential(*stem, *blocks, *end).to(DEVICE)
 
