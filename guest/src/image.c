@@ -234,6 +234,9 @@ static int parse_kernel(struct gf_kernel_info *kernel, char **at, char *end) {
         return 0;
     }
     memcpy(kernel->attributes, header.attributes, sizeof kernel->attributes);
+    for (int i = 0; i < GF_FUNCTION_ATTRIBUTE_COUNT; i++) {
+        atomic_init(&kernel->settings[i], header.attributes[i]);
+    }
     kernel->param_count = header.param_count;
     kernel->params = (const struct gf_kernel_param *)(*at + sizeof header);
     for (unsigned i = 0; i < header.param_count; i++) {

@@ -1,5 +1,6 @@
 /* Module images: what a program gives to a load call, and the part of it that is shipped. */
 #pragma once
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,7 +31,9 @@ struct gf_kernel_info {
     char *name;
     uint32_t param_count, param_bytes;
     const struct gf_kernel_param *params;
-    int32_t attributes[GF_FUNCTION_ATTRIBUTE_COUNT];
+    int32_t attributes[GF_FUNCTION_ATTRIBUTE_COUNT]; /* as loaded */
+    _Atomic int
+        settings[GF_FUNCTION_ATTRIBUTE_COUNT]; /* as set since, by the kernel or any of its functions */
 };
 
 struct gf_kernel_table {

@@ -122,9 +122,7 @@ static CUresult entry(struct gf_module *owner, uint32_t index, uint64_t *out) {
             callable->index = index;
             callable->info = &owner->table->kernels[index];
             callable->context = in_library ? 0 : owner->object.owner;
-            for (int i = 0; i < GF_FUNCTION_ATTRIBUTE_COUNT; i++) {
-                callable->attributes[i] = callable->info->attributes[i];
-            }
+            callable->attributes = owner->table->kernels[index].settings;
             struct gf_req_sessionGetFunction request = {
                 .function = handle, .owner = owner_handle, .index = index};
             result = gf_send_struct(GF_OP_sessionGetFunction, &request);

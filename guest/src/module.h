@@ -29,8 +29,8 @@ struct gf_callable {
     struct gf_object object;
     uint32_t index;
     const struct gf_kernel_info *info;
-    uint64_t context; /* in which a function may be launched; 0: a kernel, in any */
-    _Atomic int attributes[GF_FUNCTION_ATTRIBUTE_COUNT];
+    uint64_t context;        /* in which a function may be launched; 0: a kernel, in any */
+    _Atomic int *attributes; /* its settings, which a kernel and its functions have in common */
     _Atomic(struct gf_legacy_launch *) legacy; /* what cuParamSet* left; NULL: nothing */
     _Atomic uint64_t resident; /* how many blocks of a shape a multiprocessor holds, as last asked for */
 };

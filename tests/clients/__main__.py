@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tests.helpers.monitor import monitor
+from tests.helpers.monitor import Monitor, monitor
 from tests.helpers.paths import BUILD, ROOT
 
 from .environment import build_digest, prepare
@@ -55,6 +55,11 @@ def _modules(client: Client, patterns: list[str] | None, console: Console) -> li
     return [name for name in client.names(place) if any(fnmatchcase(name, pattern) for pattern in wanted)]
 
 
+def _key(device: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Clients of which it is the same share a monitor."""
+    return tuple(sorted(device.items()))
+
+
 def _record(client: str, mode: str, module: str) -> Path:
     return FOLDER / client / mode / (module.replace("/", ".") + ".jsonl")
 
@@ -74,9 +79,12 @@ def _run(
         for name, found in modules.items():
             for module in found:
                 todo.put((name, module))
-        server = stack.enter_context(
-            monitor("--device", "sim", "--memory", MEMORY, "--pool", str(chosen.jobs))
-        )
+        options = ("--device", "sim", "--memory", MEMORY, "--pool", str(chosen.jobs))
+        servers: dict[tuple[tuple[str, str], ...], Monitor] = {}
+        for name in modules:
+            device = table[name].device
+            if _key(device) not in servers:
+                servers[_key(device)] = stack.enter_context(monitor(*options, environment=device))
         failed = threading.Event()
 
         def work() -> None:
@@ -88,6 +96,7 @@ def _run(
                 try:
                     for mode in MODES:
                         progress.update(tasks[name], description=f"{name} {module.split('.')[-1]} ({mode})")
+                        server = servers[_key(table[name].device)]
                         _once(table[name], module, mode, build, chosen, server.settings())
                 except BaseException:
                     failed.set()

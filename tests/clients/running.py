@@ -37,7 +37,7 @@ def run_module(
     # What has its modules by name must not be where folders are named as they are.
     folder = Path("/") if client.kind == "unittest" else client.place(place)
     caches = place.parent / "home"  # of compiled kernels: of this client alone
-    environment = {**os.environ, **client.environment, **settings, "HOME": str(caches)}
+    environment = {**os.environ, **client.environment, **client.device, **settings, "HOME": str(caches)}
     caches.mkdir(exist_ok=True)
     while True:
         before = len(read(record))

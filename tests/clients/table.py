@@ -27,6 +27,7 @@ class Client:
     root: str = ""
     without: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
+    device: dict[str, str] = field(default_factory=dict)
     sources: str = ""
     ours: bool = False
     options: list[str] = field(default_factory=list)

@@ -47,6 +47,7 @@ SOME = {
     "host_register",
     "illegal_address",
     "launch_extra",
+    "kernel_settings",
     "legacy_stream",
     "library_and_module",
     "link_logs",
