@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def test_guest(shared_monitor: Monitor) -> None:
-    """The guest library adds less than 5 MiB to a program, and the machine's libssl, if there is TLS, 5 more."""
+    """The guest library adds less than 5 MiB to a program; with TLS, the machine's libssl 5 more."""
     executable = toolchain.program(programs.program("footprint").source)
     environment = {**os.environ, **shared_monitor.settings(), "LD_LIBRARY_PATH": str(GUEST_LIBRARY.parent)}
     outcome = run([executable], environment)
