@@ -57,7 +57,7 @@ class Reunion:
         lease = session.lease
         ahead = [one for one in self._custody.active if one.gang.lease is lease]
         if ahead and any(self._custody.migration_of(number) is None for number in lease.members):
-            for one in ahead:
+            for one in ahead:  # of which the source may come back later, and is told then
                 self._custody.cancel(one, "the monitor ended before it had told all processes of the program")
 
     def another(self, session: Session, server: ApiServer, returned: node_pb2.Returned) -> None:
@@ -101,6 +101,7 @@ class Reunion:
         else:
             log.error("two API servers have the same session", session=session.id, server=server.pid)
             server.kill()
+        self._call_off_those_ahead(session)
 
     def _gang(self, session: Session) -> Gang | None:
         """Of the other processes of its program that are on their way, if there are any."""

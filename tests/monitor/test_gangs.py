@@ -98,6 +98,22 @@ def test_who_goes_ahead_of_a_process_that_was_not_told_is_called_back() -> None:
         assert not any(told_to_cancel(session) for session in sessions if session is not sessions[away])
 
 
+def test_it_is_called_back_when_its_source_comes_after_its_destination() -> None:
+    async def life() -> None:
+        _, reunion = new_custody()
+        one, other = program(2)
+        source, destination = one.server, server_of(one)
+        one.server = destination
+        assert source
+        assert other.server
+        reunion.first(one, destination, COMING)
+        reunion.first(other, other.server, HERE)
+        reunion.another(one, source, AWAY)
+        assert told_to_cancel(one)
+
+    asyncio.run(life())
+
+
 def test_who_goes_with_all_others_goes_on() -> None:
     custody, reunion = new_custody()
     sessions = program(3)
