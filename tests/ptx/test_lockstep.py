@@ -20,19 +20,15 @@ STEP = """
 """
 
 
-@pytest.mark.parametrize("how", [".volatile", ""])
-def test_a_reduction_without_synchronisation(how: str) -> None:
-    """As the CUDA samples had it before __syncwarp: 64 numbers, the lanes of one warp."""
+def reduced(how: str, begin: str, threads: int) -> int:
+    """The sum of 64 numbers by the lanes of one warp; `begin` stores them."""
     steps = "".join(STEP.format(how=how, offset=4 * distance) for distance in (32, 16, 8, 4, 2, 1))
     body = f"""
     {SUMS}
     mov.u32 %r9, sums;
     shl.b32 %r10, %r0, 2;
     add.u32 %r10, %r9, %r10;
-    st{how}.shared.u32 [%r10], %r0;
-    bar.sync 0;
-    setp.gt.u32 %p0, %r0, 31;
-    @%p0 bra end;
+    {begin}
     {steps}
     setp.ne.u32 %p0, %r0, 0;
     @%p0 bra end;
@@ -40,31 +36,31 @@ def test_a_reduction_without_synchronisation(how: str) -> None:
     {store("%r11", index="%r0")}
 end:
     """
-    (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(1, np.uint32), block=(64,))
-    assert out[0] == 2016
+    (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(1, np.uint32), block=(threads,))
+    return int(out[0])
+
+
+@pytest.mark.parametrize("how", [".volatile", ""])
+def test_a_reduction_without_synchronisation(how: str) -> None:
+    """As the CUDA samples had it before __syncwarp: 64 numbers, the lanes of one warp."""
+    begin = f"""
+    st{how}.shared.u32 [%r10], %r0;
+    bar.sync 0;
+    setp.gt.u32 %p0, %r0, 31;
+    @%p0 bra end;
+    """
+    assert reduced(how, begin, 64) == 2016
 
 
 @pytest.mark.parametrize("how", [".volatile", ""])
 def test_a_reduction_of_one_warp_without_any_barrier(how: str) -> None:
     """Nothing in the kernel says that its threads need each other."""
-    steps = "".join(STEP.format(how=how, offset=4 * distance) for distance in (32, 16, 8, 4, 2, 1))
-    body = f"""
-    {SUMS}
-    mov.u32 %r9, sums;
-    shl.b32 %r10, %r0, 2;
-    add.u32 %r10, %r9, %r10;
+    begin = f"""
     add.u32 %r8, %r0, 32;
     st{how}.shared.u32 [%r10], %r0;
     st{how}.shared.u32 [%r10+128], %r8;
-    {steps}
-    setp.ne.u32 %p0, %r0, 0;
-    @%p0 bra end;
-    ld.volatile.shared.u32 %r11, [sums];
-    {store("%r11", index="%r0")}
-end:
     """
-    (out,) = driver.run(kernel(body, pointers=1), "k", np.zeros(1, np.uint32), block=(32,))
-    assert out[0] == 2016
+    assert reduced(how, begin, 32) == 2016
 
 
 def test_warps_that_take_one_side_each_run_in_step() -> None:

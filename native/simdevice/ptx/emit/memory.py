@@ -187,17 +187,49 @@ def take_storage(e: FunctionEmitter, m: Modifiers) -> Type:
     return kind
 
 
+@dataclass
+class Access:
+    """What a load or store says besides its operands."""
+
+    order: Order
+    space: str
+    count: int
+    kind: Type
+
+
+def take_load(e: FunctionEmitter, m: Modifiers) -> tuple[Access, list[Operand]]:
+    """The access of a load; its destination and its address."""
+    return _take_access(e, m, ("ca", "cg", "cs", "lu", "cv"), ("nc", "unified"))
+
+
+def take_store(e: FunctionEmitter, m: Modifiers) -> tuple[Access, list[Operand]]:
+    """The access of a store; its address and its source."""
+    return _take_access(e, m, ("wb", "cg", "cs", "wt"), ())
+
+
+def _take_access(
+    e: FunctionEmitter, m: Modifiers, caching: tuple[str, ...], flags: tuple[str, ...]
+) -> tuple[Access, list[Operand]]:
+    order, space = take_order(m), take_space(m)
+    m.choice(*caching)
+    for flag in flags:
+        m.flag(flag)
+    policy = take_hints(m)
+    access = Access(order, space, take_vector(m), take_storage(e, m))
+    return access, list(e.operands(3 if policy else 2)[:2])
+
+
+def bits_to_store(e: FunctionEmitter, operand: Operand, kind: Type) -> str:
+    """The operand as the integer that lies in memory."""
+    if kind.kind == "f":
+        return e.op(f"bitcast {kind.llvm} {e.read(operand, kind)} to {kind.integer}")
+    return e.read_bits(operand, kind.bits)
+
+
 @opcode("ld", "ldu")
 def load(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
-    order = take_order(m)
-    space = take_space(m)
-    m.choice("ca", "cg", "cs", "lu", "cv")
-    m.flag("nc")
-    m.flag("unified")
-    policy = take_hints(m)
-    count = take_vector(m)
-    kind = take_storage(e, m)
-    d, source, *_ = e.operands(3 if policy else 2)
+    access, (d, source) = take_load(e, m)
+    order, space, count, kind = access.order, access.space, access.count, access.kind
     base = pointer(e, source, space, kind.bytes * count, writes=False)
     metadata = ", !invariant.load !0" if base.invariant else ""
     values = []
@@ -217,19 +249,11 @@ def load(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
 
 @opcode("st")
 def store(e: FunctionEmitter, i: Instruction, m: Modifiers) -> None:
-    order = take_order(m)
-    space = take_space(m)
-    m.choice("wb", "cg", "cs", "wt")
-    policy = take_hints(m)
-    count = take_vector(m)
-    kind = take_storage(e, m)
-    target, source, *_ = e.operands(3 if policy else 2)
+    access, (target, source) = take_store(e, m)
+    order, space, count, kind = access.order, access.space, access.count, access.kind
     base = pointer(e, target, space, kind.bytes * count)
     for index, operand in enumerate(elements(e, source, count)):
-        if kind.kind == "f":
-            value = e.op(f"bitcast {kind.llvm} {e.read(operand, kind)} to {kind.integer}")
-        else:
-            value = e.read_bits(operand, kind.bits)
+        value = bits_to_store(e, operand, kind)
         where = base.value
         if index:
             where = e.op(f"getelementptr i8, ptr {where}, i64 {index * kind.bytes}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..emit import reach
 from ..emit.function import Place
-from ..emit.memory import elements, take_hints, take_order, take_space, take_storage, take_vector
+from ..emit.memory import bits_to_store, elements, take_load, take_store
 from ..emit.modifiers import Modifiers
 from ..model import Address, Instruction, Operand, Register
 from ..types import Type
@@ -353,15 +353,8 @@ def _places(e: WarpEmitter, address: str, space: str, kind: Type, count: int) ->
 
 @warp_opcode("ld", "ldu")
 def load(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
-    take_order(m)
-    space = take_space(m)
-    m.choice("ca", "cg", "cs", "lu", "cv")
-    m.flag("nc")
-    m.flag("unified")
-    policy = take_hints(m)
-    count = take_vector(m)
-    kind = take_storage(e, m)
-    d, source, *_ = e.operands(3 if policy else 2)
+    access, (d, source) = take_load(e, m)
+    space, count, kind = access.space, access.count, access.kind
     named = _parameter(e, source, kind.bytes * count)
     if named is not None:
         place, offset = named
@@ -378,24 +371,14 @@ def load(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
 
 @warp_opcode("st")
 def store(e: WarpEmitter, i: Instruction, m: Modifiers) -> None:
-    take_order(m)
-    space = take_space(m)
-    m.choice("wb", "cg", "cs", "wt")
-    policy = take_hints(m)
-    count = take_vector(m)
-    kind = take_storage(e, m)
-    target, source, *_ = e.operands(3 if policy else 2)
+    access, (target, source) = take_store(e, m)
+    space, count, kind = access.space, access.count, access.kind
     named = _parameter(e, target, kind.bytes * count)
     address = None if named is not None else _address(e, target, space)
     if named is None and address is None:
         e.emit_as_thread(i)
         return
-    values = []
-    for operand in elements(e, source, count):
-        if kind.kind == "f":
-            values.append(e.op(f"bitcast {kind.llvm} {e.read(operand, kind)} to {kind.integer}"))
-        else:
-            values.append(e.read_bits(operand, kind.bits))
+    values = [bits_to_store(e, operand, kind) for operand in elements(e, source, count)]
     if named is not None:
         place, offset = named
         for index, value in enumerate(values):
