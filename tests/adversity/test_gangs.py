@@ -13,9 +13,10 @@ from gpuferry.specs._generated import control_pb2, migration_pb2
 
 from tests.helpers.points import Points
 from tests.helpers.running import guest_environment
-from tests.helpers.tokens import token_of
 from tests.ipc.members import Member, program
 from tests.monitor import harness
+
+from .gpus import gpus, whole
 
 SOURCE = "gpuferry.migration.source:Source."
 BEFORE = [f"{SOURCE}{name}" for name in ("_prepare", "_snapshot", "_rebuild", "_hold", "_drain", "_catch_up")]
@@ -34,34 +35,16 @@ def points() -> Iterator[Points]:
         yield points
 
 
-@contextmanager
-def gpus(points: Points) -> Iterator[harness.Monitor]:
-    """A monitor with two of them."""
-    changes: dict[str, Any] = {
-        "GPUFERRY_SIM_DEVICES": "2",
-        "GPUFERRY_SIM_MEMORY": "2GiB",
-        **points.environment,
-    }
-    server = " ".join(points.command("gpuferry.apiserver"))
-    with harness.monitor(*OPTIONS, server=server, GPUFERRY_TOKEN=token_of("both"), **changes) as running:
-        running.wait_idle(2)
-        yield running
-
-
 @pytest.fixture(scope="module")
 def shared(points: Points) -> Iterator[harness.Monitor]:
-    with gpus(points) as running:
+    with gpus(points, 2, "both", *OPTIONS) as running:
         yield running
 
 
 @pytest.fixture
 def monitor(shared: harness.Monitor, points: Points) -> Iterator[harness.Monitor]:
     """Whole before and after each test."""
-    yield shared
-    points.let_all_go()
-    status = shared.wait_for(lambda status: not status.sessions, "all of them have ended")
-    assert [device.memory_granted for device in status.devices] == [0, 0]
-    assert len(list(status.devices)) == 2
+    yield from whole(shared, points, 2)
 
 
 def environment(monitor: harness.Monitor) -> dict[str, str]:
@@ -243,7 +226,7 @@ AGAIN = [f"{SOURCE}_rebuild", pytest.param(f"{SOURCE}_verify", marks=pytest.mark
 @pytest.mark.parametrize("point", AGAIN)
 def test_the_monitor_is_killed_and_another_comes(points: Points, point: str) -> None:
     """They settle it among themselves, and the next monitor finds them where they are."""
-    with gpus(points) as first, trio(first) as three:
+    with gpus(points, 2, "both", *OPTIONS) as first, trio(first) as three:
         with points.hold(point) as held:
             steps = three.begin()
             held.wait()

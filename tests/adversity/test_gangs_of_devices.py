@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
 from tests.helpers.points import Points
 from tests.helpers.running import guest_environment
-from tests.helpers.tokens import token_of
 from tests.ipc.members import Member, program
 from tests.monitor import harness
+
+from .gpus import gpus, whole
 
 SOURCE = "gpuferry.migration.source:Source."
 SHARED = "gpuferry.migration.sharing:Shared."
@@ -31,25 +31,14 @@ def points() -> Iterator[Points]:
 @pytest.fixture(scope="module")
 def shared(points: Points) -> Iterator[harness.Monitor]:
     """A monitor with three GPUs."""
-    changes: dict[str, Any] = {
-        "GPUFERRY_SIM_DEVICES": "3",
-        "GPUFERRY_SIM_MEMORY": "2GiB",
-        "GPUFERRY_TOKEN": token_of("gangs of devices"),
-        **points.environment,
-    }
-    server = " ".join(points.command("gpuferry.apiserver"))
-    with harness.monitor("--pool", "1", "--memory", "512MiB", server=server, **changes) as running:
-        running.wait_idle(3)
+    with gpus(points, 3, "gangs of devices", "--pool", "1", "--memory", "512MiB") as running:
         yield running
 
 
 @pytest.fixture
 def monitor(shared: harness.Monitor, points: Points) -> Iterator[harness.Monitor]:
     """Whole before and after each test."""
-    yield shared
-    points.let_all_go()
-    status = shared.wait_for(lambda status: not status.sessions, "all of them have ended")
-    assert [device.memory_granted for device in status.devices] == [0, 0, 0]
+    yield from whole(shared, points, 3)
 
 
 class Pair:
